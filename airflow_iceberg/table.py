@@ -1,7 +1,7 @@
 """A table: create it, load it, read it, change it. All that a user without Airflow needs.
 
-Here the parts meet: `commit.open_table` has the table's state and its commits, `scan` reads it, and `operations` change
-it. Nothing is decided here.
+`commit.open_table` has the table's state and its commits, `scan` reads it, and `operations` change it; nothing is
+decided here.
 """
 
 from __future__ import annotations
@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING, Any
 from airflow_iceberg import operations, scan
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
 from airflow_iceberg.commit.open_table import OpenTable
-from airflow_iceberg.commit.operation_key import (
-    OperationKey,
-)
+from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.write_result import WriteResult
-from airflow_iceberg.errors import (
-    InvalidInputError,
-)
+from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionField
@@ -37,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Table(OpenTable):
-    """One Iceberg table as it was when it was loaded; `refresh` loads it again, a commit moves it on."""
+    """One Iceberg table in the state in which it was loaded, or last refreshed or committed."""
 
     # -- opening a table ----------------------------------------------------------------------------------------------
 
@@ -87,7 +83,7 @@ class Table(OpenTable):
         """Open a metadata file, read-only and without a catalog.
 
         Args:
-            properties: of the storage, as for a catalog; not used when `io` is given.
+            properties: properties of the storage, as for a catalog; ignored when `io` is given.
         """
         io = io or load_file_io(properties or {})
         metadata = metadata_json.read(io.read(location), path=location)
@@ -107,19 +103,19 @@ class Table(OpenTable):
         limit: int | None = None,
         case_sensitive: bool = True,
     ) -> TableScan:
-        """Describe a read; nothing is opened before a method of the scan is called.
+        """Describe a read; files are opened when a method of the scan is called.
 
         Args:
             row_filter: a SQL predicate such as `"amount > 10 and ts >= '2026-01-01'"`, or an expression.
-            selected_fields: columns, nested ones with dots; `"*"` is all. By name alone: `_row_id` and
+            selected_fields: columns, nested ones with dots; `"*"` is all. Only by name: `_row_id` and
                 `_last_updated_sequence_number` (the row lineage of version 3), `_file`, `_pos`, `_spec_id`,
-                `_partition` and `_deleted` (which brings the deleted rows, too).
+                `_partition` and `_deleted` (with the deleted rows).
             snapshot_id, ref, as_of_ms: at most one of them; the current state by default.
-            limit: at most so many rows.
+            limit: the largest number of rows.
 
         Raises:
             NotFoundError: no such column, snapshot or ref.
-            InvalidInputError: the predicate does not parse or compares what cannot be compared.
+            InvalidInputError: the predicate does not parse or compares values that cannot be compared.
         """
         return scan.TableScan.of(
             self.metadata,
@@ -146,8 +142,8 @@ class Table(OpenTable):
     ) -> IncrementalAppendScan:
         """Describe a read of the rows appended after one snapshot, up to another; see `scan.incremental_scan`.
 
-        Snapshots that did something else (overwrite, delete, compaction) are passed over, and so are deletes: the rows
-        come as they were appended, in the table's current schema.
+        Other snapshots (overwrite, delete, compaction) and deletes are skipped: the rows are as they were appended, in
+        the table's current schema.
 
         Args:
             from_snapshot_id: exclusive; None reads from the oldest snapshot that the table still has.
@@ -204,7 +200,7 @@ class Table(OpenTable):
         Columns are matched by name; casts lose nothing, or the call fails before anything is committed.
 
         Args:
-            operation_key: key of an Airflow task, whose earlier commit is found; it replaces no rows of earlier runs.
+            operation_key: key of an Airflow task, whose earlier commit is found; rows of earlier runs are not replaced.
             schema_evolution: "add_columns" adds new columns of the rows, and wider types where that is legal, to the
                 table's schema in the same commit.
 

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import NotFoundError
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
@@ -26,13 +26,12 @@ from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.directories import remove_empty
 from airflow_iceberg.table import Table
 from tests.support.append_steps import commit_append, discard, plan_append
+from tests.support.builders import job_work, new_table
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    catalog = load_catalog("test", type="hadoop", warehouse=(tmp_path / "warehouse").as_uri())
-    catalog.create_namespace("db")
-    table = Table.create(catalog, "db.t", schema={"id": "long", "part": "int"}, sort_by=["id"])
+    table = new_table(tmp_path / "warehouse", schema={"id": "long", "part": "int"}, sort_by=["id"])
     for start in range(0, 60, 10):
         table.append(pa.table({"id": range(start, start + 10), "part": [start % 20] * 10}))
     return table
@@ -63,13 +62,10 @@ OPERATIONS: dict[str, Callable[[Table, Source], object]] = {
     "append": append,
     "discard": lambda table, source: discard(table, plan_append(table, source)),
     "overwrite": lambda table, source: overwrite(
-        Work(table, run=lambda plan: run_local(plan, table.io)),
-        OverwriteRequest(rows=source, overwrite_filter="part = 1"),
+        job_work(table), OverwriteRequest(rows=source, overwrite_filter="part = 1")
     ),
-    "delete": lambda table, _: delete(
-        Work(table, run=lambda plan: run_local(plan, table.io)), DeleteRequest(predicate="id = 3")
-    ),
-    "compact": lambda table, _: compact(Work(table, run=lambda plan: run_local(plan, table.io)), CompactRequest()),
+    "delete": lambda table, _: delete(job_work(table), DeleteRequest(predicate="id = 3")),
+    "compact": lambda table, _: compact(job_work(table), CompactRequest()),
     "expire_snapshots": lambda table, _: expire_snapshots(
         Work(table), ExpireRequest(older_than_ms=2**62, retain_last=1)
     ),
@@ -86,16 +82,15 @@ class TestNoFolderRemains:
         assert name == "discard" or load(table).metadata_location != before
         assert not folder(table).exists()
 
-    @pytest.mark.parametrize("name", ["expire_snapshots", "remove_orphan_files"])
-    def test_of_jobs_that_died_long_ago(self, name: str, table: Table) -> None:
+    @pytest.mark.parametrize(
+        ("operation", "request_"), [(expire_snapshots, ExpireRequest()), (remove_orphan_files, OrphanRequest())]
+    )
+    def test_of_jobs_that_died_long_ago(self, operation: Any, request_: object, table: Table) -> None:
         dead = folder(table) / "dead" / "exchange" / "0" / "x.arrow"
         dead.parent.mkdir(parents=True)
         dead.touch()
         os.utime(dead, (1_700_000_000,) * 2)
-        if name == "expire_snapshots":
-            assert expire_snapshots(Work(table), ExpireRequest()).staging_files == 1
-        else:
-            assert remove_orphan_files(Work(table), OrphanRequest()).staging_files == 1
+        assert operation(Work(table), request_).staging_files == 1
         assert not folder(table).exists()
 
     def test_the_folders_of_other_tries_stay(self, table: Table, source: Source) -> None:

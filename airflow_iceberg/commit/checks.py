@@ -1,17 +1,11 @@
-"""What is checked before an action writes anything.
-
-that the table can be written, is the same, and that files fit it.
-"""
+"""Checks before an action writes anything: the table can be written and is the same, and the files fit it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from airflow_iceberg.errors import InvalidInputError, StalePlanError, UnsupportedError
-from airflow_iceberg.format.manifests.entries import (
-    DataFile,
-    FileContent,
-)
+from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.metadata.requirements import AssertTableUUID, Requirement
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import AssignUUID, Change, Update
@@ -24,9 +18,9 @@ WRITABLE_VERSIONS = (1, 2, 3)
 def of_this_table(
     metadata: TableMetadata, updates: tuple[Update, ...], requirements: tuple[Requirement, ...], *, new_uuid: str
 ) -> Change:
-    """Return a change that is for this table and no other that came to its name.
+    """Return a change that only this table accepts, and no other table with its name.
 
-    Tables of the first Iceberg versions have no uuid; the first commit gives them one.
+    Tables of the first Iceberg versions have no uuid; the first commit assigns one.
     """
     if metadata.table_uuid is None:
         return Change(updates=(AssignUUID(uuid=new_uuid), *updates), requirements=requirements)
@@ -37,7 +31,7 @@ def check_writable(metadata: TableMetadata, table: str) -> None:
     """Refuse tables that this version does not write.
 
     Raises:
-        UnsupportedError: the format version, or encryption that would be written in clear.
+        UnsupportedError: the format version, or encryption.
     """
     if metadata.format_version not in WRITABLE_VERSIONS:
         raise UnsupportedError(
@@ -55,7 +49,7 @@ def check_same_table(metadata: TableMetadata, table_uuid: str) -> None:
     """Check that the table is the one that was planned for.
 
     Raises:
-        StalePlanError: it was dropped and another one has its name.
+        StalePlanError: it was dropped, and another table has its name.
     """
     if not is_same_table(metadata, table_uuid):
         raise StalePlanError(
@@ -65,16 +59,16 @@ def check_same_table(metadata: TableMetadata, table_uuid: str) -> None:
 
 
 def is_same_table(metadata: TableMetadata, table_uuid: str) -> bool:
-    """Whether this is the table of that uuid; one without may have got it from another writer's commit."""
+    """Whether the table has this uuid; one without may have got it from another writer's commit."""
     return not table_uuid or metadata.table_uuid == table_uuid
 
 
 def check_files_fit(metadata: TableMetadata, files: Sequence[DataFile], *, written_schema: Schema) -> None:
-    """Check that files written for an older state of the table still fit it.
+    """Check that files that were written for an older state of the table still fit it.
 
     Raises:
-        StalePlanError: the table lost the partition spec of a file, requires what the files may lack, or takes other
-            delete files than these.
+        StalePlanError: the partition spec of a file was removed, a column became required, or the table needs another
+            kind of delete files.
         InvalidInputError: delete files that the table's format version does not have.
     """
     specs = {spec.spec_id for spec in metadata.partition_specs}

@@ -1,16 +1,13 @@
-"""May a change that was planned on one snapshot still be made on a later one? The rules, and what they look at.
+"""Conflict rules: may a change that was planned on one snapshot be committed on a later one?
 
-Here: what happened on a branch since a snapshot (`History`), the five checks over it, and which operation needs which
-of them (`RULES`; docs/conflicts.md shows them as a table, held against this module by tests/commit/test_conflicts.py).
-Pure over table metadata and the manifests of the snapshots concerned. Not here: who asks (the actions), and what must
-be true of the files to remove on the newest table (`removals`, `actions.check_all_there`).
+Here: the commits on a branch since a snapshot (`History`), the checks over them, and which operation needs which checks
+(`RULES`; docs/conflicts.md shows them as a table, held equal by tests/commit/test_conflicts.py). Only table metadata
+and manifests are read. Not here: who asks (the actions), and which files must be in the newest table
+(`manifest_filter`, `snapshot_action.check_all_there`).
 
-A commit that meets a newer table has three outcomes. Nothing that it depends on was touched: it is rebased, the engine
-makes it again on the newer table. Something was touched that the plan read: `StalePlanError`, to be planned again,
-which for a task means to run again. It contradicts the table for good: `IncompatibleChangeError`.
-
-Before any of this the engine asks whether the change has landed already. Iceberg Java does not: it validates a commit
-whose answer was lost against itself, fails, and removes the files of its own snapshot.
+A commit on a newer table has three outcomes. If nothing that it depends on was changed, it is rebased: the engine makes
+it again on the newer table. If something that the plan read was changed: `StalePlanError`, re-plan. If it contradicts
+the table for good: `IncompatibleChangeError`.
 """
 
 from __future__ import annotations
@@ -41,13 +38,13 @@ ISOLATION_LEVELS: tuple[Isolation, ...] = ("serializable", "snapshot")
 
 
 class Check(Enum):
-    """What another writer may not have done since the plan was made."""
+    """What no other writer may have done since the change was planned."""
 
     ADDED_DATA = "added rows that the change would have had to see"
     ADDED_DELETES = "added delete files for rows that the change replaces"
     REMOVED_DATA = "removed or rewritten data files with rows that the change replaces"
     FILES_GONE = "removed or rewritten a data file that the change refers to"
-    ADDED_VECTORS = "deleted rows of a data file for which the change brings a deletion vector"
+    ADDED_VECTORS = "deleted rows of a data file for which the change adds a deletion vector"
 
 
 class Operation(Enum):
@@ -74,9 +71,9 @@ RULES: Mapping[Operation, Mapping[Isolation, frozenset[Check]]] = {
         (Operation.APPEND, frozenset[Check](), False),
         (Operation.OVERWRITE, _REPLACING, True),
         (Operation.REPLACE_PARTITIONS, _REPLACING, True),
-        # Its files are named: for them the checks are exact, not by predicate.
+        # Its files are known by name: their checks are exact, not by predicate.
         (Operation.COPY_ON_WRITE, frozenset({Check.ADDED_DELETES, Check.FILES_GONE}), True),
-        # Which files go is decided anew on every base, so that it is as if the delete came last.
+        # The files are selected anew on each base, as if the delete came last.
         (Operation.DELETE_FILES, frozenset[Check](), False),
         (Operation.MERGE_ON_READ_DELETE, _DELETING, True),
         (Operation.MERGE_ON_READ_UPDATE, _DELETING | {Check.ADDED_DELETES, Check.REMOVED_DATA}, True),
@@ -92,19 +89,27 @@ _ADDING_DELETES = frozenset({"overwrite", "delete"})
 _REMOVING = frozenset({"overwrite", "replace", "delete"})
 _ANY = frozenset({"append", "overwrite", "replace", "delete"})
 
+_DATA, _DELETES = ManifestContent.DATA, ManifestContent.DELETES
+# The checks that look at rows of a filter: operations that may do it, the entry that shows it, words of the error.
+_BY_FILTER = {
+    Check.ADDED_DATA: (_ADDING_DATA, EntryStatus.ADDED, _DATA, "added data file", "may have to see"),
+    Check.ADDED_DELETES: (_ADDING_DELETES, EntryStatus.ADDED, _DELETES, "added delete file", "may concern"),
+    Check.REMOVED_DATA: (_REMOVING, EntryStatus.DELETED, _DATA, "removed data file", "may concern"),
+}
 
-class Scope(Protocol):
-    """Which files a change is about."""
+
+class ConflictFilter(Protocol):
+    """The files that a change depends on."""
 
     def may_concern(self, manifest: ManifestFile) -> bool:
-        """Tell whether a manifest may list one."""
+        """Whether a manifest may list one."""
 
     def concerns(self, file: DataFile) -> bool:
-        """Tell whether a file is one, or may be."""
+        """Whether a file is one, or may be."""
 
 
 def describe(snapshot: Snapshot) -> str:
-    """Name a snapshot and its writer for an error: the DAG run where it was one of Airflow's."""
+    """Name a snapshot and its writer for an error: the DAG run if it is one of Airflow's."""
     summary = snapshot.summary
     names = [f"{what} {summary[key]!r}" for what, key in _WRITERS if key in summary]
     if not names:
@@ -117,7 +122,7 @@ _WRITERS = (("DAG", DAG_ID), ("task", TASK_ID), ("run", RUN_ID))
 
 
 class ChangedFiles:
-    """What single snapshots added and removed, read once however often a commit is tried."""
+    """Files that single snapshots added and removed; each manifest is read once over all attempts."""
 
     def __init__(self, io: FileIO) -> None:
         self._io = io
@@ -125,17 +130,23 @@ class ChangedFiles:
         self._entries: dict[str, tuple[ManifestEntry, ...]] = {}
 
     def of(
-        self, snapshot: Snapshot, status: EntryStatus, content: ManifestContent, scope: Scope | None = None
+        self,
+        snapshot: Snapshot,
+        status: EntryStatus,
+        content: ManifestContent,
+        conflict_filter: ConflictFilter | None = None,
     ) -> Iterator[ManifestEntry]:
-        """Yield the entries that a snapshot made, added or deleted ones.
+        """Yield the entries that a snapshot added or deleted.
 
         Args:
-            scope: manifests that it does not concern are not opened.
+            conflict_filter: selects the manifests to open.
         """
         for manifest in self._own_manifests(snapshot):
-            if manifest.content is content and _may_have(manifest, status):
-                if scope is not None and not scope.may_concern(manifest):
-                    continue
+            is_added = status is EntryStatus.ADDED
+            count = manifest.added_files_count if is_added else manifest.deleted_files_count
+            if manifest.content is not content or count == 0:
+                continue
+            if conflict_filter is None or conflict_filter.may_concern(manifest):
                 for entry in self._own_entries(manifest):
                     if entry.status is status and entry.snapshot_id == snapshot.snapshot_id:
                         yield entry
@@ -155,19 +166,14 @@ class ChangedFiles:
         return self._entries[path]
 
 
-def _may_have(manifest: ManifestFile, status: EntryStatus) -> bool:
-    count = manifest.added_files_count if status is EntryStatus.ADDED else manifest.deleted_files_count
-    return count != 0
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class History:
-    """What was committed to a branch after a snapshot.
+    """The commits on a branch after a snapshot.
 
     Attributes:
-        metadata: the table that has it all.
+        metadata: the newest table.
         branch: the branch, for the errors.
-        snapshots: newest first.
+        snapshots: the snapshots of the commits, newest first.
     """
 
     metadata: TableMetadata
@@ -177,14 +183,14 @@ class History:
 
     @classmethod
     def since(cls, metadata: TableMetadata, branch: str, start: int | None, files: ChangedFiles) -> History:
-        """Return what came after a snapshot.
+        """Return the commits after a snapshot.
 
         Args:
-            start: the snapshot that was planned on; None when the branch had none: then all of it came after.
+            start: the snapshot that was planned on; None if the branch had none, then all of its commits.
 
         Raises:
-            StalePlanError: the branch does not go back to that snapshot: it was rolled back, or snapshots between
-                were expired, so that nobody can tell what happened.
+            StalePlanError: the branch does not reach back to that snapshot: it was rolled back, or snapshots in between
+                have expired.
         """
         head = metadata.ref_snapshot(branch)
         found: list[Snapshot] = []
@@ -206,7 +212,6 @@ class History:
 
     @property
     def snapshot_ids(self) -> frozenset[int]:
-        """The ids of the snapshots that came after."""
         return frozenset(snapshot.snapshot_id for snapshot in self.snapshots)
 
     def who_removed(self, file: DataFile) -> str:
@@ -220,32 +225,19 @@ class History:
 
     # -- the checks: each raises StalePlanError ------------------------------------------------------------------------
 
-    def check_added_data(self, scope: Scope) -> None:
-        """Nobody added rows that the change would have had to see; compactions add none."""
-        for snapshot in self._by(_ADDING_DATA):
-            for entry in self.files.of(snapshot, EntryStatus.ADDED, ManifestContent.DATA, scope):
-                if scope.concerns(entry.data_file):
-                    raise self._stale(snapshot, f"added data file {entry.data_file.file_path}", "may have to see")
-
-    def check_added_deletes(self, scope: Scope) -> None:
-        """Nobody deleted rows, by delete files, where the change replaces rows."""
-        for snapshot in self._by(_ADDING_DELETES):
-            for entry in self.files.of(snapshot, EntryStatus.ADDED, ManifestContent.DELETES, scope):
-                if scope.concerns(entry.data_file):
-                    raise self._stale(snapshot, f"added delete file {entry.data_file.file_path}", "may concern")
-
-    def check_removed_data(self, scope: Scope) -> None:
-        """Nobody removed data files where the change replaces rows."""
-        for snapshot in self._by(_REMOVING):
-            for entry in self.files.of(snapshot, EntryStatus.DELETED, ManifestContent.DATA, scope):
-                if scope.concerns(entry.data_file):
-                    raise self._stale(snapshot, f"removed data file {entry.data_file.file_path}", "may concern")
+    def check_rows(self, checks: Collection[Check], conflict_filter: ConflictFilter) -> None:
+        """Make those of the checks that look at the rows of a filter, in `_BY_FILTER`."""
+        for check, (operations, status, content, did, how) in _BY_FILTER.items():
+            for snapshot in self._by(operations) if check in checks else ():
+                for entry in self.files.of(snapshot, status, content, conflict_filter):
+                    if conflict_filter.concerns(entry.data_file):
+                        raise self._stale(snapshot, f"{did} {entry.data_file.file_path}", how)
 
     def check_files_there(self, paths: Collection[str], *, may_be_deleted: bool = False) -> None:
-        """Nobody removed the files that the change refers to.
+        """No writer removed the files that the change refers to.
 
         Args:
-            may_be_deleted: files that went with all of their rows do not matter (to a delete of rows).
+            may_be_deleted: whether files may have been deleted with all their rows, as for a delete of rows.
         """
         wanted = frozenset(paths)
         for snapshot in self._by(_REMOVING - {"delete"} if may_be_deleted else _REMOVING) if wanted else ():
@@ -254,12 +246,12 @@ class History:
                     raise self._stale(snapshot, f"removed data file {entry.data_file.file_path}", "refers to")
 
     def check_no_deletes_for(self, files: Iterable[ManifestEntry], *, equality: bool = True) -> None:
-        """Nobody deleted rows of these data files by delete files.
+        """No writer added delete files for these data files.
 
         Args:
             files: data files with their data sequence numbers.
-            equality: whether equality deletes count; they don't for rewritten rows that keep their old number, to
-                which they still apply.
+            equality: whether equality deletes count; not for rewritten rows that keep their old number, to which they
+                still apply.
         """
         index: DeleteIndex | None = None
         owner: dict[tuple[str, int | None], Snapshot] = {}
@@ -271,7 +263,7 @@ class History:
                     added.append(entry)
         if not added:
             return
-        # One commit after the other may have replaced the vector of a file; one is enough to know.
+        # Several commits may have replaced the vector of a file; one of them is enough for the error.
         index = DeleteIndex(_without_replaced_vectors(added), metadata=self.metadata)
         for file in files:
             for delete in index.of(file):
@@ -282,7 +274,7 @@ class History:
                 )
 
     def check_no_new_vectors(self, paths: Collection[str]) -> None:
-        """Nobody deleted rows of data files for which the change brings a deletion vector: there can be one only."""
+        """No writer deleted rows of data files for which the change adds a deletion vector: a file has only one."""
         wanted = frozenset(paths)
         for snapshot in self._by(_ANY) if wanted else ():
             for entry in self.files.of(snapshot, EntryStatus.ADDED, ManifestContent.DELETES):
@@ -293,7 +285,7 @@ class History:
                     )
 
     def _by(self, operations: frozenset[str]) -> Iterator[Snapshot]:
-        # An operation that nobody knows may have done anything.
+        # An unknown operation may have done anything.
         return (s for s in self.snapshots if s.operation in operations or s.operation not in _ANY)
 
     def _stale(self, snapshot: Snapshot, did: str, how: str) -> StalePlanError:

@@ -1,13 +1,13 @@
-"""The one loop that lands a change: apply, swap, and on a lost race apply again to the newer table.
+"""The only loop around a catalog's swap: apply the change, swap, and after a lost race apply it to the newer table.
 
-A commit has three outcomes. Committed: done. Conflict: the action is called again with the newer metadata. Unknown:
-the table is read back until it can be told. Before every attempt the action is asked whether its work is in the table
-already, so that neither a lost reply nor a second process that does the same work can double it.
+A commit has three outcomes. Committed: done. Conflict: the action is called again with the newer metadata. Unknown: the
+table is read back until the outcome is known. Before each attempt the action is asked whether its work is in the table
+already, so that neither a lost answer nor a second process with the same work can commit it twice.
 
-A change is never sent blindly twice: each attempt is a compare-and-swap against the base that it was made for. So when
-a lost request lands late, after all, the next attempt loses its race, reads the table, and finds the work done.
+Each attempt is a compare-and-swap against the base that it was made for. If a lost request arrives late, the next
+attempt loses its race, reads the table, and finds the work done.
 
-What a change contains is decided in `commit.snapshot_action`; where the pointer lives, in `catalogs`.
+What a change contains is decided in `commit.snapshot_action`; where the pointer is stored, in `catalogs`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from airflow_iceberg.format.properties.table_properties import TableProperties
 
 log = logging.getLogger(__name__)
 
-# Iceberg Java gives up after 4 retries, which writers of one table reach easily when eight of them append at once (see
-# docs/adr/0010). Unless the table says otherwise, the time limit alone ends the loop.
+# Differs from Java: it gives up after 4 retries, which eight writers that append at once easily reach (docs/adr/0010).
+# Unless the table sets a number, the time limit alone ends the loop.
 UNLIMITED_RETRIES = 2**31 - 1
-# Without a limit on the number of retries, the wait stays short: Java's 60 s is made for a handful of attempts.
+# Differs from Java: without a limit on the number of retries the wait is short; 60 s are meant for a few attempts.
 LIMITED_MAX_WAIT_MS, UNLIMITED_MAX_WAIT_MS = 60_000, 2_000
 
 
@@ -52,18 +52,22 @@ class Action(Protocol):
         """Return the change against this metadata; no updates means that there is nothing to do."""
 
     def has_landed(self, metadata: TableMetadata) -> bool:
-        """Whether the work is in the table, be it by this object or by another process that does the same work."""
+        """Whether the work is in the table, committed by this object or by another process with the same work."""
 
     def succeeded(self, metadata: TableMetadata) -> None:
-        """The work is in the table: remove own files of attempts that lost, unless the table needs them."""
+        """The work is in the table: delete own files of attempts that lost, unless the table needs them."""
+        return
 
     def failed(self) -> None:
-        """The work is definitely not in the table and will not be tried again: remove own files."""
+        """The work is definitely not in the table and is not tried again: delete own files."""
+        return
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryPolicy:
-    """How long to go on, from the table's properties `commit.retry.*` and `commit.status-check.*`; times in ms."""
+    """How often and how long to retry: the table's properties `commit.retry.*` and `commit.status-check.*`, in
+    milliseconds.
+    """
 
     num_retries: int = UNLIMITED_RETRIES
     min_wait_ms: int = TableProperties.retry_min_wait_ms.default
@@ -79,7 +83,7 @@ class RetryPolicy:
         """Read the policy of a table.
 
         Raises:
-            InvalidInputError: a property is no number, or one below 0.
+            InvalidInputError: a property is not a number of 0 or more.
         """
         properties = TableProperties.of(metadata.properties)
         num_retries, max_wait_ms = properties.retry_num_retries, properties.retry_max_wait_ms
@@ -98,7 +102,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Clock:
-    """Time and chance, replaceable in tests: seconds that only grow, a sleep in seconds, a number in [0, 1)."""
+    """Time and random numbers, replaceable in tests: monotonic seconds, a sleep in seconds, a number in [0, 1)."""
 
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -106,14 +110,14 @@ class Clock:
 
 
 def commit(catalog: Catalog, base: TableState, action: Action, *, clock: Clock | None = None) -> TableState:
-    """Land a change and return the table's state that contains it.
+    """Commit a change and return the table's state that contains it.
 
     Args:
-        base: the table as it was when the caller planned; it may be old, the first attempt then costs a retry.
+        base: the table when the caller planned; with an old one the first attempt is retried.
 
     Raises:
-        CommitConflictError: other writers won every attempt that the table's retry properties allow; nothing was
-            committed, the own metadata files are removed.
+        CommitConflictError: other writers won all attempts that the table's properties allow; nothing was committed,
+            and the action's metadata files are deleted.
         StalePlanError, IncompatibleChangeError: raised by the action; nothing was committed.
         CommitUnknownError: the table could not be read back; nothing was deleted.
     """
@@ -122,7 +126,7 @@ def commit(catalog: Catalog, base: TableState, action: Action, *, clock: Clock |
 
 
 class _Commit:
-    """One run of the loop; holds what the attempts share."""
+    """One run of the loop, with the state that its attempts share."""
 
     def __init__(self, catalog: Catalog, base: TableState, action: Action, clock: Clock) -> None:
         self.catalog = catalog
@@ -130,7 +134,7 @@ class _Commit:
         self.action = action
         self.clock = clock
         self.policy = RetryPolicy.of(base.metadata)
-        # Metadata files whose fate was unknown at some time; the table names them when they landed after all.
+        # Metadata files of attempts without an answer; the table names them if they have landed.
         self.doubtful: set[str] = set()
         self.in_doubt = False
         self._lost: IcebergError | None = None
@@ -148,7 +152,7 @@ class _Commit:
             self._reload()
 
     def _attempt(self) -> bool:
-        """Try once; False means that the race is lost or unknown, and that the table has to be read again."""
+        """Try once; False: the race is lost or the outcome is unknown, and the table has to be read again."""
         try:
             change = self._change()
             if change is None:
@@ -165,7 +169,9 @@ class _Commit:
             return False
         except CommitUnknownError as error:
             log.warning("the outcome of a commit to %s is unknown, reading back: %s", self.state.table, error)
-            self._note_doubt(error)
+            self.in_doubt = True
+            if error.metadata_location:
+                self.doubtful.add(error.metadata_location)
             return self._resolve(error)
         except IcebergError as error:
             # Raised before the swap was sent: an unreadable manifest, a full disk.
@@ -173,24 +179,19 @@ class _Commit:
             raise
 
     def _change(self) -> Change | None:
-        """Ask the action; None when the base is so old that its files are gone, as after a job of hours."""
+        """Ask the action; None when the files of an old base were deleted, as after a job of hours."""
         try:
             return self.action(self.state.metadata)
         except NotFoundError as error:
-            # Another writer has expired the base's snapshot. Where the table is as it was, a file of it is missing.
+            # Another writer has expired the base's snapshot. If the table has not changed, one of its files is missing.
             if self.catalog.load(self.state.table).metadata_location == self.state.metadata_location:
                 raise
-            log.info("files of %s have gone since it was loaded: %s", self.state.table, error)
+            log.info("files of %s were deleted since it was loaded: %s", self.state.table, error)
             self._lost = error
             return None
 
-    def _note_doubt(self, error: CommitUnknownError) -> None:
-        self.in_doubt = True
-        if error.metadata_location:
-            self.doubtful.add(error.metadata_location)
-
     def _resolve(self, error: CommitUnknownError) -> bool:
-        """Read the table back; False means that it could be read and does not hold the work (yet)."""
+        """Read the table back; False: it was read and does not hold the work (yet)."""
         policy, started = self.policy, self.clock.monotonic()
         for check in range(policy.check_num_retries + 1):
             try:
@@ -198,7 +199,7 @@ class _Commit:
             except StorageError as unreadable:
                 log.warning("cannot read %s back yet: %s", self.state.table, unreadable)
             except IcebergError as unreadable:
-                # Dropped, renamed or broken since: no proof that the change did not land before that.
+                # The table was dropped, renamed or damaged: the change may have landed before that.
                 raise CommitUnknownError(
                     f"the outcome of a commit to {self.state.table} is unknown ({error}), and the table cannot be "
                     f"read back: {unreadable}; nothing was deleted",
@@ -215,6 +216,7 @@ class _Commit:
         raise error
 
     def _has_landed(self) -> bool:
+        # Differs from Java: it validates a commit whose answer was lost against itself, fails, and deletes its files.
         metadata = self.state.metadata
         if self.action.has_landed(metadata):
             return True
@@ -229,11 +231,11 @@ class _Commit:
         return self.state
 
     def _give_up(self, error: IcebergError) -> None:
-        """End the loop: remove own files, but only if no attempt can land any more.
+        """End the loop: delete own files, but only if no attempt can land any more.
 
         Raises:
-            CommitUnknownError: one can. A request that got no answer may still be on its way, so the caller must not
-                take the error for a failure, after which he would delete the data files.
+            CommitUnknownError: a request without an answer may still arrive: a caller that took the error for a failure
+                would delete its data files.
         """
         if self.in_doubt:
             raise CommitUnknownError(
@@ -243,25 +245,20 @@ class _Commit:
         self.action.failed()
 
     def _wait(self, attempt: int, started: float) -> None:
-        """Sleep before the next attempt, or end the loop."""
         policy = self.policy
         spent_ms = (self.clock.monotonic() - started) * 1000
-        # The exponent is bounded: 2**1000 is a valid Python integer and a useless one.
         longest = min(policy.max_wait_ms, policy.min_wait_ms * 2 ** min(attempt - 1, 20))
         wait_ms = longest * (0.25 + 0.75 * self.clock.random())
         if attempt > policy.num_retries or spent_ms + wait_ms > policy.total_timeout_ms:
-            exhausted = self._exhausted(attempt, spent_ms)
+            exhausted = CommitConflictError(
+                f"other writers won {attempt} attempts to commit to {self.state.table} in {spent_ms / 1000:.1f} s; "
+                f"nothing was committed, run it again, or raise {TableProperties.retry_num_retries} or "
+                f"{TableProperties.retry_total_timeout_ms} of the table"
+            )
             self._give_up(exhausted)
             raise exhausted from self._lost
         if not (isinstance(self._lost, CommitConflictError) and self._lost.is_our_turn):
             self.clock.sleep(wait_ms / 1000)
-
-    def _exhausted(self, attempts: int, spent_ms: float) -> IcebergError:
-        return CommitConflictError(
-            f"other writers won {attempts} attempts to commit to {self.state.table} in {spent_ms / 1000:.1f} s; "
-            f"nothing was committed, run it again, or raise {TableProperties.retry_num_retries} or "
-            f"{TableProperties.retry_total_timeout_ms} of the table"
-        )
 
     def _reload(self) -> None:
         try:

@@ -1,13 +1,13 @@
-"""Which small manifests a commit puts together, so that their number stays bounded and most commits stay fast.
+"""Which small manifests a commit merges, so that their number stays bounded and most commits stay fast.
 
 Here: the choice, from the rows of the manifest list alone. Not here: writing the merged manifests (`snapshot_writer`).
 
-Iceberg Java merges whatever fits into 8 MiB once 100 manifests are there, and the older ones whenever two of them fit
-together: on a table of 100,000 files some commits of ten rows rewrite all its metadata. Here a commit touches only
-manifests of the size of its own (within a factor of 8), so that its cost follows what it adds: a hundred small ones
-become one of the next size, a hundred of these one of the size after that, up to the target. Every entry is rewritten
-a few times in its life, and a table has fewer than `min_count` manifests of each of a few sizes, besides full ones.
-See docs/adr/0012.
+Differs from Java: Java merges whatever fits into 8 MiB once there are 100 manifests, and the older ones whenever two of
+them fit together: on a table of 100,000 files some commits of ten rows rewrite all its metadata. Here a commit merges
+only manifests of its own size (within a factor of 8), so that its cost follows what it adds: a hundred small manifests
+become one of the next size, a hundred of these one of the size after that, up to the target. Each entry is rewritten a
+few times in its life, and a table has fewer than `min_count` manifests of each of a few sizes, besides full ones. See
+docs/adr/0012.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from airflow_iceberg.format.manifests.entries import ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
 
-# Manifests of up to 8 KiB, of one to a few files each, are the smallest size; each size is 8 times the one before.
+# Differs from Java: sizes of manifests. The smallest is up to 8 KiB, one to a few files; the next is 8 times larger.
 SMALLEST_BYTES, SIZE_FACTOR = 8 * 1024, 8
 
 
@@ -28,8 +28,8 @@ class MergePolicy:
     """The table's properties `commit.manifest.*`.
 
     Attributes:
-        target_size_bytes: how large a merged manifest becomes; larger ones than half of it are left alone.
-        min_count: so many manifests of a size are merged, unless fewer make a full one.
+        target_size_bytes: the size of a merged manifest; manifests larger than half of it are not merged.
+        min_count: the number of manifests of a size that are merged, unless fewer fill one of the target size.
     """
 
     enabled: bool = TableProperties.manifest_merge_enabled.default
@@ -41,7 +41,7 @@ class MergePolicy:
         """Read the policy of a table.
 
         Raises:
-            InvalidInputError: a property is no number, or below 1.
+            InvalidInputError: a property is not a number, or below 1.
         """
         properties = TableProperties.of(metadata.properties)
         return cls(
@@ -54,11 +54,11 @@ class MergePolicy:
 def choose_bins(
     manifests: Sequence[ManifestFile], touched: Iterable[str], policy: MergePolicy
 ) -> list[tuple[ManifestFile, ...]]:
-    """Return the manifests to merge, each tuple into one: at most one bin for each spec, content and size.
+    """Return the manifests to merge, each tuple into one: at most one tuple for each spec, content and size.
 
     Args:
-        manifests: all of the new snapshot, newest first.
-        touched: paths of those that this commit writes; only manifests of their sizes are looked at.
+        manifests: all manifests of the new snapshot, newest first.
+        touched: paths of the manifests that this commit writes; only manifests of their sizes are merged.
     """
     if not policy.enabled:
         return []

@@ -1,6 +1,6 @@
-"""A table that is open for changes: its state, the catalog that it came from, and the commits that move it on.
+"""A table that is open for changes: its state, its catalog, and its commits.
 
-Operations work on an `OpenTable`; what users hold is `airflow_iceberg.table.Table`, which adds the operations to it.
+Operations work on an `OpenTable`; users have `airflow_iceberg.table.Table`, which adds the operations to it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from airflow_iceberg.storage.base import FileIO
 
 
 class OpenTable:
-    """One Iceberg table as it was when it was loaded; `refresh` loads it again, a commit moves it on."""
+    """One Iceberg table in the state in which it was loaded, or last refreshed or committed."""
 
     def __init__(self, state: TableState, *, io: FileIO, catalog: Catalog | None) -> None:
         self._state = state
@@ -134,7 +134,7 @@ class OpenTable:
         """Return what an action of `airflow_iceberg.commit` needs in addition to its files; for one commit.
 
         Args:
-            table_uuid: the uuid of the table that was planned for; by default the uuid of the table as it is.
+            table_uuid: the uuid of the table that was planned for; by default that of the table as it is.
 
         Raises:
             InvalidInputError: a tag, or a snapshot property that the commit itself writes.
@@ -152,11 +152,11 @@ class OpenTable:
         )
 
     def commit(self, action: SnapshotAction) -> WriteResult:
-        """Commit an action exactly once; afterwards this object is the table that holds it.
+        """Commit an action exactly once; afterwards this object is the table that contains it.
 
         Raises:
             StalePlanError: another writer has changed what was planned on; nothing was committed.
-            CommitConflictError, CommitUnknownError: as `commit.engine.commit`.
+            CommitConflictError, CommitUnknownError: see `commit.engine.commit`.
         """
         self.land(action)
         return describe(self._state, action.settings)
@@ -165,7 +165,7 @@ class OpenTable:
         """Commit an action that makes no snapshot (expiry, refs).
 
         Raises:
-            CommitConflictError, CommitUnknownError: as `commit.engine.commit`.
+            CommitConflictError, CommitUnknownError: see `commit.engine.commit`.
         """
         check_writable(self.metadata, self.name)
         self.land(action)

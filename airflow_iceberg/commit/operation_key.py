@@ -1,8 +1,8 @@
-"""Who makes a commit: the key that a task leaves in the summary of its snapshot, and how to find it again.
+"""The operation key: what identifies a task's work, and how its commit is found again.
 
-The summary of a snapshot is the only place that is written in the same atomic step as the data. So the question "did
-this task commit already?" is put to the table, never to Airflow's database. What is done about the answer (reuse,
-replace, refuse) lives in `commit.earlier_runs`; this module imports nothing heavy.
+The summary of a snapshot is the only place that is written in the same atomic step as the data. So whether a task has
+committed is read from the table, never from Airflow's database. What follows from it (reuse, replace, refuse) is
+decided in `commit.earlier_epochs`. This module imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ TRY_NUMBER = "airflow.try-number"
 OnRerun = Literal["replace", "append", "skip"]
 ON_RERUN: tuple[OnRerun, ...] = ("replace", "append", "skip")
 
-# Names of data files with new rows of a task, see `OperationKey.file_prefix`.
+# Names of data files with new rows of a task; see `OperationKey.file_prefix`.
 APPENDED_FILE = re.compile(r"[0-9a-f]{12}-\d+-\d+-[0-9a-f]{12}-")
 
-# Entries that tell Iceberg's publish_changes what is to be published and what was.
+# Entries by which Iceberg's publish_changes knows staged and published snapshots.
 _STAGED = ("wap.id", "published-wap-id", "source-snapshot-id")
 
 # Characters of run ids that stay readable; a slash would make two different keys look alike.
@@ -42,15 +42,15 @@ _SAFE = ":+@ ,;=()[]"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationKey:
-    """One piece of work of one DAG run, the same over all automatic retries of its task.
+    """The work of one task in one DAG run; the same for all automatic retries.
 
     Attributes:
-        map_index: index of a mapped task, -1 for a task that is not mapped.
-        epoch: how often a person cleared the task; `ti.max_tries - task.retries`.
-        run_after_ms: when the DAG run could have begun at the earliest, where known; it tells how far back the history
-            of a table has to reach to know all that the run committed. Not part of the key.
-        started_ms: when the DAG run began (again, after a clear), where known; no try of this epoch is older. Not part
-            of the key.
+        map_index: the index of a mapped task, -1 for other tasks.
+        epoch: the number of times that a person has cleared the task; `ti.max_tries - task.retries`.
+        run_after_ms: the earliest possible start of the DAG run, if known: the history of a table that reaches back to
+            it has all commits of the run. Not part of the key.
+        started_ms: the start of the DAG run (the last one, after a clear), if known: all tries of this epoch are newer.
+            Not part of the key.
     """
 
     dag_id: str
@@ -73,17 +73,18 @@ class OperationKey:
 
     @property
     def work(self) -> str:
-        """The key without its epoch: what is the same before and after a person clears the task."""
+        """The key without its epoch: it does not change when a person clears the task."""
         names = (quote(part, safe=_SAFE) for part in (self.dag_id, self.run_id, self.task_id))
         return "/".join((*names, str(self.map_index)))
 
     @property
     def file_token(self) -> str:
-        """Twelve hexadecimal digits that stand for `work` in the names of data files."""
+        """Twelve hexadecimal digits that stand for `work` in names of data files."""
         return hashlib.sha256(self.work.encode()).hexdigest()[:12]
 
     def file_prefix(self, try_number: int, unique: str) -> str:
-        """Return how the names of the data files of one try begin: they tell whose they are when no snapshot does.
+        """Return the beginning of the names of one try's data files, which tells their task after the snapshot has
+        expired.
 
         Args:
             unique: twelve random hexadecimal digits.
@@ -91,13 +92,7 @@ class OperationKey:
         return f"{self.file_token}-{self.epoch}-{try_number}-{unique}"
 
     def carried_prefix(self, try_number: int, unique: str) -> str:
-        """Return how the names of files begin whose rows were carried over from files that they replace.
-
-        After a clear such files stay: their rows are not this task's.
-
-        Args:
-            unique: as for `file_prefix`.
-        """
+        """Return the beginning of the names of files with carried rows, which a later clear does not remove."""
         return f"carried-{self.file_prefix(try_number, unique)}"
 
     @classmethod
@@ -121,7 +116,7 @@ class OperationKey:
             raise InvalidInputError(f"not an operation key: {text!r}, expected dag/run/task/map index/epoch") from error
 
     def summary(self, try_number: int) -> dict[str, str]:
-        """Return the entries that a commit of this operation adds to its snapshot's summary."""
+        """Return the entries of this key in the summary of a snapshot."""
         return {
             OPERATION_KEY: str(self),
             DAG_ID: self.dag_id,
@@ -133,29 +128,25 @@ class OperationKey:
 
 
 def find_landed(metadata: TableMetadata, key: OperationKey, branch: str) -> Snapshot | None:
-    """Return the snapshot in the history of `branch` that carries exactly this key.
-
-    A snapshot that was rolled back is not in the branch's history: its rows are not in the table, so the work is
-    not done.
-    """
+    """Return the snapshot in the history of `branch` that has exactly this key; None also if it was rolled back."""
     return next(find_all_landed(metadata, key, branch), None)
 
 
 def find_all_landed(metadata: TableMetadata, key: OperationKey, branch: str) -> Iterator[Snapshot]:
-    """Yield every snapshot in the history of `branch` that carries exactly this key, newest first."""
+    """Yield all snapshots in the history of `branch` that have exactly this key, newest first."""
     text = str(key)
     return (snapshot for snapshot in _history(metadata, branch) if snapshot.summary.get(OPERATION_KEY) == text)
 
 
 def find_other_epochs(metadata: TableMetadata, key: OperationKey, branch: str) -> list[tuple[int, Snapshot]]:
-    """Return (epoch, snapshot) of the same work before and after other clears, newest first."""
+    """Return (epoch, snapshot) of the same work under other clear epochs, newest first."""
     prefix = key.work + "/"
-    found = []
-    for snapshot in _history(metadata, branch):
-        text = snapshot.summary.get(OPERATION_KEY, "")
-        if text.startswith(prefix) and text != str(key):
-            found.append((OperationKey.parse(text).epoch, snapshot))
-    return found
+    texts = ((snapshot.summary.get(OPERATION_KEY, ""), snapshot) for snapshot in _history(metadata, branch))
+    return [
+        (OperationKey.parse(text).epoch, snapshot)
+        for text, snapshot in texts
+        if text.startswith(prefix) and text != str(key)
+    ]
 
 
 def _history(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
@@ -164,12 +155,13 @@ def _history(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
 
 
 def check_properties(properties: Mapping[str, str], *, own: Sequence[str] = ()) -> None:
-    """Refuse snapshot properties that would overwrite what the engine itself writes.
+    """Refuse snapshot properties that a commit writes itself.
 
     Args:
-        own: further names, which an operation writes itself.
+        own: further names, which the operation writes itself.
+
     Raises:
-        InvalidInputError: a name is reserved or a value is not text.
+        InvalidInputError: a name is reserved, or a value is not text.
     """
     if not isinstance(properties, Mapping):
         raise InvalidInputError(f"snapshot_properties are {properties!r}, expected names and texts")

@@ -1,8 +1,4 @@
-"""Committing changes of a table's files: settings for an action, landing it, and what it did.
-
-Here: what `Table.commit_settings`, `Table.commit` and the commits of appends are made of. Clock and dice come in here.
-Not here: the actions (`commit`), the loop (`commit.engine`).
-"""
+"""The settings of one commit, with its random ids and clock; see `OpenTable.commit_settings`."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ def now_ms() -> int:
 
 
 def new_snapshot_id() -> int:
-    """A random positive 63-bit id; a collision within one table is refused when the metadata is built."""
+    """A random positive 63-bit id; if the table has it already, the metadata is refused."""
     return secrets.randbits(63) or 1
 
 
@@ -42,7 +38,7 @@ def settings_for(
     """Return the settings of one commit, with a snapshot id of its own.
 
     Args:
-        table_uuid: of the table that was planned for; by default the one of `metadata`.
+        table_uuid: the uuid of the table that was planned for; by default that of `metadata`.
 
     Raises:
         InvalidInputError: a snapshot property that the commit itself writes.
@@ -63,15 +59,12 @@ def settings_for(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitSettings:
-    """Who makes a snapshot, of which table, where: what every action needs beside its files.
-
-    `Table.commit_settings()` makes one.
+    """What every action needs in addition to its files.
 
     Attributes:
-        table_uuid: of the table that was planned for; empty when it had none.
-        snapshot_id, commit_uuid, now_ms: the caller's dice and clock.
-        properties: for the snapshot's summary.
-        operation_key: key of the Airflow task, or None outside of Airflow.
+        table_uuid: the uuid of the table that was planned for; empty when it had none.
+        properties: entries of the snapshot's summary.
+        operation_key: the key of the Airflow task; None outside of Airflow.
     """
 
     table_uuid: str

@@ -1,11 +1,9 @@
-"""What a commit changes: actions that turn the newest metadata into updates and requirements.
+"""Actions that add a snapshot: they turn the newest metadata into updates and requirements.
 
-An action is called again on each newer base. What is fixed over all attempts (the snapshot id, the new files and
-their manifests) is made once; what depends on the base (parent, sequence number, manifest list, totals, which files
-go) is made anew. Here: `SnapshotAction`, what all actions with a snapshot share, and the checks of a table that every
-writer needs. Not here: the actions themselves (`append`, `overwrite`, `row_delta`, `rewrite`, `rewrite_manifests`,
-`expire`, `refs`, `alter`), the loop (`engine`), the writing of manifests (`snapshot_writer`), who may commit beside
-whom (`conflicts`).
+An action is called again on each newer base. The snapshot id, the new files and their manifests are the same in each
+attempt; the parent, the sequence number, the manifest list, the totals and the choice of files to remove are made anew.
+Here: `SnapshotAction`, which all such actions share. Not here: the actions (`commit.actions`), the loop (`engine`),
+writing manifests (`snapshot_writer`), conflicts between writers (`conflicts`).
 """
 
 from __future__ import annotations
@@ -16,9 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from airflow_iceberg.commit.checks import check_same_table, of_this_table
 from airflow_iceberg.commit.conflicts import ChangedFiles, History
-from airflow_iceberg.commit.earlier_runs import EarlierRuns, check_not_overtaken
+from airflow_iceberg.commit.earlier_epochs import EarlierEpochs, check_no_later_epoch
+from airflow_iceberg.commit.manifest_filter import FilesToRemove, ManifestFilter, RemovedData, missing
 from airflow_iceberg.commit.operation_key import find_landed
-from airflow_iceberg.commit.removals import Removal, RemovalFilter, WithData, missing
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_writer import AddedFiles, SnapshotWriter
 from airflow_iceberg.errors import StalePlanError
@@ -43,31 +41,30 @@ class FileChanges:
     """What an action does to the files of one base.
 
     Attributes:
-        operation: of the snapshot; derived from what comes and goes when None.
-        properties: more entries of the summary.
-        all_there: files that have to be in the table when they are removed; `removal` names them too.
-        history: what was committed since the change was planned, where that matters and can be told.
+        operation: the snapshot's operation; None derives it from the files that are added and removed.
+        properties: further entries of the summary.
+        all_there: files of `removal` that must still be in the table.
+        history: the commits since the change was planned; None where they do not matter or are not known.
     """
 
     added: tuple[AddedFiles, ...] = ()
-    removal: Removal = field(default_factory=Removal)
+    removal: FilesToRemove = field(default_factory=FilesToRemove)
     operation: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     all_there: tuple[DataFile, ...] = ()
     history: History | None = None
 
     def added_files(self) -> tuple[DataFile, ...]:
-        """Return all new files, data and deletes."""
         return tuple(file for group in self.added for file in group.files)
 
 
 class SnapshotAction(ABC):
     """A change that adds one snapshot to a branch.
 
-    A subclass says what it changes on a base (`changes`), and may look at what is removed before it goes (`check`).
+    A subclass says what it changes on a base (`changes`), and may check the removed files before anything is written.
     """
 
-    _earlier: EarlierRuns | None = None
+    _earlier: EarlierEpochs | None = None
 
     def __init__(self, io: FileIO, settings: CommitSettings) -> None:
         self.settings = settings
@@ -80,20 +77,20 @@ class SnapshotAction(ABC):
         """Return what to do on this base.
 
         Args:
-            parent: head of the branch, None for a branch without snapshots.
+            parent: the head of the branch; None for a branch without snapshots.
 
         Raises:
-            StalePlanError, IncompatibleChangeError: it can no longer be done.
+            StalePlanError, IncompatibleChangeError: it cannot be done any more.
         """
 
     def check(self, removed: Sequence[ManifestEntry], changes: FileChanges, metadata: TableMetadata) -> None:  # noqa: B027
-        """Look at what goes, before anything is written that refers to it; raise what `changes` may raise."""
+        """Check the removed files before anything is written that refers to them; raise what `changes` may raise."""
 
     def __call__(self, metadata: TableMetadata) -> Change:
         settings = self.settings
         check_same_table(metadata, settings.table_uuid)
         if settings.operation_key is not None:
-            check_not_overtaken(metadata, settings.operation_key, settings.branch)
+            check_no_later_epoch(metadata, settings.operation_key, settings.branch)
         parent = metadata.ref_snapshot(settings.branch)
         changes = self.changes(metadata, parent)
         kept, removed = self._without(self.writer.read_parent(parent), changes, metadata)
@@ -118,26 +115,26 @@ class SnapshotAction(ABC):
     def _without(
         self, manifests: Sequence[ManifestFile], changes: FileChanges, metadata: TableMetadata
     ) -> tuple[list[ManifestFile], list[ManifestEntry]]:
-        """Return the manifests of the parent without what goes, data before deletes, and what goes."""
+        """Return the manifests of the parent without removed files, data before deletes, and the removed entries."""
         concurrent = None if changes.history is None else changes.history.snapshot_ids
         data = [m for m in manifests if m.content is ManifestContent.DATA]
         deletes = [m for m in manifests if m.content is ManifestContent.DELETES]
         if changes.removal.is_empty:
             return [m for m in manifests if m.may_have_live_files], []
-        filter_ = RemovalFilter(changes.removal, metadata, concurrent=concurrent)
+        filter_ = ManifestFilter(changes.removal, metadata, concurrent=concurrent)
         kept, removed = self._filtered(data, filter_, metadata)
         if deletes:
-            with_data = WithData(
+            with_data = RemovedData(
                 removed=tuple(entry.data_file for entry in removed),
                 min_sequence_number=_min_sequence_number(kept, changes.added, metadata),
             )
-            filter_ = RemovalFilter(changes.removal, metadata, concurrent=concurrent, with_data=with_data)
+            filter_ = ManifestFilter(changes.removal, metadata, concurrent=concurrent, with_data=with_data)
             kept_deletes, removed_deletes = self._filtered(deletes, filter_, metadata)
             kept, removed = kept + kept_deletes, removed + removed_deletes
         return kept, removed
 
     def _filtered(
-        self, manifests: Iterable[ManifestFile], filter_: RemovalFilter, metadata: TableMetadata
+        self, manifests: Iterable[ManifestFile], filter_: ManifestFilter, metadata: TableMetadata
     ) -> tuple[list[ManifestFile], list[ManifestEntry]]:
         kept: list[ManifestFile] = []
         removed: list[ManifestEntry] = []
@@ -145,7 +142,7 @@ class SnapshotAction(ABC):
             if filter_.may_concern(manifest):
                 manifest, gone = self.writer.without_files(manifest, filter_, metadata)
                 removed += gone
-            # What only tells of files deleted by an earlier snapshot serves no reader of this one.
+            # A manifest that lists only files deleted by an earlier snapshot serves no reader of this one.
             if manifest.may_have_live_files or manifest.added_snapshot_id == self.snapshot_id:
                 kept.append(manifest)
         return kept, removed
@@ -167,7 +164,7 @@ class SnapshotAction(ABC):
             snapshot_id=self.snapshot_id,
             parent_snapshot_id=parent_id,
             sequence_number=sequence_number,
-            # A clock that runs behind must not make the table's history go backwards.
+            # A slow clock must not make the table's history run backwards.
             timestamp_ms=max(self.settings.now_ms(), metadata.last_updated_ms),
             manifest_list=location,
             summary=summary,
@@ -199,33 +196,31 @@ class SnapshotAction(ABC):
         return find_landed(metadata, key, branch) is not None
 
     def succeeded(self, metadata: TableMetadata) -> None:
-        """Remove what lost attempts wrote, and say what was replaced of the task's earlier runs."""
+        """Delete what lost attempts wrote, and log which rows of the task's earlier runs were replaced."""
         if self._earlier is not None and metadata.snapshot(self.snapshot_id) is not None:
             self._earlier.log_replaced(metadata.location, self.settings.branch)
         self.writer.remove_unused(metadata.snapshot(self.snapshot_id))
 
     def failed(self) -> None:
-        """Remove what was written."""
         self.writer.remove_unused(None)
 
 
 def next_sequence_number(metadata: TableMetadata) -> int:
-    """Return the sequence number of the next commit; v1 has none: 0 everywhere."""
+    """Return the sequence number of the next commit; always 0 in v1."""
     return metadata.last_sequence_number + 1 if metadata.format_version > 1 else 0
 
 
 def _min_sequence_number(kept: Iterable[ManifestFile], added: Iterable[AddedFiles], metadata: TableMetadata) -> int:
-    """Return the lowest data sequence number of the data that the new snapshot has."""
     numbers = [m.min_sequence_number for m in kept if m.may_have_live_files]
     numbers += [group.sequence_number for group in added if group.files and group.sequence_number is not None]
     return min((n for n in numbers if n != UNASSIGNED_SEQ), default=next_sequence_number(metadata))
 
 
 def check_all_there(changes: FileChanges, removed: Iterable[ManifestEntry]) -> None:
-    """Check that what had to be removed was there.
+    """Check that the files to be removed were there.
 
     Raises:
-        StalePlanError: another writer has removed it; says who, where the history tells.
+        StalePlanError: another writer has removed one; names the writer where the history tells.
     """
     for file in missing(changes.all_there, removed):
         who = changes.history.who_removed(file) if changes.history is not None else "another writer"

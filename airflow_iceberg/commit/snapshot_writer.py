@@ -1,8 +1,8 @@
-"""Writes the metadata files of a snapshot: manifests of new files, manifests without the removed ones, the list.
+"""The metadata files of a snapshot: manifests of new files, manifests without the removed files, the manifest list.
 
-Every file gets a name that nobody else uses. What was written for an attempt is remembered, so that it can be removed
-once the attempt is known to have lost, and so that a retry reads and rewrites only manifests that it has not seen.
-Which files go in and out is decided in the actions and in `removals`, which manifests are merged in `merging`.
+Each file has a unique name. The writer remembers what it wrote for an attempt, so that the files can be deleted once
+the attempt has lost, and a retry reads and rewrites only manifests that are new to it. The actions and
+`manifest_filter` decide which files are added and removed, `manifest_merging` which manifests are merged.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from uuid import UUID
 
+from airflow_iceberg.commit.manifest_filter import ManifestFilter
 from airflow_iceberg.commit.manifest_merging import MergePolicy, choose_bins
-from airflow_iceberg.commit.removals import RemovalFilter
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.format.manifests.avro import (
     assign_first_row_ids,
@@ -42,11 +42,11 @@ from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
 
-# About 8 MiB of Avro, which is what `commit.manifest.target-size-bytes` asks for, at some 400 bytes an entry.
+# About 8 MiB of Avro, the default of `commit.manifest.target-size-bytes`, at some 400 bytes an entry.
 ENTRIES_PER_MANIFEST = 20_000
-# From about 200 entries on, looking at them as columns first costs little of what reading them one by one does.
+# From about 200 entries on, reading the columns first costs little compared with reading the entries one by one.
 LARGE_BYTES = 32 * 1024
-# Manifests to be merged that are read at the same time, where there are more of them.
+# The number of manifests to be merged that are read at the same time.
 READ_THREADS = 8
 
 
@@ -55,8 +55,8 @@ class AddedFiles:
     """New files of one commit.
 
     Attributes:
-        sequence_number: data sequence number, where it is not the commit's: older for the outputs of a compaction, so
-            that equality deletes written meanwhile still apply to them.
+        sequence_number: the data sequence number if it is not the commit's: an older one for compacted files, so that
+            equality deletes that are written meanwhile still apply to them.
     """
 
     files: tuple[DataFile, ...]
@@ -70,7 +70,7 @@ class SnapshotWriter:
     """Metadata files of one commit, over all its attempts.
 
     Args:
-        commit_uuid: part of every file's name; the caller's dice.
+        commit_uuid: part of each file's name.
     """
 
     def __init__(self, io: FileIO, *, snapshot_id: int, commit_uuid: UUID) -> None:
@@ -80,20 +80,19 @@ class SnapshotWriter:
         self._attempts = 0
         self._manifest_count = 0
         self._manifests: list[str] = []
-        self._lists: dict[str, frozenset[str]] = {}  # which manifests each of them names
+        self._lists: dict[str, frozenset[str]] = {}  # with the manifests that each names
         self._added: dict[tuple[int, ManifestContent, int | None], tuple[ManifestFile, ...]] = {}
-        # By path and first row id of the source, and what was asked for: the first commit in v3 gives a first row id
-        # to a manifest that has none.
+        # By path and first row id of the source, and by the filter: the first commit in v3 gives a first row id to a
+        # manifest that has none.
         self._filtered: dict[tuple[object, ...], Filtered] = {}
         self._merged: dict[tuple[tuple[str, int | None], ...], ManifestFile] = {}
         self._counted: dict[str, ManifestFile] = {}
 
     def read_parent(self, parent: Snapshot | None) -> tuple[ManifestFile, ...]:
-        """Return the manifests of the snapshot that the new one follows."""
         return () if parent is None else read_manifests(self._io, parent)
 
     def add_files(self, added: AddedFiles, metadata: TableMetadata) -> tuple[ManifestFile, ...]:
-        """Write the manifests of new files, one spec and content a manifest; written once, used by every attempt."""
+        """Return the manifests of new files, one for each spec and content; they are written once for all attempts."""
         by_spec = sorted(added.files, key=_spec_and_content)
         manifests: list[ManifestFile] = []
         for (spec_id, content), group in groupby(by_spec, key=_spec_and_content):
@@ -105,12 +104,9 @@ class SnapshotWriter:
         return tuple(manifests)
 
     def _added_entry(self, file: DataFile, sequence_number: int | None) -> ManifestEntry:
-        # Numbers that are left out are inherited, so that the manifest fits every attempt.
+        # Numbers that are left out are inherited, so that the manifest is valid for each attempt.
         return ManifestEntry(
-            status=EntryStatus.ADDED,
-            snapshot_id=self._snapshot_id,
-            sequence_number=sequence_number,
-            data_file=file,
+            status=EntryStatus.ADDED, snapshot_id=self._snapshot_id, sequence_number=sequence_number, data_file=file
         )
 
     def _write_all(
@@ -120,43 +116,41 @@ class SnapshotWriter:
         for start in range(0, len(rest), ENTRIES_PER_MANIFEST):
             yield self.write_manifest(rest[start : start + ENTRIES_PER_MANIFEST], spec_id, content, metadata)
 
-    def without_files(self, manifest: ManifestFile, removal: RemovalFilter, metadata: TableMetadata) -> Filtered:
-        """Return the manifest with the files deleted that a removal takes, and their entries.
-
-        A manifest that holds none of them is returned as it is.
+    def without_files(self, manifest: ManifestFile, removal: ManifestFilter, metadata: TableMetadata) -> Filtered:
+        """Return the manifest without the files that a filter removes, and their entries; the manifest itself if there
+        are none.
         """
         key = (manifest.manifest_path, manifest.first_row_id, removal.key)
         if key not in self._filtered:
             self._filtered[key] = self._filter(manifest, removal, metadata)
         return self._filtered[key]
 
-    def _filter(self, manifest: ManifestFile, removal: RemovalFilter, metadata: TableMetadata) -> Filtered:
+    def _filter(self, manifest: ManifestFile, removal: ManifestFilter, metadata: TableMetadata) -> Filtered:
         path = manifest.manifest_path
         data = self._io.read(path)
         if _surely_keeps_all(data, manifest, removal):
             return manifest, ()
-        # Entries that were already deleted are left out: a rewrite that copied them could resurrect them later.
+        # Deleted entries are left out: a rewrite that copied them could resurrect their files later.
         live = [entry for entry in read_manifest(data, manifest=manifest, path=path) if entry.is_live]
         taken = [removal.takes(entry) for entry in live]
         if not any(taken):
             return manifest, ()
-        # What entries inherit was filled in when they were read, row ids too: a file keeps its own for ever.
+        # Inherited values were filled in when the entries were read, also row ids: a file keeps its own for ever.
         entries = [
             replace(entry, status=EntryStatus.DELETED, snapshot_id=self._snapshot_id)
-            if goes
+            if is_gone
             else replace(entry, status=EntryStatus.EXISTING)
-            for entry, goes in zip(live, taken, strict=True)
+            for entry, is_gone in zip(live, taken, strict=True)
         ]
-        removed = tuple(entry for entry, goes in zip(live, taken, strict=True) if goes)
+        removed = tuple(entry for entry, is_gone in zip(live, taken, strict=True) if is_gone)
         return self.write_manifest(entries, manifest.partition_spec_id, manifest.content, metadata), removed
 
     def merge(self, manifests: Sequence[ManifestFile], metadata: TableMetadata) -> tuple[ManifestFile, ...]:
-        """Put small manifests together, as the table's properties `commit.manifest.*` ask for.
-
-        Merging is never needed: when a manifest cannot be read, all stay as they are.
+        """Merge small manifests as the table's properties `commit.manifest.*` say; one that cannot be read is left
+        unmerged.
 
         Args:
-            manifests: all of the new snapshot, newest first.
+            manifests: all manifests of the new snapshot, newest first.
         """
         result = list(manifests)
         touched = [manifest.manifest_path for manifest in manifests if manifest.added_snapshot_id == self._snapshot_id]
@@ -185,15 +179,15 @@ class SnapshotWriter:
     def _read_all(self, paths: Sequence[str]) -> list[bytes]:
         if len(paths) <= READ_THREADS:
             return [self._io.read(path) for path in paths]
-        # One after the other they would keep a commit to a distant store so long that it loses its race.
+        # Read one after the other from a distant store, they would take so long that the commit loses its race.
         with ThreadPoolExecutor(READ_THREADS) as pool:
             return list(pool.map(self._io.read, paths))
 
     def _carried(self, manifest: ManifestFile, data: bytes) -> Iterator[ManifestEntry]:
-        """Yield what a merged manifest takes over: what this commit did as it is, all older live files as existing."""
+        """Yield the entries of a merged manifest: those of this commit as they are, older live files as existing."""
         path = manifest.manifest_path
         if manifest.added_snapshot_id == self._snapshot_id:
-            # As written: what is left to be inherited is not known before the list is written, row ids either.
+            # As written: inherited values, also row ids, are not known before the list is written.
             yield from read_manifest(data, path=path)
             return
         for entry in read_manifest(data, manifest=manifest, path=path):
@@ -203,7 +197,7 @@ class SnapshotWriter:
     def write_manifest(
         self, entries: Sequence[ManifestEntry], spec_id: int, content: ManifestContent, metadata: TableMetadata
     ) -> ManifestFile:
-        """Write one manifest of entries that stand as they are to be kept."""
+        """Write a manifest of entries as they are."""
         spec = metadata.spec(spec_id)
         schema = metadata.schema_of_spec(spec_id)
         data = write_manifest(
@@ -220,7 +214,7 @@ class SnapshotWriter:
         )
 
     def place_manifest(self, data: bytes, metadata: TableMetadata) -> str:
-        """Store a manifest under a name that nobody else uses, and return its location."""
+        """Write a manifest under a unique name, and return its location."""
         location = f"{metadata_folder(metadata)}/{self._commit_uuid}-m{self._manifest_count}.avro"
         self._manifest_count += 1
         self._manifests.append(location)
@@ -235,10 +229,10 @@ class SnapshotWriter:
         parent_snapshot_id: int | None,
         sequence_number: int,
     ) -> tuple[str, int | None]:
-        """Write the manifest list of one attempt and return its location and (v3) how many row ids it gave out.
+        """Write the manifest list of one attempt; return its location and the number of row ids that it assigned (v3).
 
-        From v3 on every data manifest without a first row id gets one, those of before an upgrade too; as the ids
-        start at the table's next one, each attempt assigns anew.
+        From v3 on each data manifest without a first row id gets one, also manifests from before an upgrade. The ids
+        start at the table's next one, so that each attempt assigns them anew.
         """
         self._attempts += 1
         name = f"snap-{self._snapshot_id}-{self._attempts}-{self._commit_uuid}.avro"
@@ -262,7 +256,7 @@ class SnapshotWriter:
         return location, added_rows
 
     def _with_counts(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
-        """Return the row with its counts, which v1 writers may leave out and v2 requires."""
+        """Return the row with its counts, which are optional in v1 and required in v2."""
         counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
         rows = (manifest.added_rows_count, manifest.existing_rows_count, manifest.deleted_rows_count)
         if metadata.format_version == 1 or None not in (*counts, *rows):
@@ -273,15 +267,15 @@ class SnapshotWriter:
         return self._counted[path]
 
     def remove_unused(self, landed: Snapshot | None) -> None:
-        """Remove what no snapshot uses: everything, or what the landed snapshot of this writer leaves over.
+        """Delete the files that no snapshot uses: all, or those that the landed snapshot of this writer does not use.
 
-        To be called only when each attempt is known to have landed or lost. Never raises: what stays behind is
+        Call it only when each attempt is known to have landed or lost. Never raises: a file that is left is
         unreferenced and harmless.
         """
         try:
             used: set[str] = set()
             if landed is not None and landed.manifest_list is not None:
-                # A server may have landed what we sent with a list of its own.
+                # A server may have committed the change with a manifest list of its own.
                 own = self._lists.get(landed.manifest_list)
                 used = {each.manifest_path for each in read_manifests(self._io, landed)} if own is None else set(own)
                 used.add(landed.manifest_list)
@@ -292,8 +286,8 @@ class SnapshotWriter:
             log.warning("left unreferenced metadata files of a lost commit behind: %s", error)
 
 
-def _surely_keeps_all(data: bytes, manifest: ManifestFile, removal: RemovalFilter) -> bool:
-    """Tell whether the paths in a large manifest alone say that no file of it goes; that is quick to find out."""
+def _surely_keeps_all(data: bytes, manifest: ManifestFile, removal: ManifestFilter) -> bool:
+    """Whether the paths in a large manifest, which are quick to read, prove that no file of it is removed."""
     paths = removal.paths_of_data()
     if paths is None or manifest.content is not ManifestContent.DATA or manifest.manifest_length < LARGE_BYTES:
         return False
@@ -309,5 +303,5 @@ def _spec_and_content(file: DataFile) -> tuple[int, ManifestContent]:
 
 
 def metadata_folder(metadata: TableMetadata) -> str:
-    """Return where the metadata files of a table lie."""
+    """Return the location of a table's metadata files."""
     return (TableProperties.of(metadata.properties).metadata_path or f"{metadata.location}/metadata").rstrip("/")

@@ -1,6 +1,6 @@
-"""What operations report: `OperationResult` for all of them, `WriteResult` for those that make a snapshot.
+"""Results of operations: `OperationResult` for all of them, `WriteResult` for those that make a snapshot.
 
-One vocabulary: counts have the names of the entries of Iceberg's snapshot summary, with the unit where there is one.
+Counts have the names of the entries of Iceberg's snapshot summary, with the unit where there is one.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class WriteResult(OperationResult):
         operation: the snapshot's operation; None when there is no snapshot.
         added_records: new rows.
         deleted_records: rows that the table does not have any more.
-        carried_records: rows that were kept and written again, since their files held rows that were replaced or
+        carried_records: rows that were kept and written again, because their files held rows that were replaced or
             deleted.
     """
 
@@ -112,7 +112,7 @@ class WriteResult(OperationResult):
             return sum(count_of(snapshot, name) for snapshot in snapshots)
 
         last = snapshots[-1]
-        carried = sum(_carried(snapshot) for snapshot in snapshots)
+        carried = sum(map(_carried, snapshots))
         return cls(
             table=table,
             branch=branch,
@@ -124,7 +124,7 @@ class WriteResult(OperationResult):
             added_delete_files=total("added-delete-files"),
             removed_delete_files=total("removed-delete-files"),
             added_records=total("added-records") - carried,
-            deleted_records=sum(_deleted(snapshot) for snapshot in snapshots),
+            deleted_records=sum(map(_deleted, snapshots)),
             carried_records=carried,
             added_files_size_bytes=total("added-files-size"),
             removed_files_size_bytes=total("removed-files-size"),

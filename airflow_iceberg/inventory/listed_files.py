@@ -1,7 +1,7 @@
-"""The files that lie below a table's location.
+"""The files that are stored below a table's location.
 
-Here: listing folders, which of the files a clean-up looks at, and cutting a location into folders that can be listed
-side by side. Not here: which of them are the table's (`operations.remove_orphan_files`).
+Here: listing folders, selecting the files that a clean-up looks at, and dividing a location into folders that are
+listed in parallel. Not here: which files are the table's (`operations.remove_orphan_files`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ STAGING_FOLDER = ".staging"
 QUARANTINE_FOLDER = ".quarantine"
 BATCH = 50_000
 TICK = 1000
-# What a file is to a clean-up; one can be several of them.
+# Kinds of files in a clean-up, as flags.
 OLD, STAGED, METADATA = 1, 2, 4
-# Folders are opened until there are so many to list side by side; data lies at most so deep below its partitions.
+# Folders are opened until there are enough to list in parallel, down to a depth.
 ENOUGH_FOLDERS, MOST_LEVELS = 64, 6
 _UNKNOWN = -(1 << 63)
 
@@ -32,7 +32,7 @@ SCHEMA = pa.schema(
         # Bytes: names on a disk need not be UTF-8.
         pa.field("location", pa.binary(), nullable=False),
         pa.field("size_bytes", pa.int64(), nullable=False),
-        # _UNKNOWN where the store does not tell.
+        # _UNKNOWN if the store does not tell.
         pa.field("modified_ms", pa.int64(), nullable=False),
         pa.field("kind", pa.uint8(), nullable=False),
     ]
@@ -40,7 +40,7 @@ SCHEMA = pa.schema(
 
 
 def is_metadata_file(location: str) -> bool:
-    """Tell whether a file is named like a table's metadata, in any of the spellings with gzip."""
+    """Whether a file is named like a table's metadata, with or without gzip."""
     return location.endswith((".metadata.json", ".metadata.json.gz"))
 
 
@@ -55,15 +55,16 @@ def list_files(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the files of folders that a clean-up looks at: rows of SCHEMA.
 
-    Hidden files are left out, but for documents of jobs, which do not count; young files are left out, but for
-    metadata files.
+    Hidden files are left out, except documents of jobs, which do not count; young files are left out, except metadata
+    files.
 
     Args:
         root: the table's location with a slash at its end.
-        folders: below `root`, without a slash at their end; the root itself is "".
+        folders: folders below `root`, without a slash at their end; the root itself is "".
         partition_names: names of partition fields: folders that are named after them are not hidden.
-        before_ms: time before which a file must be written to be old.
+        before_ms: the time before which old files were written.
         tick: called with the numbers of files and bytes since the last call.
+
     Raises:
         StorageError: a folder cannot be listed.
     """
@@ -75,7 +76,7 @@ def list_files(
             kind = kind_of(status)
             if kind:
                 chosen.append((status, kind))
-            if kind is None or kind == STAGED:  # staged: no file of a table, a job that lists has documents of its own
+            if kind is None or kind == STAGED:  # a document is no file of a table; a job that lists has its own
                 continue
             files, size_bytes = files + 1, size_bytes + status.size_bytes
             if files == TICK:
@@ -89,9 +90,9 @@ def list_files(
 
 
 class _Kinds:
-    """Returns the kind of each file of a unit; None for a file in a quarantine, which is not looked at.
+    """Returns the kind of each file of a unit; None for a file in a quarantine, which is ignored.
 
-    A listing gives the files folder by folder. What the folder decides is decided once for all its files: with a
+    A listing returns the files folder by folder. What the folder decides is decided once for all its files: with a
     million files, each check of every path takes a second.
     """
 
@@ -115,7 +116,7 @@ class _Kinds:
         return (OLD if is_old else 0) | (METADATA if is_metadata_file(name) else 0)
 
     def _enter(self, folder: str) -> None:
-        """Decide on a folder: the kind that all its files have, or 0 where each has its own."""
+        """Decide on a folder: the kind of all its files, or 0 if each file has its own."""
         first = folder.partition("/")[0]
         self._folder = folder
         self._kind_of_all = {QUARANTINE_FOLDER: None, STAGING_FOLDER: STAGED}.get(first, 0)
@@ -141,19 +142,20 @@ def statuses(batch: pa.RecordBatch) -> Iterator[tuple[FileStatus, int]]:
 
 
 def find_folders(io: FileIO, root: str, below: str = "") -> list[str]:
-    """Return folders below a table that hold all its files between them, each to be listed at any depth.
+    """Return folders below a table that together hold all its files, each to be listed at any depth.
 
-    A folder that holds a file, too, is not taken apart: only a listing says how old that is.
+    A folder that also holds a file is not divided: only a listing tells the file's age.
 
     Args:
         root: the table's location with a slash at its end.
         below: a folder below it; all of it by default.
+
     Raises:
         StorageError: a folder cannot be listed.
     """
     folders = [below]
     for _ in range(MOST_LEVELS):
-        if len(folders) >= ENOUGH_FOLDERS:  # their files are many: they are listed by the units alone, not here, too
+        if len(folders) >= ENOUGH_FOLDERS:  # with their many files they are listed only once, by the units
             break
         inner = [_children(io, root, folder) for folder in folders]
         if not any(inner):
@@ -163,8 +165,8 @@ def find_folders(io: FileIO, root: str, below: str = "") -> list[str]:
 
 
 def _children(io: FileIO, root: str, folder: str) -> list[str]:
-    """Return the folders in a folder; none if it holds a file, a link or nothing, or if the store cannot say."""
-    # Not of the interface: catalogs that keep tables as directories brought it.
+    """Return the folders in a folder; none if it holds a file, a link or nothing, or if the store cannot tell."""
+    # Only the stores for catalogs that keep tables as directories have this method.
     directory: Any = getattr(io, "directory", None)
     if directory is None:
         return []

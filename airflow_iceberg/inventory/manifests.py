@@ -1,4 +1,4 @@
-"""Manifests of a snapshot opened ahead of need: read and inflated in threads, decoded in the caller's.
+"""Manifests of a snapshot, read ahead: read and decompressed in threads, decoded in the caller's.
 
 Here: how many at a time, so that memory does not grow with the table. Not here: decoding (`format.manifests.columns`),
 and which manifests are needed (`plan.scan`).
@@ -13,27 +13,18 @@ from typing import TypeAlias
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
 from airflow_iceberg.format.manifests import columns
-from airflow_iceberg.format.manifests.avro import (
-    manifest_spec_id,
-    read_manifest,
-    read_manifest_list,
-)
+from airflow_iceberg.format.manifests.avro import manifest_spec_id, read_manifest, read_manifest_list
 from airflow_iceberg.format.manifests.columns import EntryColumns, Unpacked, unpack
-from airflow_iceberg.format.manifests.entries import (
-    EntryStatus,
-    ManifestEntry,
-    ManifestFile,
-    counted,
-)
+from airflow_iceberg.format.manifests.entries import EntryStatus, ManifestEntry, ManifestFile, counted
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.storage.base import FileIO
 
 Part: TypeAlias = "EntryColumns | tuple[ManifestFile, Iterator[ManifestEntry]]"
 
-# Stores answer slowly and in parallel, and inflating takes longer than decoding.
+# Stores answer slowly and in parallel, and decompression takes longer than decoding.
 THREADS = 2
-# So much of manifests, compressed, is on its way at a time; of larger ones two. With all that stands in them decoding
-# takes longer, and memory is short.
+# The compressed size of the manifests that are read ahead, at least two. With all columns decoding takes longer, and
+# needs more memory.
 AHEAD_BYTES, AHEAD_BYTES_OF_LISTS = 4 << 20, 1 << 20
 
 
@@ -102,7 +93,7 @@ def read_manifests(io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
 
 
 def _embedded(io: FileIO, path: str, snapshot_id: int) -> ManifestFile:
-    """Return the row of a manifest that a v1 snapshot names itself, without a list: all that is known is in it."""
+    """Return the row of a manifest that a v1 snapshot names without a list, from the manifest's own content."""
     data = io.read(path)
     entries = list(read_manifest(data, path=path))
     added_by = (entry.snapshot_id for entry in entries if entry.status is EntryStatus.ADDED)

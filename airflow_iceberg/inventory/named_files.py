@@ -1,6 +1,6 @@
-"""The files that a table's manifests name: read in one way for expiry, the clean-up of orphans and purging.
+"""The files that a table's manifests name: read in one way for expiry, the removal of orphan files and purging.
 
-Here: manifest lists to manifests, manifests to files. Not here: which of the files may go
+Here: manifest lists to manifests, manifests to files. Not here: which of the files are deleted
 (`inventory.reachable_files`, `operations.remove_orphan_files`, `inventory.purge`), and what a scan reads of a manifest
 (`inventory.manifests`, `plan.scan`).
 """
@@ -28,7 +28,7 @@ from airflow_iceberg.storage.base import FileIO
 log = logging.getLogger(__name__)
 
 THREADS = 8
-# Lists in flight: with the rows of thousands of snapshots in memory at a time nothing would be bounded.
+# Manifest lists that are read ahead: the rows of thousands of snapshots do not fit into memory.
 AHEAD = 32
 
 SCHEMA = pa.schema(
@@ -86,7 +86,7 @@ def _opened(io: FileIO, manifests: Iterable[ManifestFile], may_be_missing: bool)
         except NotFoundError:
             if not may_be_missing:
                 raise
-            log.info("manifest %s is gone already, with the files that it named", manifest.manifest_path)
+            log.info("manifest %s was deleted before, with the files that it named", manifest.manifest_path)
             continue
         yield unpack(data, manifest)
 
@@ -107,7 +107,7 @@ def _batch(paths: Sequence[str], kinds: Any, sizes: Any, *, with_paths: bool) ->
 
 
 def hashed_paths(batch: pa.RecordBatch) -> HashedPaths:
-    """Return the paths of a batch as sets of paths take them."""
+    """Return the paths of a batch in the form that sets of paths need."""
     stores = batch.column("store").dictionary_encode()
     names = (str(name).partition("://") for name in stores.dictionary.to_pylist())
     return HashedPaths(
@@ -126,7 +126,8 @@ def find_manifests(
     """Return the manifests of snapshots by path, each once, with what is needed to read them.
 
     Args:
-        may_be_missing: a snapshot whose manifest list is gone is passed over, else it is an error.
+        may_be_missing: whether a snapshot without its manifest list is skipped; otherwise an error.
+
     Raises:
         FormatError, NotFoundError, StorageError: a manifest list cannot be read, or a snapshot has none.
         UnsupportedError: it is encrypted.

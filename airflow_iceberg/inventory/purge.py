@@ -1,8 +1,7 @@
-"""The files of a table that is dropped with `purge`: found while it is there, deleted when it is gone.
+"""The files of a table that is dropped with `purge`: found before the drop, deleted after it.
 
-Here: what a table's metadata leads to, and the order in which that goes. Not here: reading manifests
-(`inventory.units`), the drop itself, which is each catalog's own, and files that nothing leads to
-(`operations.remove_orphan_files`).
+Here: the files that a table's metadata leads to, and the order of their deletion. Not here: reading manifests
+(`inventory.units`), the drop itself (each catalog), and orphan files (`operations.remove_orphan_files`).
 
 As in Iceberg Java a table with `gc.enabled=false` keeps its data and delete files, which may be another table's, and
 loses everything else.
@@ -19,6 +18,7 @@ from airflow_iceberg.format.manifests.entries import ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.named_files import find_manifests
+from airflow_iceberg.inventory.reachable_files import statistics_paths
 from airflow_iceberg.inventory.run import Progress, run_units
 from airflow_iceberg.inventory.units import manifest_units
 from airflow_iceberg.storage.base import FileIO
@@ -42,7 +42,7 @@ class TableFiles:
     metadata: tuple[str, ...] = ()
 
     def outside(self, directory: str) -> TableFiles:
-        """Return those that do not lie below a directory."""
+        """Return the files that are not stored below a directory."""
         below = f"{directory.rstrip('/')}/"
         groups = ((each.name, getattr(self, each.name)) for each in fields(self))
         return TableFiles(
@@ -56,9 +56,10 @@ def find_files(io: FileIO, table: str, metadata: TableMetadata, metadata_locatio
     Args:
         table: name of the table, for messages.
         metadata_location: the metadata file that the catalog points to.
+
     Raises:
-        FormatError: something that its metadata leads to is damaged or gone.
-        StorageError, UnsupportedError: something cannot be read.
+        FormatError: a file that its metadata leads to is damaged or missing.
+        StorageError, UnsupportedError: a file cannot be read.
     """
     try:
         manifests = find_manifests(io, metadata.snapshots)
@@ -74,15 +75,16 @@ def find_files(io: FileIO, table: str, metadata: TableMetadata, metadata_locatio
         content=content,
         manifests=tuple(manifests),
         manifest_lists=tuple(dict.fromkeys(lists)),
-        statistics=_statistics(metadata),
+        statistics=tuple(dict.fromkeys(statistics_paths(metadata))),
         metadata=tuple(dict.fromkeys((*(path for _, path in metadata.metadata_log), metadata_location))),
     )
 
 
 def delete_files(io: FileIO, table: str, files: TableFiles) -> None:
-    """Delete the files of a table that was dropped: what is named before what names it.
+    """Delete the files of a table that was dropped: each file before the file that names it.
 
-    So until the last moment what is left can be found. A failure is logged and ends it: the drop itself has worked.
+    So the remaining files can be found until the end. A failure is logged and ends the deletion; the drop itself has
+    worked.
     """
     groups = (
         ("data and delete files", files.content),
@@ -116,8 +118,3 @@ def _content(io: FileIO, manifests: Iterable[ManifestFile], what: str) -> tuple[
         for batch in outcome.batches():
             found |= dict.fromkeys(batch.column("path").to_pylist())
     return tuple(found)
-
-
-def _statistics(metadata: TableMetadata) -> tuple[str, ...]:
-    entries = (*metadata.statistics, *metadata.partition_statistics)
-    return tuple(dict.fromkeys(str(entry["statistics-path"]) for entry in entries if "statistics-path" in entry))

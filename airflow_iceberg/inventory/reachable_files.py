@@ -1,12 +1,13 @@
-"""Which files a table's snapshots reach, and which only those that were expired did.
+"""The files that a table's snapshots reach, and those that only expired snapshots reached.
 
-Here: the difference of two states of a table, by path; sizes of what each ref keeps alive. Not here: which snapshots go
-(`plan.expire_snapshots`), reading manifests (`inventory.units`), deleting (`operations.expire_snapshots`).
+Here: the difference of two states of a table, by path; the size of the files that each ref keeps. Not here: which
+snapshots expire (`plan.expire_snapshots`), reading manifests (`inventory.units`), deleting
+(`operations.expire_snapshots`).
 
-A path is the identity of a file on disk: several deletion vectors share a Puffin file, and a path can leave a table and
-come back. So nothing is decided by single entries: what only expired manifests name may go, unless a live entry of a
-snapshot that stays has the same path, under whatever scheme and authority. Memory: the paths that may go, packed, and
-eight bytes for each of them; those that stay pass by.
+A file is identified by its path: several deletion vectors share a Puffin file, and a path can leave a table and come
+back. So nothing is decided by single entries: a file that only expired manifests name may be deleted, unless a live
+entry of a remaining snapshot has the same path, under any scheme and authority. Memory: the packed paths of the files
+to delete, and eight bytes for each.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from airflow_iceberg.storage.base import FileIO
 
 
 class DeletableFiles:
-    """Data and delete files that may go, with kind and size."""
+    """Data and delete files that may be deleted, with kind and size."""
 
     def __init__(self) -> None:
         self._parts: list[UnitResult] = []
@@ -48,7 +49,7 @@ class DeletableFiles:
         return int(self._counts[content])
 
     def paths(self) -> Iterator[list[str]]:
-        """Yield the paths, each once, some at a time."""
+        """Yield the paths, each once, in batches."""
         for batch, chosen in self._chosen():
             if chosen.any():
                 yield batch.column("path").filter(number_array(chosen)).to_pylist()
@@ -59,7 +60,7 @@ class DeletableFiles:
             self._hashes.add(numbers_of(batch.column("hash")))
 
     def _keep(self, parts: Iterable[UnitResult]) -> None:
-        """Let files stay that are live elsewhere; ends early when none of them may go any more."""
+        """Keep files that are live elsewhere."""
         self._stays = np.zeros(len(self._hashes), np.bool_)
         if len(self._hashes):
             for part in parts:
@@ -89,29 +90,25 @@ class Deletable:
     manifest_lists: tuple[str, ...] = ()
     statistics: tuple[str, ...] = ()
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing."""
-        return not (len(self.content) or self.manifests or self.manifest_lists or self.statistics)
-
 
 def find_deletable(
     io: FileIO, gone: Iterable[Snapshot], after: TableMetadata, statistics: Iterable[str], *, inventory: RunUnits
 ) -> Deletable:
-    """Return what was reached from snapshots that are gone, and is not reached from those that stay.
+    """Return the files that removed snapshots reached, and remaining snapshots do not reach.
 
     Args:
-        gone: snapshots that are not in `after` any more; what is missing of them already is passed over.
-        after: the table as it is now, read after the snapshots went.
-        statistics: paths of statistics files of the snapshots that are gone.
+        gone: snapshots that are not in `after` any more; files of theirs that are missing are skipped.
+        after: the table as it is now, read after the snapshots were removed.
+        statistics: paths of statistics files of the removed snapshots.
         inventory: reads the manifests, here or on Spark.
+
     Raises:
-        FormatError, NotFoundError, StorageError: something that stays cannot be read: then nothing may be deleted.
+        FormatError, NotFoundError, StorageError: a remaining file cannot be read: then nothing may be deleted.
     """
     kept_lists = {snapshot.manifest_list for snapshot in after.snapshots}
     gone = [snapshot for snapshot in gone if snapshot.manifest_list is None or snapshot.manifest_list not in kept_lists]
     kept = find_manifests(io, after.snapshots) if gone else {}
-    # Where the list is gone, an earlier try has deleted it last of all.
+    # If the list is missing, an earlier try has deleted it, as the last file.
     found = find_manifests(io, gone, may_be_missing=True)
     only_gone = [manifest for path, manifest in found.items() if path not in kept]
     kept_statistics = statistics_paths(after)
@@ -127,7 +124,7 @@ def _deletable_files(gone: Sequence[ManifestFile], kept: Sequence[ManifestFile],
     files = DeletableFiles()
     if not gone:
         return files
-    # Deleted entries, too: a file may be live in no snapshot that is left.
+    # With deleted entries: their files may be live in no remaining snapshot.
     first = manifest_units(gone, is_live=False, with_paths=True, may_be_missing=True)
     parts = inventory([*first, *manifest_units(kept, is_live=True)], what="files that expired snapshots reached")
     for part in islice(parts, len(first)):
@@ -147,16 +144,16 @@ def statistics_paths(metadata: TableMetadata, snapshot_ids: Iterable[int] | None
     )
 
 
-# -- what keeps what alive ---------------------------------------------------------------------------------------------
+# -- the size of refs --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RefSize:
-    """What a branch or tag keeps alive.
+    """The files that a branch or tag keeps.
 
     Attributes:
-        size_bytes: of all data and delete files that its snapshots reach.
-        exclusive_bytes: of those that no other ref's snapshots reach.
+        size_bytes: the size of all data and delete files that its snapshots reach.
+        exclusive_bytes: the size of the files that no other ref's snapshots reach.
     """
 
     name: str
@@ -166,10 +163,10 @@ class RefSize:
 
 
 def sizes_of_refs(io: FileIO, metadata: TableMetadata, *, inventory: RunUnits) -> tuple[RefSize, ...]:
-    """Return for each ref what it keeps alive. Memory: some 20 bytes for each entry of a manifest that a ref reaches.
+    """Return the size of each ref. Memory: some 20 bytes for each entry of a manifest that a ref reaches.
 
     Raises:
-        FormatError, NotFoundError, StorageError: something cannot be read.
+        FormatError, NotFoundError, StorageError: a file cannot be read.
     """
     counts: dict[str, int] = {}
     owners: dict[int, set[str]] = {}
@@ -231,7 +228,7 @@ _NO_HASHES, _NO_SIZES, _NO_NUMBERS = np.empty(0, np.uint64), np.empty(0, np.int6
 def _added_up(
     owners: Sequence[frozenset[str]], hashes: Hashes, sizes: NDArray[np.int64], numbers: NDArray[np.int32]
 ) -> tuple[dict[str, int], dict[str, int]]:
-    # By file, and within a file by owners: then each file is a run, and most runs have one kind of owners.
+    # Sorted by file, and within a file by owners: each file is a run, and most runs have the same owners.
     order = np.lexsort((numbers, hashes))
     hashes, sizes, numbers = hashes[order], sizes[order], numbers[order]
     starts = np.flatnonzero(np.concatenate(([True], hashes[1:] != hashes[:-1]))) if len(hashes) else _NO_NUMBERS

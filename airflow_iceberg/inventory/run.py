@@ -15,30 +15,25 @@ from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
 
-# Stores answer slowly and side by side; what is read is decoded one after the other.
+# Stores answer slowly and in parallel; decoding is sequential.
 THREADS = 16
-# So much of manifests, compressed, is in flight at a time, or two units: decoded they are many times as much.
+# The compressed size of the manifests that are read ahead, at least two units; decoded they are many times larger.
 AHEAD_BYTES = 4 << 20
-# For so long it is seen whether threads wait for their store at all.
+# The time after which it is known whether threads wait for their store.
 LOOK_SECONDS = 0.05
 EVERY_SECONDS = 10.0
 
 
 class Progress:
-    """Logs the progress of something: files, bytes and the share that is done, at most one line in some seconds.
+    """Logs the progress of work: files, bytes and the fraction that is done, at most one line in some seconds.
 
     Args:
-        what: begins the line: "sales.orders: files of expired snapshots".
-        whole: of all that is to be done, in any measure.
+        what: the beginning of the line: "sales.orders: files of expired snapshots".
+        whole: the amount of all work, in any unit.
     """
 
     def __init__(
-        self,
-        what: str,
-        *,
-        whole: int,
-        every_seconds: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, what: str, *, whole: int, every_seconds: float | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._what = what
         self._whole = whole
@@ -71,7 +66,7 @@ class Progress:
 
 
 def in_bytes(count: int) -> str:
-    """Return a number of bytes as people read it: `1.4 GiB`."""
+    """Return a readable number of bytes: `1.4 GiB`."""
     size = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
         if size < 1024 or unit == "TiB":
@@ -87,10 +82,11 @@ class RunUnits(Protocol):
         """Run units.
 
         Args:
-            what: for the log.
-            files: how many the units are about, where they cannot know themselves.
+            what: the subject of log lines.
+            files: the expected number of files, if the units do not know it.
+
         Raises:
-            FormatError, NotFoundError, StorageError: something cannot be read.
+            FormatError, NotFoundError, StorageError: a file cannot be read.
         """
         ...
 
@@ -101,7 +97,7 @@ def run_units(
     """Yield the result of each unit, in their order; memory does not grow with their number.
 
     Raises:
-        FormatError, NotFoundError, StorageError: of the first unit that fails.
+        FormatError, NotFoundError, StorageError: the error of the first unit that fails.
     """
     rest = iter(units)
     waiting: deque[tuple[Unit, Future[bytes]]] = deque()
@@ -131,13 +127,13 @@ def run_units(
 
 
 class _Pace:
-    """Decides whether units of small steps run side by side: only where they wait for their store.
+    """Decides whether units of small steps run in parallel: only if they wait for their store.
 
-    A local disk answers at once. Threads that list it give the interpreter's lock to each other at every file, and
+    A local disk answers at once. Threads that list it pass the interpreter's lock to each other at every file, and
     sixteen of them need three times as long as one.
 
     Attributes:
-        is_wide: whether units run side by side; final once it is true.
+        is_wide: whether units run in parallel; final once it is true.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Units of a file inventory, and their results: the same wherever they run.
 
-`run_unit` takes a unit and gives bytes: a line of JSON with the counts, then Arrow record batches (IPC stream, lz4). A
-thread hands them over as they are, a job writes them to a file. Who reads them has one batch in memory at a time.
+`run_unit` runs a unit and returns bytes: a line of JSON with the counts, then Arrow record batches (IPC stream, lz4). A
+thread returns them, a job writes them to a file. A reader has one batch in memory at a time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -21,9 +21,9 @@ from airflow_iceberg.format.manifests.entries import ManifestContent, ManifestFi
 from airflow_iceberg.inventory.listed_files import list_files
 from airflow_iceberg.storage.base import FileIO
 
-# An entry of a manifest, compressed, where the list does not say how many there are.
+# The compressed size of a manifest's entry, if the list does not tell the number of entries.
 ENTRY_BYTES = 150
-# So much of manifests is a unit: enough to be worth a task, little enough for several at a time in one process.
+# The size of a unit's manifests: enough to be worth a task, little enough for several at a time in one process.
 UNIT_BYTES = 2 << 20
 UNIT_MANIFESTS = 32
 MOST_UNITS = 1000
@@ -33,53 +33,22 @@ MOST_LISTING_UNITS = 256
 Tick = Callable[[int, int], None]
 
 
-class Unit(Protocol):
-    """A unit of work: some manifests to read, or some folders to list.
-
-    Attributes:
-        kind: by which it is known in documents.
-        weight: the unit's share of the whole inventory, in any measure.
-        files: that it is about, as far as that is known beforehand.
-        in_small_steps: whether it asks the store for each file, with little work in between.
-    """
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def weight(self) -> int: ...
-    @property
-    def files(self) -> int: ...
-    @property
-    def in_small_steps(self) -> bool: ...
-
-    def run(self, io: FileIO, tick: Tick) -> Iterator[pa.RecordBatch]:
-        """Yield the result in parts."""
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ManifestUnit:
     """Manifests whose files are named.
 
     Attributes:
-        is_live: live entries alone; else deleted ones, too.
-        with_paths: the files' paths, not only their hashes.
-        may_be_missing: a manifest that is gone is passed over, else it is an error.
+        is_live: whether only live entries are named; otherwise also deleted ones.
+        with_paths: whether the result has the files' paths, not only their hashes.
+        may_be_missing: whether a missing manifest is skipped; otherwise an error.
     """
 
     manifests: tuple[ManifestFile, ...]
     is_live: bool = True
     with_paths: bool = False
     may_be_missing: bool = False
-
-    @property
-    def kind(self) -> str:
-        """How documents call it."""
-        return "manifests"
+    # A manifest is read at once, and decoding it is most of the work.
+    in_small_steps: ClassVar = False
 
     @property
     def weight(self) -> int:
@@ -90,11 +59,6 @@ class ManifestUnit:
     def files(self) -> int:
         """Entries, as the manifest lists count them."""
         return sum(entry_count(manifest) for manifest in self.manifests)
-
-    @property
-    def in_small_steps(self) -> bool:
-        """A manifest is read at once, and decoding it is most of the work."""
-        return False
 
     def run(self, io: FileIO, tick: Tick) -> Iterator[pa.RecordBatch]:
         """Yield batches as `inventory.named_files.name_files` does."""
@@ -111,9 +75,8 @@ class ManifestUnit:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return {
-            "kind": self.kind,
+            "kind": "manifests",
             "manifests": [_manifest_to_dict(manifest) for manifest in self.manifests],
             "is-live": self.is_live,
             "with-paths": self.with_paths,
@@ -122,7 +85,6 @@ class ManifestUnit:
 
     @classmethod
     def from_dict(cls, fields: Fields) -> Self:
-        """Read it from its JSON form."""
         return cls(
             manifests=tuple(_manifest_from_dict(item) for item in fields.items("manifests")),
             is_live=fields.bool("is-live"),
@@ -137,51 +99,32 @@ class ListingUnit:
 
     Attributes:
         root: the table's location with a slash at its end.
-        folders: below it, without a slash at their end; the root itself is "".
-        partition_names: of partition fields: folders that are named after them are not hidden.
-        before_ms: files that were written before that moment are old.
+        folders: folders below `root`, without a slash at their end; the root itself is "".
+        partition_names: names of partition fields: folders that are named after them are not hidden.
+        before_ms: the time before which old files were written.
     """
 
     root: str
     folders: tuple[str, ...] = ("",)
     partition_names: tuple[str, ...] = ()
     before_ms: int
-
-    @property
-    def kind(self) -> str:
-        """How documents call it."""
-        return "listing"
+    # A local file system is asked for the status of each file; their number is not known before.
+    in_small_steps: ClassVar = True
+    files: ClassVar = 0
 
     @property
     def weight(self) -> int:
         """Folders."""
         return len(self.folders)
 
-    @property
-    def files(self) -> int:
-        """Nobody knows."""
-        return 0
-
-    @property
-    def in_small_steps(self) -> bool:
-        """A local file system is asked for the status of each file."""
-        return True
-
     def run(self, io: FileIO, tick: Tick) -> Iterator[pa.RecordBatch]:
         """Yield batches as `inventory.listed_files.list_files` does."""
-        return list_files(
-            io,
-            self.root,
-            self.folders,
-            partition_names=self.partition_names,
-            before_ms=self.before_ms,
-            tick=tick,
-        )
+        names, before_ms = self.partition_names, self.before_ms
+        return list_files(io, self.root, self.folders, partition_names=names, before_ms=before_ms, tick=tick)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
         return {
-            "kind": self.kind,
+            "kind": "listing",
             "root": self.root,
             "folders": list(self.folders),
             "partition-names": list(self.partition_names),
@@ -190,7 +133,6 @@ class ListingUnit:
 
     @classmethod
     def from_dict(cls, fields: Fields) -> Self:
-        """Read it from its JSON form."""
         return cls(
             root=fields.str("root"),
             folders=tuple(str(name) for name in fields.list("folders")),
@@ -199,8 +141,11 @@ class ListingUnit:
         )
 
 
+Unit: TypeAlias = ManifestUnit | ListingUnit
+
+
 def entry_count(manifest: ManifestFile) -> int:
-    """Return how many entries a manifest has; v1 may not say, then by its length."""
+    """Return the number of a manifest's entries; if v1 does not tell, by its length."""
     known = manifest.entry_count
     return -(-manifest.manifest_length // ENTRY_BYTES) if known is None else known
 
@@ -208,7 +153,7 @@ def entry_count(manifest: ManifestFile) -> int:
 def manifest_units(
     manifests: Iterable[ManifestFile], *, is_live: bool, with_paths: bool = False, may_be_missing: bool = False
 ) -> list[ManifestUnit]:
-    """Cut manifests into units of about the same size."""
+    """Divide manifests into units of about the same size."""
     rest = list(manifests)
     most_bytes = max(UNIT_BYTES, sum(manifest.manifest_length for manifest in rest) // MOST_UNITS)
     most = max(UNIT_MANIFESTS, len(rest) // MOST_UNITS)
@@ -227,7 +172,7 @@ def manifest_units(
 
 
 def listing_units(unit: ListingUnit, folders: Sequence[str]) -> list[ListingUnit]:
-    """Deal folders out to units like one."""
+    """Distribute folders to units like a given one."""
     size = -(-len(folders) // MOST_LISTING_UNITS)
     return [replace(unit, folders=tuple(folders[start : start + size])) for start in range(0, len(folders), size)]
 
@@ -241,7 +186,7 @@ def read_unit(data: bytes, *, path: str) -> Unit:
     """Read the document of a unit.
 
     Raises:
-        FormatError: it is torn or not one.
+        FormatError: it is damaged, or of an unknown kind.
     """
     try:
         fields = Fields(json.loads(gzip.decompress(data)), "", path)
@@ -263,8 +208,8 @@ class UnitResult:
     """The result of a unit.
 
     Attributes:
-        files: that it came past, of which rows may be fewer.
-        rows: in `batches`.
+        files: the number of files that were read or listed; `rows` may be fewer.
+        rows: the number of rows in `batches`.
     """
 
     files: int
@@ -282,9 +227,10 @@ def run_unit(io: FileIO, unit: Unit, tick: Tick | None = None) -> bytes:
     """Run a unit and return its result, as `read_outcome` reads it.
 
     Args:
-        tick: is called with the files and bytes that were found since the last call.
+        tick: called with the files and bytes that were found since the last call.
+
     Raises:
-        FormatError, NotFoundError, StorageError: something cannot be read.
+        FormatError, NotFoundError, StorageError: a file cannot be read.
     """
     files = size_bytes = rows = 0
 
@@ -313,7 +259,7 @@ def read_outcome(data: bytes, *, path: str | None = None) -> UnitResult:
     """Read what `run_unit` returned.
 
     Raises:
-        FormatError: it is torn.
+        FormatError: it is damaged.
     """
     head, line_end, rest = data.partition(b"\n")
     try:
@@ -337,7 +283,7 @@ _COUNTS = ("added_files_count", "existing_files_count", "deleted_files_count")
 
 
 def _manifest_to_dict(manifest: ManifestFile) -> dict[str, Any]:
-    """Return what is needed to read a manifest; the rest of its row stays behind."""
+    """Return the values of a manifest's row that are needed to read the manifest."""
     return {
         "path": manifest.manifest_path,
         "length": manifest.manifest_length,
@@ -364,8 +310,3 @@ def _manifest_from_dict(fields: Fields) -> ManifestFile:
         first_row_id=fields.opt_int("first-row-id"),
         **counts,
     )
-
-
-def total_files(units: Sequence[Unit]) -> int:
-    """Return how many files units are about, as far as that is known."""
-    return sum(unit.files for unit in units)

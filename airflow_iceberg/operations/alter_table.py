@@ -1,7 +1,6 @@
-"""Alter a table: its schema, partitioning, sort order, properties or format version; no row is changed.
+"""Alter a table: its schema, partitioning, sort order, properties or format version; no row changes.
 
-Here: `alter_table`, and the checks of properties that are set. The words of a list of changes are in
-`plan.alter_table`.
+Here: `alter_table`, and the checks of properties. The changes themselves are in `plan.alter_table`.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ class AlterTableRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlterTableResult(OperationResult):
-    """What an alter did; nothing, when the table was as the changes make it.
+    """What an alter did; nothing, when the table had all changes already.
 
     Attributes:
-        schema_id, spec_id, sort_order_id, format_version, metadata_location: of the table afterwards.
+        schema_id, spec_id, sort_order_id, format_version, metadata_location: the table's after the call.
     """
 
     schema_id: int
@@ -82,9 +81,9 @@ def alter_table(work: Work, request: AlterTableRequest) -> AlterTableResult:
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
-    """Refuse values that a write or a commit would stumble over later, while who sets them is there.
+    """Refuse values that would later make a write or a commit fail.
 
-    What a table has already is left alone: other engines may know more values.
+    Properties that a table has already are not checked: other engines may know more values.
 
     Raises:
         InvalidInputError: names the property, its value and what is expected.
@@ -97,7 +96,7 @@ def check_properties(properties: Mapping[str, str]) -> None:
 
 
 def _asked_properties(changes: Any) -> dict[str, str]:
-    """Return the properties that a list of changes sets; what is no such list is found by who reads it."""
+    """Return the properties that a list of changes sets; `plan.alter_table` refuses what is no such list."""
     listed = changes if isinstance(changes, list | tuple) else ()
     asked = [change.get("set_properties") for change in listed if isinstance(change, Mapping)]
     pairs = [pair for one in asked if isinstance(one, Mapping) for pair in one.items()]
@@ -105,14 +104,11 @@ def _asked_properties(changes: Any) -> dict[str, str]:
 
 
 def _warn_of_case(table: str, before: Schema, after: Schema) -> None:
-    """Say so when names of columns came to differ by case alone: Iceberg tells them apart, Spark and Hive do not."""
-    same = _same_but_for_case(after) - _same_but_for_case(before)
+    """Warn when names of columns differ only by case: distinct in Iceberg, the same in Spark and Hive."""
+    same = ", ".join(sorted(_same_but_for_case(after) - _same_but_for_case(before)))
     if same:
-        log.warning(
-            "table %s has columns that differ by case alone, which Spark and Hive cannot tell apart: %s",
-            table,
-            ", ".join(sorted(same)),
-        )
+        message = "table %s has columns that differ by case alone, which Spark and Hive cannot tell apart: %s"
+        log.warning(message, table, same)
 
 
 def _same_but_for_case(schema: Schema) -> set[str]:
@@ -121,9 +117,9 @@ def _same_but_for_case(schema: Schema) -> set[str]:
 
 
 def differences(metadata: TableMetadata, schema: Mapping[str, Any] | Schema) -> list[str]:
-    """Return in words which columns a description has that the table lacks, or has with another type.
+    """Return in words which columns of a description the table lacks, or has with another type.
 
-    Types inside lists, maps and structs are not compared: their ids differ even where they are the same.
+    Types inside lists, maps and structs are not compared: their ids differ even where the types are the same.
     """
     there = {column.name: column for column in metadata.schema().fields}
     found = []

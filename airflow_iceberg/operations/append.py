@@ -26,7 +26,7 @@ from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations.new_rows import (
     NewRows,
     check_rows_request,
-    earlier_runs,
+    earlier_epochs,
     find_earlier,
     new_rows,
     with_new_columns,
@@ -83,6 +83,6 @@ def commit_rows(work: Work, request: AppendRequest, staged: NewRows) -> WriteRes
         staged.files,
         settings,
         written_schema=staged.written_schema,
-        earlier=earlier_runs(work, request, settings),
+        earlier=earlier_epochs(work, request, settings),
     )
     return work.commit(with_new_columns(action, staged), staged.paths)

@@ -119,7 +119,7 @@ def compact(work: Work, request: CompactRequest) -> CompactResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Rewritten:
-    """A group with the files that stand for its own."""
+    """A group, and the files that replace its own."""
 
     group: FileGroup
     files: tuple[DataFile, ...]
@@ -133,7 +133,7 @@ _PartitionKey = tuple[int, tuple[Any, ...]]
 
 
 class _GroupsChanged(StalePlanError):
-    """Other writers changed files of some groups, which have to be planned again."""
+    """Other writers changed files of some groups, which have to be re-planned."""
 
     def __init__(self, groups: Sequence[FileGroup], table: str) -> None:
         super().__init__(f"other writers changed {len(groups)} groups of files of table {table}")
@@ -141,7 +141,7 @@ class _GroupsChanged(StalePlanError):
 
 
 class _Compaction:
-    """One call of `compact`; holds what its rounds share."""
+    """One call of `compact`, with the state that its rounds share."""
 
     def __init__(self, work: Work, request: CompactRequest) -> None:
         self.work = work
@@ -170,15 +170,17 @@ class _Compaction:
         return self._describe(Outcome.FOUND if earlier else Outcome.NOTHING, earlier)
 
     def _remove_dangling(self) -> None:
-        """Remove the delete files that apply to no data file any more, if that is asked for, in one commit."""
+        """Remove the delete files that apply to no data file any more, if the options say so, in one commit."""
         if self.options.remove_dangling_deletes:
             self.table.refresh()
             self.work.on_latest(self._remove_dangling_once, branch=self.request.branch)
 
     def _remove_dangling_once(self) -> None:
         head = self.table.metadata.ref_snapshot(self.request.branch)
-        dangling = () if head is None else self._find_dangling()
-        if head is None or not dangling:
+        if head is None:
+            return
+        dangling = find_dangling(TableScan.of(self.table.metadata, self.table.io, ref=self.request.branch))
+        if not dangling:
             return
         action = RewriteFiles(
             self.table.io,
@@ -190,11 +192,8 @@ class _Compaction:
         )
         self._apply(action)
 
-    def _find_dangling(self) -> tuple[DataFile, ...]:
-        return find_dangling(TableScan.of(self.table.metadata, self.table.io, ref=self.request.branch))
-
     def _earlier(self) -> list[Snapshot]:
-        """Return what earlier tries of this very task have committed, oldest first."""
+        """Return the commits of earlier tries of this task, oldest first."""
         metadata, branch = self.table.metadata, self.request.branch
         head = metadata.ref_snapshot(branch)
         if self.work.operation_key is None or head is None:
@@ -214,18 +213,13 @@ class _Compaction:
         """Run the job for all groups and commit what it wrote.
 
         Raises:
-            _GroupsChanged: some groups have to be planned again; the others are committed.
+            _GroupsChanged: some groups have to be re-planned; the others are committed.
         """
         compaction = self._plan()
         if not compaction.groups:
             return
         table = self.table
-        plan = write_compact_plan(
-            self.work,
-            compaction,
-            sort_order=self._order,
-            zorder_columns=self._zorder_columns,
-        )
+        plan = write_compact_plan(self.work, compaction, sort_order=self._order, zorder_columns=self._zorder_columns)
         done = self.work.run_job(plan, lambda result: _rewritten(plan, result, compaction))
         stale: list[FileGroup] = []
         waiting = [file.file_path for one in done for file in one.files]
@@ -238,7 +232,7 @@ class _Compaction:
             raise _GroupsChanged(stale, table.name)
 
     def _batches(self, done: Sequence[_Rewritten]) -> Iterator[Sequence[_Rewritten]]:
-        """Yield what goes into one commit: everything, or with partial progress a share."""
+        """Yield the groups of each commit: all of them, or with partial progress a part."""
         if not self.options.partial_progress_enabled:
             yield done
             return
@@ -247,11 +241,11 @@ class _Compaction:
             yield done[start : start + size]
 
     def _commit_batch(self, plan: JobPlan, batch: Sequence[_Rewritten], compaction: Compaction) -> list[FileGroup]:
-        """Commit groups; return those that have to be planned again, their new files removed."""
+        """Commit groups; return those that have to be re-planned, whose new files are deleted."""
         stale: list[_Rewritten] = []
         while batch:
             try:
-                self._commit(plan, batch, compaction)
+                self._apply(self._action(plan, batch, compaction))
                 break
             except StalePlanError as error:
                 self.table.refresh()
@@ -273,15 +267,12 @@ class _Compaction:
         return [one.group for one in stale]
 
     def _may_fail_once_more(self) -> bool:
-        """Whether one more commit may fail: only with partial progress, and not too often."""
+        """Whether one more commit may fail: only with partial progress, and up to a limit."""
         options = self.options
         most = options.partial_progress_max_failed_commits
         self._failed_commits += 1
         allowed = options.partial_progress_max_commits if most is None else most
         return options.partial_progress_enabled and self._failed_commits <= allowed
-
-    def _commit(self, plan: JobPlan, batch: Sequence[_Rewritten], compaction: Compaction) -> None:
-        self._apply(self._action(plan, batch, compaction))
 
     def _apply(self, action: RewriteFiles) -> None:
         self.table.commit(action)
@@ -291,7 +282,7 @@ class _Compaction:
 
     def _settings(self, groups: int, table_uuid: str | None = None) -> CommitSettings:
         settings = self.work.settings(self.request, {FILE_GROUPS: str(groups)}, table_uuid=table_uuid)
-        # The task's key is in the summary of each of its commits; it does not distinguish one of them from another.
+        # Each of the task's commits has its key in the summary, so that the key does not identify one of them.
         return replace(settings, operation_key=None)
 
     def _action(self, plan: JobPlan, batch: Sequence[_Rewritten], compaction: Compaction) -> RewriteFiles:
@@ -307,7 +298,7 @@ class _Compaction:
         )
 
     def _is_current(self, plan: JobPlan, one: _Rewritten, compaction: Compaction) -> bool:
-        """Tell whether a group alone could be committed to the table as it is now; what that writes is removed."""
+        """Whether a group alone could be committed to the table as it is now; what that writes is deleted."""
         action = self._action(plan, [one], compaction)
         try:
             action(self.table.metadata)
@@ -354,7 +345,7 @@ FILE_GROUPS = "rewritten-file-groups"
 
 
 def _zorder_columns(table: OpenTable, request: CompactRequest) -> tuple[str, ...]:
-    """Return the names of the columns to cluster by, checked; written bare or in backticks as in a sort order."""
+    """Return the checked names of the columns to cluster by; in the request bare or in backticks as in a sort order."""
     if request.strategy != "zorder":
         return ()
     names = table.schema().names
@@ -364,7 +355,7 @@ def _zorder_columns(table: OpenTable, request: CompactRequest) -> tuple[str, ...
 
 
 def _sort_order(table: OpenTable, request: CompactRequest) -> SortOrder | None:
-    """Return the order that rows are sorted by, None where they are not."""
+    """Return the order that rows are sorted by; None if they are not."""
     if request.strategy != "sort":
         return None
     order = sort_order_from_shorthand(request.sort_by, table.schema()) if request.sort_by else table.sort_order()
@@ -372,7 +363,7 @@ def _sort_order(table: OpenTable, request: CompactRequest) -> SortOrder | None:
         raise InvalidInputError(
             f"table {table.name} has no sort order; give one in sort_by, or set the table's (alter: set_sort_order)"
         )
-    # What cannot be sorted by is found before a job is planned, and also where there is nothing to rewrite.
+    # Columns that cannot be sorted by fail before a job is planned, also where there is nothing to rewrite.
     write_order(order, table.schema(), table.spec())
     return order
 

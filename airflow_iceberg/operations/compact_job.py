@@ -1,7 +1,7 @@
 """The plan of a compaction: which files, in which groups, and the documents of the job.
 
-Here: the scan gives the files, `plan.compact` chooses, `operations.staging` writes the job's documents. Not here:
-running the job and committing (`operations.compact`).
+The scan gives the files, `plan.compact` chooses, `operations.staging` writes the job's documents. Not here: running the
+job and committing (`operations.compact`).
 """
 
 from __future__ import annotations
@@ -27,18 +27,16 @@ from airflow_iceberg.scan.table_scan import TableScan
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compaction:
-    """What is to be rewritten.
+    """What is rewritten.
 
     Attributes:
-        snapshot_id: of the snapshot that was read; None for a table without rows.
-        sequence_number: of that snapshot.
+        snapshot_id: the snapshot that was read; None for a table without rows.
         schema: the table's schema, which the new files have.
         spec: the partition spec of the new files.
-        groups: in the order in which they are worked on; none where the table is as it should be.
+        groups: the groups, in the order in which they are rewritten; none if nothing has to be.
     """
 
     snapshot_id: int | None
-    sequence_number: int
     schema: Schema
     spec: PartitionSpec
     groups: tuple[FileGroup, ...]
@@ -46,7 +44,7 @@ class Compaction:
 
 
 def plan_compaction(scan: TableScan, options: RewriteOptions) -> Compaction:
-    """Choose the files of a scan that are to be rewritten.
+    """Choose the files of a scan that are rewritten.
 
     Raises:
         InvalidInputError: the output spec is not one of the table's.
@@ -56,7 +54,6 @@ def plan_compaction(scan: TableScan, options: RewriteOptions) -> Compaction:
     tasks = scan.iter_files(whole_files=True) if snapshot is not None else ()
     return Compaction(
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
-        sequence_number=0 if snapshot is None else snapshot.sequence_number,
         schema=metadata.schema(),
         spec=spec,
         groups=plan_groups(tasks, options, output_spec_id=spec.spec_id),
@@ -65,11 +62,7 @@ def plan_compaction(scan: TableScan, options: RewriteOptions) -> Compaction:
 
 
 def find_dangling(scan: TableScan) -> tuple[DataFile, ...]:
-    """Return the delete files of a scan's snapshot that apply to no data file any more.
-
-    Args:
-        scan: of the whole table.
-    """
+    """Return the delete files of a scan of a whole table that apply to no data file any more."""
     if scan.snapshot is None:
         return ()
     manifests = read_manifests(scan.io, scan.snapshot)
@@ -87,7 +80,7 @@ def find_dangling(scan: TableScan) -> tuple[DataFile, ...]:
 
 
 def output_spec(metadata: TableMetadata, options: RewriteOptions) -> PartitionSpec:
-    """Return the spec that is written: the one asked for, else the table's own."""
+    """Return the spec of the new files: the one asked for, else the table's own."""
     known = {spec.spec_id: spec for spec in metadata.partition_specs}
     chosen = metadata.default_spec_id if options.output_spec_id is None else options.output_spec_id
     if chosen not in known:
@@ -108,11 +101,11 @@ def write_compact_plan(
     """Write the plan of the job and its work document, and return the plan.
 
     Args:
-        sort_order: sorts the rows of each group; without it and without z-order, rows keep the order they are read in.
+        sort_order: the order of the rows in each group; without it and without z-order, they keep their order.
         zorder_columns: the columns by which the rows of each group are clustered.
 
     Raises:
-        InvalidInputError: a column cannot be sorted by, or both ways to sort are asked for.
+        InvalidInputError: a column cannot be sorted by, or both arguments are given.
         StorageError: the staging prefix cannot be written; nothing was started.
     """
     if sort_order is not None and zorder_columns:
@@ -120,7 +113,7 @@ def write_compact_plan(
     metadata, options = work.table.metadata, compaction.options
     prefix = work.new_staging(carries_rows=True)
     task = CompactTask(
-        # A task writes one file: it may grow a little beyond the target before a second one is begun.
+        # A task writes one file: it may become a little larger than the target before a second one is begun.
         write=staging.write_settings(
             metadata, sort_order=sort_order, target_file_size_bytes=options.write_max_file_size_bytes
         ),
@@ -147,12 +140,12 @@ def _sorting(
 
 
 def claimed_order_id(metadata: TableMetadata, order: SortOrder) -> int:
-    """Return the id by which the table knows an order, 0 if it does not: then no file claims to be sorted."""
+    """Return the table's id of an order; 0 if it has none: then no file claims to be sorted."""
     return next((known.order_id for known in metadata.sort_orders if known.fields == order.fields), 0)
 
 
 def work_items(groups: Sequence[FileGroup]) -> list[WorkItem]:
-    """Cut groups into tasks, one for each file that is expected to come out."""
+    """Cut groups into tasks, one for each expected file."""
     items: list[WorkItem] = []
     for group in groups:
         units = [FileUnit.of(task) for task in group.tasks]

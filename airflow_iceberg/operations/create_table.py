@@ -1,4 +1,4 @@
-"""Create a table: what is asked for becomes metadata, which the catalog puts under a name that is free."""
+"""Create a table: the request becomes metadata, which the catalog stores under a free name."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CreateTableRequest:
-    """What a new table is like.
+    """A new table.
 
     Attributes:
         schema: `{"id": "long not null", "ts": "timestamptz"}`, a Schema, or an Arrow schema.
         partition_by: `["day(ts)", "bucket(16, id)"]`.
         sort_by: `["ts desc nulls last"]`.
         location: the table's base location; None leaves the choice to the catalog.
-        if_not_exists: return a table that exists instead of failing; a warning is logged when it is different.
+        if_not_exists: whether an existing table is returned; a warning is logged when it is different.
     """
 
     schema: Mapping[str, Any] | Schema | pa.Schema
@@ -49,7 +49,7 @@ class CreateTableRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CreateTableResult(OperationResult):
-    """What the creation of a table did; nothing, when somebody else had created it."""
+    """What the creation of a table did; nothing, when the table existed."""
 
     table_uuid: str | None
     location: str
@@ -73,8 +73,8 @@ def create_table(catalog: Catalog, table: TableId, request: CreateTableRequest) 
 
     Raises:
         AlreadyExistsError: the name is taken.
-        NotFoundError: the namespace does not exist, or a column that the partitioning or sorting names.
-        InvalidInputError: an unknown type or transform, or a property with a value that is not of its kind.
+        NotFoundError: no such namespace, or no such column for the partitioning or sorting.
+        InvalidInputError: an unknown type or transform, or a property with an invalid value.
     """
     columns = schema_from_shorthand(request.schema)
     if not columns.fields:
@@ -109,7 +109,7 @@ def _checked_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _warn_if_different(there: TableMetadata, wanted: TableMetadata, name: str) -> None:
-    """Say that the table that is there is not the one that was described."""
+    """Warn when the existing table is not the one that was described."""
     pairs = {
         "columns": (str(there.schema()), str(wanted.schema())),
         "partitioning": (_terms(there.spec().fields), _terms(wanted.spec().fields)),

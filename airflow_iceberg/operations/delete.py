@@ -7,10 +7,10 @@
     work = Work(table, run=lambda plan: run_local(plan, table.io))
     delete(work, DeleteRequest(predicate="customer = 17"))
 
-Where rows are deleted, in the order of the steps: here, the order itself and the commit; `operations.row_changes`,
-which files are deleted whole and which are read; `jobs.delete` and `data.row_changes`, what is done to one file;
-`commit.actions.overwrite` and `commit.actions.row_delta`, the commit's rules. If another writer changes the same files,
-the delete is re-planned on the latest snapshot.
+Where rows are deleted, step by step: the order of the steps and the commit are here; `operations.row_changes` selects
+the files that are deleted and those that are rewritten; `jobs.delete` and `data.row_changes` change one file;
+`commit.actions.overwrite` and `commit.actions.row_delta` have the commit's rules. If another writer changes the same
+files, the delete is re-planned on the latest snapshot.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def delete(work: Work, request: DeleteRequest) -> WriteResult:
 def _round(work: Work, request: DeleteRequest) -> WriteResult:
     """Plan on the table as it is, change its files and commit."""
     table, branch = work.table, request.branch
-    work.settings(request)  # what cannot be written is found before anything is begun
+    work.settings(request)  # fails for a table that cannot be written
     found = work.find_landed(branch)
     if found is not None:
         return WriteResult.of([found], table=table.name, branch=branch, outcome=Outcome.FOUND)
@@ -104,7 +104,7 @@ def _round(work: Work, request: DeleteRequest) -> WriteResult:
         rows += sum(change.deleted_count for change in changes.changes)
         _check_rows(work, request, rows)
         if deletion.is_empty or not (deletion.whole or rows):
-            return WriteResult(table=table.name, branch=branch, outcome=Outcome.NOTHING, operation_key=work.key_text)
+            return work.nothing(branch)
         return work.commit(_action(work, request, deletion, changes, mode, isolation, rows), written)
 
 

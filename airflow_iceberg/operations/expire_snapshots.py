@@ -1,13 +1,13 @@
-"""Expiring snapshots, and deleting the files that only they reached.
+"""Expire snapshots, and delete the files that only they reached.
 
-Here: `expire_snapshots`: what goes, the commit, then the files. Not here: the retention rules
-(`plan.expire_snapshots`), the commit (`commit.actions.expire_snapshots`), reachability (`inventory.reachable_files`).
+Here: `expire_snapshots`: selection, commit, deletion. Not here: the retention rules (`plan.expire_snapshots`), the
+commit (`commit.actions.expire_snapshots`), reachability (`inventory.reachable_files`).
 
-Before each attempt to commit, the snapshots that are to go are noted in a document under the table's staging prefix.
-Only when the table is known not to have them any more are their files looked for, against the table as it is then. A
-try that died between commit and the last file is finished by the next one, which finds the document; one that no try
-comes after, by whichever expiry comes once it is too old to be of a running task. Files go in the order data,
-manifests, lists: as long as a list is there, all that it leads to can be found again.
+Before each attempt to commit, the snapshots that it removes are noted in a document under the table's staging prefix.
+Their files are looked for only when the table does not have the snapshots any more, and compared with the table as it
+is then. If a try is killed between the commit and the last file, the next one finds the document and finishes the work;
+without a next try, the first expiry after the document is too old to be of a running task. Files are deleted in the
+order data, manifests, lists: as long as a list is there, everything that it leads to can be found again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from airflow_iceberg.commit.actions.expire_snapshots import ExpireSnapshots
-from airflow_iceberg.commit.actions.remove_unused_schemas import ForgetUnused, Forgotten
+from airflow_iceberg.commit.actions.remove_unused_schemas import RemoveUnusedSchemas, UnusedSchemas
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.commit.write_result import OperationResult, Outcome
@@ -55,14 +55,14 @@ THREADS = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpireRequest:
-    """What is asked for; the words of Iceberg's `expire_snapshots`.
+    """What expires; the words of Iceberg's `expire_snapshots`.
 
     Attributes:
-        older_than_ms: snapshots of before that time may go; by default what the table's properties say (5 days).
-        retain_last: so many of each branch stay; by default what the table's properties say (1).
-        snapshot_ids: these go besides.
-        clean_expired_metadata: forget schemas and partition specs that nothing uses any more.
-        dry_run: change nothing, say what would go.
+        older_than_ms: the time before which snapshots may expire; by default from the table's properties (5 days ago).
+        retain_last: the number of snapshots of each branch that are kept; by default from the table's properties (1).
+        snapshot_ids: further snapshots to expire.
+        clean_expired_metadata: whether unused schemas and partition specs are removed.
+        dry_run: whether nothing is changed, and the result says what would be.
     """
 
     older_than_ms: int | None = None
@@ -78,10 +78,10 @@ class ExpireResult(OperationResult):
 
     Attributes:
         expired_refs: names of branches and tags that outlived their retention.
-        removed_files_size_bytes: of data and delete files.
-        failed_files: files that could not be deleted; the removal of orphan files will find them.
-        staging_files: documents of jobs that died long ago, deleted.
-        refs: what each ref keeps alive, for a dry run.
+        removed_files_size_bytes: the size of data and delete files.
+        failed_files: files that could not be deleted; the next removal of orphan files finds them.
+        staging_files: deleted documents of jobs that died long ago.
+        refs: the files that each ref keeps, for a dry run.
     """
 
     expired_snapshots: int = 0
@@ -100,12 +100,13 @@ class ExpireResult(OperationResult):
     refs: tuple[RefSize, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        """Yield what people read of it."""
+        """Yield lines for the log."""
         if self.outcome is Outcome.NOTHING:
             yield "no snapshot has expired"
         else:
             verb = "would be deleted" if self.outcome is Outcome.DRY_RUN else "were deleted"
-            yield f"{self.expired_snapshots} snapshots{self._names_of_refs()} {verb}"
+            refs = f" and the refs {', '.join(self.expired_refs)}" if self.expired_refs else ""
+            yield f"{self.expired_snapshots} snapshots{refs} {verb}"
             yield (
                 f"{self.deleted_data_files} data files, {self.removed_position_delete_files} position and "
                 f"{self.removed_equality_delete_files} equality delete files, "
@@ -124,9 +125,6 @@ class ExpireResult(OperationResult):
                 f"ref {ref.name}: {ref.snapshots} snapshots keep {in_bytes(ref.size_bytes)} alive, "
                 f"{in_bytes(ref.exclusive_bytes)} of them alone"
             )
-
-    def _names_of_refs(self) -> str:
-        return f" and the refs {', '.join(self.expired_refs)}" if self.expired_refs else ""
 
 
 def expire_snapshots(work: Work, request: ExpireRequest, *, inventory: RunUnits | None = None) -> ExpireResult:
@@ -151,13 +149,13 @@ def expire_snapshots(work: Work, request: ExpireRequest, *, inventory: RunUnits 
     reread(table, lambda: _check_lists(table, _action(table, request)))
     action = _action(table, request, noted=notes.write)
     table.change(action)
-    # The commit of an earlier try may be older than what this one knows of the table.
+    # The state of the table may be older than the commit of an earlier try.
     table.refresh()
     removed = _Removed()
     for note in notes.due(table.metadata):
         _delete_files(table, note, removed, inventory)
     staged = _clear_dead(table, notes, removed, inventory)
-    cleaned = _clean_metadata(table) if request.clean_expired_metadata else Forgotten()
+    cleaned = _clean_metadata(table) if request.clean_expired_metadata else UnusedSchemas()
     is_committed = not (action.expiry.is_empty and cleaned.is_empty)
     outcome = Outcome.COMMITTED if is_committed else Outcome.FINISHED if removed.files else Outcome.NOTHING
     return removed.result(work, action.expiry, outcome, cleaned=cleaned, staging_files=staged)
@@ -178,7 +176,7 @@ def _action(
 
 
 def _check_ids(table: OpenTable, request: ExpireRequest, notes: Notes) -> None:
-    """Refuse snapshots that are not there, unless an earlier try of the task has expired them."""
+    """Refuse unknown snapshots, unless an earlier try of the task has expired them."""
     missing = [i for i in request.snapshot_ids if table.metadata.snapshot(i) is None]
     gone = {s.snapshot_id for note in notes.due(table.metadata) for s in note.snapshots} if missing else set()
     for snapshot_id in missing:
@@ -187,7 +185,7 @@ def _check_ids(table: OpenTable, request: ExpireRequest, notes: Notes) -> None:
 
 
 def _check_lists(table: OpenTable, action: ExpireSnapshots) -> None:
-    """Refuse a table that has lost a manifest list, while nothing is changed yet: no file of it could be deleted."""
+    """Refuse a table that has lost a manifest list before anything is changed: none of its files could be deleted."""
     action(table.metadata)
     gone = set(action.expiry.snapshot_ids)
     if not gone:
@@ -197,15 +195,15 @@ def _check_lists(table: OpenTable, action: ExpireSnapshots) -> None:
         for location, exists in zip(lists, pool.map(table.io.exists, lists), strict=True):
             if not exists:
                 raise NotFoundError(
-                    f"cannot expire snapshots of table {table.name}: {location}, the manifest list of a snapshot that "
-                    f"stays, is missing: there is no such file; nothing was changed"
+                    f"cannot expire snapshots of table {table.name}: {location}, the manifest list of a remaining "
+                    f"snapshot, is missing: there is no such file; nothing was changed"
                 )
 
 
-def _clean_metadata(table: OpenTable) -> Forgotten:
-    action = ForgetUnused(table.io, table_uuid=table.metadata.table_uuid or "", new_uuid=str(uuid4()))
+def _clean_metadata(table: OpenTable) -> UnusedSchemas:
+    action = RemoveUnusedSchemas(table.io, table_uuid=table.metadata.table_uuid or "", new_uuid=str(uuid4()))
     table.change(action)
-    return action.forgotten
+    return action.unused
 
 
 def _dry_run(work: Work, action: ExpireSnapshots, inventory: RunUnits) -> ExpireResult:
@@ -231,18 +229,18 @@ def _without(metadata: TableMetadata, snapshot_ids: Sequence[int], refs: Sequenc
 
 
 def _dead_documents(table: OpenTable) -> tuple[FileStatus, ...]:
-    """Return what is too old under the staging prefix to be of a job that still runs."""
+    """Return the documents under the staging prefix that are too old to be of a running job."""
     root = f"{table.location.rstrip('/')}/{STAGING_FOLDER}/"
     try:
         return of_dead_jobs(table.io.list(root), root, now_ms() - DEFAULT_AGE_MS)
     except StorageError as error:
-        # What is asked for is done by now.
+        # The expiry itself is done by now.
         log.warning("%s: cannot look for what dead jobs left: %s", table.name, error)
         return ()
 
 
 def _clear_dead(table: OpenTable, notes: Notes, removed: _Removed, inventory: RunUnits) -> int:
-    """Finish what expiries have noted that nobody tries any more, and remove what dead jobs left; return how much."""
+    """Finish old expiries by their notes, and delete old documents of jobs; return the number of documents."""
     done: list[str] = []
     for status in _dead_documents(table):
         try:
@@ -263,7 +261,7 @@ def _clear_dead(table: OpenTable, notes: Notes, removed: _Removed, inventory: Ru
 
 
 class _Removed:
-    """Counts what went."""
+    """Counts of removed files."""
 
     def __init__(self) -> None:
         self.contents: dict[FileContent, int] = dict.fromkeys(FileContent, 0)
@@ -288,7 +286,7 @@ class _Removed:
         expiry: Expiry,
         outcome: Outcome,
         *,
-        cleaned: Forgotten | None = None,
+        cleaned: UnusedSchemas | None = None,
         refs: tuple[RefSize, ...] = (),
         staging_files: int = 0,
     ) -> ExpireResult:
@@ -314,7 +312,7 @@ class _Removed:
 
 
 def _delete_files(table: OpenTable, note: Note, removed: _Removed, inventory: RunUnits) -> bool:
-    """Delete what only the snapshots of a note reached, then the note itself; return whether all of it is gone."""
+    """Delete the files that only the snapshots of a note reached, then the note; return whether all are deleted."""
     statistics = note.statistics if note.snapshots else ()
     found = reread(
         table, lambda: find_deletable(table.io, note.snapshots, table.metadata, statistics, inventory=inventory)
@@ -327,41 +325,41 @@ def _delete_files(table: OpenTable, note: Note, removed: _Removed, inventory: Ru
     ):
         failed = _delete(table, what, parts, count)
         if failed:
-            # A list that stays leads the next try to what could not be deleted.
+            # The manifest lists are kept, and lead the next try to what could not be deleted.
             removed.add(_only(found, what), failed=failed)
             return False
     removed.add(found, failed=0)
     try:
         table.io.delete([note.location])
     except StorageError as error:
-        # All is done that it was written for: a later expiry finds no work in it, and removes it.
-        log.warning("%s: the files are gone, but not their list: %s", table.name, error)
+        # A later expiry finds no work in it, and deletes it.
+        log.warning("%s: the files are deleted, but not their list: %s", table.name, error)
     remove_folders(table.io, table.location, [note.location])
     return True
 
 
 def _only(found: Deletable, what: str) -> Deletable:
-    """Return what came before the files that could not all be deleted; those themselves count as failed."""
-    if what == "data and delete files":
-        return Deletable()
-    gone = replace(found, manifests=(), manifest_lists=())
-    if what == "statistics files":
-        return replace(gone, statistics=())
-    return gone if what == "manifests" else replace(gone, manifests=found.manifests)
+    """Return the files before those that could not all be deleted, which count as failed themselves."""
+    match what:
+        case "data and delete files":
+            return Deletable()
+        case "statistics files":
+            return Deletable(content=found.content)
+        case "manifests":
+            return Deletable(content=found.content, statistics=found.statistics)
+    return replace(found, manifest_lists=())
 
 
 def _delete(table: OpenTable, what: str, parts: Iterable[Sequence[str]], count: int) -> int:
-    """Delete files in batches; return how many batches failed, in files."""
+    """Delete files in batches; return the number of files in failed batches."""
     failed = 0
     progress = Progress(f"{table.name}: deleting {what}", whole=count)
-    for paths in parts:
-        for start in range(0, len(paths), BATCH):
-            batch = paths[start : start + BATCH]
-            try:
-                table.io.delete(batch)
-            except StorageError as error:
-                failed += len(batch)
-                log.warning("%s: could not delete some of %d %s: %s", table.name, len(batch), what, error)
-            progress.count(len(batch), 0)
-            progress.finish(len(batch))
+    for batch in (paths[start : start + BATCH] for paths in parts for start in range(0, len(paths), BATCH)):
+        try:
+            table.io.delete(batch)
+        except StorageError as error:
+            failed += len(batch)
+            log.warning("%s: could not delete some of %d %s: %s", table.name, len(batch), what, error)
+        progress.count(len(batch), 0)
+        progress.finish(len(batch))
     return failed

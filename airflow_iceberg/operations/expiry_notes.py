@@ -1,6 +1,6 @@
 """Notes of an expiry: the snapshots that an attempt removes, written before it commits.
 
-So the files of a killed expiry are deleted by the next one.
+With them the next expiry deletes the files of a killed one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.snapshots import Snapshot
-from airflow_iceberg.inventory.reachable_files import (
-    statistics_paths,
-)
+from airflow_iceberg.inventory.reachable_files import statistics_paths
 from airflow_iceberg.operations.staging import STAGING_FOLDER
 
 if TYPE_CHECKING:
@@ -25,15 +23,12 @@ if TYPE_CHECKING:
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 
 
-NOTE = "expired.json"
-
-
-PREFIX = "expire-"
+NOTE, PREFIX = "expired.json", "expire-"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Note:
-    """Snapshots that were to go, as they were noted before the commit."""
+    """Snapshots to remove, as they were noted before the commit."""
 
     location: str
     table_uuid: str | None
@@ -42,7 +37,7 @@ class Note:
 
 
 class Notes:
-    """The documents of one task (all tries), or of one call outside of Airflow."""
+    """The notes of one task (all tries), or of one call outside of Airflow."""
 
     def __init__(self, table: OpenTable, operation_key: OperationKey | None) -> None:
         self._table = table
@@ -50,7 +45,7 @@ class Notes:
         self._prefix = f"{table.location.rstrip('/')}/{STAGING_FOLDER}/{PREFIX}{token}"
 
     def write(self, metadata: TableMetadata, snapshot_ids: Sequence[int]) -> None:
-        """Note snapshots that are to go."""
+        """Note the snapshots that an attempt removes."""
         wanted = set(snapshot_ids)
         document = {
             "version": 1,
@@ -69,22 +64,19 @@ class Notes:
         self._table.io.create(f"{self._prefix}/{uuid4().hex[:12]}/{NOTE}", json.dumps(document).encode())
 
     def due(self, metadata: TableMetadata) -> Iterator[Note]:
-        """Yield the notes, with those of their snapshots that the table has not any more."""
+        """Yield the notes, with only those of their snapshots that the table does not have any more."""
         for status in list(self._table.io.list(self._prefix)):
-            if not status.location.endswith(f"/{NOTE}"):
-                continue
-            note = self.read(status.location, metadata)
-            if note is not None:
+            if status.location.endswith(f"/{NOTE}") and (note := self.read(status.location, metadata)):
                 yield note
 
     def read(self, location: str, metadata: TableMetadata) -> Note | None:
-        """Return a note with those of its snapshots that the table has not any more; None if it is another table's.
+        """Return a note as `due` does; None if it is of another table.
 
         Raises:
             FormatError: it is damaged.
         """
         note = _read_note(location, self._table.io.read(location))
-        # The table was dropped and made again in the same place: the files of the old one are not ours to take.
+        # The table was dropped and created again in the same location: the files of the old one are not deleted.
         if note.table_uuid not in (None, metadata.table_uuid):
             return None
         known = {snapshot.snapshot_id for snapshot in metadata.snapshots}

@@ -1,7 +1,7 @@
-"""Where a file inventory runs: in this process for a small table, on Spark for a large one.
+"""Where a file inventory runs: in this process for a small table, in a job on Spark for a large one.
 
-Here: the threshold, and an inventory as a job: its documents, its progress, its results. Not here: what a unit does
-(`inventory.units`), which is the same in both places, and the job (`jobs.inventory`).
+Here: the threshold, and the job's documents, progress and results. Not here: what a unit does (`inventory.units`),
+which is the same in both places, and the job (`jobs.inventory`).
 
     from airflow_iceberg.operations.file_inventory import FileInventory
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError
 from airflow_iceberg.inventory.run import EVERY_SECONDS, Progress, in_bytes, run_units
-from airflow_iceberg.inventory.units import Unit, UnitResult, read_outcome, total_files, write_unit
+from airflow_iceberg.inventory.units import Unit, UnitResult, read_outcome, write_unit
 from airflow_iceberg.jobs.protocol.plan import InventoryTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import InventoryUnitResult
 from airflow_iceberg.operations import staging
@@ -28,18 +28,19 @@ from airflow_iceberg.operations.work import Work
 
 if TYPE_CHECKING:
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+    from airflow_iceberg.format.snapshots import Snapshot
     from airflow_iceberg.jobs.protocol.result import JobResult
 
 log = logging.getLogger(__name__)
 
-# From so many files on an inventory is a job on Spark, if there is one: a process reads the manifests of a million
-# files in about ten seconds, which is what it takes a Spark to start.
+# From this number of files on an inventory is a job on Spark, if there is one: a process reads the manifests of a
+# million files in about ten seconds, the time that Spark takes to start.
 SPARK_FROM_FILES = 1_000_000
 THREADS = 8
 
 
 class FileInventory:
-    """Runs units for one operation on a table: in this process, or in a job where `work.run` runs one.
+    """Runs units for one operation on a table: in this process, or in a job if `work.run` runs one.
 
     Args:
         spark_from_files: the number of files from which on the units run in a job.
@@ -53,26 +54,26 @@ class FileInventory:
             raise InvalidInputError(f"spark_from_files is {self._from_files}, expected 0 or more files")
 
     def is_for_spark(self, files: int) -> bool:
-        """Tell whether units about so many files run in a job."""
+        """Whether units for about this number of files run in a job."""
         return self._work.run is not None and files >= self._from_files
 
     def __call__(self, units: Sequence[Unit], *, what: str, files: int | None = None) -> Generator[UnitResult]:
         """Run units; see `RunUnits`."""
-        count = total_files(units) if files is None else files
+        count = sum(unit.files for unit in units) if files is None else files
         progress = Progress(f"{self._table.name}: {what}", whole=sum(unit.weight for unit in units))
         if units and self.is_for_spark(count):
             outcomes = self._in_job(units, what, count, progress)
         else:
             outcomes = run_units(self._table.io, units, progress)
         found_files = size_bytes = 0
-        with closing(outcomes):  # a caller that has seen enough leaves neither threads nor documents behind
+        with closing(outcomes):  # a caller that stops early leaves neither threads nor documents
             for outcome in outcomes:
                 found_files, size_bytes = found_files + outcome.files, size_bytes + outcome.size_bytes
                 yield outcome
         log.info("%s: %s: %d files of %s", self._table.name, what, found_files, in_bytes(size_bytes))
 
     def _in_job(self, units: Sequence[Unit], what: str, files: int, progress: Progress) -> Generator[UnitResult]:
-        """Let a job run the units, and read its results, a unit at a time."""
+        """Run the units in a job, and read its results one at a time."""
         io, name = self._table.io, self._table.name
         log.info(
             "%s: %s: about %d files; from %d files on a job on Spark reads them", name, what, files, self._from_files
@@ -95,16 +96,17 @@ class FileInventory:
 
 
 def expected_files(metadata: TableMetadata) -> int:
-    """Return how many files a table has, by the summaries of its snapshots; 0 where they do not say."""
-    found = 0
-    for snapshot in metadata.snapshots:
+    """Return the number of a table's files by the summaries of its snapshots; 0 if they do not tell."""
+
+    def total(snapshot: Snapshot) -> int:
         totals = (snapshot.summary.get(name, "0") for name in ("total-data-files", "total-delete-files"))
-        found = max(found, sum(int(total) for total in totals if total.isdecimal()))
-    return found
+        return sum(int(text) for text in totals if text.isdecimal())
+
+    return max(map(total, metadata.snapshots), default=0)
 
 
 def _in_order(plan: JobPlan, result: JobResult, count: int) -> list[InventoryUnitResult]:
-    """Return the result of each unit, exactly once: with one of them missing a live file might look like a dead one.
+    """Return the result of each unit exactly once: without one of them a live file might look unreachable.
 
     Raises:
         FormatError: a unit is missing or doubled, or its result is not a file of this job.
@@ -120,7 +122,7 @@ def _in_order(plan: JobPlan, result: JobResult, count: int) -> list[InventoryUni
 
 @contextmanager
 def _watched(table: OpenTable, plan: JobPlan, units: Sequence[Unit], progress: Progress) -> Iterator[None]:
-    """Log the progress of a job while it runs, by the files that it has written."""
+    """Log the progress of a running job, by the files that it has written."""
     ended = threading.Event()
     seen: set[int] = set()
 

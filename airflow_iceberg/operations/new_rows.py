@@ -1,4 +1,4 @@
-"""New rows on their way into a table: written as data files, by a job or in this process, and not yet committed.
+"""New rows as data files, written by a job or in this process, and not yet committed.
 
 Here: what appends and overwrites share before the commit. Not here: the commits (`operations.append`,
 `operations.overwrite`), the documents of the job (`operations.staging`).
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_iceberg.commit.actions.with_new_columns import WithNewColumns
-from airflow_iceberg.commit.earlier_runs import EarlierRuns
+from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
 from airflow_iceberg.commit.engine import RetryPolicy
 from airflow_iceberg.commit.manifest_merging import MergePolicy
 from airflow_iceberg.commit.open_table import OpenTable
@@ -62,9 +62,9 @@ class NewRows:
     """Data files with new rows, which no snapshot has yet.
 
     Attributes:
-        written_schema: the schema of the files: the planned one, with more or wider columns where rows had them.
+        written_schema: the schema of the files: the planned one, or with more or wider columns of the rows.
         planned_schema: the table's schema when the rows were planned for.
-        table_uuid: the table that was planned for.
+        table_uuid: the uuid of the table that was planned for.
     """
 
     files: tuple[DataFile, ...]
@@ -95,7 +95,7 @@ def check_rows_request(request: RowsRequest) -> None:
 
 
 def find_earlier(work: Work, request: RowsRequest) -> WriteResult | None:
-    """Ask the table whether this work is done; None means that there is work to do.
+    """Search the table for an earlier commit of this work; None means that there is work to do.
 
     Raises:
         NotFoundError: no such branch.
@@ -172,20 +172,18 @@ def _write_here(work: Work, request: RowsRequest, row_filter: str | Expression |
         rows,
         file_prefix=staging.new_file_prefix(work.operation_key),
         schema=written,
-        check=None if row_filter is None else _row_check(row_filter, written),
+        # Bound to the schema of the new rows, in which a column may have a wider type than in the table.
+        check=None
+        if row_filter is None
+        else RowCheck(row_filter=parse_filter(row_filter, written), text=str(row_filter), schema=written),
     )
     return NewRows(
         files=tuple(files), written_schema=written, planned_schema=planned, table_uuid=table.metadata.table_uuid or ""
     )
 
 
-def _row_check(row_filter: str | Expression, schema: Schema) -> RowCheck:
-    # Of the new rows' schema: a column may be of a wider type in it than the table's.
-    return RowCheck(row_filter=parse_filter(row_filter, schema), text=str(row_filter), schema=schema)
-
-
 def adds_columns(request: RowsRequest) -> bool:
-    """Tell whether new columns of the rows are added to the table's schema.
+    """Whether new columns of the rows are added to the table's schema.
 
     Raises:
         InvalidInputError: neither None nor "add_columns".
@@ -196,17 +194,17 @@ def adds_columns(request: RowsRequest) -> bool:
 
 
 def with_new_columns(action: SnapshotAction, staged: NewRows) -> SnapshotAction:
-    """Return the action, with the new columns of its files in the same commit where there are some."""
+    """Return the action, with the new columns of its files, if any, in the same commit."""
     if staged.written_schema.fields == staged.planned_schema.fields:
         return action
     return WithNewColumns(action, staged.written_schema)
 
 
-def earlier_runs(work: Work, request: RowsRequest, settings: CommitSettings) -> EarlierRuns | None:
-    """Return what finds the rows of a task's earlier runs; None outside of Airflow."""
+def earlier_epochs(work: Work, request: RowsRequest, settings: CommitSettings) -> EarlierEpochs | None:
+    """Return what finds the rows of the task's earlier epochs; None outside of Airflow."""
     if settings.operation_key is None:
         return None
-    return EarlierRuns(
+    return EarlierEpochs(
         work.table.io,
         settings.operation_key,
         settings.branch,

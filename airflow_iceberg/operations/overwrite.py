@@ -1,11 +1,11 @@
-"""Overwrite: new rows replace the rows that a predicate selects, those of whole partitions, or all.
+"""Overwrite: new rows replace the rows that a predicate selects, whole partitions, or the whole table.
 
 Here: `overwrite`, for rows of a source and for Arrow rows. Files that hold selected rows and others are rewritten
-without the selected ones in the same commit. Not here: which files (`operations.row_changes`), how the new rows are
+without the selected rows in the same commit. Not here: which files (`operations.row_changes`), how the new rows are
 written (`operations.new_rows`), the commit's rules (`commit.actions.overwrite`).
 
 If another writer changes the rows that are replaced, the overwrite ends with `StalePlanError`: its new rows may have
-been computed from the table as it was, so that the whole task has to run again.
+been computed from the old table, so that the whole task has to run again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from airflow_iceberg.commit.conflicts import Isolation
 from airflow_iceberg.commit.operation_key import OnRerun, check_properties
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import SnapshotAction
-from airflow_iceberg.commit.write_result import CARRIED_ROWS, Outcome, WriteResult
+from airflow_iceberg.commit.write_result import CARRIED_ROWS, WriteResult
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.tree import ALWAYS_FALSE, ALWAYS_TRUE, Expression
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
@@ -28,7 +28,7 @@ from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.new_rows import (
     NewRows,
     check_rows_request,
-    earlier_runs,
+    earlier_epochs,
     find_earlier,
     new_rows,
     with_new_columns,
@@ -113,7 +113,7 @@ class Overwrite:
     def __init__(self, work: Work, request: OverwriteRequest) -> None:
         self._work = work
         self._request = request
-        # Whatever is wrong with the request is found before a row is written.
+        # All errors of the request are found before a row is written.
         self._isolation: Isolation = isolation_level(work.table.metadata, request.isolation_level)
         work.settings(request)
         table = work.table
@@ -124,28 +124,18 @@ class Overwrite:
         """Replace rows by the new ones."""
         written = staged.paths
         with stale_if_expired(self._work.table, self._start), self._work.new_files(written):
-            if not (staged.record_count or self._deletes_when_empty()):
+            deletes_when_empty = self._request.deletes_when_empty and self._request.replace != "partitions"
+            if not (staged.record_count or deletes_when_empty):
                 staging.remove(self._work.table.io, written)
-                return self._nothing()
+                return self._work.nothing(self._request.branch)
             if self._request.replace == "matching":
                 return self._replace_matching(staged, written)
             settings = self._work.settings(self._request, table_uuid=staged.table_uuid)
             return self._work.commit(with_new_columns(self._replace_whole(staged, settings), staged), written)
 
-    def _deletes_when_empty(self) -> bool:
-        return self._request.deletes_when_empty and self._request.replace != "partitions"
-
-    def _nothing(self) -> WriteResult:
-        return WriteResult(
-            table=self._work.table.name,
-            branch=self._request.branch,
-            outcome=Outcome.NOTHING,
-            operation_key=self._work.key_text,
-        )
-
     def _replace_whole(self, staged: NewRows, settings: CommitSettings) -> SnapshotAction:
         """Return the action that replaces whole partitions, or the whole table."""
-        io, earlier = self._work.table.io, earlier_runs(self._work, self._request, settings)
+        io, earlier = self._work.table.io, earlier_epochs(self._work, self._request, settings)
         if self._request.replace == "partitions":
             return ReplacePartitions(
                 io,
@@ -170,8 +160,8 @@ class Overwrite:
     def _replace_matching(self, staged: NewRows, written: list[str]) -> WriteResult:
         """Replace the rows that the filter selects; rows of the same files that it does not select are kept."""
         work, request = self._work, self._request
-        # The files of earlier runs of the task are removed whole, whatever rows they hold.
-        earlier = earlier_runs(work, request, work.settings(request))
+        # The files of the task's earlier epochs are removed with all their rows.
+        earlier = earlier_epochs(work, request, work.settings(request))
         replaced = frozenset[str]() if earlier is None else earlier.files_to_replace(work.table.metadata)
         deletion = plan_deletion(self._scan, without=replaced)
         changes, plan = change_files(work, deletion, mode=COPY_ON_WRITE)
@@ -189,7 +179,7 @@ class Overwrite:
                 starting_snapshot_id=self._start,
                 isolation=self._isolation,
                 earlier=earlier,
-                # The filter alone selects files on each base anew; files that were read are known by name.
+                # Without named files the filter selects files on each base anew.
                 row_filter=ALWAYS_FALSE if is_named else deletion.row_filter,
             )
             return work.commit(with_new_columns(action, staged), written)

@@ -1,11 +1,10 @@
-"""Quarantines of a table: files that were put aside instead of being deleted, and how they come back.
+"""Quarantines of a table: orphan files that were moved instead of being deleted, and can be restored.
 
-Here: putting aside, listing, restoring, deleting for good. Not here: which files (`operations.remove_orphan_files`).
+Here: moving, listing, restoring, deleting for good. Not here: which files (`operations.remove_orphan_files`).
 
 A quarantine is a folder `<table>/.quarantine/<run>/`: lists, each written before the first of its files is moved, and
-the files under their paths below the table. Nothing hidden is ever listed, so a quarantine is not looked at again but
-by these functions. All tries of a task share one, with a list each; what a restored one leaves behind is a note that
-says so to the next try.
+the files under their paths below the table. Hidden folders are never listed, so only these functions read a quarantine.
+All tries of a task share one, with a list each; a restored quarantine leaves a note for the next try.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ LIST = "list.jsonl"
 RESTORED = "restored.json"
 THREADS = 8
 BATCH = 1000
-# So much of two files is compared at a time.
+# The bytes of two files that are compared at a time.
 CHUNK = 8 << 20
 
 
@@ -47,8 +46,8 @@ class QuarantinedFile:
     """A file that was moved.
 
     Attributes:
-        location: where it was.
-        quarantined: where it is.
+        location: the original location.
+        quarantined: the location in the quarantine.
     """
 
     location: str
@@ -58,7 +57,7 @@ class QuarantinedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quarantine:
-    """Files that were put aside together, by one task."""
+    """Files that one task has moved."""
 
     name: str
     files: tuple[QuarantinedFile, ...]
@@ -66,7 +65,7 @@ class Quarantine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RestoreResult(OperationResult):
-    """What came back from a quarantine, over all tries."""
+    """What was restored from a quarantine, over all tries."""
 
     quarantine: str
     restored_files: int
@@ -85,19 +84,19 @@ def quarantines(table: OpenTable) -> tuple[str, ...]:
     )
 
 
-# -- putting aside -----------------------------------------------------------------------------------------------------
+# -- moving files ------------------------------------------------------------------------------------------------------
 
 
-def put_aside(
+def move_to_quarantine(
     table: OpenTable, orphans: Sequence[FileStatus], *, now_ms: int, operation_key: OperationKey | None
 ) -> Quarantine | None:
-    """Write a list of files, then move them; return the quarantine with what earlier tries of the task have moved.
+    """Write a list of files, then move them; return the quarantine with the files that earlier tries have moved, too.
 
     Args:
-        operation_key: key of the Airflow task, which the name and the list tell.
+        operation_key: key of the Airflow task, in the name and the list.
 
     Returns:
-        None when neither this try nor an earlier one has put anything aside.
+        None when neither this try nor an earlier one has moved a file.
     """
     name = _of_earlier_try(table, operation_key)
     if not orphans:
@@ -113,7 +112,7 @@ def put_aside(
 
 
 def _of_earlier_try(table: OpenTable, operation_key: OperationKey | None) -> str | None:
-    """Return the quarantine that an earlier try of the very same work has begun."""
+    """Return the quarantine that an earlier try of the same work has begun."""
     if operation_key is None:
         return None
     for name in reversed(quarantines(table)):
@@ -131,10 +130,10 @@ def _write_list(
     operation_key: OperationKey | None,
     earlier: str | None,
 ) -> tuple[str, list[QuarantinedFile]]:
-    """Write a list under a name that no other one has; return the quarantine's name and the files.
+    """Write a list under a new name; return the quarantine's name and the files.
 
     Args:
-        earlier: the quarantine that it belongs to; a new one is made when None.
+        earlier: the quarantine of an earlier try; None for a new one.
     """
     root = table.location.rstrip("/")
     head = {"version": 1, "moved-at-ms": now_ms, "table-uuid": table.metadata.table_uuid}
@@ -161,30 +160,30 @@ def _write_list(
 def _new_lists(
     table: OpenTable, now_ms: int, operation_key: OperationKey | None, earlier: str | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield quarantines with the location of a list that may be new."""
+    """Yield quarantines, each with the location of a list that may be new."""
     if earlier is not None:
         for number in itertools.count(2):
             yield earlier, f"{_home(table, earlier)}/list-{number}.jsonl"
     token = uuid4().hex[:12] if operation_key is None else operation_key.file_token
-    # Two tasks may come in one millisecond: the second one takes the next.
+    # Of two tasks in one millisecond the second one takes the next.
     for moment_ms in itertools.count(now_ms):
         moment = datetime.fromtimestamp(moment_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
         yield f"{moment}-{token}", _list_location(table, f"{moment}-{token}")
 
 
-# -- coming back -------------------------------------------------------------------------------------------------------
+# -- restoring ---------------------------------------------------------------------------------------------------------
 
 
 def restore_quarantine(work: Work, name: str) -> RestoreResult:
-    """Move the files of a quarantine back to where they were, and forget the quarantine.
+    """Move the files of a quarantine back to their original locations, and remove the quarantine.
 
-    A file whose place is taken stays in the quarantine, and so does the list. Restoring twice does the rest: what a try
-    that died had copied, in whole or in part, does not take the place. Half of a copy, of a move into the quarantine
-    that died, is removed.
+    A file whose original location is taken is kept in the quarantine, and so is the list. A second call restores the
+    rest: what a killed try had copied, in whole or in part, does not count as taken. A partial copy in the quarantine,
+    of a move that was killed, is deleted.
 
     Raises:
         NotFoundError: no such quarantine.
-        AlreadyExistsError: places are taken; what could be restored was.
+        AlreadyExistsError: locations are taken; the other files were restored.
         FormatError: the list is damaged.
     """
     table = work.table
@@ -193,7 +192,7 @@ def restore_quarantine(work: Work, name: str) -> RestoreResult:
     except NotFoundError as error:
         return _restored_before(work, name, error)
     sizes = {status.location: status.size_bytes for status in table.io.list(f"{_home(table, name)}/files/")}
-    # Half of a copy is of a move that died: its original was not removed before the copy was whole.
+    # A partial copy is of a move that was killed: its original was not deleted before the copy was whole.
     whole = [file for file in files if sizes.get(file.quarantined) == file.size_bytes]
     gone = [file for file in files if file.quarantined not in sizes]
     with ThreadPoolExecutor(THREADS) as pool:
@@ -202,8 +201,8 @@ def restore_quarantine(work: Work, name: str) -> RestoreResult:
     taken = [file for file, came in zip(whole, is_back, strict=True) if not came]
     if taken:
         raise AlreadyExistsError(
-            f"{len(taken)} files of quarantine {name} stay there, since their places are taken: {taken[0].location} is "
-            f"there; {len(whole) - len(taken)} files were restored"
+            f"{len(taken)} files of quarantine {name} were not restored, since their locations are taken: "
+            f"{taken[0].location} exists; {len(whole) - len(taken)} files were restored"
         )
     back = [*whole, *(file for file, there in zip(gone, was_back, strict=True) if there)]
     result = RestoreResult(
@@ -220,7 +219,7 @@ def restore_quarantine(work: Work, name: str) -> RestoreResult:
 
 
 def _restored_before(work: Work, name: str, error: NotFoundError) -> RestoreResult:
-    """Return what an earlier try has restored, if it has."""
+    """Return what an earlier try has restored."""
     table = work.table
     location = f"{_home(table, name)}/{RESTORED}"
     try:
@@ -239,7 +238,7 @@ def _restored_before(work: Work, name: str, error: NotFoundError) -> RestoreResu
 
 
 def _forget(table: OpenTable, result: RestoreResult, torn: Sequence[str]) -> None:
-    """Note what was restored, then remove the lists: the first one last, since it is what makes a quarantine."""
+    """Write a note of what was restored, then delete the lists: the first one last, since it makes the quarantine."""
     home = _home(table, result.quarantine)
     note = {"restored-files": result.restored_files, "restored-bytes": result.restored_files_size_bytes}
     try:
@@ -251,7 +250,7 @@ def _forget(table: OpenTable, result: RestoreResult, torn: Sequence[str]) -> Non
 
 
 def _restore(io: FileIO, file: QuarantinedFile) -> bool:
-    """Move one file back; False if something else is in its place."""
+    """Move one file back; False if another file is in its location."""
     if not io.exists(file.location):
         _move(io, file.quarantined, file.location, file.size_bytes)
         return True
@@ -261,13 +260,13 @@ def _restore(io: FileIO, file: QuarantinedFile) -> bool:
     if copied < file.size_bytes:
         _move(io, file.quarantined, file.location, file.size_bytes)
     else:
-        # The copy was whole, and the one that made it died before it could remove the original.
+        # The copy is whole: the try that made it was killed before it deleted the original.
         io.delete([file.quarantined])
     return True
 
 
 def _common_bytes(io: FileIO, file: QuarantinedFile) -> int | None:
-    """Return how much of a quarantined file is in its place already; None if the place holds something else."""
+    """Return how many bytes of a file are restored already; None if its location holds another file."""
     for offset in range(0, file.size_bytes + 1, CHUNK):
         there = io.read(file.location, offset=offset, length=CHUNK)
         own = io.read(file.quarantined, offset=offset, length=CHUNK)
@@ -282,7 +281,7 @@ def _common_bytes(io: FileIO, file: QuarantinedFile) -> int | None:
 
 
 def purge(table: OpenTable, before_ms: int, *, keep: Quarantine | None) -> tuple[str, ...]:
-    """Delete quarantines of before a moment for good, and what those leave that were restored or never made."""
+    """Delete quarantines from before a time for good, with the notes of restored ones and unfinished lists."""
     gone: list[str] = []
     for name in quarantines(table):
         location = _list_location(table, name)
@@ -302,7 +301,7 @@ def purge(table: OpenTable, before_ms: int, *, keep: Quarantine | None) -> tuple
 
 
 def _leftovers(table: OpenTable, before_ms: int) -> Iterator[str]:
-    """Yield old notes of what was restored, and halves of lists that nobody finished to write."""
+    """Yield old notes of restored quarantines, and unfinished lists."""
     root = f"{table.location.rstrip('/')}/{QUARANTINE_FOLDER}/"
     for status in table.io.list(root):
         is_beside_lists = status.location[len(root) :].count("/") == 1
@@ -333,19 +332,17 @@ def _more_lists(table: OpenTable, name: str) -> list[str]:
 
 def _read_lists(table: OpenTable, name: str) -> list[QuarantinedFile]:
     """Return the files of a quarantine, each once."""
-    found: dict[str, QuarantinedFile] = {}
     first = _list_location(table, name)
-    lists = {first: table.io.read(first)}
+    lists = {first: table.io.read(first)}  # before the others are looked for
     lists |= {location: table.io.read(location) for location in _more_lists(table, name)}
-    for location, data in lists.items():
-        for fields in _lines(location, data)[1:]:
-            file = QuarantinedFile(
-                location=fields.str("location"),
-                quarantined=fields.str("quarantined"),
-                size_bytes=fields.int("size-bytes"),
-            )
-            found[file.quarantined] = file
-    return list(found.values())
+    files = (
+        QuarantinedFile(
+            location=fields.str("location"), quarantined=fields.str("quarantined"), size_bytes=fields.int("size-bytes")
+        )
+        for location, data in lists.items()
+        for fields in _lines(location, data)[1:]
+    )
+    return list({file.quarantined: file for file in files}.values())
 
 
 def _lines(location: str, data: bytes) -> list[Fields]:
@@ -359,7 +356,7 @@ def _lines(location: str, data: bytes) -> list[Fields]:
 
 
 def _move(io: FileIO, source: str, target: str, size_bytes: int) -> None:
-    """Copy a file, look whether all of it is there, and remove the original: at every moment one of them is whole."""
+    """Copy a file, check the copy, and delete the original: at every moment one of them is whole."""
     filesystem, source_path = io.filesystem(source)
     _, target_path = io.filesystem(target)
     try:
@@ -367,11 +364,11 @@ def _move(io: FileIO, source: str, target: str, size_bytes: int) -> None:
         filesystem.cp_file(source_path, target_path)
         copied = filesystem.size(target_path)
     except FileNotFoundError:
-        return  # gone meanwhile: nobody needs to move it
+        return  # it was deleted meanwhile
     except OSError as error:
         io.delete([target])
         raise StorageError(f"cannot move {source} to {target}: {error}") from error
     if copied != size_bytes:
         io.delete([target])
-        raise StorageError(f"moved {copied} bytes of {source} to {target}, expected {size_bytes}; the original stays")
+        raise StorageError(f"moved {copied} bytes of {source} to {target}, expected {size_bytes}; the original is kept")
     io.delete([source])

@@ -1,10 +1,10 @@
-"""Orphan files: what lies below a table and is not the table's; put aside, or deleted.
+"""Orphan files: files below a table's location that are not the table's; quarantined, or deleted.
 
-Here: `remove_orphan_files`. Not here: where they are put, and how they come back (`operations.quarantine`), comparing
-locations (`plan.orphan_files`), files of expired snapshots (`operations.expire_snapshots`).
+Here: `remove_orphan_files`. Not here: quarantines (`operations.quarantine`), comparing locations (`plan.orphan_files`),
+files of expired snapshots (`operations.expire_snapshots`).
 
-The location is listed first and the table is loaded afterwards, so that a file that is committed in between is known;
-files younger than a safe age stay in any case, since those of a running job are in no table yet.
+The location is listed first and the table is loaded afterwards, so that a file that is committed in between is known.
+Files younger than a safe age are always kept, since no table has those of a running job yet.
 """
 
 from __future__ import annotations
@@ -21,20 +21,13 @@ from airflow_iceberg.commit.write_result import OperationResult, Outcome
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.arrow.buffers import number_array, numbers_of
 from airflow_iceberg.format.properties.table_properties import TableProperties
-from airflow_iceberg.inventory.listed_files import (
-    METADATA,
-    OLD,
-    STAGED,
-    find_folders,
-    is_metadata_file,
-    statuses,
-)
+from airflow_iceberg.inventory.listed_files import METADATA, OLD, STAGED, find_folders, is_metadata_file, statuses
 from airflow_iceberg.inventory.named_files import find_manifests, hashed_paths
 from airflow_iceberg.inventory.reachable_files import statistics_paths
 from airflow_iceberg.inventory.run import Progress, in_bytes
 from airflow_iceberg.inventory.units import ListingUnit, UnitResult, listing_units, manifest_units
 from airflow_iceberg.operations.file_inventory import FileInventory, expected_files
-from airflow_iceberg.operations.quarantine import Quarantine, purge, put_aside
+from airflow_iceberg.operations.quarantine import Quarantine, move_to_quarantine, purge
 from airflow_iceberg.operations.shared_location import check_not_shared
 from airflow_iceberg.operations.staging import STAGING_FOLDER, of_dead_jobs, remove_folders
 from airflow_iceberg.operations.work import Work, reread
@@ -43,8 +36,6 @@ from airflow_iceberg.plan.orphan_files import MISMATCH_MODES, EqualStores, Known
 from airflow_iceberg.storage.base import FileStatus
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from airflow_iceberg.inventory.run import RunUnits
 
 log = logging.getLogger(__name__)
@@ -52,24 +43,24 @@ log = logging.getLogger(__name__)
 ACTIONS = ("quarantine", "delete", "dry_run")
 THREADS = 8
 BATCH = 1000
-# Smaller tables are listed in one go: looking for folders to list side by side would take longer.
+# Tables with fewer files are listed in one call: finding folders to list in parallel would take longer.
 LISTED_AT_ONCE = 10_000
 MOST_SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OrphanRequest:
-    """What is asked for; the words of Iceberg's `remove_orphan_files`.
+    """What is removed; the words of Iceberg's `remove_orphan_files`.
 
     Attributes:
-        action: one of ACTIONS: move orphans into the quarantine, delete them for good, or only say which they are.
-        older_than_ms: files written before that moment; 3 days ago by default.
-        allow_recent: take a moment of less than 24 hours ago.
+        action: one of ACTIONS: move orphan files to the quarantine, delete them for good, or only report them.
+        older_than_ms: the time before which orphan files were written; 3 days ago by default.
+        allow_recent: whether that time may be less than 24 hours ago.
         location: a folder below the table's location; all of it by default.
-        equal_schemes, equal_authorities: spellings of one store, `{"s3a,s3n": "s3"}`.
-        prefix_mismatch_mode: what to do about the same path under another scheme or authority: "error", "ignore" keeps
-            it, "delete" takes it for an orphan.
-        purge_older_than_ms: quarantines of before that moment are deleted for good; None keeps them.
+        equal_schemes, equal_authorities: other names of one store, `{"s3a,s3n": "s3"}`.
+        prefix_mismatch_mode: the treatment of known paths under another scheme or authority: "error", "ignore" keeps
+            them, "delete" takes them for orphan files.
+        purge_older_than_ms: the time before which quarantines are deleted for good; None keeps them.
     """
 
     action: str = "quarantine"
@@ -96,11 +87,11 @@ class OrphanResult(OperationResult):
     """What was found and done.
 
     Attributes:
-        action: what was done with orphan files, as asked for.
+        action: the action of the request.
         orphan_files, orphan_files_size_bytes: found by this call; with a quarantine by all tries of the task.
-        orphans: locations of the first of them.
+        orphans: locations of the first orphan files.
         quarantine: name of the quarantine, for `restore_quarantine`; None if there is none.
-        staging_files, staging_files_size_bytes: documents of jobs that died long ago, deleted.
+        staging_files, staging_files_size_bytes: deleted documents of jobs that died long ago.
         purged_quarantines: names of quarantines that were deleted for good.
     """
 
@@ -115,7 +106,7 @@ class OrphanResult(OperationResult):
     purged_quarantines: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
-        """Yield what people read of it."""
+        """Yield lines for the log."""
         done = f"moved to quarantine {self.quarantine}" if self.quarantine else "deleted"
         what = {Outcome.COMMITTED: done, Outcome.DRY_RUN: "found, nothing was touched"}.get(self.outcome, "found")
         size = in_bytes(self.orphan_files_size_bytes)
@@ -138,8 +129,8 @@ def remove_orphan_files(work: Work, request: OrphanRequest, *, inventory: RunUni
     Raises:
         InvalidInputError: `gc.enabled` is false, a time that is too recent, a location outside of the table, or files
             of the table under another scheme or authority.
-        IncompatibleChangeError: another table is stored in the same location or below it; nothing was touched.
-        FormatError, NotFoundError, StorageError: the table cannot be read whole; nothing was touched.
+        IncompatibleChangeError: another table is stored in the same location or below it; nothing was changed.
+        FormatError, NotFoundError, StorageError: the table cannot be read completely; nothing was changed.
     """
     table = work.table
     check_may_delete(table.metadata)
@@ -167,7 +158,7 @@ def remove_orphan_files(work: Work, request: OrphanRequest, *, inventory: RunUni
         return found
     quarantine = None
     if request.action == "quarantine":
-        quarantine = put_aside(table, orphans, now_ms=now, operation_key=work.operation_key)
+        quarantine = move_to_quarantine(table, orphans, now_ms=now, operation_key=work.operation_key)
         found = _with_quarantine(found, quarantine)
     elif orphans:
         _delete(table, orphans, "orphan files")
@@ -179,7 +170,7 @@ def remove_orphan_files(work: Work, request: OrphanRequest, *, inventory: RunUni
 
 
 def _with_quarantine(found: OrphanResult, quarantine: Quarantine | None) -> OrphanResult:
-    """Return the result with what all tries of the task have quarantined."""
+    """Return the result with the files that all tries of the task have quarantined."""
     if quarantine is None:
         return found
     return replace(
@@ -192,7 +183,7 @@ def _with_quarantine(found: OrphanResult, quarantine: Quarantine | None) -> Orph
     )
 
 
-# -- what lies there ---------------------------------------------------------------------------------------------------
+# -- the files in the store --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -200,10 +191,10 @@ class _Listing:
     """Files below a table.
 
     Attributes:
-        count: all that were looked at.
-        parts: results of the listing, packed; files that are old enough to be orphans among them.
+        count: the number of listed files.
+        parts: packed results of the listing, with all files that are old enough to be orphans.
         staging: old documents of jobs.
-        metadata_files: everything that is named like a table's metadata, however young.
+        metadata_files: files that are named like a table's metadata, of any age.
     """
 
     count: int
@@ -220,7 +211,7 @@ class _Listing:
         _warn_of_other_places(table, root)
         metadata_files: list[str] = []
         if below != root:
-            # Whoever shares the location has his files in the same folders, and his metadata beside the table's.
+            # A table in the same location has its files in the same folders, and its metadata next to this table's.
             beside = (status.location for status in table.io.list(f"{root}metadata/"))
             metadata_files += [location for location in beside if is_metadata_file(location)]
         units = _listing_units(table, root, below[len(root) :].rstrip("/"), before_ms)
@@ -228,7 +219,9 @@ class _Listing:
         staging: list[FileStatus] = []
         for part in inventory(units, what="files below the table", files=expected_files(table.metadata)):
             parts.append(part)
-            found = [(status, kind) for batch in part.batches() for status, kind in statuses(_but_old(batch))]
+            # Without the files that are only old, the great majority.
+            others = (batch.filter(number_array(numbers_of(batch.column("kind")) != OLD)) for batch in part.batches())
+            found = [(status, kind) for batch in others for status, kind in statuses(batch)]
             staging += [status for status, kind in found if kind & STAGED]
             metadata_files += [status.location for status, kind in found if kind & METADATA]
         return cls(
@@ -239,15 +232,10 @@ class _Listing:
         )
 
     def old(self) -> Iterator[list[FileStatus]]:
-        """Yield the files that are old enough to be orphans, some at a time."""
+        """Yield the files that are old enough to be orphans, in batches."""
         for part in self.parts:
             for batch in part.batches():
                 yield [status for status, kind in statuses(batch) if kind & OLD]
-
-
-def _but_old(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the files of a batch that are something else than old."""
-    return batch.filter(number_array(numbers_of(batch.column("kind")) != OLD))
 
 
 def _listing_units(table: OpenTable, root: str, below: str, before_ms: int) -> list[ListingUnit]:
@@ -266,7 +254,7 @@ def _warn_of_other_places(table: OpenTable, root: str) -> None:
             log.warning("%s: orphans in %s (%s) are not looked for, only below %s", table.name, place, name, root)
 
 
-# -- what is the table's -----------------------------------------------------------------------------------------------
+# -- the table's files -------------------------------------------------------------------------------------------------
 
 
 def _orphans(table: OpenTable, listed: _Listing, request: OrphanRequest, inventory: RunUnits) -> list[FileStatus]:
@@ -281,8 +269,8 @@ def _orphans(table: OpenTable, listed: _Listing, request: OrphanRequest, invento
     if doubtful and request.prefix_mismatch_mode == "error":
         first = doubtful[0].location
         raise InvalidInputError(
-            f"{len(doubtful)} files of table {table.name} lie under another scheme or authority than the table names "
-            f"them by: {first}, which it knows under {' and '.join(known.stores_of(first))}; say which are the same in "
+            f"{len(doubtful)} files of table {table.name} are listed under another scheme or authority than in the "
+            f"table: {first}, which it knows under {' and '.join(known.stores_of(first))}; say which are the same in "
             f"equal_schemes or equal_authorities, or set prefix_mismatch_mode to ignore (keep) or delete; nothing was "
             f"touched"
         )
@@ -290,17 +278,18 @@ def _orphans(table: OpenTable, listed: _Listing, request: OrphanRequest, invento
 
 
 def known_files(
-    table: OpenTable, spelling: EqualStores | None = None, *, inventory: RunUnits | None = None
+    table: OpenTable, equal_stores: EqualStores | None = None, *, inventory: RunUnits | None = None
 ) -> KnownFiles:
-    """Return every file that the table's metadata leads to, over all of its snapshots.
+    """Return all files that the table's metadata leads to, over all of its snapshots.
 
     Args:
         inventory: reads the manifests, here or on Spark; in this process by default.
+
     Raises:
-        FormatError, NotFoundError, StorageError: something cannot be read.
+        FormatError, NotFoundError, StorageError: a file cannot be read.
     """
     metadata = table.metadata
-    known = KnownFiles(spelling)
+    known = KnownFiles(equal_stores)
     known.add([table.metadata_location, *(location for _, location in metadata.metadata_log)])
     known.add([f"{table.metadata_location.rpartition('/')[0]}/version-hint.text"])
     known.add(statistics_paths(metadata))

@@ -41,7 +41,7 @@ class RewriteManifestsResult(OperationResult):
 
 
 def rewrite_manifests(work: Work, request: RewriteManifestsRequest) -> RewriteManifestsResult:
-    """Put the manifests of a branch together, clustered by partition.
+    """Merge the manifests of a branch, clustered by partition.
 
     Raises:
         InvalidInputError: no such spec.

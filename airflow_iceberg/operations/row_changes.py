@@ -1,8 +1,8 @@
-"""The plan of a delete: which files go as a whole, which are looked into, and the documents of the job.
+"""The plan of a delete: which files are deleted, which are rewritten, and the documents of the job.
 
-Here: the scan gives the files, partitions and statistics prove which of them hold nothing but selected rows, the rest
-is work for a job or for this process (`change_here`). Overwrites by filter ask the same questions. Not here: running
-the job and committing (`operations.delete`, `operations.overwrite`), how a file is changed (`data.row_changes`).
+The scan gives the files; partitions and statistics prove which of them hold only selected rows; the other files are
+work for a job or for this process. Overwrites by filter use the same plan. Not here: running the job and committing
+(`operations.delete`, `operations.overwrite`), how a file is changed (`data.row_changes`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,7 @@ from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.protocol.plan import DeleteTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
-from airflow_iceberg.jobs.protocol.table_input import (
-    WORK_FILE,
-    FileUnit,
-    TableInput,
-    WorkItem,
-    all_schemas,
-    write_work,
-)
+from airflow_iceberg.jobs.protocol.table_input import WORK_FILE, FileUnit, TableInput, WorkItem, all_schemas, write_work
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.deletes import referenced_file
@@ -45,18 +38,18 @@ log = logging.getLogger(__name__)
 
 COPY_ON_WRITE, MERGE_ON_READ = "copy-on-write", "merge-on-read"
 DELETE_ISOLATION = TableProperties.delete_isolation_level.name
-# A task of a merge-on-read delete looks at so much: its vectors share one Puffin file.
+# The bytes that one task of a merge-on-read delete reads: its vectors share one Puffin file.
 _ITEM_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deletion:
-    """Which files a predicate concerns.
+    """The files that a predicate concerns.
 
     Attributes:
-        snapshot_id: of the snapshot that was read; None for a table without rows.
+        snapshot_id: the snapshot that was read; None for a table without rows.
         row_filter: bound to `schema`, the table's.
-        whole: files all of whose rows are selected, by their partition or their statistics.
+        whole: files with only selected rows, as their partition or their statistics prove.
         partial: files that may hold selected rows.
     """
 
@@ -73,14 +66,14 @@ class Deletion:
 
 
 def plan_deletion(scan: TableScan, *, without: Collection[str] = ()) -> Deletion:
-    """Choose the files that hold selected rows; a row is selected where the predicate is true, never where it is null.
+    """Choose the files that hold selected rows; a row is selected where the predicate is true, not where it is null.
 
     Args:
-        without: paths of files that are not looked at.
+        without: paths of files that are ignored.
     """
     whole: list[FileScanTask] = []
     partial: list[FileScanTask] = []
-    # Files that go in part are written anew: deletes of rows that the predicate does not select count as well.
+    # Partial files are rewritten: deletes of rows that the predicate does not select count as well.
     for task in scan.iter_files(whole_files=True):
         if task.file.file_path not in without:
             is_whole = isinstance(task.residual, AlwaysTrue) or file_must_match(task.residual, task.file)
@@ -143,7 +136,7 @@ def isolation_level(metadata: TableMetadata, asked: str | None, *, property_name
 
 
 def live_rows(scan: TableScan, tasks: Sequence[FileScanTask]) -> int:
-    """Return how many rows are left in files; those with delete files other than a vector are opened for that."""
+    """Return the number of rows left in files; files with delete files other than a vector are opened for it."""
     total, unclear = 0, []
     for task in tasks:
         if all(delete.is_deletion_vector for delete in task.delete_files):
@@ -157,7 +150,7 @@ def live_rows(scan: TableScan, tasks: Sequence[FileScanTask]) -> int:
         try:
             return count_rows(read, FileUnit.of(task), deletes)
         except IcebergError as error:
-            # A file that cannot be read may still go: it counts with all its rows.
+            # A file that cannot be read may still be deleted: it counts with all its rows.
             log.warning("cannot count the rows that are left in %s: %s", task.file.file_path, error)
             return task.file.record_count
 
@@ -178,7 +171,7 @@ def read_as(io: FileIO, metadata: TableMetadata) -> ReadAs:
 def change_here(
     io: FileIO, metadata: TableMetadata, deletion: Deletion, *, mode: str, operation_key: OperationKey | None
 ) -> RowChanges:
-    """Take the rows out of the files in this process; when that fails, what was written is removed."""
+    """Delete the rows in this process; after an error the new files are deleted."""
     options = WriteOptions.from_properties(metadata.properties, metadata.schema(), metadata.sort_order())
     write = WriteAs(
         mode=mode,
@@ -213,7 +206,7 @@ def write_delete_plan(work: Work, deletion: Deletion, *, mode: str) -> JobPlan:
 
 
 def work_items(tasks: Iterable[FileScanTask], *, item_bytes: int) -> list[WorkItem]:
-    """Cut files into tasks of about a size, at least one file each."""
+    """Cut files into tasks of about a size, each with at least one file."""
     runs: list[list[FileUnit]] = []
     filled = 0
     for unit in map(FileUnit.of, tasks):
@@ -226,10 +219,10 @@ def work_items(tasks: Iterable[FileScanTask], *, item_bytes: int) -> list[WorkIt
 
 
 def read_changes(plan: JobPlan, result: JobResult) -> RowChanges:
-    """Return what a job did, checked against its plan.
+    """Return the changes of a job, checked against its plan.
 
     Raises:
-        FormatError: a document is broken, or names a file that is not of this job.
+        FormatError: a document is damaged, or names a file that is not of this job.
     """
     assert isinstance(plan.task, DeleteTask)
     written = staging.check_files(plan, result.data_files, plan.task.table.partition_types)
@@ -241,7 +234,7 @@ def read_changes(plan: JobPlan, result: JobResult) -> RowChanges:
 
 
 def change_files(work: Work, deletion: Deletion, *, mode: str) -> tuple[RowChanges, JobPlan | None]:
-    """Take the selected rows out of the files that hold others, too: in a job, or in this process.
+    """Delete the selected rows from files that also hold others: in a job, or in this process.
 
     Returns:
         The changes, and the plan of the job, whose documents are still there; None without a job.
@@ -256,13 +249,13 @@ def change_files(work: Work, deletion: Deletion, *, mode: str) -> tuple[RowChang
 
 
 def changed_tasks(deletion: Deletion, changes: RowChanges) -> list[FileScanTask]:
-    """Return the files that were looked into and that held selected rows."""
+    """Return the partial files that held selected rows."""
     paths = {change.file_path for change in changes.changes if change.deleted_count}
     return [task for task in deletion.partial if task.file.file_path in paths]
 
 
 def replaced_deletes(tasks: Sequence[FileScanTask]) -> list[DataFile]:
-    """Return the vectors and position delete files of these data files alone, which new vectors take up."""
+    """Return the vectors and position delete files of only these data files, which new vectors replace."""
     found: dict[tuple[str, int | None], DataFile] = {}
     for task in tasks:
         for file in task.delete_files:

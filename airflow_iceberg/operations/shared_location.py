@@ -1,11 +1,11 @@
-"""Whether another table lies in a table's location, or below it: its files would all look like orphans.
+"""Whether another table has its files in a table's location, or below it: they would all look like orphans.
 
-Here: the look at metadata files that a table does not name. Not here: what is an orphan (`plan.orphan_files`,
+Here: reading metadata files that a table does not name. Not here: what is an orphan (`plan.orphan_files`,
 `operations.remove_orphan_files`).
 
-Most metadata files that a table does not name are its own: versions that its log has dropped, and those of commits that
-lost. The beginning of a file tells, so that thousands of them are no burden. Two catalogs that both have the table, and
-have both committed to it, are told by a metadata file that another unknown one names as its past.
+Most metadata files that a table does not name are its own: versions that its log has dropped, and files of commits that
+lost. The beginning of a file tells, so that thousands of them are cheap. If two catalogs have the table and both have
+committed to it, a metadata file is named as the past of another unknown one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from airflow_iceberg.plan.orphan_files import EqualStores, KnownFiles
 from airflow_iceberg.storage.base import FileIO
 
 THREADS = 16
-# The first fields of the JSON; quotes within texts are escaped, so that no comment can look like one of them.
+# Enough for the first fields of the JSON; quotes within texts are escaped, so that no text looks like a field.
 BEGINNING = 4096
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"\\]+)"')
 _LOCATION = re.compile(rb'"location"\s*:\s*"([^"\\]+)"')
@@ -30,16 +30,19 @@ _UPDATED = re.compile(rb'"last-updated-ms"\s*:\s*(\d+)')
 
 
 def check_not_shared(table: OpenTable, metadata_files: Iterable[str]) -> None:
-    """Refuse a location in which, or below which, another table lies.
+    """Refuse a location that is shared with another table, or in which another table is stored.
 
     Args:
-        metadata_files: that lie below the table's location.
+        metadata_files: metadata files below the table's location.
 
     Raises:
-        IncompatibleChangeError: one of them is of another table, or of this one as another catalog has it.
+        IncompatibleChangeError: one is of another table, or of this table as another catalog has it.
         StorageError: one cannot be read.
     """
-    unknown = _unknown(table, metadata_files)
+    known = KnownFiles()
+    known.add([table.metadata_location, *(location for _, location in table.metadata.metadata_log)])
+    found = list(metadata_files)
+    unknown = [path for path, verdict in zip(found, known.classify_all(found), strict=True) if verdict == "orphan"]
     with ThreadPoolExecutor(THREADS) as pool:
         seen = [one for one in pool.map(lambda location: _look(table.io, location), unknown) if one is not None]
     for one in seen:
@@ -51,7 +54,7 @@ def check_not_shared(table: OpenTable, metadata_files: Iterable[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Seen:
-    """What a metadata file says of its table."""
+    """A metadata file, as far as it was read."""
 
     path: str
     uuid: str | None
@@ -59,15 +62,8 @@ class _Seen:
     updated_ms: int
 
 
-def _unknown(table: OpenTable, metadata_files: Iterable[str]) -> list[str]:
-    known = KnownFiles()
-    known.add([table.metadata_location, *(location for _, location in table.metadata.metadata_log)])
-    found = list(metadata_files)
-    return [location for location, verdict in zip(found, known.classify_all(found), strict=True) if verdict == "orphan"]
-
-
 def _look(io: FileIO, path: str) -> _Seen | None:
-    """Read what is needed of a metadata file; None is half of a file, an orphan like any other."""
+    """Read the beginning of a metadata file; None for a damaged file, which is an orphan like any other."""
     try:
         beginning = io.read(path, offset=0, length=BEGINNING)
         uuid, location, updated = (pattern.search(beginning) for pattern in (_UUID, _LOCATION, _UPDATED))
@@ -84,11 +80,11 @@ def _look(io: FileIO, path: str) -> _Seen | None:
 
 
 def _foreign(table: OpenTable, one: _Seen) -> str | None:
-    """Say why a metadata file is of another table, None if it may be of this one."""
+    """Say why a metadata file is of another table; None if it may be of this one."""
     own = table.metadata.table_uuid
     if one.uuid is not None and one.uuid != own:
         return f"{one.path} is of a table with uuid {one.uuid}, this one has {own}"
-    # Tables of the first versions have no uuid: all that tells them apart is where they lie. A table that was moved or
+    # Tables of the first versions have no uuid and are told apart by their location only. A table that was moved or
     # copied keeps its uuid.
     elsewhere = _path(one.location) != _path(table.location)
     if elsewhere and _path(one.path.rpartition("/")[0]) != _path(table.metadata_location.rpartition("/")[0]):
@@ -100,7 +96,7 @@ def _check_not_forked(table: OpenTable, seen: Sequence[_Seen]) -> None:
     """Refuse a table that another catalog has as well, and has committed to."""
     log = table.metadata.metadata_log
     since_ms = min((moment for moment, _ in log), default=table.metadata.last_updated_ms)
-    # What is older than the log may have been dropped from it.
+    # Older files may have been dropped from the log.
     recent = [one for one in seen if one.updated_ms > since_ms]
     if len(recent) < 2:
         return

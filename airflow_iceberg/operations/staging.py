@@ -1,11 +1,11 @@
-"""The documents of a job under a table's staging prefix: write the plan, read the result, clean up afterwards.
+"""The documents of a job under a table's staging prefix: write the plan, read the result, delete them afterwards.
 
-Here: also what a table's metadata says about writing (`write_settings`, `append_task`), and the check of a result's
-files against its plan. Not here: the tasks of other jobs (`operations.compact_job`, `operations.row_changes`,
+Also here: how a job writes files of a table (`write_settings`, `append_task`), and the check of a result's files
+against its plan. Not here: the tasks of other jobs (`operations.compact_job`, `operations.row_changes`,
 `operations.file_inventory`), the header of a plan (`operations.work.Work.write_plan`).
 
-Every try of a task owns one folder, `<table>/.staging/<token>-<try>-<random>/`. It holds the plan, the result and
-whatever the job spills; data files go where the table keeps them and count only once they are committed.
+Each try of a task has a folder of its own, `<table>/.staging/<token>-<try>-<random>/`, with the plan, the result and
+the job's temporary files; data files are written to the table's data location and count only once they are committed.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ STAGING_FOLDER = ".staging"
 def new_staging(
     metadata: TableMetadata, operation_key: OperationKey | None, try_number: int, *, carries_rows: bool = False
 ) -> str:
-    """Return a prefix that one try owns alone; its last part begins the names of the try's files.
+    """Return a prefix that only one try uses; its last part begins the names of the try's files.
 
     Args:
-        carries_rows: the files hold rows of the files that they replace, which are not the task's own.
+        carries_rows: whether the files hold rows of the files that they replace, which are not the task's own.
     """
     name = new_file_prefix(operation_key, try_number, carries_rows=carries_rows)
     return f"{metadata.location.rstrip('/')}/{STAGING_FOLDER}/{name}"
@@ -55,11 +55,11 @@ def write_settings(
     """Return how a job writes data files of a table.
 
     Args:
-        sort_order: the order that rows are sorted by, if they are; the table's by default.
+        sort_order: the order of the rows; the table's by default.
         target_file_size_bytes: the size at which a file is closed; the table's by default.
 
     Raises:
-        InvalidInputError: the table's target size is no number of bytes.
+        InvalidInputError: the table's target size is not a number of bytes.
     """
     if target_file_size_bytes is None:
         target_file_size_bytes = TableProperties.of(metadata.properties).target_file_size_bytes
@@ -76,7 +76,7 @@ def write_settings(
 def append_task(
     metadata: TableMetadata, source: Source, *, row_check: Condition | None = None, adds_columns: bool = False
 ) -> AppendTask:
-    """Return the task that writes the rows of a source into a table as it is.
+    """Return the task that writes the rows of a source into a table.
 
     Args:
         row_check: the condition that every row has to satisfy.
@@ -98,15 +98,12 @@ def append_task(
 
 
 def new_file_prefix(operation_key: OperationKey | None, try_number: int = 1, *, carries_rows: bool = False) -> str:
-    """Return how the names of one try's files begin, unlike those of any other try."""
+    """Return the beginning of the names of one try's files, different from that of any other try."""
     unique = uuid4().hex[:12]
     if operation_key is None:
         return f"carried-manual-{unique}" if carries_rows else f"manual-{unique}"
-    return (
-        operation_key.carried_prefix(try_number, unique)
-        if carries_rows
-        else operation_key.file_prefix(try_number, unique)
-    )
+    prefix = operation_key.carried_prefix if carries_rows else operation_key.file_prefix
+    return prefix(try_number, unique)
 
 
 def create_plan(io: FileIO, plan: JobPlan) -> None:
@@ -125,9 +122,9 @@ def create_plan(io: FileIO, plan: JobPlan) -> None:
 
 
 def distribution_mode(metadata: TableMetadata) -> str:
-    """Return how rows are brought together before they are written, with Iceberg's defaults.
+    """Return how rows are distributed to tasks before they are written: `write.distribution-mode`.
 
-    `write.distribution-mode`; by default `range` for a table with a sort order, `hash` for a partitioned one.
+    By default `range` for a table with a sort order, `hash` for a partitioned one, as in Iceberg.
     """
     chosen = TableProperties.of(metadata.properties).distribution_mode
     if chosen is not None:
@@ -138,10 +135,10 @@ def distribution_mode(metadata: TableMetadata) -> str:
 
 
 def read_result(io: FileIO, plan: JobPlan) -> JobResult:
-    """Return what the job reported.
+    """Return the result that a job wrote.
 
     Raises:
-        StalePlanError: the job died before it could report anything.
+        StalePlanError: the job died before it could write one.
         IcebergError: the job's own error, of the class that the job raised.
     """
     try:
@@ -160,7 +157,7 @@ def staged_files(plan: JobPlan, result: JobResult) -> tuple[DataFile, ...]:
     """Return all data files of an append or a compaction, checked against the plan.
 
     Raises:
-        FormatError: a document is broken, or names a file that is not of this job.
+        FormatError: a document is damaged, or names a file that is not of this job.
     """
     documents = [*result.data_files, *(document for group in result.groups for document in group.data_files)]
     return read_files(plan, documents, schema=result.schema)
@@ -169,7 +166,7 @@ def staged_files(plan: JobPlan, result: JobResult) -> tuple[DataFile, ...]:
 def read_files(
     plan: JobPlan, documents: Iterable[Mapping[str, Any]], *, schema: Schema | None = None
 ) -> tuple[DataFile, ...]:
-    """Return data files of their documents, checked against the plan as `staged_files` does.
+    """Return the data files of documents, checked against the plan as in `staged_files`.
 
     Args:
         schema: the schema of the files; the plan's by default.
@@ -182,13 +179,13 @@ def read_files(
 def check_files(
     plan: JobPlan, documents: Iterable[Mapping[str, Any]], partition_types: Mapping[int, StructType]
 ) -> tuple[DataFile, ...]:
-    """Return data and delete files of their documents, checked against the plan.
+    """Return the data and delete files of documents, checked against the plan.
 
     Args:
-        partition_types: the types of partition tuples by the specs that the files may be of.
+        partition_types: the types of partition tuples, by the ids of the specs that the files may have.
 
     Raises:
-        FormatError: a document is broken, or names a file that is not of this job.
+        FormatError: a document is damaged, or names a file that is not of this job.
     """
     files = []
     for document in documents:
@@ -196,7 +193,7 @@ def check_files(
         if type(spec_id) is not int or spec_id not in partition_types:
             raise FormatError(f"a file is of spec {spec_id!r}, which the plan does not have", path=plan.result_location)
         file = DataFile.from_dict(document, partition_types[spec_id], path=plan.result_location)
-        # A result can only bring in files of its own try: each bears the plan's unique prefix.
+        # A result can only name files of its own try: each has the plan's unique prefix.
         if plan.file_prefix not in file.file_path:
             raise FormatError(f"file {file.file_path} is not one of job {plan.file_prefix}", path=plan.result_location)
         files.append(file)
@@ -204,7 +201,7 @@ def check_files(
 
 
 def clear(io: FileIO, staging_location: str) -> None:
-    """Remove a try's staging folder; never raises."""
+    """Delete a try's staging folder; never raises."""
     try:
         leftovers = [status.location for status in io.list(staging_location)]
     except IcebergError as error:
@@ -215,7 +212,7 @@ def clear(io: FileIO, staging_location: str) -> None:
 
 
 def remove(io: FileIO, locations: Sequence[str]) -> None:
-    """Remove files that are known to be unreferenced; never raises."""
+    """Delete files that are known to be unreferenced; never raises."""
     try:
         io.delete(locations)
     except IcebergError as error:
@@ -223,18 +220,18 @@ def remove(io: FileIO, locations: Sequence[str]) -> None:
 
 
 def remove_folders(io: FileIO, table_location: str, documents: Iterable[str]) -> None:
-    """Remove the folders of documents that were removed, and the staging folder, as far as they are empty."""
+    """Remove the folders of deleted documents, and the staging folder, if they are empty."""
     root = f"{table_location.rstrip('/')}/{STAGING_FOLDER}/"
     for name in sorted({document.removeprefix(root).partition("/")[0] for document in documents}):
         remove_empty(io, f"{root}{name}")
 
 
 def of_dead_jobs(files: Iterable[FileStatus], root: str, before_ms: int) -> tuple[FileStatus, ...]:
-    """Return the documents of jobs whose youngest document is old: no such job is running any more.
+    """Return the documents of jobs that cannot be running any more: their youngest document is old.
 
     Args:
         root: the staging folder, with a slash at its end; each folder in it is of one try of a task.
-        before_ms: what was written before that moment is old.
+        before_ms: documents written before that time are old.
     """
     folders: dict[str, list[FileStatus]] = {}
     for status in files:

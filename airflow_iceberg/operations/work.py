@@ -1,11 +1,11 @@
-"""The work of one call of an operation: on which table, under which key, and what runs its jobs.
+"""The work of one call of an operation: its table, its operation key, and what runs its jobs.
 
-Here is decided, once for all operations: whether the work was committed before, what happens to new files after an
-error, when work is planned again on the latest snapshot, and how a job's own error is raised. Not here: what an
-operation does (a module each), and a commit that meets other writers (`commit.engine`).
+Decided here, once for all operations: whether the work was committed before, what happens to new files after an error,
+when work is re-planned on the latest snapshot, and how a job's own error is raised. Not here: what an operation does (a
+module for each), and a commit that meets other writers (`commit.engine`).
 
-A file that is missing although its snapshot is still in the table means a broken table, and remains an error. A file
-that is missing because another writer has expired the snapshot that was read means: plan again.
+A missing file of a snapshot that is still in the table means a broken table, and is an error. If another writer has
+expired the snapshot that was read, the work is re-planned.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import Protocol, TypeVar
 
-from airflow_iceberg.commit.earlier_runs import check_not_overtaken
+from airflow_iceberg.commit.earlier_epochs import check_no_later_epoch
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import OperationKey, find_landed
 from airflow_iceberg.commit.settings import CommitSettings
@@ -30,7 +30,7 @@ from airflow_iceberg.operations import staging
 
 log = logging.getLogger(__name__)
 
-# How often work is planned again on the latest snapshot, when other writers change or expire what it has read.
+# How often work is planned on the latest snapshot, when other writers change or expire what it has read.
 MOST_ROUNDS = 4
 
 RunJob = Callable[[JobPlan], JobResult]
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class CommitRequest(Protocol):
-    """What every request has whose operation makes a snapshot."""
+    """What all requests have whose operation makes a snapshot."""
 
     @property
     def branch(self) -> str:
@@ -83,7 +83,7 @@ class Work:
             return None
         landed = find_landed(self.table.metadata, self.operation_key, branch)
         if landed is None:
-            check_not_overtaken(self.table.metadata, self.operation_key, branch)
+            check_no_later_epoch(self.table.metadata, self.operation_key, branch)
         return landed
 
     def settings(
@@ -104,7 +104,7 @@ class Work:
         )
 
     def new_staging(self, *, carries_rows: bool = False) -> str:
-        """Return a prefix that this try owns alone, for the documents of a job; see `staging.new_staging`."""
+        """Return a prefix for the documents of a job that only this try uses; see `staging.new_staging`."""
         return staging.new_staging(self.table.metadata, self.operation_key, self.try_number, carries_rows=carries_rows)
 
     def write_plan(self, task: Task, staging_location: str) -> JobPlan:
@@ -145,7 +145,7 @@ class Work:
 
     @contextmanager
     def new_files(self, paths: list[str], *, plan: JobPlan | None = None) -> Iterator[None]:
-        """Delete new files when the block fails, unless the commit may have landed; delete a job's documents anyway.
+        """Delete new files when the block fails, unless the commit may have landed; always delete a job's documents.
 
         Args:
             paths: new data and delete files that no snapshot has yet; the block may change the list.
@@ -162,11 +162,15 @@ class Work:
                 staging.clear(self.table.io, plan.staging_location)
 
     def commit(self, action: SnapshotAction, paths: list[str]) -> WriteResult:
-        """Commit an action within `new_files`; if another process did the same work, its own files are deleted."""
+        """Commit an action within `new_files`; if another process did the same work, the own files are deleted."""
         result = self.table.commit(action)
         if result.outcome is Outcome.FOUND:
             staging.remove(self.table.io, paths)
         return result
+
+    def nothing(self, branch: str) -> WriteResult:
+        """Return the result of work that had nothing to do."""
+        return WriteResult(table=self.table.name, branch=branch, outcome=Outcome.NOTHING, operation_key=self.key_text)
 
     def on_latest(self, attempt: Callable[[], T], *, branch: str) -> T:
         """Make an attempt that plans, works and commits; after StalePlanError make it again on the latest snapshot.
@@ -179,7 +183,7 @@ class Work:
             try:
                 return self._attempt(attempt, branch)
             except StalePlanError as error:
-                # A job that died without a word is for the task's retry: the table has no newer state to plan on.
+                # Without a newer state to plan on, as after a job that died, the task's retry runs the work again.
                 if self.table.refresh().metadata_location == before:
                     raise
                 log.info("%s: %s", self.table.name, error)
@@ -192,7 +196,7 @@ class Work:
 
 
 def reread(table: OpenTable, work: Callable[[], T]) -> T:
-    """Do work that reads a table and changes nothing; when the table has changed meanwhile, do it again.
+    """Do work that only reads a table; when the table has changed meanwhile, do it again.
 
     Raises:
         NotFoundError: a file is missing, and the table is as it was when the work began.
@@ -210,7 +214,7 @@ def reread(table: OpenTable, work: Callable[[], T]) -> T:
 
 @contextmanager
 def stale_if_expired(table: OpenTable, snapshot_id: int | None) -> Iterator[None]:
-    """Turn a missing file into StalePlanError when the snapshot that had the file is not in the table any more.
+    """Turn a missing file into StalePlanError when the snapshot that had the file was expired.
 
     Args:
         snapshot_id: the snapshot that is read; None when there is none.

@@ -1,10 +1,10 @@
-"""What was appended to a table between two of its snapshots: only the new rows, and only those of appends.
+"""The rows that were appended to a table between two of its snapshots.
 
-Here: which snapshots count, and their own files. Not here: pruning (`plan.scan`), reading rows (`scan.table_scan`,
+Here: which snapshots are read, and their own files. Not here: pruning (`plan.scan`), reading rows (`scan.table_scan`,
 `data`).
 
-As Iceberg's incremental append scan: snapshots of other operations (overwrites, deletes, compactions) in between are
-passed over, so that a file that was appended is read as it was, whether or not its rows were deleted since.
+As in Iceberg's incremental append scan: snapshots of other operations (overwrites, deletes, compactions) are skipped,
+so that an appended file is read as it was, whether or not its rows were deleted since.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class IncrementalAppendScan(TableScan):
     """A read of the rows that some snapshots appended, in the table's current schema.
 
     Attributes:
-        snapshot: the last one that is looked at; None for a table without rows.
+        snapshot: the last snapshot of the range; None for a table without rows.
         appends: the snapshots whose files are read, oldest first.
     """
 
     appends: tuple[Snapshot, ...] = ()
 
     def iter_files(self, *, whole_files: bool = False) -> Iterator[FileScanTask]:
-        """Yield the files that the snapshots appended, oldest first, and that may hold matching rows; no deletes."""
+        """Yield the appended files that may hold matching rows, oldest first, without deletes."""
         return plan_files(
             self._manifests(),
             self._added_entries,
@@ -49,13 +49,13 @@ class IncrementalAppendScan(TableScan):
     def _manifests(self) -> Iterator[ManifestFile]:
         for snapshot in self.appends:
             for manifest in read_manifests(self.io, snapshot):
-                # Older manifests are of older snapshots; what they added is found there.
+                # Older manifests are found in older snapshots.
                 if manifest.content is ManifestContent.DATA and manifest.added_snapshot_id == snapshot.snapshot_id:
                     yield manifest
 
     def _added_entries(self, manifest: ManifestFile) -> Iterator[ManifestEntry]:
         for entry in read_entries(self.io, manifest):
-            # A manifest that was merged in an append lists older files too.
+            # A manifest that an append merged also lists older files.
             if entry.status is EntryStatus.ADDED and entry.snapshot_id == manifest.added_snapshot_id:
                 yield entry
 
@@ -117,9 +117,9 @@ def find_appends(
     """Return the snapshots that appended, after one snapshot and up to another, oldest first.
 
     Args:
-        from_snapshot_id: None is before the oldest one that the table still has. It may have been expired itself, as
-            long as the snapshot that followed it is there.
+        from_snapshot_id: None for all that the table still has. It may have expired itself, if its successor is there.
         last: None for a table without rows.
+
     Raises:
         InvalidInputError: the first is no ancestor of the last.
     """

@@ -1,13 +1,15 @@
 """A table's metadata as Arrow tables, with the names and columns of Iceberg's metadata tables.
 
-Timestamps are UTC in milliseconds. Partition values come in one struct over all partition specs, by field id, as in
-Iceberg: a field that a file's spec does not have is null. Nothing here opens a data file.
+Timestamps are UTC in milliseconds. Partition values are in one struct over all partition specs, by field id, as in
+Iceberg: a field that a file's spec does not have is null. No data file is opened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +27,7 @@ from airflow_iceberg.storage.base import FileIO
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """Looks into one state of a table."""
+    """The metadata tables of one state of a table."""
 
     metadata: TableMetadata
     io: FileIO
@@ -33,149 +35,83 @@ class Inspection:
 
     def snapshots(self) -> pa.Table:
         """One row a snapshot: committed_at, snapshot_id, parent_id, operation, manifest_list, summary."""
-        rows = [
-            {
-                "committed_at": snapshot.timestamp_ms,
-                "snapshot_id": snapshot.snapshot_id,
-                "parent_id": snapshot.parent_snapshot_id,
-                "operation": snapshot.operation,
-                "manifest_list": snapshot.manifest_list,
-                "summary": list(snapshot.summary.items()),
-            }
-            for snapshot in self.metadata.snapshots
-        ]
         return _table(
-            rows,
-            committed_at=_instant(),
-            snapshot_id=pa.int64(),
-            parent_id=pa.int64(),
-            operation=pa.string(),
-            manifest_list=pa.string(),
-            summary=pa.map_(pa.string(), pa.string()),
+            self.metadata.snapshots,
+            committed_at=(_INSTANT, lambda snapshot: snapshot.timestamp_ms),
+            snapshot_id=(pa.int64(), lambda snapshot: snapshot.snapshot_id),
+            parent_id=(pa.int64(), lambda snapshot: snapshot.parent_snapshot_id),
+            operation=(pa.string(), lambda snapshot: snapshot.operation),
+            manifest_list=(pa.string(), lambda snapshot: snapshot.manifest_list),
+            summary=(pa.map_(pa.string(), pa.string()), lambda snapshot: list(snapshot.summary.items())),
         )
 
     def history(self) -> pa.Table:
         """One row each time the main branch moved: made_current_at, snapshot_id, parent_id, is_current_ancestor."""
         head = self.metadata.current_snapshot()
         ancestors = {s.snapshot_id for s in self.metadata.ancestors(head.snapshot_id)} if head else set()
-        rows = []
-        for timestamp_ms, snapshot_id in self.metadata.snapshot_log:
-            snapshot = self.metadata.snapshot(snapshot_id)
-            rows.append(
-                {
-                    "made_current_at": timestamp_ms,
-                    "snapshot_id": snapshot_id,
-                    "parent_id": None if snapshot is None else snapshot.parent_snapshot_id,
-                    "is_current_ancestor": snapshot_id in ancestors,
-                }
-            )
+        log = [(when, number, self.metadata.snapshot(number)) for when, number in self.metadata.snapshot_log]
         return _table(
-            rows,
-            made_current_at=_instant(),
-            snapshot_id=pa.int64(),
-            parent_id=pa.int64(),
-            is_current_ancestor=pa.bool_(),
+            log,
+            made_current_at=(_INSTANT, lambda row: row[0]),
+            snapshot_id=(pa.int64(), lambda row: row[1]),
+            parent_id=(pa.int64(), lambda row: None if row[2] is None else row[2].parent_snapshot_id),
+            is_current_ancestor=(pa.bool_(), lambda row: row[1] in ancestors),
         )
 
     def refs(self) -> pa.Table:
         """One row a branch or tag, with its retention settings in milliseconds."""
-        rows = [
-            {
-                "name": name,
-                "type": ref.type.upper(),
-                "snapshot_id": ref.snapshot_id,
-                "max_reference_age_in_ms": ref.max_ref_age_ms,
-                "min_snapshots_to_keep": ref.min_snapshots_to_keep,
-                "max_snapshot_age_in_ms": ref.max_snapshot_age_ms,
-            }
-            for name, ref in self.metadata.refs.items()
-        ]
         return _table(
-            rows,
-            name=pa.string(),
-            type=pa.string(),
-            snapshot_id=pa.int64(),
-            max_reference_age_in_ms=pa.int64(),
-            min_snapshots_to_keep=pa.int32(),
-            max_snapshot_age_in_ms=pa.int64(),
+            self.metadata.refs.items(),
+            name=(pa.string(), lambda item: item[0]),
+            type=(pa.string(), lambda item: item[1].type.upper()),
+            snapshot_id=(pa.int64(), lambda item: item[1].snapshot_id),
+            max_reference_age_in_ms=(pa.int64(), lambda item: item[1].max_ref_age_ms),
+            min_snapshots_to_keep=(pa.int32(), lambda item: item[1].min_snapshots_to_keep),
+            max_snapshot_age_in_ms=(pa.int64(), lambda item: item[1].max_snapshot_age_ms),
         )
 
     def metadata_log(self) -> pa.Table:
         """One row a metadata file that the table remembers; the current one, which cannot list itself, is left out."""
-        rows = [
-            {"timestamp": timestamp_ms, "file": location, **self._latest(timestamp_ms)}
-            for timestamp_ms, location in self.metadata.metadata_log
-        ]
-        return _table(
-            rows,
-            timestamp=_instant(),
-            file=pa.string(),
-            latest_snapshot_id=pa.int64(),
-            latest_schema_id=pa.int32(),
-            latest_sequence_number=pa.int64(),
-        )
+        return self._log_table(self.metadata.metadata_log)
 
     def metadata_log_entries(self) -> pa.Table:
         """`metadata_log` with the current metadata file as the last row, where its location is known."""
-        if self.metadata_location is None:
-            return self.metadata_log()
-        moment = self.metadata.last_updated_ms
-        row = {"timestamp": moment, "file": self.metadata_location, **self._latest(moment)}
-        return pa.concat_tables([self.metadata_log(), pa.Table.from_pylist([row], schema=self.metadata_log().schema)])
+        current = self.metadata_location
+        last = () if current is None else ((self.metadata.last_updated_ms, current),)
+        return self._log_table((*self.metadata.metadata_log, *last))
 
-    def _latest(self, timestamp_ms: int) -> dict[str, int | None]:
-        snapshot = self.metadata.snapshot_as_of(timestamp_ms)
-        return {
-            "latest_snapshot_id": None if snapshot is None else snapshot.snapshot_id,
-            "latest_schema_id": None if snapshot is None else snapshot.schema_id,
-            "latest_sequence_number": None if snapshot is None else snapshot.sequence_number,
-        }
+    def _log_table(self, log: Iterable[tuple[int, str]]) -> pa.Table:
+        rows = [(when, location, self.metadata.snapshot_as_of(when)) for when, location in log]
+        return _table(
+            rows,
+            timestamp=(_INSTANT, lambda row: row[0]),
+            file=(pa.string(), lambda row: row[1]),
+            latest_snapshot_id=(pa.int64(), lambda row: None if row[2] is None else row[2].snapshot_id),
+            latest_schema_id=(pa.int32(), lambda row: None if row[2] is None else row[2].schema_id),
+            latest_sequence_number=(pa.int64(), lambda row: None if row[2] is None else row[2].sequence_number),
+        )
 
     def manifests(self, snapshot_id: int | None = None) -> pa.Table:
         """One row a manifest of the current, or the named, snapshot; summaries in readable form."""
         return self._manifest_table(self._manifests(snapshot_id))
 
     def _manifest_table(self, manifests: Iterable[ManifestFile]) -> pa.Table:
-        summary = pa.struct(
-            [
-                ("contains_null", pa.bool_()),
-                ("contains_nan", pa.bool_()),
-                ("lower_bound", pa.string()),
-                ("upper_bound", pa.string()),
-            ]
-        )
         counts = {
-            f"{kind}_{what}_files_count": pa.int32()
-            for what in ("data", "delete")
+            f"{kind}_{what}_files_count": (pa.int32(), partial(_count, kind=kind, content=content))
+            for what, content in (("data", ManifestContent.DATA), ("delete", ManifestContent.DELETES))
             for kind in ("added", "existing", "deleted")
         }
         return _table(
-            [self._manifest_row(manifest) for manifest in manifests],
-            content=pa.int32(),
-            path=pa.string(),
-            length=pa.int64(),
-            partition_spec_id=pa.int32(),
-            sequence_number=pa.int64(),
-            added_snapshot_id=pa.int64(),
+            manifests,
+            content=(pa.int32(), lambda manifest: manifest.content.value),
+            path=(pa.string(), lambda manifest: manifest.manifest_path),
+            length=(pa.int64(), lambda manifest: manifest.manifest_length),
+            partition_spec_id=(pa.int32(), lambda manifest: manifest.partition_spec_id),
+            sequence_number=(pa.int64(), lambda manifest: manifest.sequence_number),
+            added_snapshot_id=(pa.int64(), lambda manifest: manifest.added_snapshot_id),
             **counts,
-            partition_summaries=pa.list_(summary),
+            partition_summaries=(pa.list_(_SUMMARY), lambda manifest: list(self._summaries(manifest))),
         )
-
-    def _manifest_row(self, manifest: ManifestFile) -> dict[str, Any]:
-        what, other = ("data", "delete") if manifest.content is ManifestContent.DATA else ("delete", "data")
-        return {
-            "content": manifest.content.value,
-            "path": manifest.manifest_path,
-            "length": manifest.manifest_length,
-            "partition_spec_id": manifest.partition_spec_id,
-            "sequence_number": manifest.sequence_number,
-            "added_snapshot_id": manifest.added_snapshot_id,
-            f"added_{what}_files_count": manifest.added_files_count,
-            f"existing_{what}_files_count": manifest.existing_files_count,
-            f"deleted_{what}_files_count": manifest.deleted_files_count,
-            **{f"{kind}_{other}_files_count": 0 for kind in ("added", "existing", "deleted")},
-            "partition_summaries": list(self._summaries(manifest)),
-        }
 
     def _summaries(self, manifest: ManifestFile) -> Iterator[dict[str, Any]]:
         spec = self.metadata.spec(manifest.partition_spec_id)
@@ -278,27 +214,15 @@ class Inspection:
         """One row a partition of a spec: files, rows and bytes in it, and which snapshot touched it last."""
         groups: dict[Hashable, dict[str, Any]] = {}
         tables = self._tables()
+        kind = tables.file_columns.get("partition")
+        columns = _PARTITION_COLUMNS if kind is None else {"partition": kind, **_PARTITION_COLUMNS}
         for spec_id, partition, content, rows, size, changed_by in self._live_files(snapshot_id):
             key = (spec_id, canonical_key(partition))
             if key not in groups:
-                groups[key] = _empty_group(spec_id, tables.partition_row(spec_id, partition))
+                groups[key] = {name: None if "last" in name else 0 for name in columns}
+                groups[key] |= {"partition": tables.partition_row(spec_id, partition), "spec_id": spec_id}
             self._count_in(groups[key], content, rows, size, changed_by)
-        columns = {
-            "partition": tables.file_columns.get("partition"),
-            "spec_id": pa.int32(),
-            "record_count": pa.int64(),
-            "file_count": pa.int32(),
-            "total_data_file_size_in_bytes": pa.int64(),
-            "position_delete_record_count": pa.int64(),
-            "position_delete_file_count": pa.int32(),
-            "equality_delete_record_count": pa.int64(),
-            "equality_delete_file_count": pa.int32(),
-            "last_updated_at": _instant(),
-            "last_updated_snapshot_id": pa.int64(),
-        }
-        if columns["partition"] is None:
-            del columns["partition"]
-        return _table(list(groups.values()), **columns)
+        return _table(groups.values(), **{name: (kind, itemgetter(name)) for name, kind in columns.items()})
 
     def _live_files(self, snapshot_id: int | None) -> Iterator[tuple[int, tuple[Any, ...], int, int, int, int | None]]:
         """Yield spec, partition, content, rows, bytes and the snapshot that brought it, of each live file."""
@@ -321,7 +245,7 @@ class Inspection:
                         yield manifest.partition_spec_id, partition, *values
 
     def _count_in(self, row: dict[str, Any], content: int, rows: int, size: int, changed_by: int | None) -> None:
-        records, files = (("record_count", "file_count"), *_DELETE_COUNTS)[content]
+        records, files = _COUNTS[content]
         row[records] += rows
         row[files] += 1
         row["total_data_file_size_in_bytes"] += size if content == 0 else 0
@@ -351,24 +275,28 @@ class Inspection:
         return tuple(found.values())
 
 
-# By file content 1 (position deletes) and 2 (equality deletes): the columns that count their rows and files.
-_DELETE_COUNTS = (
+_INSTANT = pa.timestamp("ms", tz="UTC")
+_SUMMARY = pa.struct(
+    {"contains_null": pa.bool_(), "contains_nan": pa.bool_(), "lower_bound": pa.string(), "upper_bound": pa.string()}
+)
+# By file content (data, position deletes, equality deletes): the columns that count rows and files.
+_COUNTS = (
+    ("record_count", "file_count"),
     ("position_delete_record_count", "position_delete_file_count"),
     ("equality_delete_record_count", "equality_delete_file_count"),
 )
-
-
-def _empty_group(spec_id: int, partition: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "partition": partition,
-        "spec_id": spec_id,
-        "record_count": 0,
-        "file_count": 0,
-        "total_data_file_size_in_bytes": 0,
-        **{name: 0 for records, files in _DELETE_COUNTS for name in (records, files)},
-        "last_updated_at": None,
-        "last_updated_snapshot_id": None,
-    }
+_PARTITION_COLUMNS: dict[str, pa.DataType] = {
+    "spec_id": pa.int32(),
+    "record_count": pa.int64(),
+    "file_count": pa.int32(),
+    "total_data_file_size_in_bytes": pa.int64(),
+    "position_delete_record_count": pa.int64(),
+    "position_delete_file_count": pa.int32(),
+    "equality_delete_record_count": pa.int64(),
+    "equality_delete_file_count": pa.int32(),
+    "last_updated_at": _INSTANT,
+    "last_updated_snapshot_id": pa.int64(),
+}
 
 
 def _of(manifests: Iterable[ManifestFile], content: ManifestContent) -> Iterator[ManifestFile]:
@@ -380,12 +308,16 @@ def _one_chunk(table: pa.Table, name: str) -> pa.Array:
     return column.chunk(0) if column.num_chunks else pa.array([], column.type)
 
 
-def _table(rows: list[dict[str, Any]], **columns: pa.DataType) -> pa.Table:
+def _count(manifest: ManifestFile, *, kind: str, content: ManifestContent) -> int | None:
+    found: int | None = getattr(manifest, f"{kind}_files_count") if manifest.content is content else 0
+    return found
+
+
+def _table(items: Iterable[Any], **columns: tuple[pa.DataType, Callable[[Any], Any]]) -> pa.Table:
+    """Return a table with a row for each item: columns by name, each with its type and its value of an item."""
+    rows = list(items)
     try:
-        return pa.Table.from_pylist(rows, schema=pa.schema(list(columns.items())))
+        arrays = [pa.array([value(row) for row in rows], kind) for kind, value in columns.values()]
+        return pa.Table.from_arrays(arrays, names=list(columns))
     except (UnicodeEncodeError, OverflowError, pa.ArrowException) as error:
         raise FormatError(f"a value in the table's metadata cannot be shown ({error})") from error
-
-
-def _instant() -> pa.DataType:
-    return pa.timestamp("ms", tz="UTC")

@@ -1,7 +1,7 @@
-"""A scan: which snapshot, which columns, which rows; and the rows as Arrow, whole or streamed.
+"""A scan: a snapshot, columns and rows of a table, read as Arrow, whole or streamed.
 
-Which files hold them is decided in `plan.scan`, how a file is read in `data.read.file`, what columns and points in time
-mean in `data.read.selection`.
+Which files hold the rows is decided in `plan.scan`, how a file is read in `data.read.file`, the meaning of columns and
+points in time in `data.read.selection`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from airflow_iceberg.storage.base import FileIO
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Files in flight while a whole result is read: enough to keep both reading and decoding busy.
+# The number of files that are read at the same time: enough to keep both reading and decoding busy.
 READ_THREADS = 4
 
 
@@ -38,11 +38,11 @@ class TableScan:
     """A read of one snapshot.
 
     Attributes:
-        snapshot: None for a table without rows.
-        schema: the whole schema that the scan speaks, the filter's columns included.
+        snapshot: the snapshot that is read; None for a table without rows.
+        schema: the schema of the snapshot, which the filter is bound to.
         projection: the columns of the result, in the table's order.
-        row_filter: bound to `schema`.
-        limit: at most so many rows, None for all.
+        row_filter: the bound predicate.
+        limit: the largest number of rows; None for all.
     """
 
     metadata: TableMetadata
@@ -67,7 +67,7 @@ class TableScan:
         limit: int | None = None,
         case_sensitive: bool = True,
     ) -> TableScan:
-        """Resolve names, predicate and point in time against a table's metadata."""
+        """Resolve names, predicate and point in time in a table's metadata."""
         check_not_encrypted(metadata)
         if isinstance(selected_fields, str):
             raise InvalidInputError(f"selected_fields is the text {selected_fields!r}, expected a list of columns")
@@ -91,16 +91,16 @@ class TableScan:
         )
 
     def plan_files(self, *, whole_files: bool = False) -> list[FileScanTask]:
-        """Return the files that may hold matching rows, each with the deletes that apply and what is left to test.
+        """Return the files that may hold matching rows, each with its deletes and the remaining predicate.
 
         Args:
-            whole_files: with all deletes of a file, also those of rows that do not match: to write it anew.
+            whole_files: whether each file has all its deletes, also of rows that do not match: for a rewrite.
         """
         with _collector_paused():
             return list(self.iter_files(whole_files=whole_files))
 
     def iter_files(self, *, whole_files: bool = False) -> Iterator[FileScanTask]:
-        """Yield the same as `plan_files`; memory does not grow with the number of files, only of those kept."""
+        """Yield the same as `plan_files`; memory does not grow with the number of files."""
         if self.snapshot is None:
             return iter(())
         return plan_files(
@@ -113,7 +113,7 @@ class TableScan:
         )
 
     def to_arrow(self) -> pa.Table:
-        """Return all matching rows; files are read side by side, the order is that of `plan_files`."""
+        """Return all matching rows, in the order of `plan_files`; files are read in parallel."""
         import pyarrow as pa
 
         schema = self._arrow_schema()
@@ -125,16 +125,16 @@ class TableScan:
         return pa.Table.from_batches([batch for batches in per_file for batch in batches], schema=schema)
 
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
-        """Return the matching rows as a stream; one file is open at a time, memory does not grow with the table.
+        """Return the matching rows as a stream, one file at a time, so that memory does not grow with the table.
 
-        What cannot be read is refused here, before the first row.
+        Files that cannot be read fail here, before the first row.
         """
         import pyarrow as pa
 
         return pa.RecordBatchReader.from_batches(self._arrow_schema(), self._batches(self._readable_tasks()))
 
     def count(self) -> int:
-        """Return the number of matching rows; files that match as a whole are not opened."""
+        """Return the number of matching rows; files in which all rows match are not opened."""
         total, deletes = 0, self._delete_reader()
         for task in self._readable_tasks():
             if isinstance(task.residual, AlwaysTrue) and not task.delete_files:
@@ -158,7 +158,7 @@ class TableScan:
                     break
 
     def _readable_tasks(self) -> list[FileScanTask]:
-        """Return the tasks after refusing what cannot be read: before the first row of another file is returned."""
+        """Return the tasks; a file that cannot be read fails before the first row of another file is returned."""
         tasks, geo_fields = self.plan_files(), read.find_geo_fields(self.projection)
         for task in tasks:
             read.check_supported(task.file, task.delete_files, geo_fields)
@@ -194,7 +194,7 @@ _UNITS = {"snapshot_id": "the id of a snapshot", "as_of_ms": "milliseconds since
 
 
 def check_int(name: str, value: object) -> None:
-    """Check that an argument is a number.
+    """Check that an argument is an integer or None.
 
     Raises:
         InvalidInputError: it is something else.
@@ -205,7 +205,7 @@ def check_int(name: str, value: object) -> None:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Keep Python from looking for cycles meanwhile: there are none in tasks, and it takes a third of the time."""
+    """Pause Python's search for reference cycles: tasks have none, and it takes a third of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -216,10 +216,10 @@ def _collector_paused() -> Iterator[None]:
 
 
 def check_not_encrypted(metadata: TableMetadata) -> None:
-    """Refuse a table that asks for encryption: some writers keep it, others silently write in clear.
+    """Refuse a table with an encryption key.
 
     Raises:
-        UnsupportedError: it has a key.
+        UnsupportedError: it has one.
     """
     if TableProperties.of(metadata.properties).encryption_key_id is not None:
         raise UnsupportedError(

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
 from airflow_iceberg.table import Table
 from tests.support.memory import Fault, FaultyCatalog, MemoryCatalog
 
@@ -19,10 +19,14 @@ def inner():
 
 @pytest.fixture
 def make(inner):
+    """Make a table; a rival does something with it when a commit of ours conflicts."""
+
     def make(*script, rival=None):
         Table.create(inner, "db.t", schema={"id": "long", "n": "int"})
-        options = {} if rival is None else {"rival": rival}
-        return Table.load(FaultyCatalog(inner, script, **options), "db.t")
+        if rival is None:
+            return Table.load(FaultyCatalog(inner, script), "db.t")
+        wins = FaultyCatalog(inner, [Fault.CONFLICT], rival=lambda catalog, name: rival(Table.load(catalog, name)))
+        return Table.load(wins, "db.t")
 
     return make
 
@@ -38,12 +42,8 @@ class TestWhateverIsLost:
     @pytest.mark.parametrize(
         "fault",
         [
-            Fault.PROCEED,
-            Fault.CONFLICT,
-            Fault.LAND_THEN_UNKNOWN,
-            Fault.LOSE_THEN_UNKNOWN,
-            Fault.RIVAL_THEN_UNKNOWN,
-            Fault.LAND_THEN_RIVAL_THEN_UNKNOWN,
+            *(Fault.PROCEED, Fault.CONFLICT, Fault.LAND_THEN_UNKNOWN, Fault.LOSE_THEN_UNKNOWN),
+            *(Fault.RIVAL_THEN_UNKNOWN, Fault.LAND_THEN_RIVAL_THEN_UNKNOWN),
         ],
     )
     def test_once(self, make, fault, changes, monkeypatch):
@@ -65,44 +65,27 @@ class TestWhoeverElseWrites:
     """The changes are made of the table as it is when their turn comes."""
 
     def test_a_rivals_column_stays_and_ids_do_not_collide(self, make):
-        def rival(catalog, table):
-            Table.load(catalog, table).alter([{"add_column": {"name": "theirs", "type": "int"}}])
-
-        table = make(Fault.CONFLICT, rival=rival)
+        table = make(rival=lambda theirs: theirs.alter([{"add_column": {"name": "theirs", "type": "int"}}]))
         table.alter([{"add_column": {"name": "ours", "type": "int"}}])
         assert names(table) == {"id": 1, "n": 2, "theirs": 3, "ours": 4}
 
     def test_a_rival_that_does_the_same_work_did_it(self, make):
-        def rival(catalog, table):
-            Table.load(catalog, table).alter(SWAP)
-
-        table = make(Fault.CONFLICT, rival=rival)
+        table = make(rival=lambda theirs: theirs.alter(SWAP))
         table.alter(SWAP)
         assert names(table) == {"id": 1, "m": 2, "n": 3}
 
     def test_a_rival_that_took_the_column_away_is_an_error(self, make):
-        def rival(catalog, table):
-            Table.load(catalog, table).alter([{"drop_column": "n"}])
-
-        table = make(Fault.CONFLICT, rival=rival)
+        table = make(rival=lambda theirs: theirs.alter([{"drop_column": "n"}]))
         with pytest.raises(NotFoundError, match="no column 'n'"):
             table.alter([{"rename_column": {"from": "n", "to": "m"}}])
 
     def test_an_append_meanwhile_keeps_its_rows(self, make):
-        def rival(catalog, table):
-            Table.load(catalog, table).append(pa.table({"id": [1], "n": pa.array([1], pa.int32())}))
-
-        table = make(Fault.CONFLICT, rival=rival)
+        table = make(rival=lambda theirs: theirs.append(pa.table({"id": [1], "n": pa.array([1], pa.int32())})))
         table.alter(SWAP)
         assert table.scan().to_arrow().to_pylist() == [{"id": 1, "m": 1, "n": None}]
 
     def test_rows_written_meanwhile_that_may_lack_what_is_required_now_are_not_committed(self, make):
-        def rival(catalog, table):
-            Table.load(catalog, table).alter([{"make_required": {"name": "n", "allow_incompatible": True}}])
-
-        from airflow_iceberg.errors import StalePlanError
-
-        table = make(Fault.CONFLICT, rival=rival)
+        table = make(rival=lambda theirs: theirs.alter([{"make_required": {"name": "n", "allow_incompatible": True}}]))
         with pytest.raises(StalePlanError, match="became required"):
             table.append(pa.table({"id": [1]}))
 

@@ -16,6 +16,7 @@ from tests.support.changes import (
     DynamicOverwrite,
     Overwrite,
     RewriteAllManifests,
+    ids,
     make_table,
     plan,
     rows_of,
@@ -24,10 +25,6 @@ from tests.support.memory import MemoryCatalog
 
 FIRST = OperationKey(dag_id="d", run_id="r", task_id="t", run_after_ms=0, started_ms=0)
 CLEARED = dataclasses.replace(FIRST, epoch=1)
-
-
-def ids(*numbers):
-    return frozenset(numbers)
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -101,5 +98,5 @@ class TestTheSameTry:
     def test_a_process_that_outlived_a_clear_is_refused(self, catalog, change):
         late = plan(catalog, change, key=FIRST)
         plan(catalog, Overwrite("a", ids(8)), key=CLEARED).commit()
-        with pytest.raises(IncompatibleChangeError, match="was overtaken"):
+        with pytest.raises(IncompatibleChangeError, match="was superseded"):
             late.commit()

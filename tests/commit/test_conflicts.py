@@ -26,6 +26,7 @@ from tests.support.changes import (
     MergeOnReadDelete,
     Overwrite,
     RewriteAllManifests,
+    ids,
     make_table,
     plan,
     rows_in,
@@ -35,10 +36,6 @@ from tests.support.memory import MemoryCatalog
 
 DOC = Path(__file__).parents[2] / "docs" / "conflicts.md"
 BASE = (Append("a", frozenset({1, 2, 3})), Append("b", frozenset({11, 12})))
-
-
-def ids(*numbers):
-    return frozenset(numbers)
 
 
 # Ours: all of them concern partition a, or the row 2 in it.
@@ -288,11 +285,11 @@ class TestMessages:
     def test_a_partial_match_is_the_callers_or_the_other_writers(self):
         catalog = at_the_start(2)
         catalog_table = Table.load(catalog, NAME)
-        with pytest.raises(InvalidInputError, match="cannot prove that it goes as a whole; rewrite it"):
+        with pytest.raises(InvalidInputError, match="cannot prove that all its rows are selected; rewrite it"):
             plan(catalog, DeleteWhere("id = 2")).commit()
         planned = plan(catalog, DeleteWhere("part = 'a' or id = 21"))
         plan(catalog, Append("c", ids(20, 21, 22))).commit()
-        with pytest.raises(StalePlanError, match="brought it meanwhile, plan again"):
+        with pytest.raises(StalePlanError, match="added it meanwhile, plan again"):
             planned.commit()
         assert catalog_table.refresh().scan().count() == 8
 
@@ -302,7 +299,7 @@ class TestMessages:
         plan(catalog, Append("c", ids(20, 21, 22))).commit()
         plan(catalog, Append("d", ids(30))).commit()
         plan(catalog, Expire()).commit()
-        with pytest.raises(StalePlanError, match="may have come since this change was planned"):
+        with pytest.raises(StalePlanError, match="may have been added since this change was planned"):
             planned.commit()
         assert Table.load(catalog, NAME).scan().count() == 9
 

@@ -31,7 +31,6 @@ from tests.support.memory import (
     FileFault,
     FileRule,
     MemoryCatalog,
-    MemoryFileIO,
     SimulatedCrash,
 )
 
@@ -71,6 +70,18 @@ def make_table(inner):
         return inner.load("db.t")
 
     return make
+
+
+@pytest.fixture
+def state(make_table):
+    """The state of a table without properties."""
+    return make_table()
+
+
+@pytest.fixture
+def land(time):
+    """Commit, in the time of the fake clock."""
+    return lambda catalog, state, action: commit(catalog, state, action, clock=time.clock())
 
 
 def file(name=None):
@@ -126,68 +137,55 @@ def reachable(catalog):
 class TestConflict:
     """A lost race is followed by another attempt on the newer table, as often as the table's properties allow."""
 
-    def test_the_rows_of_both_writers_are_there(self, make_table, inner, time):
-        state = make_table()
+    def test_the_rows_of_both_writers_are_there(self, state, inner, land):
         catalog = FaultyCatalog(inner, [Fault.CONFLICT] * 3, rival=rival_append)
         ours = append(catalog, file("ours"))
-        landed = commit(catalog, state, ours, clock=time.clock())
+        landed = land(catalog, state, ours)
         assert len(paths(inner)) == 4
         assert "ours.parquet" in paths(inner)
         assert landed.metadata.current_snapshot().sequence_number == 4
 
-    def test_the_snapshot_id_and_the_new_manifests_stay_the_same(self, make_table, inner, time):
-        state = make_table()
+    def test_the_snapshot_id_and_the_new_manifests_stay_the_same(self, state, inner, land):
         catalog = FaultyCatalog(inner, [Fault.CONFLICT] * 2, rival=rival_append)
         catalog.io = FaultyFileIO(inner.io)
-        commit(catalog, state, append(catalog, snapshot_id=77), clock=time.clock())
+        land(catalog, state, append(catalog, snapshot_id=77))
         created = [location.rsplit("/", 1)[-1] for call, location in catalog.io.calls if call == "create"]
         assert len([name for name in created if name.startswith("snap-77-")]) == 3
         assert len([name for name in created if name.endswith("-m0.avro")]) == 1
         assert not any(name.endswith("-m1.avro") for name in created)
 
-    def test_lost_attempts_leave_nothing_behind(self, make_table, inner, time):
-        state = make_table()
-        catalog = FaultyCatalog(inner, [Fault.CONFLICT] * 3, rival=rival_append)
-        commit(catalog, state, append(catalog), clock=time.clock())
-        assert metadata_files(inner) == reachable(inner)
-
-    def test_a_retry_reads_the_winners_manifest_list_and_no_other(self, make_table, inner, time):
+    def test_a_retry_reads_the_winners_manifest_list_and_no_other(self, state, inner, land):
         """Nothing that this writer wrote itself, neither for the retry nor to clear up after it."""
-        state = make_table()
         catalog = FaultyCatalog(inner, [Fault.CONFLICT] * 2, rival=rival_append)
         catalog.io = FaultyFileIO(inner.io)
-        landed = commit(catalog, state, append(catalog), clock=time.clock())
+        landed = land(catalog, state, append(catalog))
         first, second, _ = landed.metadata.snapshots
         lists_read = [location for call, location in catalog.io.calls if call == "read"]
         assert lists_read == [first.manifest_list, second.manifest_list]
         assert metadata_files(inner) == reachable(inner)
 
-    def test_the_number_of_retries_is_the_tables(self, make_table, inner, time):
-        state = make_table(commit__retry__num_retries=2)
+    @pytest.mark.parametrize("retries", [0, 2])
+    def test_giving_up_leaves_nothing_behind(self, make_table, inner, land, retries):
+        """After as many retries as the table allows."""
+        state = make_table(commit__retry__num_retries=retries)
         catalog = FaultyCatalog(inner, [Fault.CONFLICT] * 9)
-        with pytest.raises(CommitConflictError, match=r"other writers won 3 attempts to commit to db\.t"):
-            commit(catalog, state, append(catalog), clock=time.clock())
-        assert len(catalog.swaps) == 3
-
-    def test_giving_up_leaves_nothing_behind(self, make_table, inner, time):
-        state = make_table(commit__retry__num_retries=0)
-        catalog = FaultyCatalog(inner, [Fault.CONFLICT])
-        with pytest.raises(CommitConflictError):
-            commit(catalog, state, append(catalog), clock=time.clock())
+        with pytest.raises(CommitConflictError, match=rf"won {retries + 1} attempts? to commit to db\.t"):
+            land(catalog, state, append(catalog))
+        assert len(catalog.swaps) == retries + 1
         assert metadata_files(inner) == reachable(inner)
         assert inner.load("db.t").metadata.current_snapshot() is None
 
-    def test_waits_double_up_to_the_tables_limit(self, make_table, inner, time):
+    def test_waits_double_up_to_the_tables_limit(self, make_table, inner, time, land):
         state = make_table(commit__retry__min_wait_ms=50, commit__retry__max_wait_ms=150)
         catalog = FaultyCatalog(inner, [Fault.CONFLICT] * 4)
-        commit(catalog, state, append(catalog), clock=time.clock())
+        land(catalog, state, append(catalog))
         assert time.sleeps == [0.05, 0.1, 0.15, 0.15]
 
-    def test_the_total_time_is_the_tables(self, make_table, inner, time):
+    def test_the_total_time_is_the_tables(self, make_table, inner, time, land):
         state = make_table(commit__retry__total_timeout_ms=1000, commit__retry__min_wait_ms=400)
         catalog = FaultyCatalog(inner, [Fault.CONFLICT] * 99)
         with pytest.raises(CommitConflictError):
-            commit(catalog, state, append(catalog), clock=time.clock())
+            land(catalog, state, append(catalog))
         assert time.now <= 1.0
         assert len(catalog.swaps) == 2
 
@@ -195,21 +193,12 @@ class TestConflict:
 class TestUnknown:
     """A lost reply is resolved by reading the table back; nothing is deleted until it is."""
 
+    @pytest.mark.parametrize("is_named_by_the_server", [False, True])
     @pytest.mark.parametrize(
         "fault", [Fault.LAND_THEN_UNKNOWN, Fault.LAND_THEN_RIVAL_THEN_UNKNOWN, Fault.LAND_THEN_CONFLICT]
     )
-    def test_what_landed_is_recognised(self, make_table, inner, time, fault):
-        state = make_table()
-        catalog = FaultyCatalog(inner, [fault], rival=rival_append)
-        action = append(catalog, file("ours"))
-        landed = commit(catalog, state, action, clock=time.clock())
-        assert landed.metadata.snapshot(action.snapshot_id) is not None
-        assert paths(inner).count("ours.parquet") == 1
-        assert len(catalog.swaps) == 1
-
-    @pytest.mark.parametrize("fault", [Fault.LAND_THEN_UNKNOWN, Fault.LAND_THEN_RIVAL_THEN_UNKNOWN])
-    def test_so_it_is_where_the_server_names_the_metadata_file(self, make_table, inner, time, fault):
-        """As a REST catalog's does: the id of the snapshot alone tells."""
+    def test_what_landed_is_recognised(self, state, inner, land, fault, is_named_by_the_server):
+        """Where the server names the metadata file, as a REST catalog's does, by the id of the snapshot alone."""
 
         class Server(FaultyCatalog):
             def commit(self, base, change):
@@ -219,23 +208,20 @@ class TestUnknown:
                     error.metadata_location = None
                     raise
 
-        state = make_table()
-        catalog = Server(inner, [fault], rival=rival_append)
+        catalog = (Server if is_named_by_the_server else FaultyCatalog)(inner, [fault], rival=rival_append)
         action = append(catalog, file("ours"))
-        landed = commit(catalog, state, action, clock=time.clock())
+        landed = land(catalog, state, action)
         assert landed.metadata.snapshot(action.snapshot_id) is not None
         assert paths(inner).count("ours.parquet") == 1
         assert len(catalog.swaps) == 1
 
     @pytest.mark.parametrize("fault", [Fault.LOSE_THEN_UNKNOWN, Fault.RIVAL_THEN_UNKNOWN])
-    def test_what_did_not_land_is_tried_again(self, make_table, inner, time, fault):
-        state = make_table()
+    def test_what_did_not_land_is_tried_again(self, state, inner, fault, land):
         catalog = FaultyCatalog(inner, [fault], rival=rival_append)
-        commit(catalog, state, append(catalog, file("ours")), clock=time.clock())
+        land(catalog, state, append(catalog, file("ours")))
         assert paths(inner).count("ours.parquet") == 1
 
-    def test_a_request_that_lands_late_is_not_doubled(self, make_table, inner, time):
-        state = make_table()
+    def test_a_request_that_lands_late_is_not_doubled(self, state, inner, land):
         delayed = []
 
         class Late(FaultyCatalog):
@@ -252,25 +238,23 @@ class TestUnknown:
 
         catalog = Late(inner)
         action = append(catalog, file("ours"))
-        landed = commit(catalog, state, action, clock=time.clock())
+        landed = land(catalog, state, action)
         assert paths(inner) == ["ours.parquet"]
         assert len(landed.metadata.snapshots) == 1
 
-    def test_nothing_is_deleted_while_it_is_unknown(self, make_table, inner, time):
-        state = make_table()
+    def test_nothing_is_deleted_while_it_is_unknown(self, state, inner, land):
         catalog = FaultyCatalog(inner, [Fault.LAND_THEN_UNKNOWN], loads=[Fault.FAIL] * 99)
         with pytest.raises(CommitUnknownError, match="the reply was lost"):
-            commit(catalog, state, append(inner, file("ours")), clock=time.clock())
+            land(catalog, state, append(inner, file("ours")))
         assert reachable(inner) <= metadata_files(inner)
         assert paths(inner) == ["ours.parquet"]
 
     @pytest.mark.parametrize(
         "then", [FileRule(call="create", fault=FileFault.FAIL, times=None), FileRule(call="read", fault=FileFault.FAIL)]
     )
-    def test_a_failure_after_a_lost_reply_is_still_unknown(self, make_table, inner, time, then):
+    def test_a_failure_after_a_lost_reply_is_still_unknown(self, state, inner, then, land):
         """The caller deletes its data files after a failure; the lost request may still land and need them."""
-        state = make_table()
-        commit(inner, state, append(inner), clock=time.clock())
+        land(inner, state, append(inner))
         catalog = FaultyCatalog(inner, [Fault.LOSE_THEN_UNKNOWN])
         io = FaultyFileIO(inner.io)
         catalog.io = inner.io = io
@@ -284,13 +268,12 @@ class TestUnknown:
 
         catalog.load = load
         with pytest.raises(CommitUnknownError, match="got no answer, and the next one failed"):
-            commit(catalog, inner.load("db.t"), action, clock=time.clock())
+            land(catalog, inner.load("db.t"), action)
         assert not any(call == "delete" for call, _ in io.calls)
 
     @pytest.mark.parametrize("then", [NotFoundError("renamed meanwhile"), FormatError("two versions")])
-    def test_a_table_that_cannot_be_read_back_is_still_unknown(self, make_table, inner, time, then):
+    def test_a_table_that_cannot_be_read_back_is_still_unknown(self, state, inner, then, land):
         """Under another name, say, the table holds the rows: no caller may delete their files."""
-        state = make_table()
         catalog = FaultyCatalog(inner, [Fault.LAND_THEN_UNKNOWN])
         action = append(catalog, file("ours"))
 
@@ -299,34 +282,36 @@ class TestUnknown:
 
         catalog.load = load
         with pytest.raises(CommitUnknownError, match=r"cannot be read back: .*; nothing was deleted"):
-            commit(catalog, state, action, clock=time.clock())
+            land(catalog, state, action)
         assert reachable(inner) <= metadata_files(inner)
         assert paths(inner) == ["ours.parquet"]
 
-    def test_the_number_of_status_checks_is_the_tables(self, make_table, inner, time):
-        state = make_table(commit__status_check__num_retries=5, commit__status_check__min_wait_ms=10)
+    @pytest.mark.parametrize(
+        ("properties", "sleeps"),
+        [
+            ({"num_retries": 5, "min_wait_ms": 10}, [0.01, 0.02, 0.04, 0.08, 0.16]),
+            (
+                {"num_retries": 99, "min_wait_ms": 100, "max_wait_ms": 150, "total_timeout_ms": 500},
+                [0.1, 0.15, 0.15],
+            ),
+        ],
+    )
+    def test_the_number_of_status_checks_their_waits_and_their_time_are_the_tables(
+        self, make_table, inner, time, land, properties, sleeps
+    ):
+        state = make_table(**{f"commit__status_check__{name}": value for name, value in properties.items()})
         catalog = FaultyCatalog(inner, [Fault.LAND_THEN_UNKNOWN], loads=[Fault.FAIL] * 99)
         with pytest.raises(CommitUnknownError):
-            commit(catalog, state, append(inner), clock=time.clock())
-        assert catalog.load_count == 6
-        assert time.sleeps == [0.01, 0.02, 0.04, 0.08, 0.16]
+            land(catalog, state, append(inner))
+        assert catalog.load_count == len(sleeps) + 1
+        assert time.sleeps == sleeps
 
-    def test_so_are_their_waits_and_their_time(self, make_table, inner, time):
-        waits = {"commit__status_check__min_wait_ms": 100, "commit__status_check__max_wait_ms": 150}
-        state = make_table(**waits, commit__status_check__num_retries=99, commit__status_check__total_timeout_ms=500)
-        catalog = FaultyCatalog(inner, [Fault.LAND_THEN_UNKNOWN], loads=[Fault.FAIL] * 99)
-        with pytest.raises(CommitUnknownError):
-            commit(catalog, state, append(inner), clock=time.clock())
-        assert time.sleeps == [0.1, 0.15, 0.15]
-
-    def test_a_catalog_that_comes_back_in_time_tells(self, make_table, inner, time):
-        state = make_table()
+    def test_a_catalog_that_comes_back_in_time_tells(self, state, inner, land):
         catalog = FaultyCatalog(inner, [Fault.LAND_THEN_UNKNOWN], loads=[Fault.FAIL] * 2)
-        commit(catalog, state, append(inner, file("ours")), clock=time.clock())
+        land(catalog, state, append(inner, file("ours")))
         assert paths(inner) == ["ours.parquet"]
 
-    def test_a_change_without_a_snapshot_is_recognised_by_its_metadata_file(self, make_table, inner, time):
-        state = make_table()
+    def test_a_change_without_a_snapshot_is_recognised_by_its_metadata_file(self, state, inner, land):
         catalog = FaultyCatalog(inner, [Fault.LAND_THEN_RIVAL_THEN_UNKNOWN])
         calls = []
 
@@ -334,7 +319,7 @@ class TestUnknown:
             calls.append(metadata)
             return Change(updates=(SetProperties(updates={"count": str(len(calls))}),), requirements=())
 
-        landed = commit(catalog, state, ChangeTable(change), clock=time.clock())
+        landed = land(catalog, state, ChangeTable(change))
         assert landed.metadata.properties["count"] == "1"
         assert len(calls) == 1
 
@@ -342,30 +327,28 @@ class TestUnknown:
 class TestTheKeyIsAskedFirst:
     """On every attempt the table is asked for the own snapshot and the own key, before anything is validated."""
 
-    def test_the_same_work_of_another_process_is_found_and_not_doubled(self, make_table, inner, time):
-        state = make_table()
+    def test_the_same_work_of_another_process_is_found_and_not_doubled(self, state, inner, land):
 
         def twin(catalog, table):
             commit(catalog, catalog.load(table), append(catalog, file("twin"), operation=KEY))
 
         catalog = FaultyCatalog(inner, [Fault.CONFLICT], rival=twin)
         action = append(catalog, file("ours"), operation=KEY)
-        landed = commit(catalog, state, action, clock=time.clock())
+        landed = land(catalog, state, action)
         assert paths(inner) == ["twin.parquet"]
         assert landed.metadata.snapshot(action.snapshot_id) is None
         assert metadata_files(inner) == reachable(inner)
 
-    def test_a_base_that_is_old_does_not_double_the_work(self, make_table, inner, time):
+    def test_a_base_that_is_old_does_not_double_the_work(self, make_table, inner, land):
         old = make_table()
-        commit(inner, old, append(inner, file("first"), operation=KEY), clock=time.clock())
-        commit(inner, old, append(inner, file("second"), operation=KEY), clock=time.clock())
+        land(inner, old, append(inner, file("first"), operation=KEY))
+        land(inner, old, append(inner, file("second"), operation=KEY))
         assert paths(inner) == ["first.parquet"]
 
-    def test_other_epochs_are_other_work(self, make_table, inner, time):
-        state = make_table()
-        commit(inner, state, append(inner, operation=KEY), clock=time.clock())
+    def test_other_epochs_are_other_work(self, state, inner, land):
+        land(inner, state, append(inner, operation=KEY))
         cleared = dataclasses.replace(KEY, epoch=1)
-        landed = commit(inner, state, append(inner, operation=cleared), clock=time.clock())
+        landed = land(inner, state, append(inner, operation=cleared))
         keys = [snapshot.summary[OPERATION_KEY] for snapshot in landed.metadata.snapshots]
         assert keys == [str(KEY), str(cleared)]
 
@@ -374,26 +357,24 @@ class TestCrash:
     """Whatever dies, wherever: the table is readable and holds the rows once, or the next try adds them."""
 
     @pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
-    def test_around_the_swap(self, make_table, inner, time, fault):
-        state = make_table()
+    def test_around_the_swap(self, state, inner, fault, land):
         catalog = FaultyCatalog(inner, [fault])
         with pytest.raises(SimulatedCrash):
-            commit(catalog, state, append(catalog, operation=KEY), clock=time.clock())
-        commit(inner, inner.load("db.t"), append(inner, operation=KEY), clock=time.clock())
+            land(catalog, state, append(catalog, operation=KEY))
+        land(inner, inner.load("db.t"), append(inner, operation=KEY))
         assert len(paths(inner)) == 1
         assert len(inner.load("db.t").metadata.snapshots) == 1
 
     @pytest.mark.parametrize("when", [FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER])
     @pytest.mark.parametrize("skip", range(3))
-    def test_at_every_metadata_file(self, make_table, inner, time, when, skip):
-        state = make_table()
+    def test_at_every_metadata_file(self, state, inner, when, skip, land):
         io = inner.io
         inner.io = FaultyFileIO(io, [FileRule(call="create", fault=when, skip=skip)])
         with pytest.raises(SimulatedCrash):
-            commit(inner, state, append(inner, operation=KEY), clock=time.clock())
+            land(inner, state, append(inner, operation=KEY))
         inner.io = io
         assert inner.load("db.t").metadata.current_snapshot() is None
-        commit(inner, inner.load("db.t"), append(inner, operation=KEY), clock=time.clock())
+        land(inner, inner.load("db.t"), append(inner, operation=KEY))
         assert len(paths(inner)) == 1
 
 
@@ -401,32 +382,29 @@ class TestFailure:
     """What fails before the swap leaves the table and its folder as they were."""
 
     @pytest.mark.parametrize("skip", range(3))
-    def test_a_store_that_refuses_a_file(self, make_table, inner, time, skip):
-        state = make_table()
+    def test_a_store_that_refuses_a_file(self, state, inner, skip, land):
         before = metadata_files(inner)
         io = inner.io
         inner.io = FaultyFileIO(io, [FileRule(call="create", fault=FileFault.FAIL, skip=skip)])
         with pytest.raises(StorageError):
-            commit(inner, state, append(inner), clock=time.clock())
+            land(inner, state, append(inner))
         inner.io = io
         assert metadata_files(inner) == before
 
-    def test_a_table_that_was_replaced_meanwhile(self, make_table, inner, time):
-        state = make_table()
+    def test_a_table_that_was_replaced_meanwhile(self, state, inner, land):
         action = append(inner)
         inner.drop_table("db.t")
         make_table_again = Table.create(inner, "db.t", schema={"id": "long"})
         with pytest.raises(StalePlanError, match="was dropped and made again"):
-            commit(inner, state, action, clock=time.clock())
+            land(inner, state, action)
         assert inner.load("db.t").metadata.table_uuid == make_table_again.metadata.table_uuid
         assert inner.load("db.t").metadata.current_snapshot() is None
 
-    def test_a_table_that_is_gone(self, make_table, inner, time):
-        state = make_table()
+    def test_a_table_that_is_gone(self, state, inner, land):
         action = append(inner)
         inner.drop_table("db.t")
         with pytest.raises(NotFoundError, match=r"db\.t"):
-            commit(inner, state, action, clock=time.clock())
+            land(inner, state, action)
 
 
 class TestAppendingArrow:
@@ -455,13 +433,8 @@ class TestAppendingArrow:
 class TestNoChange:
     """An action without updates commits nothing."""
 
-    def test_the_pointer_stays(self, make_table, inner, time):
-        state = make_table()
+    def test_the_pointer_stays(self, state, inner, land):
         catalog = FaultyCatalog(inner)
-        landed = commit(catalog, state, ChangeTable(lambda _: Change(updates=(), requirements=())), clock=time.clock())
+        landed = land(catalog, state, ChangeTable(lambda _: Change(updates=(), requirements=())))
         assert landed is state
         assert catalog.swaps == []
-
-
-def test_memory_io_is_what_the_engine_runs_on_here(inner):
-    assert isinstance(inner.io, MemoryFileIO)

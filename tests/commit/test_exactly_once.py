@@ -4,23 +4,24 @@ import dataclasses
 import pathlib
 from types import SimpleNamespace
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.actions.append import AppendFiles
+from airflow_iceberg.commit.actions.snapshot_refs import rollback_to_snapshot
 from airflow_iceberg.commit.engine import commit
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import settings_for
 from airflow_iceberg.data.write.rows import write_rows
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError, StalePlanError
-from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshots, SetSnapshotRef
-from airflow_iceberg.format.snapshots import SnapshotRef
+from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshots
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.table import Table
 from tests.support.append_steps import commit_append, discard, find_append, plan_append, read_result
+from tests.support.builders import change_ref, id_rows
+from tests.support.builders import ids as ids_of
 
 KEY = OperationKey(dag_id="load", run_id="scheduled__2026-01-01", task_id="append")
 
@@ -45,7 +46,7 @@ def load(catalog, tmp_path):
         if found is not None:
             return found
         source = tmp_path / f"source-{len(list(tmp_path.iterdir()))}.parquet"
-        pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), source)
+        pq.write_table(id_rows(ids), source)
         plan = plan_append(table, Source.from_files(source.as_uri()), operation_key=key, try_number=try_number)
         run_local(plan, table.io)
         between()
@@ -57,7 +58,11 @@ def load(catalog, tmp_path):
 
 @pytest.fixture
 def ids(catalog):
-    return lambda: sorted(Table.load(catalog, "db.t").scan().to_arrow()["id"].to_pylist())
+    return lambda: ids_of(Table.load(catalog, "db.t"))
+
+
+def other(task_id="other", **changes):
+    return dataclasses.replace(KEY, task_id=task_id, **changes)
 
 
 def epoch(number, **changes):
@@ -77,7 +82,7 @@ class TestARetry:
 
     def test_it_finds_it_under_other_commits(self, load, ids):
         first = load(1)
-        load(2, key=dataclasses.replace(KEY, task_id="other"))
+        load(2, key=other())
         assert load(1, try_number=2).snapshot_id == first.snapshot_id
         assert ids() == [1, 2]
 
@@ -100,16 +105,9 @@ class TestARetry:
         assert ids() == [0, 1, 2]
 
     def test_rows_that_were_rolled_back_are_loaded_again(self, load, ids, catalog):
-        first = load(1, key=dataclasses.replace(KEY, task_id="first"))
+        first = load(1, key=other("first"))
         load(2)
-        state = catalog.load("db.t")
-        catalog.commit(
-            state,
-            Change(
-                updates=(SetSnapshotRef(ref_name="main", ref=SnapshotRef(snapshot_id=first.snapshot_id)),),
-                requirements=(),
-            ),
-        )
+        change_ref(Table.load(catalog, "db.t"), rollback_to_snapshot, first.snapshot_id)
         assert load(2, try_number=2).outcome == "committed"
         assert ids() == [1, 2]
 
@@ -119,7 +117,7 @@ class TestClearAndRunAgain:
 
     def test_the_rows_are_replaced_in_one_commit(self, load, ids, catalog):
         load(1, 2)
-        load(9, key=dataclasses.replace(KEY, task_id="other"))
+        load(9, key=other())
         result = load(3, key=epoch(1))
         assert ids() == [3, 9]
         assert (result.operation, result.deleted_records, result.added_records) == ("overwrite", 2, 1)
@@ -159,15 +157,11 @@ class TestClearAndRunAgain:
         assert load(2, key=epoch(1), on_rerun="append").operation == "append"
         assert ids() == [1, 2]
 
-    def test_skip_leaves_the_table_as_it_is(self, load, ids):
-        first = load(1)
-        result = load(2, key=epoch(1), on_rerun="skip")
-        assert (result.outcome, result.snapshot_id) == ("skipped", first.snapshot_id)
+    def test_skip_leaves_what_was_committed_before_as_it_is(self, load, ids):
+        first = load(1, key=epoch(1), on_rerun="skip")
+        again = load(2, key=epoch(2), on_rerun="skip")
+        assert (first.outcome, again.outcome, again.snapshot_id) == ("committed", "skipped", first.snapshot_id)
         assert ids() == [1]
-
-    def test_skip_works_when_nothing_was_committed_before(self, load, ids):
-        assert load(2, key=epoch(1), on_rerun="skip").outcome == "committed"
-        assert ids() == [2]
 
     def test_an_empty_source_takes_the_earlier_rows_away(self, load, ids):
         load(1, 2)
@@ -180,7 +174,7 @@ class TestClearAndRunAgain:
             load(1, on_rerun="merge")
 
     def test_a_run_that_was_overtaken_by_a_clear_commits_nothing(self, load, ids):
-        with pytest.raises(IncompatibleChangeError, match="was overtaken"):
+        with pytest.raises(IncompatibleChangeError, match="was superseded"):
             load(1, between=lambda: load(2, key=epoch(1)))
         assert ids() == [2]
 
@@ -213,24 +207,24 @@ class TestARetryAfterExpiry:
     @pytest.mark.parametrize("on_rerun", ["replace", "append", "skip"])
     def test_the_rows_are_not_doubled(self, load, ids, catalog, on_rerun):
         first = load(1, 2)
-        load(9, key=dataclasses.replace(KEY, task_id="other"))
+        load(9, key=other())
         expire(catalog, first.snapshot_id)
         load(1, 2, try_number=2, on_rerun=on_rerun)
         assert ids() == [1, 2, 9]
 
     def test_a_commit_that_was_compacted_as_well_is_not_doubled(self, load, ids, catalog):
         first = load(1)
-        other = load(9, key=dataclasses.replace(KEY, task_id="other"))
+        second = load(9, key=other())
         compaction = compact(catalog)
-        load(8, key=dataclasses.replace(KEY, task_id="third"))
-        expire(catalog, first.snapshot_id, other.snapshot_id, compaction)
+        load(8, key=other("third"))
+        expire(catalog, first.snapshot_id, second.snapshot_id, compaction)
         with pytest.raises(IncompatibleChangeError, match="may hold rows of an earlier try"):
             load(1, try_number=2)
         assert ids() == [1, 8, 9]
 
     def test_history_that_reaches_back_to_the_start_of_the_run_tells_enough(self, load, ids, catalog):
-        first = load(1, key=dataclasses.replace(KEY, task_id="other"))
-        second = load(9, key=dataclasses.replace(KEY, task_id="another"))
+        first = load(1, key=other())
+        second = load(9, key=other("another"))
         expire(catalog, first.snapshot_id)
         compact(catalog)
         started = Table.load(catalog, "db.t").metadata.snapshot(second.snapshot_id).timestamp_ms + 1
@@ -239,12 +233,12 @@ class TestARetryAfterExpiry:
 
     def test_a_first_try_opens_no_manifest_to_find_that_out(self, load, ids, catalog):
         first = load(1)
-        load(9, key=dataclasses.replace(KEY, task_id="other"))
+        load(9, key=other())
         expire(catalog, first.snapshot_id)
         table = Table.load(catalog, "db.t")
         path = table.io.filesystem(table.inspect.manifests()["path"].to_pylist()[0])[1]
         pathlib.Path(path).rename(f"{path}.away")
-        assert load(5, key=dataclasses.replace(KEY, task_id="new")).outcome == "committed"
+        assert load(5, key=other("new")).outcome == "committed"
         pathlib.Path(f"{path}.away").rename(path)
         assert ids() == [1, 5, 9]
 
@@ -254,27 +248,17 @@ class TestWhatCannotBeTold:
 
     def test_an_expired_run_is_known_by_the_names_of_its_files(self, load, ids, catalog, caplog):
         first = load(1)
-        load(9, key=dataclasses.replace(KEY, task_id="other"))
+        load(9, key=other())
         expire(catalog, first.snapshot_id)
         caplog.set_level("INFO", "airflow_iceberg.commit")
         load(2, key=epoch(1))
         assert ids() == [2, 9]
         (line,) = caplog.messages
-        assert line.endswith(": 1 row in 1 data file, committed in a snapshot that was expired since")
-
-    def test_files_of_unknown_origin_may_hold_rows_of_an_expired_run(self, load, ids, catalog):
-        """A compaction, expired as well, could have carried a part of the rows into the younger file."""
-        first = load(1)
-        second = Table.load(catalog, "db.t").append(pa.table({"id": [7]}))
-        load(9, key=dataclasses.replace(KEY, task_id="other"))
-        expire(catalog, first.snapshot_id, second.snapshot_id)
-        with pytest.raises(IncompatibleChangeError, match="is younger than its files"):
-            load(2, key=epoch(1))
-        assert ids() == [1, 7, 9]
+        assert line.endswith(": 1 row in 1 data file, committed in a snapshot that has expired")
 
     def test_history_that_does_not_reach_back_is_refused(self, load, ids, catalog):
-        first = load(8, key=dataclasses.replace(KEY, task_id="first"))
-        load(9, key=dataclasses.replace(KEY, task_id="other"))
+        first = load(8, key=other("first"))
+        load(9, key=other())
         expire(catalog, first.snapshot_id)
         with pytest.raises(IncompatibleChangeError, match="on_rerun='append'"):
             load(2, key=epoch(1))
@@ -282,8 +266,8 @@ class TestWhatCannotBeTold:
         assert ids() == [2, 8, 9]
 
     def test_history_that_reaches_back_to_the_run_tells_enough(self, load, ids, catalog):
-        first = load(8, key=dataclasses.replace(KEY, task_id="first"))
-        second = load(9, key=dataclasses.replace(KEY, task_id="other"))
+        first = load(8, key=other("first"))
+        second = load(9, key=other())
         expire(catalog, first.snapshot_id)
         started = Table.load(catalog, "db.t").metadata.snapshot(second.snapshot_id).timestamp_ms + 1
         assert load(2, key=epoch(1, run_after_ms=started)).outcome == "committed"
@@ -299,30 +283,27 @@ class TestRewrittenFiles:
         Table.create(catalog, "db.t", schema={"id": "long"}, properties={"format-version": str(request.param)})
         return request.param
 
-    @pytest.fixture
-    def rewrite(self, catalog):
-        return lambda: compact(catalog)
-
-    def test_the_history_tells_who_did_it(self, load, ids, version, rewrite):
+    def test_the_history_tells_who_did_it(self, load, ids, version, catalog):
         load(1)
-        load(9, key=dataclasses.replace(KEY, task_id="other"))
-        snapshot_id = rewrite()
-        load(5, key=dataclasses.replace(KEY, task_id="third"))
+        load(9, key=other())
+        snapshot_id = compact(catalog)
+        load(5, key=other("third"))
         with pytest.raises(IncompatibleChangeError, match=f"snapshot {snapshot_id} .* rewrote its files"):
             load(2, key=epoch(1))
         assert ids() == [1, 5, 9]
 
-    def test_what_was_rewritten_before_the_run_does_not_matter(self, load, ids, version, rewrite):
-        load(9, key=dataclasses.replace(KEY, task_id="other"))
-        rewrite()
+    def test_what_was_rewritten_before_the_run_does_not_matter(self, load, ids, version, catalog):
+        load(9, key=other())
+        compact(catalog)
         load(1)
         load(2, key=epoch(1))
         assert ids() == [2, 9]
 
     def test_when_the_history_is_gone_a_file_of_unknown_origin_is_enough(self, load, ids, version, catalog):
+        """A compaction, expired as well, could have carried a part of the rows into the younger file."""
         first = load(1)
-        second = Table.load(catalog, "db.t").append(pa.table({"id": [7]}))
-        load(9, key=dataclasses.replace(KEY, task_id="other"))
+        second = Table.load(catalog, "db.t").append(id_rows([7]))
+        load(9, key=other())
         expire(catalog, first.snapshot_id, second.snapshot_id)
         with pytest.raises(IncompatibleChangeError, match="is younger than its files"):
             load(2, key=epoch(1))

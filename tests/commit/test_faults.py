@@ -24,6 +24,7 @@ from tests.support.changes import (
     Overwrite,
     Pick,
     RewriteAllManifests,
+    ids,
     plan,
     rows_of,
 )
@@ -37,7 +38,6 @@ from tests.support.faults import (
     behind,
     check_whole,
     faults_of,
-    ids,
     numbered,
     rename,
     replace,

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.commit.actions import snapshot_refs
-from airflow_iceberg.commit.actions.remove_unused_schemas import ForgetUnused
+from airflow_iceberg.commit.actions.remove_unused_schemas import RemoveUnusedSchemas
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.requirements import AssertTableUUID
@@ -55,18 +55,16 @@ def pointing(make, *args, **options) -> Callable[[Catalog], object]:
     return run
 
 
-def moving(name: str, kind: str) -> Callable[[Catalog], object]:
-    """Let a ref that is there point to the first snapshot."""
-
-    def make(snapshot_id: int, **more: Any) -> snapshot_refs.ChangeRefs:
-        return snapshot_refs.create_ref(name, kind=kind, snapshot_id=snapshot_id, replace_existing=True, **more)
-
-    return pointing(make, first)
+def to_first(name: str, **options: Any) -> Callable[[Catalog], object]:
+    """Let a ref point to the first snapshot."""
+    return pointing(
+        lambda snapshot_id, **more: snapshot_refs.create_ref(name, snapshot_id=snapshot_id, **more), first, **options
+    )
 
 
 def forget(catalog: Catalog) -> None:
     table = Table.load(catalog, NAME)
-    table.change(ForgetUnused(table.io, table_uuid=table.metadata.table_uuid, new_uuid=str(uuid4())))
+    table.change(RemoveUnusedSchemas(table.io, table_uuid=table.metadata.table_uuid, new_uuid=str(uuid4())))
 
 
 def first(metadata: TableMetadata) -> int:
@@ -87,18 +85,13 @@ CHANGES = {
     "rollback": pointing(snapshot_refs.rollback_to_snapshot, first),
     "current": pointing(snapshot_refs.set_current, first),
     "fast-forward": pointing(snapshot_refs.fast_forward, "main", "more"),
-    "a moved tag": moving(TAG, "tag"),
+    "a moved tag": to_first(TAG, kind="tag", replace_existing=True),
+    "a branch": to_first("audit", kind="branch"),
     "a dropped branch": pointing(snapshot_refs.drop_ref, "more", if_exists=True),
     "unused specs": forget,
 }
 # Those that change which rows main has.
 MOVES = ("rollback", "current", "fast-forward")
-CHANGES["a branch"] = pointing(
-    lambda name, snapshot_id, **more: snapshot_refs.create_ref(name, snapshot_id=snapshot_id, **more),
-    "audit",
-    first,
-    kind="branch",
-)
 
 
 def shape(metadata: TableMetadata) -> object:
@@ -143,12 +136,11 @@ class TestChangesOfTheTable:
     def check(self, name: str, kind: str, rules=(), swaps=(), late_after: int = 1) -> None:
         run, catalog = CHANGES[name], world(kind, late_after=late_after)
         before, rows = shape(catalog.load(NAME).metadata), rows_of(catalog)
+        rows_after = rows
         if name in MOVES:
             expected = world(kind)
             run(expected)
             rows_after = rows_of(expected)
-        else:
-            rows_after = rows
         catalog.io.rules = list(rules)
         faulty = behind(catalog, swaps, late_after)
         outcome = attempt(lambda: run(faulty))
@@ -190,6 +182,12 @@ class TestChangesOfTheTable:
             self.check(name, kind, rules, late_after=late_after)
 
 
+CREATION_FAULTS = (
+    *(Fault.FAIL, Fault.LAND_THEN_UNKNOWN, Fault.LOSE_THEN_UNKNOWN, Fault.LAND_LATE),
+    *(Fault.CRASH_BEFORE, Fault.CRASH_AFTER),
+)
+
+
 class TestCreation:
     """A table is there, whole, or not; who asks again for it, "if not exists", has it."""
 
@@ -214,9 +212,7 @@ class TestCreation:
         assert [str(each) for each in catalog.list_tables("db")] == ["db.new", NAME]
 
     def test_swaps(self):
-        for fault in (Fault.FAIL, Fault.LAND_THEN_UNKNOWN, Fault.LOSE_THEN_UNKNOWN, Fault.LAND_LATE):
-            self.check("pointer", swaps=[fault])
-        for fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LAND_THEN_CONFLICT):
+        for fault in (*CREATION_FAULTS, Fault.LAND_THEN_CONFLICT):
             self.check("pointer", swaps=[fault])
 
     @pytest.mark.generated
@@ -246,9 +242,7 @@ class TestRegistration:
         check_whole(catalog)
 
     def test_swaps(self):
-        for fault in (Fault.FAIL, Fault.LAND_THEN_UNKNOWN, Fault.LOSE_THEN_UNKNOWN, Fault.LAND_LATE):
-            self.check(swaps=[fault])
-        for fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER):
+        for fault in CREATION_FAULTS:
             self.check(swaps=[fault])
 
     @pytest.mark.generated
@@ -389,12 +383,11 @@ class TestRenaming:
     def test_a_writer_that_has_loaded_it_before_does_not_bring_the_old_name_back(self):
         catalog = world()
         table = Table.load(catalog, NAME)
-        catalog.rename_table(NAME, "db.other")
+        catalog.rename_table(NAME, OTHER)
         with pytest.raises(IcebergError):
             table.alter([{"set_properties": {"a": "1"}}])
         assert not catalog.table_exists(NAME)
-        check_after = Table.load(catalog, "db.other")
-        assert "a" not in check_after.properties
+        assert "a" not in Table.load(catalog, OTHER).properties
 
     @pytest.mark.parametrize("fault", [Fault.LAND_THEN_UNKNOWN, Fault.LOSE_THEN_UNKNOWN])
     def test_a_commit_that_lost_its_answer_to_a_renaming_is_unknown(self, fault):
@@ -405,11 +398,11 @@ class TestRenaming:
         load = faulty.load
 
         def renamed(name):
-            catalog.rename_table(NAME, "db.other")
+            catalog.rename_table(NAME, OTHER)
             return load(name)
 
         faulty.load = renamed
         with pytest.raises(CommitUnknownError):
             table.alter([{"set_properties": {"a": "1"}}])
-        moved = Table.load(catalog, "db.other")
+        moved = Table.load(catalog, OTHER)
         assert ("a" in moved.properties) == (fault is Fault.LAND_THEN_UNKNOWN)

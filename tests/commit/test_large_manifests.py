@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from airflow_iceberg.commit import snapshot_writer
-from airflow_iceberg.commit.removals import Removal, RemovalFilter
+from airflow_iceberg.commit.manifest_filter import FilesToRemove, ManifestFilter
 from airflow_iceberg.commit.snapshot_writer import SnapshotWriter
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent, ManifestEntry
@@ -33,16 +33,12 @@ def data_file(name):
     )
 
 
-def write(table, name):
+def write(table):
     """Return a manifest of many files, and these."""
     writer = SnapshotWriter(table.io, snapshot_id=1, commit_uuid=uuid4())
-    files = [data_file(f"{name}-{number}") for number in range(FILES)]
-    entries = [
-        ManifestEntry(
-            status=EntryStatus.ADDED, snapshot_id=1, sequence_number=0, file_sequence_number=0, data_file=file
-        )
-        for file in files
-    ]
+    files = [data_file(f"x-{number}") for number in range(FILES)]
+    given = {"status": EntryStatus.ADDED, "snapshot_id": 1, "sequence_number": 0, "file_sequence_number": 0}
+    entries = [ManifestEntry(data_file=file, **given) for file in files]
     manifest = writer.write_manifest(entries, 0, ManifestContent.DATA, table.metadata)
     assert manifest.manifest_length > snapshot_writer.LARGE_BYTES
     return in_list(manifest), files
@@ -55,39 +51,39 @@ def in_list(manifest):
 
 def take_out(table, manifest, removal):
     writer = SnapshotWriter(table.io, snapshot_id=7, commit_uuid=uuid4())
-    return writer.without_files(manifest, RemovalFilter(removal, table.metadata), table.metadata)
+    return writer.without_files(manifest, ManifestFilter(removal, table.metadata), table.metadata)
 
 
 class TestTakingOut:
     """It gives what reading each entry gives."""
 
-    @pytest.mark.parametrize("by", ["files", "paths"])
-    def test_a_manifest_without_the_file_stays_as_it_is(self, table, by):
-        manifest, _ = write(table, "x")
-        other = data_file("other")
-        removal = Removal(files=(other,)) if by == "files" else Removal(paths=frozenset({other.file_path}))
-        assert take_out(table, manifest, removal) == (manifest, ())
-
-    @pytest.mark.parametrize("by", ["files", "paths"])
-    def test_a_manifest_with_it_is_written_anew(self, table, by):
-        manifest, files = write(table, "x")
+    @pytest.mark.parametrize(
+        "naming",
+        [
+            lambda file: FilesToRemove(files=(file,)),
+            lambda file: FilesToRemove(paths=frozenset({file.file_path})),
+        ],
+        ids=["files", "paths"],
+    )
+    def test_a_manifest_is_written_anew_if_it_has_the_file(self, table, naming):
+        manifest, files = write(table)
+        assert take_out(table, manifest, naming(data_file("other"))) == (manifest, ())
         gone = files[123]
-        removal = Removal(files=(gone,)) if by == "files" else Removal(paths=frozenset({gone.file_path}))
-        written, removed = take_out(table, manifest, removal)
+        written, removed = take_out(table, manifest, naming(gone))
         assert [entry.data_file.file_path for entry in removed] == [gone.file_path]
         assert (written.existing_files_count, written.deleted_files_count) == (FILES - 1, 1)
         left = [entry.data_file.file_path for entry in read_entries(table.io, in_list(written)) if entry.is_live]
         assert left == [file.file_path for file in files if file is not gone]
 
     def test_a_partition_is_not_a_matter_of_paths(self, table):
-        manifest, files = write(table, "x")
-        _, removed = take_out(table, manifest, Removal(partitions=(data_file("other"),)))
+        manifest, files = write(table)
+        _, removed = take_out(table, manifest, FilesToRemove(partitions=(data_file("other"),)))
         assert len(removed) == len(files)
 
     def test_a_torn_manifest_is_refused_as_ever(self, table):
-        manifest, _ = write(table, "x")
+        manifest, _ = write(table)
         torn = table.io.read(manifest.manifest_path)[:-100]
         table.io.delete([manifest.manifest_path])
         table.io.create(manifest.manifest_path, torn)
         with pytest.raises(FormatError, match="the file is torn"):
-            take_out(table, manifest, Removal(files=(data_file("other"),)))
+            take_out(table, manifest, FilesToRemove(files=(data_file("other"),)))

@@ -17,6 +17,7 @@ from tests.support.changes import (
     Append,
     CopyOnWriteDelete,
     MergeOnReadDelete,
+    ids,
     live_entries,
     make_table,
     plan,
@@ -25,10 +26,6 @@ from tests.support.changes import (
 from tests.support.memory import Fault, FaultyCatalog, FaultyFileIO, FileFault, FileRule, MemoryCatalog
 
 MIN_COUNT = "commit.manifest.min-count-to-merge"
-
-
-def ids(*numbers):
-    return frozenset(numbers)
 
 
 def manifest(name, size, *, spec_id=0, content=ManifestContent.DATA):

@@ -15,14 +15,10 @@ from airflow_iceberg.errors import InvalidInputError, StalePlanError
 from airflow_iceberg.expressions.tree import ALWAYS_TRUE
 from airflow_iceberg.table import Table
 from tests.support.append_steps import find_append
-from tests.support.changes import NAME, Append, EqualityDelete, arrow, live_entries, make_table, plan, rows_of
+from tests.support.changes import NAME, Append, EqualityDelete, arrow, ids, live_entries, make_table, plan, rows_of
 from tests.support.memory import MemoryCatalog
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="t")
-
-
-def ids(*numbers):
-    return frozenset(numbers)
 
 
 @pytest.fixture

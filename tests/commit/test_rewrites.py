@@ -24,6 +24,7 @@ from tests.support.changes import (
     MergeOnReadDelete,
     Overwrite,
     RewriteAllManifests,
+    ids,
     live_entries,
     make_table,
     plan,
@@ -33,10 +34,6 @@ from tests.support.changes import (
     write_vector,
 )
 from tests.support.memory import FaultyFileIO, MemoryCatalog, MemoryFileIO
-
-
-def ids(*numbers):
-    return frozenset(numbers)
 
 
 @pytest.fixture

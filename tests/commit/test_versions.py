@@ -8,7 +8,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.commit.removals import Removal, RemovalFilter
+from airflow_iceberg.commit.manifest_filter import FilesToRemove, ManifestFilter
 from airflow_iceberg.commit.snapshot_writer import SnapshotWriter
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format.manifests.avro import read_manifest_list, write_manifest_list
@@ -19,6 +19,7 @@ from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import IntegerType, ListType, LongType, NestedField, StructType, UnknownType
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.table import Table
+from tests.support.builders import id_rows, ids
 from tests.support.changes import (
     NAME,
     Append,
@@ -26,27 +27,31 @@ from tests.support.changes import (
     MergeOnReadDelete,
     Overwrite,
     RewriteAllManifests,
+    live_entries,
     make_table,
     plan,
 )
 from tests.support.memory import Fault, FaultyCatalog, MemoryCatalog
 
 
-def rows(*ids):
-    return pa.table({"id": pa.array(ids, pa.int64())})
+def rows(*numbers):
+    return id_rows(numbers)
 
 
-def make(catalog, version):
-    return Table.create(catalog, "db.t", schema={"id": "long"}, properties={"format-version": str(version)})
-
-
-def make_partitioned(catalog, version):
+def make(catalog, version, schema=None, **options):
     properties = {"format-version": str(version)}
-    return Table.create(catalog, "db.t", schema={"id": "long"}, partition_by=["id"], properties=properties)
+    return Table.create(catalog, "db.t", schema=schema or {"id": "long"}, properties=properties, **options)
+
+
+def register(catalog, metadata):
+    """Bring a table into the catalog that is as another engine left it."""
+    catalog.io.create("memory://warehouse/old.metadata.json", metadata_json.write(metadata))
+    catalog.register_table("db.old", "memory://warehouse/old.metadata.json")
+    return Table.load(catalog, "db.old")
 
 
 def without(table, *paths):
-    return RemovalFilter(Removal(paths=frozenset(paths)), table.metadata)
+    return ManifestFilter(FilesToRemove(paths=frozenset(paths)), table.metadata)
 
 
 def manifests(table):
@@ -55,10 +60,8 @@ def manifests(table):
 
 def live_files(table):
     """Name to (first row id, rows) of each live file."""
-    entries = [entry for manifest in manifests(table) for entry in read_entries(table.io, manifest) if entry.is_live]
-    return {
-        entry.data_file.file_path: (entry.data_file.first_row_id, entry.data_file.record_count) for entry in entries
-    }
+    files = [entry.data_file for entry in live_entries(table)]
+    return {file.file_path: (file.first_row_id, file.record_count) for file in files}
 
 
 def all_row_ids(table):
@@ -85,7 +88,7 @@ class TestVersion1:
         assert [snapshot.sequence_number for snapshot in table.snapshots()] == [0, 0]
         assert table.metadata.last_sequence_number == 0
         assert [m.sequence_number for m in manifests(table)] == [0, 0]
-        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2]
+        assert ids(table) == [1, 2]
 
     def test_the_manifest_has_what_version_1_requires_and_nothing_later(self, catalog):
         table = make(catalog, 1)
@@ -106,7 +109,7 @@ class TestVersion1:
         assert "last-sequence-number" not in document
 
     def test_a_manifest_that_loses_a_file_says_which_snapshot_added_the_others(self, catalog):
-        table = make_partitioned(catalog, 1)
+        table = make(catalog, 1, partition_by=["id"])
         table.append(rows(1, 2, 3))
         (manifest,) = manifests(table)
         gone = next(path for path in live_files(table) if "id=2" in path)
@@ -123,10 +126,7 @@ class TestVersion1:
         ]
 
     def test_a_void_field_outlives_its_column(self, catalog):
-        properties = {"format-version": "1"}
-        table = Table.create(
-            catalog, "db.v", schema={"a": "long", "b": "long"}, partition_by=["a"], properties=properties
-        )
+        table = make(catalog, 1, {"a": "long", "b": "long"}, partition_by=["a"])
         table.append(pa.table({"a": [1], "b": [1]}))
         table.alter(
             [
@@ -152,20 +152,14 @@ class TestVersion1:
         head = table.current_snapshot()
         paths = tuple(m.manifest_path for m in manifests(table))
         embedded = dataclasses.replace(head, manifest_list=None, manifests=paths)
-        old = dataclasses.replace(table.metadata, snapshots=(embedded,))
-        catalog.io.create("memory://warehouse/old.metadata.json", metadata_json.write(old))
-        catalog.register_table("db.old", "memory://warehouse/old.metadata.json")
-        table = Table.load(catalog, "db.old")
+        table = register(catalog, dataclasses.replace(table.metadata, snapshots=(embedded,)))
         assert table.scan().count() == 2
         table.append(rows(3))
-        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
+        assert ids(table) == [1, 2, 3]
         assert table.current_snapshot().manifest_list is not None
 
     def test_a_table_without_a_uuid_gets_one_with_the_first_commit(self, catalog):
-        old = dataclasses.replace(make(catalog, 1).metadata, table_uuid=None)
-        catalog.io.create("memory://warehouse/old.metadata.json", metadata_json.write(old))
-        catalog.register_table("db.old", "memory://warehouse/old.metadata.json")
-        table = Table.load(catalog, "db.old")
+        table = register(catalog, dataclasses.replace(make(catalog, 1).metadata, table_uuid=None))
         table.append(rows(1))
         uuid = table.metadata.table_uuid
         assert uuid is not None
@@ -196,7 +190,7 @@ class TestRowLineageOfVersion3:
         assert all_row_ids(table) == [0, 1, 2, 3, 4]
 
     def test_ids_that_were_inherited_are_written_out_where_entries_are_copied(self, catalog):
-        table = make_partitioned(catalog, 3)
+        table = make(catalog, 3, partition_by=["id"])
         table.append(rows(1, 1, 2, 3, 3, 3))
         (manifest,) = manifests(table)
         before = live_files(table)
@@ -236,7 +230,7 @@ class TestUpgrading:
         table.append(rows(2))
         entries = [e for m in manifests(table) for e in read_entries(table.io, m)]
         assert sorted(e.sequence_number for e in entries) == [0, 1]
-        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2]
+        assert ids(table) == [1, 2]
 
     def test_counts_that_version_1_left_out_are_filled_in(self, catalog):
         table = make(catalog, 1)
@@ -254,10 +248,8 @@ class TestUpgrading:
         )
         catalog.io.create("memory://warehouse/bare.avro", bare)
         head = dataclasses.replace(table.current_snapshot(), manifest_list="memory://warehouse/bare.avro")
-        old = dataclasses.replace(table.metadata, snapshots=(head,))
-        catalog.io.create("memory://warehouse/old.metadata.json", metadata_json.write(old))
-        catalog.register_table("db.old", "memory://warehouse/old.metadata.json")
-        table = commit(Table.load(catalog, "db.old"), UpgradeFormatVersion(format_version=3))
+        old = register(catalog, dataclasses.replace(table.metadata, snapshots=(head,)))
+        table = commit(old, UpgradeFormatVersion(format_version=3))
         table.append(rows(3))
         assert sorted(m.added_rows_count for m in manifests(table)) == [1, 2]
         assert all_row_ids(table) == [0, 1, 2]
@@ -291,9 +283,8 @@ class TestRowIdsThatAnotherWriterGave:
         given = {}
 
         def rival(inner, table):
-            plan(
-                inner, MergeOnReadDelete(frozenset({1})) if is_merged else EqualityDelete("b", frozenset({1}))
-            ).commit()
+            theirs = MergeOnReadDelete(frozenset({1})) if is_merged else EqualityDelete("b", frozenset({1}))
+            plan(inner, theirs).commit()
             given.update(live_files(Table.load(inner, NAME)))
 
         plan(catalog, ours).commit(catalog=FaultyCatalog(catalog, [Fault.CONFLICT], rival=rival))
@@ -312,7 +303,7 @@ class TestDefaultsAndUnknowns:
             NestedField(id=2, name="n", type=IntegerType(), required=True, initial_default=5, write_default=7),
             NestedField(id=3, name="nothing", type=UnknownType()),
         )
-        table = Table.create(catalog, "db.t", schema=Schema(fields), properties={"format-version": "3"})
+        table = make(catalog, 3, Schema(fields))
         table.append(rows(1))
         assert table.scan().to_arrow().to_pylist() == [{"id": 1, "n": 7, "nothing": None}]
 
@@ -324,7 +315,7 @@ class TestDefaultsAndUnknowns:
             NestedField(id=2, name="n", type=IntegerType(), write_default=7),
             NestedField(id=3, name="s", type=ListType(element_id=5, element=inner)),
         )
-        table = Table.create(catalog, "db.t", schema=Schema(fields), properties={"format-version": str(version)})
+        table = make(catalog, version, Schema(fields))
         some = pa.table({"id": [1], "s": pa.array([[{}]], pa.list_(pa.struct([])))})
         table.append(some)
         assert table.scan().to_arrow().to_pylist() == [{"id": 1, "n": None, "s": [{"m": None}]}]
@@ -335,8 +326,7 @@ class TestDefaultsAndUnknowns:
     @pytest.mark.parametrize("version", [1, 2])
     def test_before_it_a_required_column_cannot_be_left_out(self, catalog, version):
         required = NestedField(id=2, name="n", type=IntegerType(), required=True, write_default=7)
-        schema = Schema((NestedField(id=1, name="id", type=LongType()), required))
-        table = Table.create(catalog, "db.t", schema=schema, properties={"format-version": str(version)})
+        table = make(catalog, version, Schema((NestedField(id=1, name="id", type=LongType()), required)))
         with pytest.raises(InvalidInputError, match="required column 'n'"):
             table.append(rows(1))
 

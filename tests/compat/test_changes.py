@@ -19,16 +19,13 @@ from tests.support.changes import (
     MergeOnReadDelete,
     Overwrite,
     RewriteAllManifests,
+    ids,
     make_table,
     plan,
     rows_of,
 )
 
 pytestmark = pytest.mark.java
-
-
-def ids(*numbers):
-    return frozenset(numbers)
 
 
 STEPS = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_iceberg.errors import InvalidInputError, StalePlanError
-from airflow_iceberg.jobs.protocol.plan import JobPlan
-from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
-from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.append_steps import commit_append, discard, plan_append
-from tests.support.builders import new_catalog
+from tests.support.builders import job_work, new_table
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    catalog = new_catalog(tmp_path)
     schema = {"id": "int not null", "day": "string", "p": "struct<x: int>"}
-    table = Table.create(catalog, "db.t", schema=schema, partition_by=["day"])
+    table = new_table(tmp_path, schema=schema, partition_by=["day"])
     table.append(pa.table({"id": pa.array([1], pa.int32()), "day": ["a"], "p": pa.array([{"x": 1}], POINT)}))
     return table
 
@@ -179,12 +176,8 @@ class TestOverwrites:
     )
     def test_a_new_column(self, table, source, request_):
         rows = source(pa.table({"id": pa.array([1 << 40], pa.int64()), "day": ["a"], "price": [1.5]}))
-
-        def run(plan: JobPlan) -> JobResult:
-            return run_local(plan, table.io, threads=1)
-
         before = len(table.snapshots())
-        overwrite(Work(table, run=run), OverwriteRequest(rows=rows, schema_evolution="add_columns", **request_))
+        overwrite(job_work(table), OverwriteRequest(rows=rows, schema_evolution="add_columns", **request_))
         assert table.scan().to_arrow().select(["id", "price"]).to_pylist() == [{"id": 1 << 40, "price": 1.5}]
         assert len(table.snapshots()) == before + 1
 
@@ -192,13 +185,9 @@ class TestOverwrites:
         table.append(pa.table({"id": pa.array([5, 6], pa.int32()), "day": ["a", "a"]}))
         rows = source(pa.table({"id": pa.array([5], pa.int64()), "day": ["c"], "price": [1.5]}))
         request = OverwriteRequest(rows=rows, schema_evolution="add_columns", overwrite_filter="id = 5")
-        overwrite(Work(table, run=lambda plan: run_local(plan, table.io, threads=1)), request)
+        overwrite(job_work(table), request)
         found = table.scan().to_arrow().sort_by("id").to_pylist()
         assert [(row["id"], row["price"]) for row in found] == [(1, None), (5, 1.5), (6, None)]
-
-
-def arrow(**columns: Any) -> pa.Table:
-    return pa.table(columns)
 
 
 WRITERS: dict[str, Callable[..., Any]] = {
@@ -215,7 +204,7 @@ class TestArrowRowsOfThisProcess:
 
     def test_a_new_column_and_a_wider_type(self, table, write):
         versions = len(table.metadata.metadata_log)
-        rows = arrow(id=pa.array([1 << 40], pa.int64()), day=["a"], price=[1.5], tags=[["x"]])
+        rows = pa.table({"id": pa.array([1 << 40], pa.int64()), "day": ["a"], "price": [1.5], "tags": [["x"]]})
         assert write(table, rows, schema_evolution="add_columns").outcome == "committed"
         types = {field.name: str(field.type) for field in table.schema().fields if field.name != "p"}
         assert types == {"id": "long", "day": "string", "price": "double", "tags": "list<string>"}
@@ -227,7 +216,7 @@ class TestArrowRowsOfThisProcess:
 
     @pytest.mark.parametrize("shape", ["batch", "reader"])
     def test_batches_and_readers(self, table, write, shape):
-        rows = arrow(id=pa.array([2], pa.int32()), day=["a"], price=[1.5])
+        rows = pa.table({"id": pa.array([2], pa.int32()), "day": ["a"], "price": [1.5]})
         (batch,) = rows.to_batches()
         given = batch if shape == "batch" else pa.RecordBatchReader.from_batches(rows.schema, [batch])
         write(table, given, schema_evolution="add_columns")
@@ -235,14 +224,14 @@ class TestArrowRowsOfThisProcess:
 
     def test_unasked_a_new_column_is_refused(self, table, write):
         with pytest.raises(InvalidInputError, match="column 'price' of the Arrow rows is not in the table"):
-            write(table, arrow(id=pa.array([2], pa.int32()), day=["a"], price=[1.5]))
+            write(table, pa.table({"id": pa.array([2], pa.int32()), "day": ["a"], "price": [1.5]}))
         assert len(table.refresh().snapshots()) == 1
 
     def test_what_cannot_be_added_leaves_the_table_alone(self, table, write):
         with pytest.raises(InvalidInputError, match="column 'ID' of the source is not added: the table has 'id'"):
-            write(table, arrow(ID=[2], day=["a"]), schema_evolution="add_columns")
+            write(table, pa.table({"ID": [2], "day": ["a"]}), schema_evolution="add_columns")
         with pytest.raises(InvalidInputError, match="schema_evolution is 'all', expected 'add_columns' or None"):
-            write(table, arrow(id=[2], day=["a"]), schema_evolution="all")
+            write(table, pa.table({"id": [2], "day": ["a"]}), schema_evolution="all")
         with pytest.raises(InvalidInputError, match="expected an Arrow table, record batch or record batch reader"):
             write(table, [{"id": 2}], schema_evolution="add_columns")
         assert (len(table.refresh().snapshots()), len(table.metadata.schemas)) == (1, 1)
@@ -251,7 +240,7 @@ class TestArrowRowsOfThisProcess:
         Table.load(table.catalog, "db.t").alter([{"add_column": {"name": "other", "type": "string"}}])
         before = sorted(status.location for status in table.io.list(f"{table.location}/data"))
         with pytest.raises(StalePlanError, match="the schema of the table was changed"):
-            write(table, arrow(id=[2], day=["a"], price=[1.5]), schema_evolution="add_columns")
+            write(table, pa.table({"id": [2], "day": ["a"], "price": [1.5]}), schema_evolution="add_columns")
         assert sorted(status.location for status in table.io.list(f"{table.location}/data")) == before
 
 
@@ -259,23 +248,16 @@ class TestAFilterOnAColumnThatWidens:
     """New rows are held against an overwrite's filter in the type that they get, not in the one that the table had."""
 
     def test_in_this_process(self, table):
-        rows = arrow(id=pa.array([1 << 40], pa.int64()), day=["z"])
+        rows = pa.table({"id": pa.array([1 << 40], pa.int64()), "day": ["z"]})
         with pytest.raises(InvalidInputError, match="row 1 of the Arrow rows does not match the overwrite's filter"):
             table.overwrite(rows, "id < 3000000000", schema_evolution="add_columns")
         table.overwrite(rows, "id > 3000000000 or id = 1", schema_evolution="add_columns")
         assert table.scan().to_arrow()["id"].to_pylist() == [1 << 40]
 
     def test_in_a_job(self, table, source):
-        rows = source(arrow(id=pa.array([1 << 40], pa.int64()), day=["z"]))
-
-        def run(plan: JobPlan) -> JobResult:
-            return run_local(plan, table.io, threads=1)
-
+        rows = source(pa.table({"id": pa.array([1 << 40], pa.int64()), "day": ["z"]}))
         small = OverwriteRequest(rows=rows, schema_evolution="add_columns", overwrite_filter="id < 3000000000")
         with pytest.raises(InvalidInputError, match=r"row 1 of .* does not match the overwrite's filter"):
-            overwrite(Work(table, run=run), small)
-        large = OverwriteRequest(
-            rows=rows, schema_evolution="add_columns", overwrite_filter="id > 3000000000 or id = 1"
-        )
-        overwrite(Work(table, run=run), large)
+            overwrite(job_work(table), small)
+        overwrite(job_work(table), replace(small, overwrite_filter="id > 3000000000 or id = 1"))
         assert table.scan().to_arrow()["id"].to_pylist() == [1 << 40]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -14,6 +14,7 @@ from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactRequest, CompactResult, compact
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
+from tests.support.builders import change_ref, data_locations, job_work, reachable
 from tests.support.changes import (
     NAME,
     Append,
@@ -43,28 +44,19 @@ def make(catalog: MemoryCatalog, version: int = 2) -> None:
         plan(catalog, Append(ids=frozenset(ids))).commit()
 
 
-def run(
-    catalog: MemoryCatalog,
-    *meanwhile: Change,
-    times: int = 1,
-    before: Callable[[], None] | None = None,
-    **request: object,
-) -> tuple[CompactResult, int]:
+def run(catalog: MemoryCatalog, *meanwhile: Change, **request: Any) -> tuple[CompactResult, int]:
     """Compact, with changes of others after the rows were read; return what it did and how many jobs it took."""
-    table = Table.load(catalog, NAME)
-    jobs = 0
+    table, jobs = Table.load(catalog, NAME), []
 
     def job(job_plan: JobPlan) -> JobResult:
-        nonlocal jobs
-        jobs += 1
+        jobs.append(job_plan)
         result = run_local(job_plan, table.io)
-        if jobs <= times:
-            for change in meanwhile:
-                plan(catalog, change).commit()
+        for change in meanwhile if len(jobs) == 1 else ():
+            plan(catalog, change).commit()
         return result
 
-    result = compact(Work(table, run=job), CompactRequest(**{"options": ALL, **request}))  # type: ignore[arg-type]
-    return result, jobs
+    result = compact(Work(table, run=job), CompactRequest(**{"options": ALL, **request}))
+    return result, len(jobs)
 
 
 def ids(catalog: MemoryCatalog) -> list[int]:
@@ -95,25 +87,17 @@ class TestDeletesThatComeMeanwhile:
     """A compaction has read the rows; what others delete before it commits stays deleted."""
 
     @pytest.mark.parametrize("version", [2, 3])
-    def test_deletes_by_position_make_it_read_again(self, catalog, version):
+    @pytest.mark.parametrize(
+        ("delete", "keeps_number", "expected_jobs"),
+        [(MergeOnReadDelete, True, 2), (EqualityDelete, True, 1), (EqualityDelete, False, 2)],
+    )
+    def test_they_make_it_read_again_unless_they_apply_to_the_new_files(
+        self, catalog, version, delete, keeps_number, expected_jobs
+    ):
         make(catalog, version)
-        _, jobs = run(catalog, MergeOnReadDelete(ids=frozenset({3, 12})))
-        assert jobs == 2
-        assert ids(catalog) == [n for n in range(1, 20) if n not in (3, 12)]
-
-    @pytest.mark.parametrize("version", [2, 3])
-    def test_deletes_by_key_apply_to_the_new_files(self, catalog, version):
-        make(catalog, version)
-        _, jobs = run(catalog, EqualityDelete(ids=frozenset({3, 12})))
-        assert jobs == 1
-        assert ids(catalog) == [n for n in range(1, 20) if n not in (3, 12)]
-
-    @pytest.mark.parametrize("version", [2, 3])
-    def test_with_new_sequence_numbers_they_make_it_read_again(self, catalog, version):
-        make(catalog, version)
-        options = {**ALL, "use-starting-sequence-number": False}
-        _, jobs = run(catalog, EqualityDelete(ids=frozenset({3, 12})), options=options)
-        assert jobs == 2
+        options = {**ALL, "use-starting-sequence-number": keeps_number}
+        _, jobs = run(catalog, delete(ids=frozenset({3, 12})), options=options)
+        assert jobs == expected_jobs
         assert ids(catalog) == [n for n in range(1, 20) if n not in (3, 12)]
 
     @pytest.mark.parametrize("version", [2, 3])
@@ -175,13 +159,11 @@ class TestPartialProgress:
         make(catalog)
         plan(catalog, Append(part="b", ids=frozenset(range(30, 40)))).commit()
         Table.load(catalog, NAME).alter([{"set_properties": {"commit.retry.num-retries": "0"}}])
-        faulty = FaultyCatalog(catalog, [Fault.CONFLICT])
-        table = Table.load(faulty, NAME)
-        request = CompactRequest(options={**ALL, "partial-progress.enabled": True})
-        result = compact(Work(table, run=lambda job: run_local(job, table.io)), request)
+        table = Table.load(FaultyCatalog(catalog, [Fault.CONFLICT]), NAME)
+        result = compact(job_work(table), CompactRequest(options={**ALL, "partial-progress.enabled": True}))
         assert (result.outcome, result.file_groups, result.failed_file_groups) == ("committed", 1, 1)
         assert ids(catalog) == [*range(1, 20), *range(30, 40)]
-        assert not staged(catalog)
+        assert data_locations(table.refresh()) <= reachable(table)
 
     def test_a_task_fails_when_more_commits_do_than_are_allowed(self, catalog):
         make(catalog)
@@ -190,14 +172,14 @@ class TestPartialProgress:
         table = Table.load(FaultyCatalog(catalog, [Fault.CONFLICT] * 2), NAME)
         options = {**ALL, "partial-progress.enabled": True, "partial-progress.max-failed-commits": 1}
         with pytest.raises(CommitConflictError):
-            compact(Work(table, run=lambda job: run_local(job, table.io)), CompactRequest(options=options))
+            compact(job_work(table), CompactRequest(options=options))
         assert ids(catalog) == [*range(1, 20), *range(30, 40)]
-        assert not staged(catalog)
+        assert data_locations(table.refresh()) <= reachable(table)
 
     def test_a_commit_whose_fate_is_unknown_keeps_its_files(self, catalog):
         make(catalog)
         table = Table.load(FaultyCatalog(catalog, [Fault.LAND_THEN_UNKNOWN]), NAME)
-        compact(Work(table, run=lambda job: run_local(job, table.io)), CompactRequest(options=ALL))
+        compact(job_work(table), CompactRequest(options=ALL))
         assert ids(catalog) == list(range(1, 20))
 
 
@@ -213,21 +195,8 @@ class TestLimitsAndBranches:
     @pytest.mark.parametrize("version", [1, 2, 3])
     def test_a_branch_while_main_moves(self, catalog, version):
         make(catalog, version)
-        table = Table.load(catalog, NAME)
-        uuid = table.metadata.table_uuid or ""
-        table.change(create_ref("dev", kind="branch", table_uuid=uuid, new_uuid=uuid))
+        change_ref(Table.load(catalog, NAME), create_ref, "dev", kind="branch")
         result, jobs = run(catalog, Append(ids=frozenset({50})), Compact(), branch="dev")
         assert (result.deleted_data_files, jobs) == (2, 1)
         assert ids(catalog) == [*range(1, 20), 50]
         assert sorted(number for _, number in rows_of(catalog, "dev").elements()) == list(range(1, 20))
-
-
-def staged(catalog: MemoryCatalog) -> set[str]:
-    """Data files that no snapshot knows."""
-    table = Table.load(catalog, NAME)
-    known = {
-        task.file.file_path
-        for snapshot in table.snapshots()
-        for task in table.scan(snapshot_id=snapshot.snapshot_id).plan_files()
-    }
-    return {path for path in catalog.io.locations(table.location) if "/data/" in path} - known

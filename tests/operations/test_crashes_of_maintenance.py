@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,6 @@ import pytest
 
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import now_ms
-from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
@@ -20,6 +20,7 @@ from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage.base import FileStatus
 from airflow_iceberg.table import Table
+from tests.support.builders import reachable
 from tests.support.changes import NAME, Append, make_table, plan, rows_of
 from tests.support.memory import (
     Fault,
@@ -55,7 +56,7 @@ def make_catalog() -> MemoryCatalog:
     for start in range(0, 9, 3):
         plan(catalog, Append(part="ab"[start % 2], ids=frozenset(range(start, start + 3)))).commit()
     table.refresh().delete("id in (1, 4)", mode="merge-on-read")
-    compacted(Table.load(catalog, NAME), None)
+    MAINTENANCE["compact"](Table.load(catalog, NAME), None)
     for start in (20, 30):
         plan(catalog, Append(part="a", ids=frozenset(range(start, start + 3)))).commit()
     table.refresh().delete("id = 21", mode="merge-on-read")
@@ -64,39 +65,26 @@ def make_catalog() -> MemoryCatalog:
     return catalog
 
 
-def compacted(table: Table, key: OperationKey | None) -> object:
-    request = CompactRequest(options={"rewrite-all": True, "partial-progress.enabled": True})
-    return compact(Work(table, run=lambda job: run_local(job, table.io, threads=1), operation_key=key), request)
+Maintain = Callable[[Table, OperationKey | None], object]
 
 
-def manifests_rewritten(table: Table, key: OperationKey | None) -> object:
-    return rewrite_manifests(Work(table, operation_key=key), RewriteManifestsRequest())
+def maintain(operation: Callable[[Work, Any], object], request: object) -> Maintain:
+    """Of one thread, so that the n-th call is the same in each run."""
+    return lambda table, key: operation(
+        Work(table, run=lambda job: run_local(job, table.io, threads=1), operation_key=key), request
+    )
 
 
-def expired(table: Table, key: OperationKey | None) -> object:
-    return expire_snapshots(Work(table, operation_key=key), ExpireRequest(older_than_ms=now_ms() + DAY_MS))
-
-
-def cleaned(table: Table, key: OperationKey | None) -> object:
-    return remove_orphan_files(Work(table, operation_key=key), OrphanRequest())
-
-
-MAINTENANCE: dict[str, Callable[[Table, OperationKey | None], object]] = {
-    "compact": compacted,
-    "rewrite_manifests": manifests_rewritten,
-    "expire": expired,
-    "remove_orphan_files": cleaned,
+MAINTENANCE = {
+    "compact": maintain(compact, CompactRequest(options={"rewrite-all": True, "partial-progress.enabled": True})),
+    "rewrite_manifests": maintain(rewrite_manifests, RewriteManifestsRequest()),
+    "expire": maintain(expire_snapshots, ExpireRequest(older_than_ms=2**62)),
+    "remove_orphan_files": maintain(remove_orphan_files, OrphanRequest()),
 }
 
 
-def reachable(table: Table) -> set[str]:
-    found = {table.metadata_location, *(location for _, location in table.metadata.metadata_log)}
-    for snapshot in table.metadata.snapshots:
-        found.add(snapshot.manifest_list or "")
-        for manifest in read_manifests(table.io, snapshot):
-            found.add(manifest.manifest_path)
-            found |= {e.data_file.file_path for e in read_entries(table.io, manifest) if e.is_live}
-    return found
+def named(table: Table) -> set[str]:
+    return reachable(table) | {table.metadata_location, *(location for _, location in table.metadata.metadata_log)}
 
 
 def visible(table: Table) -> set[str]:
@@ -133,16 +121,7 @@ class TestACrashAtAnyStep:
         for call, skip in steps(name, strides):
             if fault is FileFault.CRASH_AFTER and call not in ("create", "delete"):
                 continue
-            catalog = make_catalog()
-            before = lineage(catalog)
-            io: Any = catalog.io
-            io.rules = [FileRule(call=call, fault=fault, skip=skip)]
-            try:
-                MAINTENANCE[name](Table.load(catalog, NAME), KEY)
-            except SimulatedCrash:
-                pass
-            io.rules = []
-            self.check_and_finish(catalog, name, before)
+            self.fail_and_finish(name, FileRule(call=call, fault=fault, skip=skip), SimulatedCrash)
 
     @pytest.mark.parametrize("name", ["compact", "rewrite_manifests", "expire"])
     @pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
@@ -157,26 +136,27 @@ class TestACrashAtAnyStep:
     @pytest.mark.parametrize("strides", STRIDES)
     def test_a_failure_of_the_storage_is_no_other(self, name, strides):
         for call, skip in steps(name, strides):
-            if call not in ("create", "delete"):
-                continue
-            catalog = make_catalog()
-            before = lineage(catalog)
-            io: Any = catalog.io
-            io.rules = [FileRule(call=call, fault=FileFault.FAIL, skip=skip)]
-            try:
-                MAINTENANCE[name](Table.load(catalog, NAME), KEY)
-            except Exception:
-                pass  # whatever it is, the table is whole
-            io.rules = []
-            self.check_and_finish(catalog, name, before)
+            if call in ("create", "delete"):
+                # Whatever the error is, the table is whole.
+                self.fail_and_finish(name, FileRule(call=call, fault=FileFault.FAIL, skip=skip), Exception)
+
+    def fail_and_finish(self, name: str, rule: FileRule, error: type[BaseException]) -> None:
+        catalog = make_catalog()
+        before = lineage(catalog)
+        io: Any = catalog.io
+        io.rules = [rule]
+        with suppress(error):
+            MAINTENANCE[name](Table.load(catalog, NAME), KEY)
+        io.rules = []
+        self.check_and_finish(catalog, name, before)
 
     @staticmethod
     def check_and_finish(catalog: MemoryCatalog, name: str, before: Counter[Any]) -> None:
         assert lineage(catalog) == before
-        assert reachable(Table.load(catalog, NAME)) <= visible(Table.load(catalog, NAME))
+        assert named(Table.load(catalog, NAME)) <= visible(Table.load(catalog, NAME))
         MAINTENANCE[name](Table.load(catalog, NAME), KEY)
         assert lineage(catalog) == before
-        cleaned(Table.load(catalog, NAME), None)
+        MAINTENANCE["remove_orphan_files"](Table.load(catalog, NAME), None)
         table = Table.load(catalog, NAME)
-        assert visible(table) == reachable(table)
+        assert visible(table) == named(table)
         assert sum(rows_of(catalog).values()) == sum(before.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,7 @@ from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
-from airflow_iceberg.format.manifests.entries import DataFile, ManifestEntry
-from airflow_iceberg.inventory.manifests import read_entries, read_manifests
+from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
@@ -30,8 +30,8 @@ from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.support.builders import ids, new_catalog
-from tests.support.changes import write_equality_deletes
+from tests.support.builders import change_ref, data_locations, ids, job_work, new_catalog, reachable, staged
+from tests.support.changes import live_entries, write_equality_deletes
 from tests.support.memory import MemoryCatalog
 from tests.support.sampling import examples
 
@@ -64,57 +64,50 @@ def rows(values: Any) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in values], schema=SCHEMA)
 
 
-def in_job(table: Table) -> Callable[[JobPlan], JobResult]:
-    return lambda plan: run_local(plan, table.io, threads=2)
+def run(table: Table, predicate: str, meanwhile: Callable[[], object] | None = None, **request: Any) -> WriteResult:
+    """Delete; what happens meanwhile happens before each job."""
+
+    def job(plan: JobPlan) -> JobResult:
+        if meanwhile is not None:
+            meanwhile()
+        return run_local(plan, table.io, threads=2)
+
+    return delete(Work(table, run=job), DeleteRequest(predicate=predicate, **request))
 
 
-def run(table: Table, predicate: str, **request: Any) -> WriteResult:
-    return delete(Work(table, run=in_job(table)), DeleteRequest(predicate=predicate, **request))
+def run_without_a_job(table: Table, predicate: str) -> WriteResult:
+    return delete(Work(table, run=no_job), DeleteRequest(predicate=predicate))
 
 
 def no_job(plan: JobPlan) -> JobResult:
     raise AssertionError("a job was started")
 
 
-def live(table: Table) -> list[ManifestEntry]:
-    head = table.current_snapshot()
-    assert head is not None
-    return [entry for m in read_manifests(table.io, head) for entry in read_entries(table.io, m) if entry.is_live]
-
-
 def delete_files(table: Table) -> list[DataFile]:
-    return [entry.data_file for entry in live(table) if entry.data_file.content != 0]
+    return [entry.data_file for entry in live_entries(table) if entry.data_file.content != 0]
 
 
 def data_paths(table: Table) -> set[str]:
-    return {entry.data_file.file_path for entry in live(table) if entry.data_file.content == 0}
-
-
-def on_disk(table: Table) -> set[str]:
-    return {status.location for status in table.io.list(f"{table.location}/data")}
+    return {entry.data_file.file_path for entry in live_entries(table) if entry.data_file.content == 0}
 
 
 class TestWholeFiles:
     """Files that hold nothing but selected rows go by metadata alone; no job is started."""
 
-    def test_a_partition_goes(self, catalog):
+    @pytest.mark.parametrize(
+        ("predicate", "records", "files", "left"),
+        [
+            ("part = 'a'", 20, 2, range(1, 40, 2)),
+            ("id >= 20", 20, 2, range(20)),  # as statistics prove
+            ("true", 40, 4, []),
+        ],
+    )
+    def test_they_go(self, catalog, predicate, records, files, left):
         table = make(catalog)
-        result = delete(Work(table, run=no_job), DeleteRequest(predicate="part = 'a'"))
-        assert (result.outcome, result.deleted_records, result.deleted_data_files) == ("committed", 20, 2)
-        assert ids(table) == list(range(1, 40, 2))
-        snapshot = table.current_snapshot()
-        assert snapshot is not None
-        assert snapshot.operation == "delete"
-
-    def test_statistics_prove_it_as_well(self, catalog):
-        table = make(catalog)
-        assert delete(Work(table, run=no_job), DeleteRequest(predicate="id >= 20")).deleted_data_files == 2
-        assert ids(table) == list(range(20))
-
-    def test_every_row_goes(self, catalog):
-        table = make(catalog)
-        assert delete(Work(table, run=no_job), DeleteRequest(predicate="true")).deleted_records == 40
-        assert ids(table) == []
+        result = run_without_a_job(table, predicate)
+        assert (result.outcome, result.deleted_records, result.deleted_data_files) == ("committed", records, files)
+        assert ids(table) == list(left)
+        assert table.current_snapshot().operation == "delete"
 
     def test_a_predicate_that_selects_nothing_commits_nothing(self, catalog):
         table = make(catalog)
@@ -130,7 +123,7 @@ class TestWholeFiles:
             assert run(table, f"({predicate}) and id >= 100").outcome == "nothing", predicate
         assert run(table, "part <> 'z'").deleted_records == 40
         assert ids(table) == [100, 101]
-        assert delete(Work(table, run=no_job), DeleteRequest(predicate="part is null")).deleted_records == 2
+        assert run_without_a_job(table, "part is null").deleted_records == 2
 
     def test_rows_that_were_deleted_before_are_not_counted_again(self, catalog):
         for version in (2, 3):
@@ -145,53 +138,49 @@ class TestWholeFiles:
 class TestSomeRows:
     """In files that hold others, too, the selected rows go, and no other file is touched."""
 
-    def test_the_rows_are_gone(self, catalog, version, mode):
-        table = make(catalog, version, mode)
+    @pytest.fixture
+    def table(self, catalog, version, mode):
+        return make(catalog, version, mode)
+
+    def test_the_rows_are_gone(self, table):
         result = run(table, "id in (3, 4, 5, 1000)")
         assert ids(table) == [n for n in range(40) if n not in (3, 4, 5)]
         assert (result.outcome, result.deleted_records) == ("committed", 3)
 
-    def test_files_without_such_rows_stay(self, catalog, version, mode):
-        table = make(catalog, version, mode)
+    def test_files_without_such_rows_stay(self, table, version, mode):
         before = data_paths(table)
         run(table, "id in (21, 23)")
         assert len(before & data_paths(table)) == (4 if mode == MOR and version > 1 else 3)
         # The statistics of a file of even numbers do not say that there is no 21 in it; it was looked into.
 
-    def test_once_more(self, catalog, version, mode):
-        table = make(catalog, version, mode)
+    def test_once_more(self, table):
         for predicate, gone in (("id in (0, 2)", 2), ("id < 4", 2), ("d = 8", 1), ("id < 10", 5), ("id < 10", 0)):
             assert run(table, predicate).deleted_records == gone, predicate
         assert ids(table) == list(range(10, 40))
 
-    def test_a_file_that_loses_all_its_rows_goes(self, catalog, version, mode):
-        table = make(catalog, version, mode)
+    def test_a_file_that_loses_all_its_rows_goes(self, table):
         run(table, "part = 'a' and id < 11 or id in (12, 14)")
         result = run(table, f"id in ({', '.join(map(str, range(0, 20, 2)))}, 1, 2000)")
         assert result.deleted_records == 3
         assert ids(table) == [n for n in range(40) if n not in {1, *range(0, 20, 2)}]
         assert len(data_paths(table)) == 3
 
-    def test_nothing_is_left_of_the_job(self, catalog, version, mode):
-        table = make(catalog, version, mode)
+    def test_nothing_is_left_of_the_job(self, table):
         run(table, "id = 3")
-        assert not [status for status in table.io.list(table.location) if "/.staging/" in status.location]
+        assert not staged(table)
 
-    def test_in_this_process(self, catalog, version, mode):
-        table = make(catalog, version, mode)
+    def test_in_this_process(self, table):
         assert table.delete("id > 30 and id < 35").deleted_records == 4
         assert ids(table) == [n for n in range(40) if not 30 < n < 35]
 
-    def test_rows_of_all_specs_are_found(self, catalog, version, mode):
-        table = make(catalog, version, mode)
+    def test_rows_of_all_specs_are_found(self, table):
         table.alter([{"add_partition_field": "bucket(2, id)"}, {"drop_partition_field": "part"}])
         table.append(rows((n, "c", None) for n in range(40, 60)))
         assert run(table, "id in (1, 2, 45, 46)").deleted_records == 4
         assert run(table, "d is null and id < 43").deleted_records == 3
         assert ids(table) == [n for n in range(60) if n not in (1, 2, 45, 46, 40, 41, 42)]
 
-    def test_columns_that_came_later(self, catalog, version, mode):
-        table = make(catalog, version, mode)
+    def test_columns_that_came_later(self, table):
         table.alter([{"add_column": {"name": "extra", "type": "int"}}, {"drop_column": "d"}])
         assert run(table, "extra = 1 or id = 3").deleted_records == 1
         assert run(table, "extra is null and id < 6").deleted_records == 5
@@ -239,7 +228,6 @@ class TestDeleteFiles:
     def test_equality_deletes_stay_applied(self, catalog, mode, version):
         table = make(catalog, version, mode)
         gone = write_equality_deletes(table, "a", range(0, 30, 2))
-        assert table.metadata.current_snapshot_id is not None
         table.commit(
             RowDelta(
                 table.io,
@@ -281,11 +269,11 @@ class TestTheSeatBelt:
     @pytest.mark.parametrize("mode", [COW, MOR])
     def test_too_many(self, catalog, predicate, mode):
         table = make(catalog, 2, mode)
-        disk = on_disk(table)
+        disk = data_locations(table)
         with pytest.raises(InvalidInputError, match=r"selects at least \d+ rows of table db.t, and max_rows is 2"):
             run(table, predicate, max_rows=2)
         assert ids(table) == list(range(40))
-        assert on_disk(table) == disk
+        assert data_locations(table) == disk
 
     def test_as_many_as_allowed(self, catalog):
         table = make(catalog)
@@ -300,7 +288,7 @@ class TestRetries:
     def test_a_retry_finds_the_commit(self, catalog, predicate):
         table = make(catalog)
         request = DeleteRequest(predicate=predicate)
-        first = delete(Work(table, run=in_job(table), operation_key=KEY), request)
+        first = delete(job_work(table, operation_key=KEY), request)
         table.append(rows([(1, "a", 1.0)]))
         second = delete(Work(Table.load(catalog, "db.t"), run=no_job, operation_key=KEY, try_number=2), request)
         assert second.outcome == "found"
@@ -308,13 +296,13 @@ class TestRetries:
 
     def test_a_job_that_fails_leaves_nothing(self, catalog):
         table = make(catalog)
-        disk = on_disk(table)
+        disk = data_locations(table)
         path = next(task.file.file_path for task in table.scan("id = 3").plan_files())
         table.io.delete([path])
         with pytest.raises(NotFoundError, match="does not exist"):
             run(table, "id in (3, 4)")
-        assert on_disk(table) == disk - {path}
-        assert not [status for status in table.io.list(table.location) if "/.staging/" in status.location]
+        assert data_locations(table) == disk - {path}
+        assert not staged(table)
 
 
 class TestOthers:
@@ -322,53 +310,43 @@ class TestOthers:
 
     @pytest.mark.parametrize(("version", "mode"), [(2, COW), (2, MOR), (3, MOR)])
     def test_rows_of_the_same_file(self, catalog, version, mode):
-        table = make(catalog, version, mode)
-        rounds = 0
+        table, jobs = make(catalog, version, mode), []
 
-        def meanwhile(plan: JobPlan) -> JobResult:
-            nonlocal rounds
-            rounds += 1
-            if rounds == 1:
+        def meanwhile() -> None:
+            jobs.append(1)
+            if len(jobs) == 1:
                 Table.load(catalog, "db.t").delete("id = 5")
-            return run_local(plan, table.io, threads=1)
 
-        result = delete(Work(table, run=meanwhile), DeleteRequest(predicate="id in (3, 5, 7)"))
+        result = run(table, "id in (3, 5, 7)", meanwhile)
         assert ids(table) == [n for n in range(40) if n not in (3, 5, 7)]
-        assert rounds == (1 if (version, mode) == (2, MOR) else 2)
+        assert len(jobs) == (1 if (version, mode) == (2, MOR) else 2)
         assert result.outcome == "committed"
-        assert not on_disk(table) - reachable(table)
+        assert not data_locations(table) - reachable(table)
 
-    @pytest.mark.parametrize(("level", "left"), [("serializable", []), ("snapshot", [3])])
-    def test_rows_that_come_meanwhile(self, catalog, level, left):
-        table = make(catalog)
-        rounds = 0
+    @pytest.mark.parametrize(
+        ("argument", "property_", "left"),
+        [
+            ("serializable", None, []),
+            ("snapshot", None, [3]),
+            (None, None, []),
+            (None, "serializable", []),
+            (None, "SNAPSHOT", [3]),
+        ],
+    )
+    def test_the_task_or_the_table_says_whether_new_rows_count(self, catalog, argument, property_, left):
+        table = make(catalog, **({"write.delete.isolation-level": property_} if property_ else {}))
 
-        def meanwhile(plan: JobPlan) -> JobResult:
-            nonlocal rounds
-            rounds += 1
-            if rounds == 1:
-                Table.load(catalog, "db.t").append(rows([(3, "b", 3.0)]))
-            return run_local(plan, table.io, threads=1)
-
-        delete(Work(table, run=meanwhile), DeleteRequest(predicate="id = 3", isolation_level=level))
-        assert [n for n in ids(table) if n == 3] == left
-
-    @pytest.mark.parametrize(("level", "left"), [(None, []), ("serializable", []), ("SNAPSHOT", [3])])
-    def test_the_table_says_whether_they_count(self, catalog, level, left):
-        table = make(catalog, **({"write.delete.isolation-level": level} if level else {}))
-
-        def meanwhile(plan: JobPlan) -> JobResult:
+        def meanwhile() -> None:
             if len(table.refresh().snapshots()) == 2:
                 Table.load(catalog, "db.t").append(rows([(3, "b", 3.0)]))
-            return run_local(plan, table.io, threads=1)
 
-        delete(Work(table, run=meanwhile), DeleteRequest(predicate="id = 3"))
+        run(table, "id = 3", meanwhile, isolation_level=argument)
         assert [n for n in ids(table) if n == 3] == left
 
     def test_whole_files_that_come_meanwhile_go_and_are_counted(self, catalog):
         table = make(catalog)
         Table.load(catalog, "db.t").append(rows([(100, "a", 1.0), (101, "b", 1.0)]))
-        result = delete(Work(table, run=no_job), DeleteRequest(predicate="part = 'a'"))
+        result = run_without_a_job(table, "part = 'a'")
         assert (result.deleted_records, result.deleted_data_files) == (21, 3)
         assert ids(table) == [*range(1, 40, 2), 101]
 
@@ -385,10 +363,7 @@ class TestOthers:
 
     def test_another_branch_is_left_alone(self, catalog):
         table = make(catalog)
-        snapshot = table.current_snapshot()
-        assert snapshot is not None
-        uuid = table.metadata.table_uuid or ""
-        table.change(create_ref("dev", snapshot_id=snapshot.snapshot_id, kind="branch", table_uuid=uuid, new_uuid=uuid))
+        change_ref(table, create_ref, "dev", kind="branch")
         assert run(table, "id in (1, 2)", branch="dev").deleted_records == 2
         assert run(table, "part = 'a'", branch="dev").deleted_records == 19
         assert ids(table) == list(range(40))
@@ -396,23 +371,10 @@ class TestOthers:
 
     def test_again_and_again(self, catalog):
         table = make(catalog)
-
-        def meanwhile(plan: JobPlan) -> JobResult:
-            Table.load(catalog, "db.t").append(rows([(3, "b", 3.0)]))
-            return run_local(plan, table.io, threads=1)
-
-        before = on_disk(table)
+        before = data_locations(table)
         with pytest.raises(StalePlanError):
-            delete(Work(table, run=meanwhile), DeleteRequest(predicate="id = 3"))
-        assert len(on_disk(table) - before) == 4  # of the appends
-
-
-def reachable(table: Table) -> set[str]:
-    found = set()
-    for snapshot in table.snapshots():
-        for manifest in read_manifests(table.io, snapshot):
-            found |= {entry.data_file.file_path for entry in read_entries(table.io, manifest)}
-    return found
+            run(table, "id = 3", lambda: Table.load(catalog, "db.t").append(rows([(3, "b", 3.0)])))
+        assert len(data_locations(table) - before) == 4  # of the appends
 
 
 class TestBadInput:
@@ -456,54 +418,52 @@ class Predicate:
     says: Callable[[Row], bool | None]
 
 
+OPERATORS = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
 def compare(name: str, index: int, op: str, literal: Any, sql: str) -> Predicate:
     """Compare as Spark does: NaN is above everything and equal to itself, -0.0 is 0.0."""
 
     def key(value: Any) -> Any:
         return (1, 0.0) if isinstance(value, float) and math.isnan(value) else (0, value)
 
-    tests: dict[str, Callable[[Any, Any], bool]] = {
-        "=": lambda a, b: a == b,
-        "<>": lambda a, b: a != b,
-        "<": lambda a, b: a < b,
-        "<=": lambda a, b: a <= b,
-        ">": lambda a, b: a > b,
-        ">=": lambda a, b: a >= b,
-    }
+    test = OPERATORS[op]
     return Predicate(
-        f"{name} {op} {sql}", lambda row: None if row[index] is None else tests[op](key(row[index]), key(literal))
+        f"{name} {op} {sql}", lambda row: None if row[index] is None else test(key(row[index]), key(literal))
     )
 
 
+def combined(sql: str, says: Callable[..., bool | None], *inner: Predicate) -> Predicate:
+    """Combine predicates by what the combination says of what each of them says."""
+    return Predicate(sql.format(*(each.sql for each in inner)), lambda row: says(*(each.says(row) for each in inner)))
+
+
 def negated(inner: Predicate) -> Predicate:
-    def says(row: Row) -> bool | None:
-        found = inner.says(row)
-        return None if found is None else not found
-
-    return Predicate(f"not ({inner.sql})", says)
+    return combined("not ({})", lambda found: None if found is None else not found, inner)
 
 
-def both(left: Predicate, right: Predicate) -> Predicate:
-    def says(row: Row) -> bool | None:
-        found = (left.says(row), right.says(row))
-        return False if False in found else None if None in found else True
-
-    return Predicate(f"({left.sql}) and ({right.sql})", says)
+def both(*inner: Predicate) -> Predicate:
+    return combined(
+        "({}) and ({})", lambda *found: False if False in found else None if None in found else True, *inner
+    )
 
 
-def either(left: Predicate, right: Predicate) -> Predicate:
-    def says(row: Row) -> bool | None:
-        found = (left.says(row), right.says(row))
-        return True if True in found else None if None in found else False
-
-    return Predicate(f"({left.sql}) or ({right.sql})", says)
+def either(*inner: Predicate) -> Predicate:
+    return combined("({}) or ({})", lambda *found: True if True in found else None if None in found else False, *inner)
 
 
 IDS = st.one_of(st.none(), st.integers(-3, 8))
 PARTS = st.sampled_from([None, "a", "b", "bc", ""])
 DOUBLES = st.sampled_from([None, 0.0, -0.0, 1.0, -1.5, NAN, math.inf])
 ROWS = st.lists(st.tuples(IDS, PARTS, DOUBLES), min_size=1, max_size=8)
-OPS = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
+OPS = st.sampled_from(list(OPERATORS))
 LEAVES = st.one_of(
     st.builds(lambda op, n: compare("id", 0, op, n, str(n)), OPS, st.integers(-3, 8)),
     st.builds(lambda op, s: compare("part", 1, op, s, f"'{s}'"), OPS, st.sampled_from(["a", "b", "bc", ""])),

@@ -5,47 +5,53 @@ from __future__ import annotations
 import os
 import re
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
-import pyarrow as pa
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.actions.append import AppendFiles
-from airflow_iceberg.commit.actions.snapshot_refs import create_ref
+from airflow_iceberg.commit.actions.snapshot_refs import create_ref, set_current
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StorageError
 from airflow_iceberg.format.metadata.updates import Change, SetStatistics
-from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.inventory.manifests import read_manifests
 from airflow_iceberg.operations.compact import CompactRequest, compact
-from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.expire_snapshots import ExpireRequest, ExpireResult, expire_snapshots
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.support.builders import new_table
+from tests.support.builders import change_ref, id_rows, ids, job_work, new_table, reachable, staged
 from tests.support.change_table import ChangeTable
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="expire")
-ALL = ExpireRequest(older_than_ms=2**62)
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     """Five appends of ten rows, then a compaction that replaces all files."""
-    table = new_table(tmp_path, schema={"id": "long"})
+    table = new_table(tmp_path)
     for start in range(0, 50, 10):
         append(table, start)
-    compact(Work(table, run=lambda plan: run_local(plan, table.io)), CompactRequest())
+    compact(job_work(table), CompactRequest())
     return table
 
 
 def append(table: Table, start: int) -> None:
-    table.append(pa.table({"id": pa.array(range(start, start + 10), pa.int64())}))
+    table.append(id_rows(range(start, start + 10)))
 
 
-def make_ref(table: Table, name: str, *, kind: str = "tag", snapshot_id: int | None = None) -> None:
-    uuid = table.metadata.table_uuid or ""
-    table.change(create_ref(name, kind=kind, snapshot_id=snapshot_id, table_uuid=uuid, new_uuid=uuid))  # type: ignore[arg-type]
+def expire(
+    table: Table, *, key: OperationKey | None = None, older_than_ms: int | None = 2**62, **request: Any
+) -> ExpireResult:
+    """Expire; by default all snapshots that nothing keeps."""
+    return expire_snapshots(Work(table, operation_key=key), ExpireRequest(older_than_ms=older_than_ms, **request))
+
+
+def make_tag(table: Table, name: str, snapshot_id: int | None = None) -> None:
+    change_ref(table, create_ref, name, kind="tag", snapshot_id=snapshot_id)
 
 
 def on_disk(table: Table) -> set[str]:
@@ -54,43 +60,43 @@ def on_disk(table: Table) -> set[str]:
     return {status.location for status in table.io.list(table.location) if status.location.endswith(kept)}
 
 
-def expire_and_die_before_the_files(table, monkeypatch):
-    """Let an expiry die between its commit and the first file."""
-    delete = type(table.io).delete
+@contextmanager
+def refusing(table, monkeypatch, error, *endings, after=0):
+    """Let deletions of files that end so raise an error, after some of them."""
+    delete, left = type(table.io).delete, [after]
 
-    def dies(self, locations):
-        if any(location.endswith((".parquet", ".avro")) for location in locations):
-            raise KeyboardInterrupt
-        delete(self, locations)
+    def refuses(self, locations):
+        for location in locations:
+            if location.endswith(endings):
+                if not left[0]:
+                    raise error
+                left[0] -= 1
+            delete(self, [location])
 
-    monkeypatch.setattr(type(table.io), "delete", dies)
-    with pytest.raises(KeyboardInterrupt):
-        expire_snapshots(Work(table, operation_key=KEY), ALL)
-    monkeypatch.undo()
-
-
-def reachable(table: Table) -> set[str]:
-    """What the snapshots of the metadata reach, by brute force."""
-    from airflow_iceberg.inventory.manifests import read_entries, read_manifests
-
-    found: set[str] = set()
-    for snapshot in table.metadata.snapshots:
-        found.add(snapshot.manifest_list or "")
-        for manifest in read_manifests(table.io, snapshot):
-            found.add(manifest.manifest_path)
-            found |= {e.data_file.file_path for e in read_entries(table.io, manifest) if e.is_live}
-    return found
+    with monkeypatch.context() as patch:
+        patch.setattr(type(table.io), "delete", refuses)
+        yield
 
 
-def ids(table: Table, **scan: object) -> list[int]:
-    return sorted(table.scan(**scan).to_arrow()["id"].to_pylist())  # type: ignore[arg-type]
+def expire_and_die(table, monkeypatch, after=0):
+    """Let an expiry die between its commit and the first file, or after some files."""
+    with refusing(table, monkeypatch, KeyboardInterrupt, ".parquet", ".avro", after=after):
+        with pytest.raises(KeyboardInterrupt):
+            expire(table, key=KEY)
+
+
+def expire_without_a_commit(table, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(type(table.catalog), "commit", Mock(side_effect=IcebergError("no")))
+        with pytest.raises(IcebergError):
+            expire(table, key=KEY)
 
 
 class TestWhatGoes:
     """Files that only expired snapshots reached go; what any snapshot that stays reaches is as before."""
 
     def test_the_files_of_replaced_snapshots_go(self, table):
-        result = expire_snapshots(Work(table), ALL)
+        result = expire(table)
         assert (result.outcome, result.expired_snapshots) == ("committed", 5)
         assert result.deleted_data_files == 5
         assert result.deleted_manifest_lists == 5
@@ -99,52 +105,43 @@ class TestWhatGoes:
         assert ids(table) == list(range(50))
 
     def test_without_a_rewrite_no_data_file_goes(self, tmp_path):
-        catalog = load_catalog("other", type="hadoop", warehouse=f"{tmp_path.as_uri()}/other")
-        catalog.create_namespace("db")
-        table = Table.create(catalog, "db.t", schema={"id": "long"})
+        table = new_table(tmp_path / "other")
         append(table, 0)
         append(table, 10)
-        result = expire_snapshots(Work(table), ALL)
+        result = expire(table)
         assert (result.expired_snapshots, result.deleted_data_files) == (1, 0)
         assert on_disk(table) == reachable(table)
         assert ids(table) == list(range(20))
 
     def test_a_tag_keeps_its_snapshot_and_its_files(self, table):
-        tagged = table.snapshots()[2].snapshot_id
-        make_ref(table, "kept", snapshot_id=tagged)
-        result = expire_snapshots(Work(table), ALL)
-        assert result.expired_snapshots == 4
-        assert result.deleted_data_files == 2
+        make_tag(table, "kept", table.snapshots()[2].snapshot_id)
+        result = expire(table)
+        assert (result.expired_snapshots, result.deleted_data_files) == (4, 2)
         assert ids(table, ref="kept") == list(range(30))
         assert on_disk(table) == reachable(table)
 
-    def test_young_snapshots_stay(self, table):
-        assert expire_snapshots(Work(table), ExpireRequest()).outcome == "nothing"
-
-    def test_retain_last_keeps_so_many(self, table):
-        assert expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, retain_last=4)).expired_snapshots == 2
+    def test_young_snapshots_stay_and_so_many_others(self, table):
+        assert expire(table, older_than_ms=None).outcome == "nothing"
+        assert expire(table, retain_last=4).expired_snapshots == 2
         assert len(table.snapshots()) == 4
 
     def test_named_snapshots_go(self, table):
         wanted = table.snapshots()[0].snapshot_id
-        assert expire_snapshots(Work(table), ExpireRequest(snapshot_ids=(wanted,))).expired_snapshots == 1
+        assert expire(table, older_than_ms=None, snapshot_ids=(wanted,)).expired_snapshots == 1
         assert table.metadata.snapshot(wanted) is None
         assert on_disk(table) == reachable(table)
 
     def test_staged_and_rolled_back_snapshots_go_with_their_files(self, table):
-        from airflow_iceberg.commit.actions.snapshot_refs import set_current
-
         append(table, 50)
-        uuid, compacted = table.metadata.table_uuid or "", table.snapshots()[-2].snapshot_id
-        table.change(set_current(compacted, table_uuid=uuid, new_uuid=uuid))
-        result = expire_snapshots(Work(table), ALL)
+        change_ref(table, set_current, table.snapshots()[-2].snapshot_id)
+        result = expire(table)
         assert (result.expired_snapshots, result.deleted_data_files) == (6, 6)
         assert on_disk(table) == reachable(table)
 
     def test_a_staged_file_of_a_running_writer_stays(self, table):
         location = f"{table.location}/data/staged.parquet"
         table.io.create(location, b"x")
-        expire_snapshots(Work(table), ALL)
+        expire(table)
         assert table.io.exists(location)
 
 
@@ -153,18 +150,18 @@ class TestUnusedMetadata:
 
     def test_old_schemas_and_specs_are_forgotten(self, table):
         table.alter([{"add_column": {"name": "name", "type": "string"}}, {"add_partition_field": "bucket(2, id)"}])
-        compact(Work(table, run=lambda plan: run_local(plan, table.io)), CompactRequest(options={"rewrite-all": True}))
+        compact(job_work(table), CompactRequest(options={"rewrite-all": True}))
         append(table, 50)  # the manifests that tell of the deleted files are left out now
-        result = expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, clean_expired_metadata=True))
+        result = expire(table, clean_expired_metadata=True)
         assert (result.removed_schemas, result.removed_partition_specs) == (1, 1)
         assert [schema.schema_id for schema in table.metadata.schemas] == [1]
         assert ids(table) == list(range(60))
 
     def test_what_a_snapshot_uses_stays(self, table):
-        make_ref(table, "before")
+        make_tag(table, "before")
         table.alter([{"add_column": {"name": "name", "type": "string"}}])
         append(table, 50)
-        result = expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, clean_expired_metadata=True))
+        result = expire(table, clean_expired_metadata=True)
         assert result.removed_schemas == 0
         assert ids(table, ref="before") == list(range(50))
 
@@ -173,22 +170,22 @@ class TestDryRun:
     """It says what would go, and what each ref keeps alive, and changes nothing."""
 
     def test_it_counts_as_the_real_run_does(self, table):
-        make_ref(table, "kept", snapshot_id=table.snapshots()[1].snapshot_id)
+        make_tag(table, "kept", table.snapshots()[1].snapshot_id)
         before = on_disk(table), table.metadata_location
-        dry = expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, dry_run=True))
+        dry = expire(table, dry_run=True)
         assert (on_disk(table), table.refresh().metadata_location) == before
-        real = expire_snapshots(Work(table), ALL)
+        real = expire(table)
         assert dry.outcome == "dry_run"
         assert dry.expired_snapshots == real.expired_snapshots == 4
         assert dry.deleted_data_files == real.deleted_data_files == 3
         assert dry.removed_files_size_bytes == real.removed_files_size_bytes
-        assert not list(table.io.list(f"{table.location}/.staging"))
+        assert not staged(table)
 
     def test_it_says_what_each_ref_keeps_alive(self, table):
-        make_ref(table, "kept", snapshot_id=table.snapshots()[1].snapshot_id)
+        make_tag(table, "kept", table.snapshots()[1].snapshot_id)
         sizes = {task.file.file_path: task.file.file_size_in_bytes for task in table.scan().plan_files()}
-        expire_snapshots(Work(table), ALL)
-        refs = {ref.name: ref for ref in expire_snapshots(Work(table), ExpireRequest(dry_run=True)).refs}
+        expire(table)
+        refs = {ref.name: ref for ref in expire(table, older_than_ms=None, dry_run=True).refs}
         assert refs["main"].exclusive_bytes == sum(sizes.values())
         assert refs["kept"].exclusive_bytes == refs["kept"].size_bytes > 0
 
@@ -198,145 +195,94 @@ class TestATryThatDies:
 
     @pytest.mark.parametrize("deleted_before", [0, 2, 7, 12])
     def test_files_left_behind_go_with_the_next_try(self, table, monkeypatch, deleted_before):
-        delete = type(table.io).delete
-        left = [deleted_before]
-
-        def dies(self, locations):
-            for location in locations:
-                if location.endswith((".parquet", ".avro")):
-                    if not left[0]:
-                        raise KeyboardInterrupt
-                    left[0] -= 1
-                delete(self, [location])
-
-        monkeypatch.setattr(type(table.io), "delete", dies)
-        with pytest.raises(KeyboardInterrupt):
-            expire_snapshots(Work(table, operation_key=KEY), ALL)
-        monkeypatch.undo()
+        expire_and_die(table, monkeypatch, after=deleted_before)
         again = Table.load(table.catalog, "db.t")
         assert len(again.snapshots()) == 1
-        result = expire_snapshots(Work(again, operation_key=KEY), ALL)
+        result = expire(again, key=KEY)
         assert result.outcome == "finished"
         assert on_disk(again) == reachable(again)
         assert ids(again) == list(range(50))
-        assert expire_snapshots(Work(again, operation_key=KEY), ALL).outcome == "nothing"
+        assert expire(again, key=KEY).outcome == "nothing"
 
     def test_files_that_cannot_be_deleted_are_counted_and_tried_again(self, table, monkeypatch):
-        delete = type(table.io).delete
-
-        def refuses(self, locations):
-            if any(location.endswith(".parquet") for location in locations):
-                raise StorageError("read-only")
-            delete(self, locations)
-
-        monkeypatch.setattr(type(table.io), "delete", refuses)
-        result = expire_snapshots(Work(table, operation_key=KEY), ALL)
+        with refusing(table, monkeypatch, StorageError("read-only"), ".parquet"):
+            result = expire(table, key=KEY)
         assert (result.outcome, result.failed_files) == ("committed", 5)
-        monkeypatch.undo()
-        assert expire_snapshots(Work(table, operation_key=KEY), ALL).outcome == "finished"
+        assert expire(table, key=KEY).outcome == "finished"
         assert on_disk(table) == reachable(table)
 
     def test_a_list_of_what_is_gone_that_cannot_be_deleted_is_no_failure(self, table, monkeypatch):
-        delete = type(table.io).delete
-
-        def refuses(self, locations):
-            if any(location.endswith("expired.json") for location in locations):
-                raise StorageError("no answer")
-            delete(self, locations)
-
-        monkeypatch.setattr(type(table.io), "delete", refuses)
-        result = expire_snapshots(Work(table, operation_key=KEY), ALL)
+        with refusing(table, monkeypatch, StorageError("no answer"), "expired.json"):
+            result = expire(table, key=KEY)
         assert (result.outcome, result.failed_files) == ("committed", 0)
         assert on_disk(table) == reachable(table)
-        monkeypatch.undo()
-        assert expire_snapshots(Work(table, operation_key=KEY), ALL).outcome == "finished"
-        assert not [*table.io.list(f"{table.location}/.staging")]
+        assert expire(table, key=KEY).outcome == "finished"
+        assert not staged(table)
 
     def test_a_commit_that_did_not_land_deletes_nothing(self, table, monkeypatch):
         before = on_disk(table)
-
-        def fails(*_: object) -> None:
-            raise IcebergError("no")
-
-        monkeypatch.setattr(type(table.catalog), "commit", fails)
-        with pytest.raises(IcebergError):
-            expire_snapshots(Work(table, operation_key=KEY), ALL)
-        monkeypatch.undo()
+        expire_without_a_commit(table, monkeypatch)
         assert on_disk(table) == before
-        assert expire_snapshots(Work(table, operation_key=KEY), ExpireRequest()).outcome == "nothing"
+        assert expire(table, key=KEY, older_than_ms=None).outcome == "nothing"
         assert on_disk(table) == before
 
     def test_files_of_a_table_that_was_dropped_since_are_left_alone(self, table, monkeypatch):
-        expire_and_die_before_the_files(table, monkeypatch)
+        expire_and_die(table, monkeypatch)
         before = on_disk(table)
-        note = next(s.location for s in table.io.list(f"{table.location}/.staging") if s.location.endswith(".json"))
+        (note,) = staged(table)
         text = table.io.read(note).replace((table.metadata.table_uuid or "").encode(), b"another")
         table.io.delete([note])
         table.io.create(note, text)
-        assert expire_snapshots(Work(table.refresh(), operation_key=KEY), ALL).outcome == "nothing"
+        assert expire(table.refresh(), key=KEY).outcome == "nothing"
         assert on_disk(table) == before
 
 
 class TestWhatDeadJobsLeave:
     """Documents go once they are too old to be of a running job; what an expiry had noted is finished first."""
 
-    def staged(self, table):
-        return sorted(Path(s.location.removeprefix("file://")) for s in table.io.list(f"{table.location}/.staging"))
+    def age(self, location, days):
+        os.utime(location.removeprefix("file://"), (time.time() - days * 24 * 60 * 60,) * 2)
 
-    def age(self, path, days):
-        os.utime(path, (time.time() - days * 24 * 60 * 60,) * 2)
+    def write(self, table, name, data, days):
+        location = f"{table.location}/.staging/{name}"
+        table.io.create(location, data)
+        self.age(location, days)
 
     def test_files_of_an_expiry_that_nobody_tries_again_go_with_a_later_one(self, table, monkeypatch):
-        expire_and_die_before_the_files(table, monkeypatch)
-        (note,) = self.staged(table)
+        expire_and_die(table, monkeypatch)
+        (note,) = staged(table)
+        self.age(note, days=2)  # it may still be running
+        assert expire(table.refresh(), older_than_ms=None).outcome == "nothing"
+        assert staged(table) == [note]
         self.age(note, days=4)
-        result = expire_snapshots(Work(table.refresh()), ExpireRequest())
+        result = expire(table, older_than_ms=None)
         assert (result.outcome, result.deleted_data_files, result.staging_files) == ("finished", 5, 1)
         assert on_disk(table) == reachable(table)
-        assert not self.staged(table)
-
-    def test_one_that_may_still_be_running_is_left_alone(self, table, monkeypatch):
-        expire_and_die_before_the_files(table, monkeypatch)
-        (note,) = self.staged(table)
-        self.age(note, days=2)
-        assert expire_snapshots(Work(table.refresh()), ExpireRequest()).outcome == "nothing"
-        assert self.staged(table) == [note]
+        assert not staged(table)
 
     def test_a_note_whose_commit_never_landed_deletes_no_file(self, table, monkeypatch):
-        def fails(*_: object) -> None:
-            raise IcebergError("no")
-
-        monkeypatch.setattr(type(table.catalog), "commit", fails)
-        with pytest.raises(IcebergError):
-            expire_snapshots(Work(table, operation_key=KEY), ALL)
-        monkeypatch.undo()
+        expire_without_a_commit(table, monkeypatch)
         before = on_disk(table)
-        self.age(self.staged(table)[0], days=4)
-        result = expire_snapshots(Work(table.refresh()), ExpireRequest())
+        self.age(staged(table)[0], days=4)
+        result = expire(table.refresh(), older_than_ms=None)
         assert (result.outcome, result.staging_files) == ("nothing", 1)
         assert on_disk(table) == before
-        assert not self.staged(table)
+        assert not staged(table)
 
     def test_documents_of_other_jobs_go_by_the_youngest_of_each(self, table):
         for name, days in (("dead/plan.json", 9), ("dead/walked/0.arrow", 4), ("alive/plan.json", 9), ("alive/x", 1)):
-            path = Path(table.location.removeprefix("file://")) / ".staging" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(b"{}")
-            self.age(path, days=days)
-        dry = expire_snapshots(Work(table), ExpireRequest(dry_run=True))
-        assert (dry.staging_files, len(self.staged(table))) == (2, 4)
-        assert expire_snapshots(Work(table), ExpireRequest()).staging_files == 2
-        assert {path.parent.name for path in self.staged(table)} == {"alive"}
+            self.write(table, name, b"{}", days=days)
+        dry = expire(table, older_than_ms=None, dry_run=True)
+        assert (dry.staging_files, len(staged(table))) == (2, 4)
+        assert expire(table, older_than_ms=None).staging_files == 2
+        assert {path.split("/")[-2] for path in staged(table)} == {"alive"}
 
     @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"snapshots": 3}'])
     def test_a_damaged_note_of_a_dead_expiry_stops_nobody(self, table, text):
-        path = Path(table.location.removeprefix("file://")) / ".staging" / "expire-x" / "y" / "expired.json"
-        path.parent.mkdir(parents=True)
-        path.write_bytes(text)
-        self.age(path, days=4)
-        result = expire_snapshots(Work(table), ALL)
+        self.write(table, "expire-x/y/expired.json", text, days=4)
+        result = expire(table)
         assert (result.outcome, result.staging_files) == ("committed", 1)
-        assert not self.staged(table)
+        assert not staged(table)
         assert on_disk(table) == reachable(table)
 
 
@@ -344,7 +290,7 @@ class TestWhatTheLogSays:
     """A line for what went, in words; of a dry run one for each ref."""
 
     def test_of_a_run(self, table):
-        lines = list(expire_snapshots(Work(table), ALL).lines())
+        lines = list(expire(table).lines())
         assert lines[0] == "5 snapshots were deleted"
         assert re.fullmatch(
             r"5 data files, 0 position and 0 equality delete files, [\d.]+ KiB, \d manifests, 5 manifest lists and "
@@ -352,11 +298,11 @@ class TestWhatTheLogSays:
             lines[1],
         )
         assert len(lines) == 2
-        assert list(expire_snapshots(Work(table), ALL).lines()) == ["no snapshot has expired"]
+        assert list(expire(table).lines()) == ["no snapshot has expired"]
 
     def test_of_a_dry_run(self, table):
-        make_ref(table, "kept", snapshot_id=table.snapshots()[1].snapshot_id)
-        lines = list(expire_snapshots(Work(table), ExpireRequest(older_than_ms=2**62, dry_run=True)).lines())
+        make_tag(table, "kept", table.snapshots()[1].snapshot_id)
+        lines = list(expire(table, dry_run=True).lines())
         assert lines[0] == "4 snapshots would be deleted"
         assert re.fullmatch(r"ref kept: 1 snapshots keep .* alive, 0 bytes of them alone", lines[-2])
         assert re.fullmatch(r"ref main: 6 snapshots keep .* alive, .* of them alone", lines[-1])
@@ -368,12 +314,12 @@ class TestOneFileByTwoNames:
     def test_a_file_that_stays_under_another_name_is_not_deleted(self, table):
         (task,) = table.scan().plan_files()
         before, path = table.current_snapshot(), task.file.file_path
-        table.overwrite(pa.table({"id": pa.array([1], pa.int64())}))
+        table.overwrite(id_rows([1]))
         other = replace(task.file, file_path=path.replace("file:///", "file:/"))
         assert other.file_path != path
         settings = table.commit_settings(branch="main", operation_key=None, try_number=1, snapshot_properties={})
         table.commit(AppendFiles(table.io, (other,), settings, written_schema=table.schema()))
-        result = expire_snapshots(Work(table), ExpireRequest(snapshot_ids=(before.snapshot_id,)))
+        result = expire(table, older_than_ms=None, snapshot_ids=(before.snapshot_id,))
         assert (result.expired_snapshots, result.deleted_data_files) == (1, 0)
         assert table.io.exists(path)
 
@@ -386,31 +332,22 @@ class TestStatistics:
         own, shared = (f"{table.location}/metadata/{name}.stats.puffin" for name in ("own", "shared"))
         for path in (own, shared):
             table.io.create(path, b"x")
-        entries = [(first, own), (last, shared)]
-        table.change(ChangeTable(lambda _: Change(updates=tuple(_statistics(*e) for e in entries), requirements=())))
-        table.change(
-            ChangeTable(
-                lambda _: Change(updates=(_statistics(table.snapshots()[1].snapshot_id, shared),), requirements=())
+        updates = tuple(
+            SetStatistics(
+                snapshot_id=snapshot_id,
+                statistics={
+                    **{"snapshot-id": snapshot_id, "statistics-path": path, "blob-metadata": []},
+                    **{"file-size-in-bytes": 1, "file-footer-size-in-bytes": 1},
+                },
             )
+            for snapshot_id, path in ((first, own), (last, shared), (table.snapshots()[1].snapshot_id, shared))
         )
-        result = expire_snapshots(Work(table), ALL)
+        table.change(ChangeTable(lambda _: Change(updates=updates)))
+        result = expire(table)
         assert result.deleted_statistics_files == 1
         assert not table.io.exists(own)
         assert table.io.exists(shared)
         assert len(table.metadata.statistics) == 1
-
-
-def _statistics(snapshot_id: int, path: str) -> SetStatistics:
-    return SetStatistics(
-        snapshot_id=snapshot_id,
-        statistics={
-            "snapshot-id": snapshot_id,
-            "statistics-path": path,
-            "file-size-in-bytes": 1,
-            "file-footer-size-in-bytes": 1,
-            "blob-metadata": [],
-        },
-    )
 
 
 class TestRefusals:
@@ -420,25 +357,21 @@ class TestRefusals:
         table.alter([{"set_properties": {"gc.enabled": "false"}}])
         before = on_disk(table)
         with pytest.raises(InvalidInputError, match=r"gc\.enabled=false"):
-            expire_snapshots(Work(table), ALL)
+            expire(table)
         assert on_disk(table) == before
 
-    def test_a_snapshot_that_a_tag_points_to(self, table):
+    def test_a_snapshot_that_a_tag_points_to_or_that_is_not_there(self, table):
         tagged = table.snapshots()[0].snapshot_id
-        make_ref(table, "kept", snapshot_id=tagged)
+        make_tag(table, "kept", tagged)
         with pytest.raises(InvalidInputError, match="still referenced by 'kept'"):
-            expire_snapshots(Work(table), ExpireRequest(snapshot_ids=(tagged,)))
-
-    def test_a_snapshot_that_is_not_there(self, table):
+            expire(table, older_than_ms=None, snapshot_ids=(tagged,))
         with pytest.raises(NotFoundError, match="cannot expire snapshot 1"):
-            expire_snapshots(Work(table), ExpireRequest(snapshot_ids=(1,)))
+            expire(table, older_than_ms=None, snapshot_ids=(1,))
 
     def test_a_manifest_that_is_missing_where_it_is_needed_deletes_nothing(self, table):
-        from airflow_iceberg.inventory.manifests import read_manifests
-
         (manifest, *_) = read_manifests(table.io, table.current_snapshot())
         table.io.delete([manifest.manifest_path])
         before = on_disk(table)
         with pytest.raises(NotFoundError):
-            expire_snapshots(Work(table), ALL)
+            expire(table)
         assert on_disk(table) == before

@@ -22,20 +22,25 @@ from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove
 from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
+from tests.support.builders import job_work
 from tests.support.changes import NAME, Append, arrow, make_table, plan, rows_of
 from tests.support.memory import FaultyFileIO, FileFault, FileRule, MemoryCatalog, MemoryFileIO
 
 DAY_MS = 24 * 60 * 60 * 1000
+ALL = CompactRequest(options={"rewrite-all": True})
 ROWS = Counter(("a", n) for n in range(6))
+
+
+def fill(catalog: MemoryCatalog, version: int) -> MemoryCatalog:
+    make_table(catalog, version)
+    for start in (0, 2, 4):
+        plan(catalog, Append("a", frozenset({start, start + 1}))).commit()
+    return catalog
 
 
 @pytest.fixture(params=[2, 3])
 def catalog(request: pytest.FixtureRequest) -> MemoryCatalog:
-    catalog = MemoryCatalog(io=FaultyFileIO(MemoryFileIO()))
-    make_table(catalog, request.param)
-    for start in (0, 2, 4):
-        plan(catalog, Append("a", frozenset({start, start + 1}))).commit()
-    return catalog
+    return fill(MemoryCatalog(io=FaultyFileIO(MemoryFileIO())), request.param)
 
 
 @pytest.fixture
@@ -47,8 +52,7 @@ def table(catalog: MemoryCatalog) -> Table:
 def rewrite_and_expire(catalog: MemoryCatalog) -> None:
     """Replace every file of the table, and remove the old ones."""
     table = Table.load(catalog, NAME)
-    request = CompactRequest(options={"rewrite-all": True})
-    compact(Work(table, run=lambda job: run_local(job, table.io, threads=1)), request)
+    compact(job_work(table), ALL)
     expire_snapshots(Work(table), ExpireRequest(older_than_ms=now_ms() + DAY_MS))
 
 
@@ -116,14 +120,13 @@ class TestAChangeOfRows:
 
     def test_a_compaction(self, catalog, table):
         run = meanwhile(table, lambda: rewrite_and_expire(catalog))
-        request = CompactRequest(options={"rewrite-all": True})
-        assert compact(Work(table, run=run), request).outcome == "committed"
+        assert compact(Work(table, run=run), ALL).outcome == "committed"
         assert rows_of(catalog) == ROWS
 
     def test_a_compaction_that_is_never_quicker(self, catalog, table):
         run = meanwhile(table, *[lambda: rewrite_and_expire(catalog)] * 9)
         with pytest.raises(StalePlanError, match="keep snapshots longer than an operation takes"):
-            compact(Work(table, run=run), CompactRequest(options={"rewrite-all": True}))
+            compact(Work(table, run=run), ALL)
         assert rows_of(catalog) == ROWS
 
     def test_a_data_file_that_is_missing_of_the_newest_table_is_an_error(self, catalog, table):
@@ -132,7 +135,7 @@ class TestAChangeOfRows:
         with pytest.raises(NotFoundError):
             delete(Work(table, run=meanwhile(table)), DeleteRequest(predicate="id in (1, 2)"))
         with pytest.raises(NotFoundError):
-            compact(Work(table, run=meanwhile(table)), CompactRequest(options={"rewrite-all": True}))
+            compact(Work(table, run=meanwhile(table)), ALL)
 
 
 class Interrupted(FaultyFileIO):
@@ -154,11 +157,7 @@ class TestMaintenanceThatOnlyReads:
 
     @pytest.fixture
     def catalog(self) -> MemoryCatalog:
-        catalog = MemoryCatalog(io=Interrupted())
-        make_table(catalog, 3)
-        for start in (0, 2, 4):
-            plan(catalog, Append("a", frozenset({start, start + 1}))).commit()
-        return catalog
+        return fill(MemoryCatalog(io=Interrupted()), 3)
 
     def test_the_search_for_orphans(self, catalog, table):
         catalog.io.create(f"{table.location}/data/litter.parquet", b"litter")

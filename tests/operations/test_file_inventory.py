@@ -26,15 +26,11 @@ from airflow_iceberg.jobs.spark.package import build_zip
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 from airflow_iceberg.operations.file_inventory import FileInventory, expected_files
-from airflow_iceberg.operations.remove_orphan_files import (
-    OrphanRequest,
-    known_files,
-    remove_orphan_files,
-)
+from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_files, remove_orphan_files
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.jobs.submissions import HERE, SPARK_4
-from tests.support.builders import new_catalog
+from tests.support.builders import change_ref, job_work, new_table, reachable, staged
 from tests.support.spark_programs import SparkPrograms
 
 ALL = ExpireRequest(older_than_ms=2**62)
@@ -80,19 +76,18 @@ def way(request: pytest.FixtureRequest) -> Way:
     return {"here": here, "job": in_a_job}[request.param]
 
 
-def make(folder: Path, *, version: int = 3) -> Table:
+def make(folder: Path) -> Table:
     """A table with a history: deletes, a tag, a branch that went its own way, a compaction, files ten days old."""
-    catalog = new_catalog(folder)
-    schema, properties = {"id": "long", "part": "int"}, {"format-version": str(version)}
-    table = Table.create(catalog, "db.t", schema=schema, partition_by=["part"], properties=properties)
+    schema, properties = {"id": "long", "part": "int"}, {"format-version": "3"}
+    table = new_table(folder, schema=schema, partition_by=["part"], properties=properties)
     for start in range(0, 40, 10):
         table.append(rows(start))
     table.delete("id in (1, 12)", mode="merge-on-read")
-    ref(table, "kept", "tag")
+    change_ref(table, create_ref, "kept", kind="tag")
     table.delete("id in (2, 13)", mode="merge-on-read")
-    ref(table, "audit", "branch")
+    change_ref(table, create_ref, "audit", kind="branch")
     table.append(rows(40), branch="audit")
-    compact(Work(table, run=lambda plan: run_local(plan, table.io)), CompactRequest(options={"rewrite-all": True}))
+    compact(job_work(table), CompactRequest(options={"rewrite-all": True}))
     age(table)
     return table
 
@@ -113,11 +108,6 @@ def rows(start: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "part": pa.array([i % 3 for i in ids], pa.int32())})
 
 
-def ref(table: Table, name: str, kind: str) -> None:
-    uuid = table.metadata.table_uuid or ""
-    table.change(create_ref(name, kind=kind, table_uuid=uuid, new_uuid=uuid))  # type: ignore[arg-type]
-
-
 def folder_of(table: Table) -> Path:
     return Path(table.location.removeprefix("file://"))
 
@@ -133,28 +123,18 @@ def files(table: Table) -> set[str]:
 
 
 def live(table: Table, *names: str) -> dict[str, int]:
-    """Data and delete files by brute force, with their size: of all snapshots, or of those that refs reach."""
-    reached = table.metadata.snapshots
-    if names:
-        heads = {name: table.refs[name] for name in names}
-        ids = {s.snapshot_id for head in heads.values() if head.is_branch for s in ancestors(table, head.snapshot_id)}
-        ids |= {head.snapshot_id for head in heads.values()}
-        reached = tuple(s for s in reached if s.snapshot_id in ids)
+    """Data and delete files that refs reach, by brute force, with their size."""
+    reached = {table.refs[name].snapshot_id for name in names}
+    for head in (table.refs[name] for name in names if table.refs[name].is_branch):
+        reached |= {snapshot.snapshot_id for snapshot in table.metadata.ancestors(head.snapshot_id)}
     return {
         entry.data_file.file_path: entry.data_file.file_size_in_bytes
-        for snapshot in reached
+        for snapshot in table.metadata.snapshots
+        if snapshot.snapshot_id in reached
         for manifest in read_manifests(table.io, snapshot)
         for entry in read_entries(table.io, manifest)
         if entry.is_live
     }
-
-
-def ancestors(table: Table, snapshot_id: int) -> list:
-    return list(table.metadata.ancestors(snapshot_id))
-
-
-def staged(table: Table) -> list[str]:
-    return [status.location for status in table.io.list(f"{table.location}/.staging")]
 
 
 class TestTheSameEverywhere:
@@ -173,15 +153,12 @@ class TestTheSameEverywhere:
         assert not staged(table)
 
     def test_what_nothing_reaches_goes_and_everything_else_stays(self, table: Table, way: Way) -> None:
-        drop(table, "kept")
-        drop(table, "audit")
+        drop_refs(table)
         would_go = expire_snapshots(Work(table), DRY)
         result = expire_snapshots(Work(table), ALL, inventory=way(table))
         assert result.deleted_data_files == would_go.deleted_data_files > 0
         assert result.removed_position_delete_files == would_go.removed_position_delete_files > 0
-        lists = {snapshot.manifest_list for snapshot in table.metadata.snapshots}
-        manifests = {m.manifest_path for s in table.metadata.snapshots for m in read_manifests(table.io, s)}
-        assert files(table) == {*live(table), *lists, *manifests}
+        assert files(table) == reachable(table)
         assert not staged(table)
 
     def test_orphans(self, table: Table, way: Way) -> None:
@@ -191,19 +168,14 @@ class TestTheSameEverywhere:
         assert result == remove_orphan_files(Work(table), asked)
         assert (result.orphan_files, result.staging_files) == (3, 1)
         before = files(table) - set(result.orphans)
-        assert (
-            remove_orphan_files(Work(table), OrphanRequest(action="delete"), inventory=way(table)).outcome
-            == "committed"
-        )
+        removed = remove_orphan_files(Work(table), OrphanRequest(action="delete"), inventory=way(table))
+        assert removed.outcome == "committed"
         assert files(table) == before
         assert not staged(table)
 
     def test_a_manifest_that_is_missing_where_it_is_needed_deletes_nothing(self, table: Table, way: Way) -> None:
-        drop(table, "kept")
-        drop(table, "audit")
-        head = table.current_snapshot()
-        assert head is not None
-        table.io.delete([read_manifests(table.io, head)[0].manifest_path])
+        drop_refs(table)
+        table.io.delete([read_manifests(table.io, table.current_snapshot())[0].manifest_path])
         before = files(table)
         with pytest.raises(NotFoundError):
             expire_snapshots(Work(table), ALL, inventory=way(table))
@@ -213,9 +185,9 @@ class TestTheSameEverywhere:
         assert not [place for place in staged(table) if not place.endswith("expired.json")]
 
 
-def drop(table: Table, name: str) -> None:
-    uuid = table.metadata.table_uuid or ""
-    table.change(drop_ref(name, table_uuid=uuid, new_uuid=uuid))
+def drop_refs(table: Table) -> None:
+    for name in ("kept", "audit"):
+        change_ref(table, drop_ref, name)
 
 
 def litter(table: Table, *names: str) -> None:
@@ -238,13 +210,11 @@ class TestTheThreshold:
         counted = FileInventory(Work(still, run=lambda plan: run_local(plan, still.io)), spark_from_files=17)
         assert not counted.is_for_spark(16)
         assert counted.is_for_spark(17)
+        assert not FileInventory(Work(still), spark_from_files=0).is_for_spark(10**9)  # without a Spark
         ran: list[JobPlan] = []
         expire_snapshots(Work(still), DRY, inventory=in_a_job(still, spark_from_files=20, ran=ran))
         assert [plan.operation for plan in ran] == ["inventory"] * len(ran)
         assert ran
-
-    def test_without_a_spark_every_table_is_read_here(self, still: Table) -> None:
-        assert not FileInventory(Work(still), spark_from_files=0).is_for_spark(10**9)
 
     def test_listing_goes_by_what_the_summaries_say(self, still: Table) -> None:
         assert expected_files(still.metadata) > 12
@@ -258,6 +228,12 @@ class TestTheThreshold:
             FileInventory(Work(still), spark_from_files=-1)
 
 
+def read_after(table: Table, change: Callable[[JobPlan, JobResult], JobResult]) -> None:
+    """Read the files of a table in a job whose result is changed."""
+    work = Work(table, run=lambda plan: change(plan, run_local(plan, table.io)))
+    known_files(table, inventory=FileInventory(work, spark_from_files=0))
+
+
 class TestAJob:
     """Its documents are gone when it is done, and half an answer is none."""
 
@@ -266,8 +242,7 @@ class TestAJob:
             table.io.create(plan.result_location, JobResult.failed(StorageError("no room")).to_json())
             return JobResult.from_json(table.io.read(plan.result_location))
 
-        drop(table, "kept")
-        drop(table, "audit")
+        drop_refs(table)
         before = files(table)
         with pytest.raises(StorageError, match="no room"):
             expire_snapshots(Work(table), ALL, inventory=FileInventory(Work(table, run=fails), spark_from_files=0))
@@ -275,28 +250,22 @@ class TestAJob:
         assert not [place for place in staged(table) if not place.endswith("expired.json")]
 
     def test_a_unit_that_is_missing_is_an_error(self, still: Table) -> None:
-        def forgets(plan: JobPlan) -> JobResult:
-            result = run_local(plan, still.io)
-            return replace(result, units=result.units[1:])
-
         with pytest.raises(FormatError, match=r"the job ran \d of \d units"):
-            known_files(still, inventory=FileInventory(Work(still, run=forgets), spark_from_files=0))
+            read_after(still, lambda plan, result: replace(result, units=result.units[1:]))
 
     @pytest.mark.parametrize("place", ["/elsewhere/0.arrow", "{prefix}/../../../../elsewhere"])
     def test_a_result_that_is_no_file_of_the_job_is_an_error(self, still: Table, place: str) -> None:
-        def forges(plan: JobPlan) -> JobResult:
-            result = run_local(plan, still.io)
+        def forge(plan: JobPlan, result: JobResult) -> JobResult:
             location = place.format(prefix=plan.inventory_location)
             return replace(result, units=(replace(result.units[0], location=location), *result.units[1:]))
 
         with pytest.raises(FormatError, match=r"elsewhere.* is not a file of job"):
-            known_files(still, inventory=FileInventory(Work(still, run=forges), spark_from_files=0))
+            read_after(still, forge)
         assert not staged(still)
 
     @pytest.mark.parametrize("left", [0, 10, 200])
     def test_half_of_an_answer_is_an_error(self, still: Table, left: int) -> None:
-        def tears(plan: JobPlan) -> JobResult:
-            result = run_local(plan, still.io)
+        def tear(plan: JobPlan, result: JobResult) -> JobResult:
             place = result.units[0].location
             data = still.io.read(place)
             still.io.delete([place])
@@ -304,7 +273,7 @@ class TestAJob:
             return result
 
         with pytest.raises(FormatError, match="the result of a unit of an inventory"):
-            known_files(still, inventory=FileInventory(Work(still, run=tears), spark_from_files=0))
+            read_after(still, tear)
         assert not staged(still)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -30,8 +31,6 @@ from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.errors import AlreadyExistsError, IcebergError, IncompatibleChangeError, NotFoundError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, SetSnapshotRef, SetStatistics
-from airflow_iceberg.inventory.manifests import read_entries, read_manifests
-from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
@@ -40,6 +39,7 @@ from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage.base import FileStatus
 from airflow_iceberg.table import Table
+from tests.support.builders import change_ref, job_work, reachable
 from tests.support.changes import (
     NAME,
     Append,
@@ -147,15 +147,10 @@ class Maintenance(RuleBasedStateMachine):
 
     def reachable(self) -> set[str]:
         """Every file that the table's metadata leads to, one entry at a time."""
-        table, io = self.table, self.io.inner
+        table = self.table
+        table.io = self.io.inner
         found = {table.metadata_location, *(location for _, location in table.metadata.metadata_log)}
-        found |= {entry["statistics-path"] for entry in table.metadata.statistics}
-        for snapshot in table.metadata.snapshots:
-            found.add(snapshot.manifest_list or "")
-            for manifest in read_manifests(io, snapshot):
-                found.add(manifest.manifest_path)
-                found |= {entry.data_file.file_path for entry in read_entries(io, manifest) if entry.is_live}
-        return found
+        return found | reachable(table) | {entry["statistics-path"] for entry in table.metadata.statistics}
 
     def on_disk(self) -> set[str]:
         """All files but documents of jobs and quarantines."""
@@ -170,27 +165,25 @@ class Maintenance(RuleBasedStateMachine):
         for snapshot in table.metadata.snapshots:
             assert self.read(table, snapshot.snapshot_id) == self.rows[snapshot.snapshot_id]
 
-    def maintain(self, crash: Any, work: Callable[[Table, OperationKey], object]) -> bool:
-        """Run maintenance, with a crash; rows of every ref stay. Tell whether it came to its end."""
+    def maintain(self, crash: Any, operation: Callable[[Work, Any], object], request: object) -> None:
+        """Run maintenance, with a crash; rows of every ref stay."""
         before = self.heads()
         self.runs += 1
         key = OperationKey(dag_id="d", run_id=str(self.runs), task_id="maintain")
-        catalog = self.dying(crash)
         try:
-            work(Table.load(catalog, NAME), key)
+            operation(job_work(Table.load(self.dying(crash), NAME), operation_key=key), request)
         except SimulatedCrash:
             self.io.rules = []
             self.note()
             self.check()
             # The next try of the task finishes what this one has left.
-            work(self.table, key)
+            operation(job_work(self.table, operation_key=key), request)
         finally:
             self.io.rules = []
         after = self.heads()
-        assert {name: after[name] for name in after} == {name: _as_known(before[name], after[name]) for name in after}
+        assert after == {name: _as_known(before[name], after[name]) for name in after}
         self.note()
         self.check()
-        return True
 
     def dying(self, crash: Any) -> Catalog:
         """Return the catalog of a process that is going to die."""
@@ -207,8 +200,7 @@ class Maintenance(RuleBasedStateMachine):
     @rule(ids=some_ids, branch=branches, mode=st.sampled_from(["copy-on-write", "merge-on-read", "merge-on-read"]))
     def delete(self, ids: frozenset[int], branch: str, mode: str) -> None:
         """In v3 the vectors of all files share one Puffin file."""
-        predicate = f"id in ({', '.join(map(str, ids))})"
-        self.table.delete(predicate, mode=mode, branch=self.branch(branch))
+        self.table.delete(in_list(ids), mode=mode, branch=self.branch(branch))
         self.note()
 
     @rule(part=parts, ids=some_ids, branch=branches)
@@ -236,14 +228,12 @@ class Maintenance(RuleBasedStateMachine):
     def a_writer_dies(self, crash: Any, part: str, ids: frozenset[int], branch: str, mode: str) -> None:
         """What it wrote is litter, or the table's, if it died after its commit; nobody tries again."""
         branch = self.branch(branch)
-        catalog = self.dying(crash)
-        try:
+        with suppress(SimulatedCrash):
+            table = Table.load(self.dying(crash), NAME)
             if mode == "append":
-                Table.load(catalog, NAME).append(arrow((part, number) for number in sorted(ids)), branch=branch)
+                table.append(arrow((part, number) for number in sorted(ids)), branch=branch)
             else:
-                Table.load(catalog, NAME).delete(in_list(ids), mode=mode, branch=branch)
-        except SimulatedCrash:
-            pass
+                table.delete(in_list(ids), mode=mode, branch=branch)
         self.io.rules = []
         self.note()
         self.check()
@@ -262,10 +252,8 @@ class Maintenance(RuleBasedStateMachine):
     @rule(change=st.sampled_from([{"add_partition_field": "bucket(2, id)"}, {"drop_partition_field": "id_bucket_2"}]))
     def partition_otherwise(self, change: dict[str, str]) -> None:
         """What follows is written with another spec; compaction moves older rows over to it."""
-        try:
+        with suppress(IcebergError):  # it is there, or it is not
             self.table.alter([change])
-        except IcebergError:
-            pass  # it is there, or it is not
 
     @precondition(lambda self: self.version == 2 and self.staged is None)
     @rule()
@@ -294,49 +282,41 @@ class Maintenance(RuleBasedStateMachine):
     @precondition(lambda self: self.staged is not None)
     @rule()
     def commit_what_was_written(self) -> None:
-        try:
+        with suppress(IcebergError):  # others have changed what it was made for; its files are litter now
             self.staged.commit()
-        except IcebergError:
-            pass  # others have changed what it was made for; its files are litter now
         self.staged, self.io.young = None, set()
         self.note()
         self.check()
 
     # -- refs ----------------------------------------------------------------------------------------------------------
 
-    def change(self, make: Callable[..., Any], *args: Any, **more: Any) -> None:
-        uuid = self.table.metadata.table_uuid or ""
-        self.table.change(make(*args, **more, table_uuid=uuid, new_uuid=uuid))
-
     @rule(name=st.sampled_from(["dev", "tag"]), at=st.integers(0, 10))
     def make_a_ref(self, name: str, at: int) -> None:
         snapshots = self.table.snapshots()
         kind = "branch" if name == "dev" else "tag"
         snapshot_id = snapshots[at % len(snapshots)].snapshot_id
-        self.change(create_ref, name, kind=kind, snapshot_id=snapshot_id, replace_existing=True)
+        change_ref(self.table, create_ref, name, kind=kind, snapshot_id=snapshot_id, replace_existing=True)
 
     @rule(name=st.sampled_from(["dev", "tag"]))
     def drop_a_ref(self, name: str) -> None:
-        self.change(drop_ref, name, if_exists=True)
+        change_ref(self.table, drop_ref, name, if_exists=True)
 
     @rule(at=st.integers(0, 10), branch=branches)
     def roll_back(self, at: int, branch: str) -> None:
         branch, table = self.branch(branch), self.table
         history = list(table.metadata.ancestors(table.refs[branch].snapshot_id))
-        self.change(rollback_to_snapshot, history[at % len(history)].snapshot_id, branch=branch)
+        change_ref(self.table, rollback_to_snapshot, history[at % len(history)].snapshot_id, branch=branch)
 
     @rule(at=st.integers(0, 10), branch=branches)
     def set_back_or_forth(self, at: int, branch: str) -> None:
         """A branch is let point anywhere, as `set_current_snapshot` does: what it had is on no ref then."""
         snapshots = self.table.snapshots()
-        self.change(set_current, snapshots[at % len(snapshots)].snapshot_id, branch=self.branch(branch))
+        change_ref(self.table, set_current, snapshots[at % len(snapshots)].snapshot_id, branch=self.branch(branch))
 
     @rule()
     def fast_forward(self) -> None:
-        try:
-            self.change(fast_forward, "main", "dev")
-        except IcebergError:
-            pass  # there is no such branch, or it is no descendant
+        with suppress(IcebergError):  # there is no such branch, or it is no descendant
+            change_ref(self.table, fast_forward, "main", "dev")
 
     @rule(part=parts, ids=some_ids)
     def stage_a_snapshot(self, part: str, ids: frozenset[int]) -> None:
@@ -351,11 +331,9 @@ class Maintenance(RuleBasedStateMachine):
         table = self.table
         source = table.metadata.snapshots[at % len(table.metadata.snapshots)]
         settings_ = table.commit_settings(branch=self.branch(branch))
-        try:
+        with suppress(IncompatibleChangeError, NotFoundError):  # picked already, or its parent has expired
             table.commit(CherryPick(table.io, settings_, source_id=source.snapshot_id))
-        except (IncompatibleChangeError, NotFoundError):
-            return  # picked already, or its parent has expired
-        self.note()
+            self.note()
 
     # -- maintenance ---------------------------------------------------------------------------------------------------
 
@@ -374,22 +352,11 @@ class Maintenance(RuleBasedStateMachine):
             strategy=strategy,
             sort_by=("id desc",) if strategy == "sort" else (),
         )
-        self.maintain(
-            crash,
-            lambda table, key: compact(
-                Work(table, run=lambda job: run_local(job, table.io, threads=1), operation_key=key), request
-            ),
-        )
+        self.maintain(crash, compact, request)
 
     @rule(crash=crashes, branch=branches)
     def rewrite_manifests(self, crash: Any, branch: str) -> None:
-        branch = self.branch(branch)
-        self.maintain(
-            crash,
-            lambda table, key: rewrite_manifests(
-                Work(table, operation_key=key), RewriteManifestsRequest(branch=branch)
-            ),
-        )
+        self.maintain(crash, rewrite_manifests, RewriteManifestsRequest(branch=self.branch(branch)))
 
     @rule(
         crash=crashes, retain_last=st.integers(1, 3), at=st.one_of(st.none(), st.integers(0, 10)), clean=st.booleans()
@@ -399,14 +366,14 @@ class Maintenance(RuleBasedStateMachine):
         older = now_ms() + DAY_MS if at is None else snapshots[at % len(snapshots)].timestamp_ms
         request = ExpireRequest(older_than_ms=older, retain_last=retain_last, clean_expired_metadata=clean)
         before = self.reachable()
-        self.maintain(crash, lambda table, key: expire_snapshots(Work(table, operation_key=key), request))
+        self.maintain(crash, expire_snapshots, request)
         left = (before - self.reachable()) & self.on_disk()
         assert not [path for path in left if not path.endswith(".metadata.json")]
 
     @rule(crash=crashes, action=st.sampled_from(["quarantine", "delete"]), purge=st.booleans())
     def remove_orphan_files(self, crash: Any, action: str, purge: bool) -> None:
         request = OrphanRequest(action=action, purge_older_than_ms=now_ms() + DAY_MS if purge else None)
-        self.maintain(crash, lambda table, key: remove_orphan_files(Work(table, operation_key=key), request))
+        self.maintain(crash, remove_orphan_files, request)
         assert self.on_disk() == self.reachable() | self.io.young
 
     @rule(crash=crashes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from airflow_iceberg.catalogs.base import Catalog
-from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanError
 from airflow_iceberg.jobs.protocol.plan import JobPlan
@@ -22,20 +22,8 @@ from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.operations.test_delete import (
-    KEY,
-    PREDICATES,
-    ROWS,
-    as_bag,
-    data_paths,
-    ids,
-    make,
-    on_disk,
-    reachable,
-    rows,
-    table_rows,
-)
-from tests.support.builders import new_catalog
+from tests.operations.test_delete import KEY, PREDICATES, ROWS, as_bag, data_paths, make, rows, table_rows
+from tests.support.builders import data_locations, ids, new_catalog, reachable, staged
 from tests.support.memory import MemoryCatalog
 from tests.support.sampling import examples
 
@@ -59,7 +47,7 @@ def source(tmp_path: Path) -> Callable[..., Source]:
     return write
 
 
-def run(table: Table, source: Source, meanwhile: Callable[[], None] | None = None, **request: Any) -> WriteResult:
+def run(table: Table, source: Source, meanwhile: Callable[[], object] | None = None, **request: Any) -> WriteResult:
     keys = {name: request.pop(name) for name in ("operation_key", "try_number") if name in request}
 
     def job(plan: JobPlan) -> JobResult:
@@ -79,12 +67,8 @@ class TestMatchingRows:
         result = run(table, source((100, "a", 1.0)), overwrite_filter="part = 'a'")
         assert ids(table) == [*range(1, 40, 2), 100]
         assert kept < data_paths(table)
-        assert (result.outcome, result.operation, result.added_records, result.deleted_records) == (
-            "committed",
-            "overwrite",
-            1,
-            20,
-        )
+        assert (result.outcome, result.operation) == ("committed", "overwrite")
+        assert (result.added_records, result.deleted_records) == (1, 20)
         assert len(table.snapshots()) == 3
 
     def test_files_that_match_in_part_are_rewritten_in_the_same_commit(self, catalog, source):
@@ -110,15 +94,15 @@ class TestMatchingRows:
 
     def test_new_rows_that_do_not_match_are_refused(self, catalog, source, tmp_path):
         table = make(catalog)
-        disk, head = on_disk(table), table.current_snapshot()
+        disk, head = data_locations(table), table.current_snapshot()
         for row, shown in (((3, "b", 1.0), "part is 'b'"), ((3, None, 1.0), "part is null")):
             with pytest.raises(InvalidInputError) as caught:
                 run(table, source((2, "a", 1.0), row), overwrite_filter="part = 'a'")
             assert f"row 2 of {tmp_path}" in str(caught.value).replace("file://", "")
             assert f"does not match the overwrite's filter \"part = 'a'\": {shown}" in str(caught.value)
         assert table.refresh().current_snapshot() == head
-        assert on_disk(table) == disk
-        assert not [status for status in table.io.list(table.location) if "/.staging/" in status.location]
+        assert data_locations(table) == disk
+        assert not staged(table)
 
     def test_a_source_without_rows(self, catalog, source):
         table = make(catalog)
@@ -135,9 +119,7 @@ class TestPartitions:
         table = make(catalog)
         result = run(table, source((100, "a", None), (101, "c", None)), replace="partitions")
         assert ids(table) == [*range(1, 40, 2), 100, 101]
-        snapshot = table.current_snapshot()
-        assert snapshot is not None
-        assert snapshot.summary["replace-partitions"] == "true"
+        assert table.current_snapshot().summary["replace-partitions"] == "true"
         assert result.deleted_records == 20
 
     def test_the_null_partition_is_one(self, catalog):
@@ -183,14 +165,12 @@ class TestOthers:
     @pytest.mark.parametrize("level", [SERIALIZABLE, SNAPSHOT])
     def test_two_overwrites_of_one_partition(self, catalog, source, request_, level):
         table = make(catalog)
-
-        def other() -> None:
-            Table.load(catalog, "db.t").overwrite(rows([(200, "a", 1.0)]), overwrite_filter="part = 'a'")
-
+        other = Table.load(catalog, "db.t")
+        rival = lambda: other.overwrite(rows([(200, "a", 1.0)]), overwrite_filter="part = 'a'")  # noqa: E731
         with pytest.raises(StalePlanError, match="plan again"):
-            run(table, source((100, "a", 1.0)), other, isolation_level=level, **request_)
+            run(table, source((100, "a", 1.0)), rival, isolation_level=level, **request_)
         assert ids(table.refresh()) == [*range(1, 40, 2), 200]
-        assert not on_disk(table) - reachable(table)
+        assert not data_locations(table) - reachable(table)
 
     @pytest.mark.parametrize(
         # Whole files are chosen on whatever the table is when the commit lands; where files were looked into, not.
@@ -204,18 +184,14 @@ class TestOthers:
         table = make(catalog)
         with pytest.raises(StalePlanError):
             run(table, source((6, "a", 1.0)), other, overwrite_filter=predicate)
-        assert not on_disk(table) - reachable(table.refresh())
+        assert not data_locations(table) - reachable(table.refresh())
         run(table, source((6, "a", 1.0)), other, isolation_level=SNAPSHOT, overwrite_filter=predicate)
         assert ids(table).count(4) == left
 
     def test_other_partitions_do_not_matter(self, catalog, source):
         table = make(catalog)
-        run(
-            table,
-            source((100, "a", 1.0)),
-            lambda: Table.load(catalog, "db.t").delete("id = 3"),  # type: ignore[arg-type,return-value]
-            overwrite_filter="part = 'a'",
-        )
+        other = Table.load(catalog, "db.t")
+        run(table, source((100, "a", 1.0)), lambda: other.delete("id = 3"), overwrite_filter="part = 'a'")
         assert ids(table) == [*(n for n in range(1, 40, 2) if n != 3), 100]
 
 
@@ -235,14 +211,8 @@ class TestRetriesAndClears:
     def test_a_clear(self, catalog, source, on_rerun):
         table = make(catalog)
         run(table, source((6, "a", 1.0)), overwrite_filter="id in (4, 6)", operation_key=KEY)
-        cleared = OperationKey(dag_id="d", run_id="r", task_id="delete", epoch=1)
-        run(
-            table,
-            source((8, "a", 1.0)),
-            overwrite_filter="id = 8",
-            operation_key=cleared,
-            on_rerun=on_rerun,
-        )
+        cleared = replace(KEY, epoch=1)
+        run(table, source((8, "a", 1.0)), overwrite_filter="id = 8", operation_key=cleared, on_rerun=on_rerun)
         rest = [n for n in range(40) if n not in (4, 6, 8)]
         expected = {"replace": [*rest, 8], "append": [*rest, 6, 8], "skip": [*rest, 6, 8]}[on_rerun]
         assert ids(table) == sorted(expected)

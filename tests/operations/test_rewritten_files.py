@@ -12,11 +12,11 @@ from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.metadata.updates import Change, SetProperties
-from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.delete import DeleteRequest, delete
-from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.support.builders import new_catalog
+from tests.support.builders import job_work, new_catalog
+
+CODEC = "write.delete.parquet.compression-codec"
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ class TestTheSortOrder:
         self.check(table)
 
     def test_of_a_delete_in_a_job(self, table):
-        delete(Work(table, run=lambda plan: run_local(plan, table.io, threads=1)), DeleteRequest(predicate="id = 1"))
+        delete(job_work(table), DeleteRequest(predicate="id = 1"))
         self.check(table)
 
     def test_of_rows_that_an_overwrite_carries(self, table):
@@ -76,11 +76,9 @@ class TestTheSortOrder:
 class TestPositionDeleteFiles:
     """`write.delete.parquet.*` says how they are encoded, and where it is silent what holds for data files does."""
 
-    def written(self, catalog: Catalog, **properties: str) -> pq.ParquetFile:
-        names = {key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()}
-        table = Table.create(
-            catalog, "db.d", schema={"id": "long"}, properties={"write.delete.mode": "merge-on-read", **names}
-        )
+    def written(self, catalog: Catalog, properties: dict[str, str]) -> pq.ParquetFile:
+        properties = {"write.delete.mode": "merge-on-read", **properties}
+        table = Table.create(catalog, "db.d", schema={"id": "long"}, properties=properties)
         table.append(pa.table({"id": range(10_000)}))
         table.delete("id >= 10 and id < 9000")
         (task,) = table.scan().plan_files()
@@ -88,30 +86,24 @@ class TestPositionDeleteFiles:
         assert table.scan().count() == 1010
         return pq.ParquetFile(local_path(file))
 
-    def test_by_default_as_data_files(self, catalog):
-        found = self.written(catalog, write__parquet__compression_codec="gzip")
-        assert found.metadata.row_group(0).column(1).compression == "GZIP"
-
-    def test_a_codec_of_their_own(self, catalog):
-        codecs = {
-            "write__parquet__compression_codec": "gzip",
-            "write__delete__parquet__compression_codec": "uncompressed",
-        }
-        assert self.written(catalog, **codecs).metadata.row_group(0).column(1).compression == "UNCOMPRESSED"
+    @pytest.mark.parametrize(("own", "codec"), [({}, "GZIP"), ({CODEC: "uncompressed"}, "UNCOMPRESSED")])
+    def test_a_codec_of_their_own_or_by_default_that_of_data_files(self, catalog, own, codec):
+        found = self.written(catalog, {"write.parquet.compression-codec": "gzip", **own})
+        assert found.metadata.row_group(0).column(1).compression == codec
 
     def test_row_groups_of_their_own(self, catalog):
-        found = self.written(catalog, write__delete__parquet__row_group_size_bytes="24000")
+        found = self.written(catalog, {"write.delete.parquet.row-group-size-bytes": "24000"})
         assert found.metadata.num_row_groups == 3
         assert found.metadata.row_group(0).num_rows == 3000
 
     def test_a_dictionary_of_their_own(self, catalog):
-        found = self.written(catalog, write__delete__parquet__dict_size_bytes="16")
+        found = self.written(catalog, {"write.delete.parquet.dict-size-bytes": "16"})
         assert "PLAIN" in found.metadata.row_group(0).column(1).encodings
 
     def test_a_value_that_cannot_be_is_named_by_its_own_name(self, catalog):
         table = Table.create(catalog, "db.e", schema={"id": "long"}, properties={"write.delete.mode": "merge-on-read"})
         table.append(pa.table({"id": [1, 2]}))
-        odd = Change(updates=(SetProperties(updates={"write.delete.parquet.compression-codec": "zip"}),))
+        odd = Change(updates=(SetProperties(updates={CODEC: "zip"}),))
         catalog.commit(catalog.load("db.e"), odd)
         with pytest.raises(InvalidInputError, match=r"unknown codec 'zip' in property write\.delete\.parquet\.compr"):
             table.refresh().delete("id = 1")

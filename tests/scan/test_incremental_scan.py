@@ -5,17 +5,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
 from airflow_iceberg.table import Table
 from tests.support import golden
+from tests.support.builders import new_table
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    catalog = load_catalog("ours", type="sql", uri="sqlite://", warehouse=tmp_path.as_uri())
-    catalog.create_namespace("db")
-    table = Table.create(catalog, "db.t", schema={"id": "long", "day": "date"}, partition_by=["bucket(2, id)"])
+    table = new_table(tmp_path, schema={"id": "long", "day": "date"}, partition_by=["bucket(2, id)"])
     for number in range(4):
         table.append(pa.table({"id": [number, number + 10]}))
     return table
@@ -116,23 +114,15 @@ NAMES = [name for name, known in golden.tables().items() if not known.is_refused
 class TestTablesOfIcebergJava:
     """Each append of a table is read alone; whatever else was done to the table is passed over."""
 
-    def test_each_append(self, name: str) -> None:
+    def test_each_append_and_all_of_them_together(self, name: str) -> None:
         known = golden.table(name)
         table = Table.from_metadata(known.metadata_location, io=known.io)
-        head = table.current_snapshot()
-        lineage = {snapshot.snapshot_id for snapshot in table.metadata.ancestors(head and head.snapshot_id)}
-        for snapshot_id, files in appended(table).items():
-            snapshot = table.metadata.snapshot(snapshot_id)
-            if snapshot_id in lineage and snapshot.parent_snapshot_id is not None:
-                scan = table.incremental_append_scan(snapshot.parent_snapshot_id, snapshot_id)
+        lineage = {s.snapshot_id: s for s in table.metadata.ancestors(table.metadata.current_snapshot_id)}
+        expected = {key: files for key, files in appended(table).items() if key in lineage}
+        for snapshot_id, files in expected.items():
+            if (parent := lineage[snapshot_id].parent_snapshot_id) is not None:
+                scan = table.incremental_append_scan(parent, snapshot_id)
                 assert {task.file.file_path for task in scan.plan_files()} == files
-
-    def test_all_of_them_together(self, name: str) -> None:
-        known = golden.table(name)
-        table = Table.from_metadata(known.metadata_location, io=known.io)
-        head = table.current_snapshot()
-        lineage = {snapshot.snapshot_id for snapshot in table.metadata.ancestors(head and head.snapshot_id)}
-        expected = {path for key, files in appended(table).items() if key in lineage for path in files}
         found = [task.file.file_path for task in table.incremental_append_scan().plan_files()]
-        assert set(found) == expected
+        assert set(found) == {path for files in expected.values() for path in files}
         assert len(found) == len(set(found))

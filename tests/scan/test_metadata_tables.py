@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.format.deletion_vectors import RowPositions
 from airflow_iceberg.format.puffin import read_footer
 from airflow_iceberg.scan.metadata_tables import Inspection
 from airflow_iceberg.table import Table
 from tests.support import golden
+from tests.support.builders import id_rows, new_table
 
 VECTORS = "v3_deletion_vectors"
 NEW_IN_V3 = {
@@ -39,15 +39,11 @@ class TestTheColumns:
     """They follow all others, as in Iceberg Java, whatever the version of the table."""
 
     @pytest.mark.parametrize("name", ["v1_unpartitioned", "v2_empty", VECTORS])
-    def test_of_files(self, name: str) -> None:
-        columns = look_into(name).files().schema
-        assert {field.name: field.type for field in list(columns)[-5:-1]} == NEW_IN_V3
-        assert columns.names[-6:] == ["sort_order_id", *NEW_IN_V3, "readable_metrics"]
-
-    @pytest.mark.parametrize("name", ["v1_unpartitioned", "v2_empty", VECTORS])
-    def test_of_entries(self, name: str) -> None:
+    def test_of_files_and_entries(self, name: str) -> None:
         look = look_into(name)
         entries, files = look.entries().schema, look.files().schema
+        assert {field.name: field.type for field in list(files)[-5:-1]} == NEW_IN_V3
+        assert files.names[-6:] == ["sort_order_id", *NEW_IN_V3, "readable_metrics"]
         assert entries.names == [*OF_ENTRY, "data_file", "readable_metrics"]
         assert entries.field("data_file").type == pa.struct(list(files)[:-1])
         assert entries.field("readable_metrics").type == files.field("readable_metrics").type
@@ -109,10 +105,9 @@ class TestFirstRowIds:
 
     @pytest.mark.parametrize("name", ["v3_row_lineage", "v3_equality_deletes_upgraded", VECTORS])
     def test_they_are_those_of_java(self, name: str) -> None:
-        files = [file for file in golden.table(name).expected["files"] if file["content"] == "DATA"]
-        assert sorted(file["first_row_id"] for file in files_of(name, 0)) == sorted(
-            file["first_row_id"] for file in files
-        )
+        expected = [file for file in golden.table(name).expected["files"] if file["content"] == "DATA"]
+        found, java = (sorted(file["first_row_id"] for file in files) for files in (files_of(name, 0), expected))
+        assert found == java
 
     def test_delete_files_have_none(self) -> None:
         assert {file["first_row_id"] for file in files_of(VECTORS, 1)} == {None}
@@ -122,11 +117,9 @@ class TestFirstRowIds:
         assert live == look_into(VECTORS).files().drop_columns("readable_metrics").to_pylist()
 
     def test_those_of_our_own_appends_follow_each_other(self, tmp_path: Path) -> None:
-        catalog = load_catalog("prod", type="hadoop", warehouse=tmp_path.as_uri())
-        catalog.create_namespace("sales")
-        table = Table.create(catalog, "sales.orders", schema={"id": "long"}, properties={"format-version": "3"})
+        table = new_table(tmp_path, properties={"format-version": "3"})
         for count in (3, 2, 1):
-            table.append(pa.table({"id": pa.array(range(count), pa.int64())}))
+            table.append(id_rows(range(count)))
         files = sorted(table.inspect.files().to_pylist(), key=lambda file: file["first_row_id"])
         assert [(file["first_row_id"], file["record_count"]) for file in files] == [(0, 3), (3, 2), (5, 1)]
 
@@ -136,15 +129,8 @@ class TestFieldsThatBecameVoid:
 
     @pytest.mark.parametrize("term", ["bucket(4, name)", "truncate(2, name)", "name", "bucket(4, at)", "hour(at)"])
     def test_files_and_rows_show_the_partitions_of_before(self, tmp_path: Path, term: str) -> None:
-        catalog = load_catalog("inspected", type="hadoop", warehouse=tmp_path.as_uri())
-        catalog.create_namespace("s")
-        table = Table.create(
-            catalog,
-            "s.t",
-            schema={"name": "string", "at": "timestamp"},
-            partition_by=[f"{term} as part"],
-            properties={"format-version": "1"},
-        )
+        schema, properties = {"name": "string", "at": "timestamp"}, {"format-version": "1"}
+        table = new_table(tmp_path, schema=schema, partition_by=[f"{term} as part"], properties=properties)
         row = pa.table({"name": ["abc"], "at": ["2026-01-01T10:00:00"]})
         table.append(row)
         before = table.inspect.files().to_pylist()[0]["partition"]["part"]
@@ -163,9 +149,7 @@ class TestANameThatTwoFieldsHaveHad:
     """The newer one keeps it, so that the tables have each name once."""
 
     def test_the_older_one_gets_its_id_behind_it(self, tmp_path: Path) -> None:
-        catalog = load_catalog("inspected", type="hadoop", warehouse=tmp_path.as_uri())
-        catalog.create_namespace("s")
-        table = Table.create(catalog, "s.t", schema={"name": "string"}, partition_by=["truncate(1, name) as part"])
+        table = new_table(tmp_path, schema={"name": "string"}, partition_by=["truncate(1, name) as part"])
         table.append(pa.table({"name": ["abc"]}))
         table.alter([{"set_partitioning": ["truncate(2, name) as part"]}])
         table.append(pa.table({"name": ["abc"]}))
@@ -210,12 +194,9 @@ print(table.inspect.files().num_rows, table.inspect.entries().num_rows, "pandas"
 """
 
     def test_pandas_is_not_imported(self, tmp_path: Path) -> None:
-        catalog = load_catalog("cost", type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=tmp_path.as_uri())
-        catalog.create_namespace("db")
         rows = pa.table({"id": [1, 2, 3], "day": ["a", "a", "b"], "price": [1.5, None, 2.5]})
-        Table.create(catalog, "db.t", schema=rows.schema, partition_by=["day"]).append(rows)
-        metadata = Table.load(catalog, "db.t").metadata_location
-        assert metadata is not None
-        command = [sys.executable, "-c", self.PROGRAM, metadata]
+        table = new_table(tmp_path, schema=rows.schema, partition_by=["day"])
+        table.append(rows)
+        command = [sys.executable, "-c", self.PROGRAM, table.metadata_location]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert done.stdout.split() == ["2", "2", "False"]

@@ -44,7 +44,7 @@ from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.stress.journal import Journal, Operation, oldest_begin_ms
-from tests.stress.rows import KEYS, PARTS, some_range, some_rows
+from tests.stress.rows import KEYS, PARTS, Range, some_range, some_rows
 from tests.support import mortal
 from tests.support.append_steps import read_result
 
@@ -213,83 +213,56 @@ def choose(role: str, random: Random, stage: Stage) -> tuple[str, dict[str, Any]
 # -- what they do; each returns the snapshots that landed --------------------------------------------------------------
 
 
-def _job(table: Table) -> Callable[[JobPlan], JobResult]:
+def _work(actor: Actor, operation: Operation) -> Work:
+    table = actor.stage.load()
+
     def run(plan: JobPlan) -> JobResult:
         run_local(plan, table.io, threads=2)
         return read_result(table, plan)
 
-    return run
+    return Work(table, run=run, operation_key=actor.key(operation), try_number=operation.tries, parallelism=2)
 
 
-def _landed(table: Table, *snapshot_ids: int | None) -> Landed:
-    found: Landed = []
-    for snapshot_id in snapshot_ids:
-        snapshot = None if snapshot_id is None else table.metadata.snapshot(snapshot_id)
-        if snapshot is not None:
-            found.append((snapshot.snapshot_id, snapshot.sequence_number))
-    return found
+def _landed(work: Work, *snapshot_ids: int | None) -> Landed:
+    found = (work.table.metadata.snapshot(snapshot_id) for snapshot_id in snapshot_ids if snapshot_id is not None)
+    return [(snapshot.snapshot_id, snapshot.sequence_number) for snapshot in found if snapshot is not None]
 
 
 def append(actor: Actor, operation: Operation) -> Landed:
     """As `IcebergAppendOperator` does."""
-    table = actor.stage.load()
-    work = Work(table, run=_job(table), operation_key=actor.key(operation), try_number=operation.tries)
-    found = operations_append.append(work, AppendRequest(rows=actor.source(operation)))
-    return _landed(table, found.snapshot_id)
+    work = _work(actor, operation)
+    return _landed(work, operations_append.append(work, AppendRequest(rows=actor.source(operation))).snapshot_id)
 
 
 def remove(actor: Actor, operation: Operation) -> Landed:
     """Delete rows."""
-    from tests.stress.rows import Range
-
-    table, chosen = actor.stage.load(), operation.arguments
+    work, chosen = _work(actor, operation), operation.arguments
     request = DeleteRequest(predicate=Range(*chosen["range"]).sql, mode=chosen["mode"])
-    found = delete(
-        Work(table, run=_job(table), operation_key=actor.key(operation), try_number=operation.tries, parallelism=2),
-        request,
-    )
-    return _landed(table, found.snapshot_id)
+    return _landed(work, delete(work, request).snapshot_id)
 
 
 def overwrite_rows(actor: Actor, operation: Operation) -> Landed:
     """Overwrite what a predicate selects, or partitions."""
-    from tests.stress.rows import Range
-
-    table, chosen, rows = actor.stage.load(), operation.arguments, actor.source(operation)
+    work, chosen, rows = _work(actor, operation), operation.arguments, actor.source(operation)
     request = (
         OverwriteRequest(rows=rows, replace="partitions")
         if operation.kind == "overwrite_partitions"
         else OverwriteRequest(rows=rows, overwrite_filter=Range(*chosen["range"]).sql)
     )
-    found = overwrite(
-        Work(table, run=_job(table), operation_key=actor.key(operation), try_number=operation.tries),
-        request,
-    )
-    return _landed(table, found.snapshot_id)
+    return _landed(work, overwrite(work, request).snapshot_id)
 
 
 def rewrite(actor: Actor, operation: Operation) -> Landed:
     """Compact."""
-    table, chosen = actor.stage.load(), operation.arguments
-    request = CompactRequest(
-        where=chosen["where"],
-        strategy=chosen["strategy"],
-        sort_by=("k",) if chosen["strategy"] == "sort" else (),
-        options=chosen["options"],
-    )
-    found = compact(
-        Work(table, run=_job(table), operation_key=actor.key(operation), try_number=operation.tries), request
-    )
-    return _landed(table, *found.snapshot_ids)
+    work = _work(actor, operation)
+    sort_by = ("k",) if operation.arguments["strategy"] == "sort" else ()
+    return _landed(work, *compact(work, CompactRequest(sort_by=sort_by, **operation.arguments)).snapshot_ids)
 
 
 def put_manifests_together(actor: Actor, operation: Operation) -> Landed:
     """Rewrite manifests."""
-    table = actor.stage.load()
-    found = rewrite_manifests(
-        Work(table, operation_key=actor.key(operation), try_number=operation.tries), RewriteManifestsRequest()
-    )
-    return _landed(table, found.snapshot_id)
+    work = _work(actor, operation)
+    return _landed(work, rewrite_manifests(work, RewriteManifestsRequest()).snapshot_id)
 
 
 def expire(actor: Actor, operation: Operation) -> Landed:

@@ -7,6 +7,7 @@ against rows that came meanwhile, so that the table has to look as if all of the
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -24,6 +25,7 @@ from airflow_iceberg.table import Table
 from tests.stress.actors import DAY_MS, Stage, rows_of
 from tests.stress.journal import Operation, journals, now_ms
 from tests.stress.rows import Row, effect
+from tests.support.builders import reachable
 
 
 @dataclass
@@ -65,8 +67,7 @@ def _commits(operations: Iterable[Operation], verdict: Verdict) -> list[tuple[in
         if len(names) > 1:
             verdict.faults.append(f"{names} were all told that they are commit {number}")
     for operation in operations:
-        several_ok = operation.kind == "compact"
-        if len({number for _, number in operation.snapshots}) > 1 and not several_ok:
+        if len({number for _, number in operation.snapshots}) > 1 and operation.kind != "compact":
             verdict.faults.append(f"{operation.tag} ({operation.kind}) landed twice: {operation.snapshots}")
         if operation.outcome is None:
             verdict.faults.append(f"{operation.tag} never came to its end: {operation.errors[-3:]}")
@@ -183,7 +184,7 @@ def _check_files(table: Table, verdict: Verdict) -> None:
     root = f"{table.location.rstrip('/')}/"
     known = known_files(table)
     there = {status.location for status in table.io.list(root)}
-    live = _live(table)
+    live = reachable(table) | {table.metadata_location}
     if missing := sorted(live - there):
         verdict.faults.append(f"{len(missing)} files are missing, such as {missing[0]}")
         return
@@ -193,10 +194,9 @@ def _check_files(table: Table, verdict: Verdict) -> None:
         if known.classify(original) != "orphan":
             verdict.faults.append(f"{original} is the table's, and lies in a quarantine")
     later = now_ms() + DAY_MS
-    remove_orphan_files(Work(table), OrphanRequest(action="delete", older_than_ms=later, allow_recent=True))
-    remove_orphan_files(
-        Work(table), OrphanRequest(action="delete", older_than_ms=later, allow_recent=True, purge_older_than_ms=later)
-    )
+    for purge in (None, later):
+        request = OrphanRequest(action="delete", older_than_ms=later, allow_recent=True, purge_older_than_ms=purge)
+        remove_orphan_files(Work(table), request)
     for snapshot in table.refresh().snapshots():
         rows_of(table, snapshot)
     left = {status.location for status in table.io.list(root)}
@@ -206,18 +206,6 @@ def _check_files(table: Table, verdict: Verdict) -> None:
         verdict.faults.append(f"{len(surplus)} files are left over after all was cleaned, such as {surplus[0]}")
     verdict.counts["files put aside or left at the end"] = len(aside)
     verdict.counts["quarantines left"] = len(quarantines(table))
-
-
-def _live(table: Table) -> set[str]:
-    from airflow_iceberg.inventory.manifests import read_entries, read_manifests
-
-    found = {table.metadata_location}
-    for snapshot in table.snapshots():
-        found.add(snapshot.manifest_list or "")
-        for manifest in read_manifests(table.io, snapshot):
-            found.add(manifest.manifest_path)
-            found |= {entry.data_file.file_path for entry in read_entries(table.io, manifest) if entry.is_live}
-    return found
 
 
 # -- what happened -----------------------------------------------------------------------------------------------------
@@ -242,6 +230,4 @@ def _counts(table: Table, operations: list[Operation]) -> dict[str, Any]:
 
 def write(verdict: Verdict, folder: Path) -> None:
     """Leave the verdict beside the journals."""
-    import json
-
     (folder / "verdict.json").write_text(json.dumps({"faults": verdict.faults, **verdict.counts}, indent=1))

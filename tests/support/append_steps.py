@@ -16,10 +16,8 @@ from airflow_iceberg.operations.work import Work
 NO_ROWS = Source.from_files("file:///never-read.parquet")
 
 
-def find_append(
-    table: OpenTable, operation_key: OperationKey, *, branch: str = "main", on_rerun: OnRerun = "replace"
-) -> WriteResult | None:
-    request = AppendRequest(rows=NO_ROWS, branch=branch, on_rerun=on_rerun)
+def find_append(table: OpenTable, operation_key: OperationKey, on_rerun: OnRerun = "replace") -> WriteResult | None:
+    request = AppendRequest(rows=NO_ROWS, on_rerun=on_rerun)
     return find_earlier(Work(table, operation_key=operation_key), request)
 
 
@@ -28,15 +26,13 @@ def plan_append(
     source: Source,
     *,
     branch: str = "main",
-    row_check: str | None = None,
     schema_evolution: str | None = None,
     **work: Any,
 ) -> JobPlan:
     """Plan; `work` are the options of `Work`."""
-    table.check_branch(branch)
     check_options(table)
     request = AppendRequest(rows=source, branch=branch, schema_evolution=schema_evolution)
-    return plan_rows(Work(table, **work), request, row_filter=row_check)
+    return plan_rows(Work(table, **work), request)
 
 
 def read_result(table: OpenTable, plan: JobPlan) -> JobResult:
@@ -60,7 +56,5 @@ def commit_append(
     return written
 
 
-def discard(table: OpenTable, plan: JobPlan, result: JobResult | None = None) -> None:
-    files = () if result is None else staging.staged_files(plan, result)
-    staging.remove(table.io, [file.file_path for file in files])
+def discard(table: OpenTable, plan: JobPlan) -> None:
     staging.clear(table.io, plan.staging_location)

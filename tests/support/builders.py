@@ -8,7 +8,7 @@ Tables here lie in a folder, in a Hadoop catalog, which needs no service. Not he
 swaps go wrong (`faults`), and changes of every kind (`changes`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ import pyarrow as pa
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
+from airflow_iceberg.inventory.manifests import read_entries, read_manifests
+from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 
 
@@ -35,9 +38,36 @@ def id_rows(numbers: Iterable[int]) -> pa.Table:
     return pa.table({"id": pa.array(numbers, pa.int64())})
 
 
-def ids(table: Table) -> list[int]:
-    """Return the column `id` of all rows, sorted."""
-    return sorted(table.scan().to_arrow()["id"].to_pylist())
+def ids(table: Table, **scan: Any) -> list[int]:
+    """Return the column `id` of all rows, sorted; the options are those of `Table.scan`."""
+    return sorted(table.scan(**scan).to_arrow()["id"].to_pylist())
+
+
+def job_work(table: Table, **more: Any) -> Work:
+    """Return work on a table whose jobs run in this process."""
+    return Work(table, run=lambda plan: run_local(plan, table.io, threads=2), **more)
+
+
+def change_ref(table: Table, make: Callable[..., Any], *args: Any, **options: Any) -> None:
+    """Change a ref by an action of `commit.actions.snapshot_refs`."""
+    uuid = table.metadata.table_uuid or ""
+    table.change(make(*args, **options, table_uuid=uuid, new_uuid=uuid))
+
+
+def staged(table: Table) -> list[str]:
+    """Return the documents of jobs, sorted."""
+    return sorted(status.location for status in table.io.list(f"{table.location}/.staging"))
+
+
+def reachable(table: Table) -> set[str]:
+    """Return the manifest lists, manifests and live files of all snapshots, one entry at a time."""
+    found = set()
+    for snapshot in table.metadata.snapshots:
+        manifests = read_manifests(table.io, snapshot)
+        found |= {snapshot.manifest_list or "", *(manifest.manifest_path for manifest in manifests)}
+        entries = (entry for manifest in manifests for entry in read_entries(table.io, manifest))
+        found |= {entry.data_file.file_path for entry in entries if entry.is_live}
+    return found
 
 
 def data_locations(table: Table) -> set[str]:

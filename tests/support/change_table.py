@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 
+from airflow_iceberg.commit.engine import Action
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change
 
 
-class ChangeTable:
+class ChangeTable(Action):
     """An action without a snapshot: fixed updates that are computed from whatever the table is now."""
 
     def __init__(self, change: Callable[[TableMetadata], Change]) -> None:
@@ -18,9 +19,3 @@ class ChangeTable:
     def has_landed(self, metadata: TableMetadata) -> bool:
         """Told by the engine from the metadata file's name alone: there is no snapshot to look for."""
         return False
-
-    def succeeded(self, metadata: TableMetadata) -> None:
-        """Nothing was written besides the catalog's own metadata file."""
-
-    def failed(self) -> None:
-        """Nothing was written besides the catalog's own metadata file."""

@@ -29,7 +29,7 @@ from airflow_iceberg.commit.actions.rewrite_manifests import RewriteManifests
 from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.commit.actions.snapshot_refs import CherryPick
 from airflow_iceberg.commit.actions.with_new_columns import WithNewColumns
-from airflow_iceberg.commit.earlier_runs import EarlierRuns
+from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
 from airflow_iceberg.commit.engine import Action, Clock, commit
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import now_ms, settings_for
@@ -83,6 +83,11 @@ def arrow(rows: Iterable[tuple[str | None, int]]) -> pa.Table:
     return pa.table(
         {"part": pa.array([part for part, _ in pairs], pa.string()), "id": pa.array([i for _, i in pairs], pa.int64())}
     )
+
+
+def ids(*numbers: int) -> frozenset[int]:
+    """Return the ids of a change."""
+    return frozenset(numbers)
 
 
 def in_list(ids: Iterable[int]) -> str:
@@ -146,7 +151,7 @@ class _Work:
         key = self.settings.operation_key
         if key is None:
             return None
-        return EarlierRuns(self.table.io, key, self.settings.branch, try_number=self.try_number, replace=True)
+        return EarlierEpochs(self.table.io, key, self.settings.branch, try_number=self.try_number, replace=True)
 
     def bound(self, text: str) -> Expression:
         return parse_filter(text, self.table.schema())

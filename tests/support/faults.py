@@ -16,13 +16,8 @@ from airflow_iceberg.commit.actions.snapshot_refs import create_ref
 from airflow_iceberg.inventory.manifests import read_manifests
 from airflow_iceberg.storage.directories import FsspecDirectories
 from airflow_iceberg.table import Table
-from tests.support.changes import NAME, Append, DynamicOverwrite, MergeOnReadDelete, live_entries, make_table, plan
+from tests.support.changes import NAME, Append, DynamicOverwrite, MergeOnReadDelete, ids, live_entries, make_table, plan
 from tests.support.memory import Fault, FaultyCatalog, FaultyFileIO, FileFault, MemoryCatalog, MemoryFileIO
-
-
-def ids(*numbers):
-    return frozenset(numbers)
-
 
 # Appends so small that the next commit merges their manifests: three in one partition, one in the other.
 BASE = [Append("a", ids(1, 2)), Append("a", ids(3)), MergeOnReadDelete(ids(1)), Append("b", ids(4))]

@@ -1,4 +1,3 @@
-"""What a commit does, one action a module;
-
-Java calls them `Append`, `OverwriteFiles`, `RowDelta`, `RewriteFiles` and so on.
+"""One module for each change of a table; the names are those of Iceberg Java: `AppendFiles`, `OverwriteFiles`,
+`RowDelta`.
 """

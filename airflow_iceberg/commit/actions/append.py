@@ -1,12 +1,12 @@
-"""Appending data files: the one change that conflicts with nothing but a table that its files no longer fit."""
+"""Append data files: the only change that conflicts with no other writer, unless its files no longer fit the table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from airflow_iceberg.commit.checks import check_files_fit
-from airflow_iceberg.commit.earlier_runs import EarlierRuns
-from airflow_iceberg.commit.removals import Removal
+from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
+from airflow_iceberg.commit.manifest_filter import FilesToRemove
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
@@ -18,12 +18,11 @@ from airflow_iceberg.storage.base import FileIO
 
 
 class AppendFiles(SnapshotAction):
-    """Adds data files to a branch; replaces those of earlier runs of the same task where it is asked to.
+    """Adds data files to a branch, and replaces those of the task's earlier epochs.
 
     Args:
-        written_schema: the schema that the files were written for; a table that has changed so that they no longer fit
-            is answered by StalePlanError.
-        earlier: finds the files of the operation's earlier runs, which are removed in the same commit.
+        written_schema: the schema of the files; if the table has changed so that they no longer fit, StalePlanError.
+        earlier: finds the files of earlier epochs, which are removed in the same commit.
     """
 
     def __init__(
@@ -33,7 +32,7 @@ class AppendFiles(SnapshotAction):
         settings: CommitSettings,
         *,
         written_schema: Schema,
-        earlier: EarlierRuns | None = None,
+        earlier: EarlierEpochs | None = None,
     ) -> None:
         super().__init__(io, settings)
         self._files = tuple(files)
@@ -41,7 +40,6 @@ class AppendFiles(SnapshotAction):
         self._earlier = earlier
 
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
-        """See `SnapshotAction.changes`."""
         check_files_fit(metadata, self._files, written_schema=self._written_schema)
         to_remove = self._earlier.files_to_replace(metadata) if self._earlier else frozenset()
-        return FileChanges(added=(AddedFiles(files=self._files),), removal=Removal(paths=to_remove))
+        return FileChanges(added=(AddedFiles(files=self._files),), removal=FilesToRemove(paths=to_remove))

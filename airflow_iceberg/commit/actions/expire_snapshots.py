@@ -1,8 +1,6 @@
-"""Expiring snapshots: the commit to metadata. No file is deleted here: only once this is known to have landed may the
-files go that nothing reaches any more.
+"""Expire snapshots: the commit to metadata; the files are deleted afterwards by `operations.expire_snapshots`.
 
-What goes is decided in `plan.expire_snapshots`, on each base anew: a branch or tag that somebody made meanwhile is
-seen.
+`plan.expire_snapshots` selects the snapshots on each base anew, so that new branches and tags are seen.
 """
 
 from __future__ import annotations
@@ -10,20 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from airflow_iceberg.commit.checks import check_same_table, is_same_table, of_this_table
+from airflow_iceberg.commit.engine import Action
 from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshotRef, RemoveSnapshots, Update
 from airflow_iceberg.plan.expire_snapshots import Expiry, find_expired
 
 
-class ExpireSnapshots:
+class ExpireSnapshots(Action):
     """Removes the snapshots, branches and tags that have outlived their retention; see `plan.expire_snapshots`.
 
     Args:
         before_attempt: called with the base and the snapshots that this attempt removes.
 
     Attributes:
-        expiry: what the last attempt removed; what landed, once the commit has.
+        expiry: what the last attempt removed; what the commit removed, once it has landed.
     """
 
     def __init__(
@@ -39,7 +38,7 @@ class ExpireSnapshots:
     ) -> None:
         self._table_uuid = table_uuid
         self._new_uuid = new_uuid
-        # One moment over all attempts: what is told to go before the first one goes, and nothing more.
+        # One point in time for all attempts, so that each expires the same snapshots.
         self._now_ms = now_ms()
         self._older_than_ms = older_than_ms
         self._retain_last = retain_last
@@ -54,7 +53,7 @@ class ExpireSnapshots:
             now_ms=self._now_ms,
             older_than_ms=self._older_than_ms,
             retain_last=self._retain_last,
-            # One that another writer has expired meanwhile is gone as it should be.
+            # Without those that another writer has expired meanwhile.
             snapshot_ids=[i for i in self._snapshot_ids if metadata.snapshot(i) is not None],
         )
         if self.expiry.is_empty:
@@ -64,24 +63,18 @@ class ExpireSnapshots:
             if self._before_attempt is not None:
                 self._before_attempt(metadata, self.expiry.snapshot_ids)
             updates = (*updates, RemoveSnapshots(snapshot_ids=self.expiry.snapshot_ids))
-        # A branch that moved meanwhile may reach a snapshot that goes. Nobody can ask for "no other refs" (REST), but
-        # a new one can only point to a snapshot of before, which every catalog with a pointer refuses to lose.
+        # A branch that moved meanwhile may reach a removed snapshot. REST has no requirement "no other refs", but a new
+        # ref can only point to an older snapshot, which every catalog with a pointer refuses to remove then.
         refs = tuple(
             AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in sorted(metadata.refs.items())
         )
         return of_this_table(metadata, updates, refs, new_uuid=self._new_uuid)
 
     def has_landed(self, metadata: TableMetadata) -> bool:
-        """Whether what the last attempt removed is gone, whoever did it."""
-        # Another table of this name does not have them either.
+        """Whether the snapshots and refs of the last attempt are removed, by any writer."""
+        # Another table with this name does not have them either.
         if self.expiry.is_empty or not is_same_table(metadata, self._table_uuid):
             return False
         return not any(metadata.snapshot(i) for i in self.expiry.snapshot_ids) and not (
             set(self.expiry.refs) & metadata.refs.keys()
         )
-
-    def succeeded(self, metadata: TableMetadata) -> None:
-        """Nothing was written besides the catalog's own metadata file."""
-
-    def failed(self) -> None:
-        """Nothing was written besides the catalog's own metadata file."""

@@ -1,7 +1,7 @@
-"""Overwriting: rows that a predicate selects, the partitions of the new rows, or files that were rewritten.
+"""Overwrite: rows that a predicate selects, the partitions of the new rows, or files that were rewritten.
 
 Here: `OverwriteFiles` (by filter, copy-on-write, deletes of whole files) and `ReplacePartitions` (dynamic overwrite).
-Not here: delete files (`row_delta`) and changes that keep all rows (`rewrite`).
+Not here: delete files (`row_delta`) and changes that keep all rows (`rewrite_files`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from airflow_iceberg.commit.checks import check_files_fit
-from airflow_iceberg.commit.conflicts import RULES, Check, History, Isolation, Operation, Scope
-from airflow_iceberg.commit.earlier_runs import EarlierRuns
-from airflow_iceberg.commit.removals import Removal
-from airflow_iceberg.commit.scopes import FilterScope, PartitionScope
+from airflow_iceberg.commit.conflicts import RULES, Check, ConflictFilter, History, Isolation, Operation
+from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
+from airflow_iceberg.commit.file_filters import PartitionFilter, RowFilter
+from airflow_iceberg.commit.manifest_filter import FilesToRemove
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
@@ -28,24 +28,24 @@ from airflow_iceberg.storage.base import FileIO
 
 
 class OverwriteFiles(SnapshotAction):
-    """Removes files, by predicate, by name or both, and adds others, in one snapshot.
+    """Removes files by predicate, by name or both, and adds others, in one snapshot.
 
-    By predicate: all files that hold nothing but selected rows go, on whatever the table is when the commit lands. A
-    file that holds selected rows and may hold others is an error, unless it is named. By name: files whose rows were
-    read and rewritten (copy-on-write); each has to be there still, without new deletes.
+    By predicate: all files with only selected rows are removed, from the table as it is when the commit lands. A file
+    that holds selected rows and may hold others is an error, unless it is named. By name: files whose rows were read
+    and rewritten (copy-on-write); each must still be there, without new deletes.
 
-    A delete of whole files by metadata alone is `row_filter` with `isolation=None`: what it takes is decided anew on
-    every base, so that there is nothing to validate.
+    A delete of whole files by metadata alone is `row_filter` with `isolation=None`: the files are selected anew on each
+    base, so that there is nothing to validate.
 
     Args:
         added: new data files.
         removed: data files whose remaining rows are in `added`.
-        row_filter: bound to `written_schema`; every file that it covers goes.
-        conflict_filter: which rows of others the change would have had to see; by default `row_filter`, and all rows
-            without one.
+        row_filter: bound to `written_schema`; each file that it covers is removed.
+        conflict_filter: the rows of other writers that the change would have had to see; by default `row_filter`, and
+            without one all rows.
         starting_snapshot_id: the snapshot that was planned on; None when the branch had none.
-        isolation: "serializable" or "snapshot" as in `conflicts.RULES`; None validates nothing but the named files.
-        earlier: finds the rows of the operation's earlier runs, which go in the same commit.
+        isolation: "serializable" or "snapshot" as in `conflicts.RULES`; None validates only the named files.
+        earlier: finds the rows of the task's earlier epochs, which are deleted in the same commit.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class OverwriteFiles(SnapshotAction):
         written_schema: Schema,
         starting_snapshot_id: int | None,
         isolation: Isolation | None = "serializable",
-        earlier: EarlierRuns | None = None,
+        earlier: EarlierEpochs | None = None,
     ) -> None:
         super().__init__(io, settings)
         self._added = tuple(added)
@@ -74,14 +74,13 @@ class OverwriteFiles(SnapshotAction):
         self._earlier = earlier
 
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
-        """See `SnapshotAction.changes`."""
         check_files_fit(metadata, self._added, written_schema=self._written_schema)
         history = self._history(metadata)
         if history is not None and self._isolation is not None:
             self._validate(history, metadata, self._isolation)
         return FileChanges(
             added=(AddedFiles(files=self._added),),
-            removal=Removal(
+            removal=FilesToRemove(
                 files=self._removed,
                 paths=self._earlier.files_to_replace(metadata) if self._earlier else frozenset(),
                 row_filter=self._row_filter,
@@ -101,11 +100,11 @@ class OverwriteFiles(SnapshotAction):
     def _validate(self, history: History, metadata: TableMetadata, isolation: Isolation) -> None:
         is_by_filter = self._row_filter != ALWAYS_FALSE
         checks = RULES[Operation.OVERWRITE if is_by_filter else Operation.COPY_ON_WRITE][isolation]
-        scope = FilterScope(self._conflict_filter, metadata)
-        validate_scope(history, checks if is_by_filter else checks & {Check.ADDED_DATA}, scope)
+        checked = checks if is_by_filter else checks & {Check.ADDED_DATA}
+        history.check_rows(checked, RowFilter(self._conflict_filter, metadata))
 
     def check(self, removed: Sequence[ManifestEntry], changes: FileChanges, metadata: TableMetadata) -> None:
-        """The rows of named files were read: deletes that came since would be lost."""
+        """Check that the named files got no deletes after their rows were read: these would be lost."""
         if self._removed and changes.history is not None:
             changes.history.check_no_deletes_for(named(self._removed, removed))
 
@@ -113,8 +112,8 @@ class OverwriteFiles(SnapshotAction):
 class ReplacePartitions(SnapshotAction):
     """Adds files and removes all others in their partitions (dynamic overwrite).
 
-    As in Iceberg Java a partition is a tuple of the table's current spec: files of older specs stay, even where they
-    hold rows of the same days. Under a spec without partitions everything goes, whatever its spec.
+    As in Iceberg Java a partition is a tuple of the table's current spec: files of older specs are kept, even where
+    they hold rows of the same days. Without partitions all files are removed, whatever their spec.
 
     Args:
         files: new data files, all of the current spec; without any nothing is changed.
@@ -130,7 +129,7 @@ class ReplacePartitions(SnapshotAction):
         written_schema: Schema,
         starting_snapshot_id: int | None,
         isolation: Isolation | None = "serializable",
-        earlier: EarlierRuns | None = None,
+        earlier: EarlierEpochs | None = None,
     ) -> None:
         super().__init__(io, settings)
         self._files = tuple(files)
@@ -140,16 +139,17 @@ class ReplacePartitions(SnapshotAction):
         self._earlier = earlier
 
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
-        """See `SnapshotAction.changes`."""
         check_files_fit(metadata, self._files, written_schema=self._written_schema)
         self._check_spec(metadata)
         whole = bool(self._files) and _is_unpartitioned(metadata.spec())
         history = None
         if self._isolation is not None:
             history = History.since(metadata, self.settings.branch, self._start, self.changed_files)
-            scope: Scope = FilterScope(ALWAYS_TRUE, metadata) if whole else PartitionScope(self._files, metadata)
-            validate_scope(history, RULES[Operation.REPLACE_PARTITIONS][self._isolation], scope)
-        removal = Removal(
+            replaced: ConflictFilter = (
+                RowFilter(ALWAYS_TRUE, metadata) if whole else PartitionFilter(self._files, metadata)
+            )
+            history.check_rows(RULES[Operation.REPLACE_PARTITIONS][self._isolation], replaced)
+        removal = FilesToRemove(
             partitions=() if whole else self._files,
             row_filter=ALWAYS_TRUE if whole else ALWAYS_FALSE,
             paths=self._earlier.files_to_replace(metadata) if self._earlier else frozenset(),
@@ -175,17 +175,6 @@ class ReplacePartitions(SnapshotAction):
 def _is_unpartitioned(spec: PartitionSpec) -> bool:
     """Whether no field parts anything: v1 keeps a dropped field as void."""
     return all(isinstance(field.transform, VoidTransform) for field in spec.fields)
-
-
-def validate_scope(history: History, checks: Iterable[Check], scope: Scope) -> None:
-    """Make those of the checks that are about a predicate or partitions."""
-    wanted = frozenset(checks)
-    if Check.ADDED_DATA in wanted:
-        history.check_added_data(scope)
-    if Check.ADDED_DELETES in wanted:
-        history.check_added_deletes(scope)
-    if Check.REMOVED_DATA in wanted:
-        history.check_removed_data(scope)
 
 
 def named(files: Iterable[DataFile], removed: Iterable[ManifestEntry]) -> Iterable[ManifestEntry]:

@@ -1,7 +1,7 @@
-"""Rewriting manifests: the same files, in fewer manifests that are sorted by partition.
+"""Rewrite manifests: the same files, in fewer manifests that are sorted by partition.
 
-Here: `RewriteManifests`. Which manifests take part is decided on each base, so that there is nothing to plan again: a
-retry keeps what it has written as long as all the manifests that went into it are still there.
+The manifests are selected on each base, so that nothing is re-planned: a retry keeps what it has written as long as all
+the manifests that it replaces are still there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_iceberg.commit.checks import check_same_table
-from airflow_iceberg.commit.earlier_runs import check_not_overtaken
+from airflow_iceberg.commit.earlier_epochs import check_no_later_epoch
 from airflow_iceberg.commit.manifest_merging import MergePolicy
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import SnapshotAction
@@ -40,14 +40,13 @@ class _Rewritten:
 class RewriteManifests(SnapshotAction):
     """Writes the live entries of manifests anew: clustered by partition, in manifests of the target size.
 
-    Every entry becomes an existing one with its own sequence numbers and row ids written out; entries of deleted files
-    are left out, nothing is resurrected.
+    Each entry becomes an existing one with explicit sequence numbers and row ids; entries of deleted files are left
+    out.
 
     Args:
-        spec_ids: manifests of these partition specs take part; None is all of them.
-        content: data manifests, delete manifests, or None for both.
+        spec_ids: the partition specs whose manifests are rewritten; None for all.
         target_size_bytes: by default the table's `commit.manifest.target-size-bytes`.
-        only_if_better: leave manifests alone that are as few as they would become.
+        only_if_better: leaves manifests alone that would not become fewer.
     """
 
     def __init__(
@@ -56,7 +55,6 @@ class RewriteManifests(SnapshotAction):
         settings: CommitSettings,
         *,
         spec_ids: Collection[int] | None = None,
-        content: ManifestContent | None = None,
         target_size_bytes: int | None = None,
         only_if_better: bool = True,
     ) -> None:
@@ -65,20 +63,20 @@ class RewriteManifests(SnapshotAction):
             raise InvalidInputError(f"target_size_bytes is {target_size_bytes}, expected at least 1")
         self._io = io
         self._spec_ids = None if spec_ids is None else frozenset(spec_ids)
-        self._content = content
+
         self._target = target_size_bytes
         self._only_if_better = only_if_better
         self._done: dict[tuple[int, ManifestContent], _Rewritten] = {}
 
     def changes(self, metadata: TableMetadata, parent: Any) -> Any:
-        """Not asked: the files stay, their manifests change."""
+        """Not called: the files are kept, their manifests change."""
         raise NotImplementedError
 
     def __call__(self, metadata: TableMetadata) -> Change:
         settings = self.settings
         check_same_table(metadata, settings.table_uuid)
         if settings.operation_key is not None:
-            check_not_overtaken(metadata, settings.operation_key, settings.branch)
+            check_no_later_epoch(metadata, settings.operation_key, settings.branch)
         parent = metadata.ref_snapshot(settings.branch)
         manifests = self.writer.read_parent(parent)
         rewritten = [done for group in self._groups(manifests) if (done := self._rewrite(group, metadata))]
@@ -105,15 +103,15 @@ class RewriteManifests(SnapshotAction):
     def _groups(self, manifests: Iterable[ManifestFile]) -> list[list[ManifestFile]]:
         groups: dict[tuple[int, ManifestContent], list[ManifestFile]] = {}
         for manifest in manifests:
-            spec_id, content = manifest.partition_spec_id, manifest.content
-            if (self._spec_ids is None or spec_id in self._spec_ids) and self._content in (None, content):
-                groups.setdefault((spec_id, content), []).append(manifest)
+            spec_id = manifest.partition_spec_id
+            if self._spec_ids is None or spec_id in self._spec_ids:
+                groups.setdefault((spec_id, manifest.content), []).append(manifest)
         return list(groups.values())
 
     def _rewrite(self, group: Sequence[ManifestFile], metadata: TableMetadata) -> _Rewritten | None:
         key = (group[0].partition_spec_id, group[0].content)
         before = self._done.get(key)
-        # What was written for an earlier base holds as long as its sources are in the table, with the same row ids.
+        # Manifests for an earlier base are valid as long as their sources are in the table, with the same row ids.
         if before is not None and set(before.sources) <= set(group):
             return before
         target = self._target or MergePolicy.of(metadata).target_size_bytes
@@ -134,7 +132,7 @@ class RewriteManifests(SnapshotAction):
         order = _by_partition(entries.partitions)
         size = max(1, -(-len(order) // max(1, count)))
         chunks = [entries.taken(order[start : start + size]) for start in range(0, len(order), size)]
-        with ThreadPoolExecutor(THREADS) as pool:  # deflating takes longest, and lets others run
+        with ThreadPoolExecutor(THREADS) as pool:  # compression takes longest, and releases the interpreter's lock
             files = pool.map(lambda chunk: manifest_of_records(chunk.records, **_kind(key, metadata)), chunks)
             results = tuple(
                 self._describe(chunk, self.writer.place_manifest(data, metadata), len(data), key, metadata)
@@ -146,12 +144,7 @@ class RewriteManifests(SnapshotAction):
         return results
 
     def _describe(
-        self,
-        entries: EncodedEntries,
-        path: str,
-        length: int,
-        key: tuple[int, ManifestContent],
-        metadata: TableMetadata,
+        self, entries: EncodedEntries, path: str, length: int, key: tuple[int, ManifestContent], metadata: TableMetadata
     ) -> ManifestFile:
         spec_id, content = key
         partitions = {id(partition): partition for partition in entries.partitions}.values()
@@ -191,7 +184,7 @@ def _encoded(io: FileIO, manifests: Iterable[ManifestFile], encoder: EntryEncode
 
 
 def _check_complete(entries: EncodedEntries, manifests: Iterable[ManifestFile]) -> None:
-    """Check that what was read is what the manifest list promises, each file once.
+    """Check that the entries are those that the manifest list counts, each file once.
 
     Raises:
         FormatError: the table's metadata contradicts itself; a rewrite would make it permanent.
@@ -210,15 +203,15 @@ def _check_complete(entries: EncodedEntries, manifests: Iterable[ManifestFile]) 
 
 
 def _by_partition(partitions: Sequence[tuple[Any, ...]]) -> list[int]:
-    """Return the rows in the order of their partitions; those of one stay as they are."""
-    # As good as always many files are of one partition, and only the partitions have to be compared.
+    """Return the rows in the order of their partitions, and within a partition as they are."""
+    # Most partitions have many files: only the partitions are compared.
     distinct = sorted(dict.fromkeys(partitions), key=_partition_order)
     ranks = {partition: rank for rank, partition in enumerate(distinct)}
     return sorted(range(len(partitions)), key=[ranks[partition] for partition in partitions].__getitem__)
 
 
 def _partition_order(partition: tuple[Any, ...]) -> tuple[tuple[bool, Any], ...]:
-    """Sort by partition values, null first; values that have no order go by their text."""
+    """Sort by partition values, null first; values without an order are sorted by their text."""
     return tuple((value is not None, _comparable(value)) for value in partition)
 
 

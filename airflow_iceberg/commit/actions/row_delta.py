@@ -1,6 +1,6 @@
-"""Row-level changes: delete files and deletion vectors beside new rows, in one snapshot (merge-on-read).
+"""Row-level changes: delete files and deletion vectors with new rows, in one snapshot (merge-on-read).
 
-Not here: rewriting files (`overwrite`), writing delete files (`data`), and putting delete files together (`rewrite`).
+Not here: rewriting files (`overwrite`), writing delete files (`data`), and compacting them (`rewrite_files`).
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Literal
 
-from airflow_iceberg.commit.actions.overwrite import validate_scope
 from airflow_iceberg.commit.checks import check_files_fit
 from airflow_iceberg.commit.conflicts import RULES, History, Isolation, Operation
-from airflow_iceberg.commit.removals import Removal
-from airflow_iceberg.commit.scopes import FilterScope
+from airflow_iceberg.commit.file_filters import RowFilter
+from airflow_iceberg.commit.manifest_filter import FilesToRemove
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
@@ -25,19 +24,19 @@ from airflow_iceberg.storage.base import FileIO
 
 
 class RowDelta(SnapshotAction):
-    """Adds delete files, and data files; data files that lose all their rows go in the same snapshot.
+    """Adds delete files and data files, and removes data files that lose all their rows, in one snapshot.
 
-    A deletion vector is the only one of its data file: one that is there, and position deletes that the new one has
-    taken up, go in `removed_deletes`.
+    A data file has one deletion vector: an older one, and position deletes that the new one contains, are in
+    `removed_deletes`.
 
     Args:
         added_deletes: deletion vectors in v3, position delete files in v2; equality deletes in either.
         added_data: new rows (update, merge).
-        removed_deletes: delete files that `added_deletes` replace; each has to be there still.
-        removed_data: data files that go with all their rows; each has to be there still.
+        removed_deletes: delete files that `added_deletes` replace; each must still be there.
+        removed_data: data files that are removed with all their rows; each must still be there.
         referenced: paths of the data files whose positions `added_deletes` name.
-        conflict_filter: which rows of others the change would have had to see; all by default.
-        command: "delete", or "update" for updates and merges, which bring rows along that others may have changed.
+        conflict_filter: the rows of other writers that the change would have had to see; all by default.
+        command: "delete", or "update" for updates and merges, whose new rows other writers may have changed.
         starting_snapshot_id: the snapshot that was planned on.
     """
 
@@ -70,13 +69,12 @@ class RowDelta(SnapshotAction):
         self._command = command
 
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
-        """See `SnapshotAction.changes`."""
         check_files_fit(metadata, (*self._data, *self._deletes), written_schema=self._written_schema)
         history = History.since(metadata, self.settings.branch, self._start, self.changed_files)
         self._validate(history, metadata)
         return FileChanges(
             added=(AddedFiles(files=self._data), AddedFiles(files=self._deletes)),
-            removal=Removal(files=self._removed, new_vectors=self._vectors),
+            removal=FilesToRemove(files=self._removed, new_vectors=self._vectors),
             all_there=self._removed,
             history=history,
         )
@@ -85,9 +83,9 @@ class RowDelta(SnapshotAction):
         is_delete = self._command == "delete"
         operation = Operation.MERGE_ON_READ_DELETE if is_delete else Operation.MERGE_ON_READ_UPDATE
         checks = RULES[operation][self._isolation]
-        # A file that went with all its rows needs no deletes any more; a vector for it would point nowhere.
+        # A file that was removed with all its rows needs no deletes; a vector for it would refer to no file.
         with_vectors = {file.referenced_data_file for file in self._vectors if file.referenced_data_file is not None}
         history.check_files_there(self._referenced - with_vectors, may_be_deleted=is_delete)
         history.check_files_there(with_vectors)
         history.check_no_new_vectors(with_vectors)
-        validate_scope(history, checks, FilterScope(self._conflict_filter, metadata))
+        history.check_rows(checks, RowFilter(self._conflict_filter, metadata))

@@ -1,6 +1,7 @@
-"""Branches, tags, rollback, fast-forward and cherry-pick: changes of what the refs of a table point to.
+"""Branches, tags, rollback, fast-forward and cherry-pick: changes of a table's refs, each a function that makes an
+action.
 
-Here: each as a function that makes an action. `Table.change` lands it. Not here: retention of refs (`expire`).
+`Table.change` commits it. Not here: the retention of refs (`expire_snapshots`).
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from dataclasses import replace
 from typing import Literal
 
 from airflow_iceberg.commit.checks import check_same_table, is_same_table, of_this_table
-from airflow_iceberg.commit.removals import Removal
-from airflow_iceberg.commit.scopes import partition_key
+from airflow_iceberg.commit.engine import Action
+from airflow_iceberg.commit.file_filters import partition_key
+from airflow_iceberg.commit.manifest_filter import FilesToRemove
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
@@ -28,11 +30,11 @@ PUBLISHED_WAP_ID = "published-wap-id"
 WAP_ID = "wap.id"
 
 
-class ChangeRefs:
-    """Moves, makes or drops one ref, so that it becomes what `wanted` says of the newest metadata.
+class ChangeRefs(Action):
+    """Creates, moves or drops one ref.
 
     Args:
-        wanted: what the ref is to be; None to drop it. It raises what makes the change impossible.
+        wanted: returns the ref for the newest metadata; None drops it. It raises if the change is impossible.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class ChangeRefs:
         self._wanted = wanted
         self._table_uuid = table_uuid
         self._new_uuid = new_uuid
-        # What earlier attempts asked for: an answer that was lost is found again by its effect.
+        # The refs of earlier attempts: a lost answer is found by its effect.
         self._asked: list[SnapshotRef | None] = []
 
     def __call__(self, metadata: TableMetadata) -> Change:
@@ -60,16 +62,10 @@ class ChangeRefs:
         return of_this_table(metadata, (update,), (at,), new_uuid=self._new_uuid)
 
     def has_landed(self, metadata: TableMetadata) -> bool:
-        """Whether the ref is what an attempt made of it."""
+        """Whether the ref is as an attempt has made it."""
         if not is_same_table(metadata, self._table_uuid):
             return False
         return bool(self._asked) and metadata.refs.get(self._name) in self._asked
-
-    def succeeded(self, metadata: TableMetadata) -> None:
-        """Nothing was written besides the catalog's own metadata file."""
-
-    def failed(self) -> None:
-        """Nothing was written besides the catalog's own metadata file."""
 
 
 def create_ref(
@@ -82,12 +78,12 @@ def create_ref(
     table_uuid: str,
     new_uuid: str,
 ) -> ChangeRefs:
-    """Return the action that makes a branch or a tag.
+    """Return the action that creates a branch or a tag.
 
     Args:
-        snapshot_id: what it points to; the head of main by default.
-        retention: a ref whose ages and minimum are taken.
-        replace_existing: whether a ref of this name may be moved; one that is the same already is no error.
+        snapshot_id: the ref's snapshot; the head of main by default.
+        retention: a ref whose retention is copied.
+        replace_existing: whether an existing ref of this name is moved; the same ref is never an error.
     """
 
     def wanted(metadata: TableMetadata) -> SnapshotRef:
@@ -110,7 +106,7 @@ def create_ref(
 
 
 def drop_ref(name: str, *, if_exists: bool = False, table_uuid: str, new_uuid: str) -> ChangeRefs:
-    """Return the action that drops a branch or a tag; its snapshots stay until they expire."""
+    """Return the action that drops a branch or a tag; its snapshots are kept until they expire."""
 
     def wanted(metadata: TableMetadata) -> None:
         if name == MAIN_BRANCH:
@@ -122,9 +118,9 @@ def drop_ref(name: str, *, if_exists: bool = False, table_uuid: str, new_uuid: s
 
 
 def fast_forward(branch: str, to: str, *, table_uuid: str, new_uuid: str) -> ChangeRefs:
-    """Return the action that moves a branch forward to the head of another ref; it makes the branch if need be.
+    """Return the action that moves a branch forward to the head of another ref, and creates the branch if necessary.
 
-    The action raises IncompatibleChangeError when the branch has snapshots that the other one has not.
+    The action raises IncompatibleChangeError when the branch has snapshots that the other ref does not have.
     """
 
     def wanted(metadata: TableMetadata) -> SnapshotRef:
@@ -206,12 +202,12 @@ def _moved(metadata: TableMetadata, branch: str, snapshot_id: int) -> SnapshotRe
 
 
 class CherryPick(SnapshotAction):
-    """Makes the changes of a snapshot that is not in a branch part of it: the files are the same, the snapshot new.
+    """Commits the changes of a snapshot that is not in the branch: the same files in a new snapshot.
 
-    Appends can be picked, and dynamic overwrites whose partitions nobody has changed since.
+    Appends can be picked, and dynamic overwrites whose partitions no writer has changed since.
 
     Args:
-        source_id: the snapshot: staged (write-audit-publish), or of another branch.
+        source_id: a staged snapshot (write-audit-publish), or one of another branch.
     """
 
     def __init__(self, io: FileIO, settings: CommitSettings, *, source_id: int) -> None:
@@ -219,7 +215,6 @@ class CherryPick(SnapshotAction):
         self._source_id = source_id
 
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
-        """See `SnapshotAction.changes`."""
         source = _known(metadata, self._source_id)
         history = list(metadata.ancestors(None if parent is None else parent.snapshot_id))
         self._check_not_picked(source, history)
@@ -241,7 +236,7 @@ class CherryPick(SnapshotAction):
             properties["replace-partitions"] = "true"
         return FileChanges(
             added=(AddedFiles(files=added),),
-            removal=Removal(files=removed),
+            removal=FilesToRemove(files=removed),
             operation=source.operation,
             properties=properties,
             all_there=removed,
@@ -249,7 +244,7 @@ class CherryPick(SnapshotAction):
 
     def _files(self, source: Snapshot, status: EntryStatus, content: ManifestContent) -> tuple[DataFile, ...]:
         entries = self.changed_files.of(source, status, content)
-        # Row ids are given out anew: those of the source's snapshot belong to rows that are in no branch.
+        # Row ids are assigned anew: those of the source belong to rows that are in no branch.
         return tuple(
             replace(entry.data_file, first_row_id=None) if status is EntryStatus.ADDED else entry.data_file
             for entry in entries

@@ -17,22 +17,21 @@ from airflow_iceberg.plan.alter_table.evolution import Evolution
 
 
 class WithNewColumns(SnapshotAction):
-    """Gives the table the columns of new files, and commits these on it.
+    """Adds the columns of new files to the table, and commits the files in the same commit.
 
     Args:
-        action: what is committed.
-        written: the schema of the new files: that of the table when it was planned on, with more or wider columns.
+        action: the action that commits the files.
+        written: the schema of the files: the table's schema when it was planned on, with more or wider columns.
     """
 
     def __init__(self, action: SnapshotAction, written: Schema) -> None:
-        # Nothing of its own is written, so that nothing of the base class's is needed.
+        # The inner action writes all files, so that the base class is not initialized.
         self._action = action
         self._written = written
         self.settings = action.settings
         self.snapshot_id = action.snapshot_id
 
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
-        """See `SnapshotAction.changes`."""
         return self._action.changes(metadata, parent)
 
     def __call__(self, metadata: TableMetadata) -> Change:
@@ -43,7 +42,7 @@ class WithNewColumns(SnapshotAction):
         change = self._action(evolved)
         if not change.updates:
             return change
-        # What is asked of the table is asked of it as it is, without the uuid that the same commit may bring.
+        # Requirements are about the table as it is, without the uuid that the same commit may assign.
         asked = [
             one
             for one in change.requirements
@@ -52,11 +51,11 @@ class WithNewColumns(SnapshotAction):
         return Change(updates=(*evolution.updates, *change.updates), requirements=(*evolution.requirements, *asked))
 
     def _evolution(self, metadata: TableMetadata) -> Change:
-        """Return what makes the table's schema that of the files.
+        """Return the change that makes the table's schema that of the files.
 
         Raises:
-            StalePlanError: another writer changed the schema meanwhile: the ids in the files are not those of the
-                columns any more.
+            StalePlanError: another writer changed the schema meanwhile, so that the ids in the files are of other
+                columns.
         """
         result = Evolution(metadata)
         result.columns.union_by_name(self._written)
@@ -68,13 +67,10 @@ class WithNewColumns(SnapshotAction):
         return result.change(str(self.settings.commit_uuid))
 
     def has_landed(self, metadata: TableMetadata) -> bool:
-        """See `SnapshotAction.has_landed`."""
         return self._action.has_landed(metadata)
 
     def succeeded(self, metadata: TableMetadata) -> None:
-        """See `SnapshotAction.succeeded`."""
         self._action.succeeded(metadata)
 
     def failed(self) -> None:
-        """See `SnapshotAction.failed`."""
         self._action.failed()

@@ -1,8 +1,8 @@
-"""Which manifests and files a predicate or a set of partitions speaks of, across all specs of a table.
+"""Filters of manifests and files, by a predicate or by partitions, across all specs of a table.
 
-Here: the questions "may this manifest list such a file", "may this file hold such a row" and "are all of its rows
-such". Not here: the rules of pruning themselves (`expressions.projection`, `expressions.metrics`), what is removed
-(`removals`) and what conflicts (`conflicts`).
+They answer: may this manifest list such a file, may this file hold such a row, are all of its rows such. They choose
+the files to remove (`manifest_filter`) and detect conflicts (`conflicts`). Not here: the rules of pruning
+(`expressions.projection`, `expressions.metrics`).
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.types import IcebergType, UUIDType
 from airflow_iceberg.format.values.bytes import canonical_key
 
-# Beyond so many partitions only their range is compared with a manifest's summaries, not each one.
+# Above this number of partitions a manifest's summaries are not compared with each of them.
 COMPARED_PARTITIONS = 200
 
 PartitionKey = tuple[int, Hashable]
-"""A partition: the id of its spec and its canonical values. Equal values of two specs are two partitions."""
+"""The id of a partition's spec, and its canonical values. Equal values of two specs are two partitions."""
 
 
 def partition_key(file: DataFile) -> PartitionKey:
-    """Return the partition that a file lies in."""
+    """Return the partition of a file."""
     return file.spec_id, canonical_key(file.partition)
 
 
-class FilterScope:
+class RowFilter:
     """The rows that a predicate selects.
 
     Args:
-        row_filter: bound to columns by field id, so that it means the same however the table has evolved since.
+        row_filter: bound to columns by field id, so that its meaning does not change with the schema.
     """
 
     def __init__(self, row_filter: Expression, metadata: TableMetadata) -> None:
@@ -44,19 +44,19 @@ class FilterScope:
         self._by_spec: dict[int, _SpecFilter] = {}
 
     def may_concern(self, manifest: ManifestFile) -> bool:
-        """Tell whether a manifest may list a file with such rows."""
+        """Whether a manifest may list a file with such rows."""
         return self._of(manifest.partition_spec_id).may_concern(manifest)
 
     def concerns(self, file: DataFile) -> bool:
-        """Tell whether a data file may hold such rows, or a delete file delete them."""
+        """Whether a data file may hold such rows, or a delete file may delete them."""
         residual = self._of(file.spec_id).residuals.of(file.partition)
         if residual == ALWAYS_FALSE:
             return False
-        # What a delete file says of its own columns is not what the rows say that it deletes.
+        # The statistics of a delete file are not those of the rows that it deletes.
         return file.content is not FileContent.DATA or file_may_match(residual, file)
 
     def covers(self, file: DataFile) -> bool:
-        """Tell whether all rows of a data file are certainly such; of a delete file, all that it could delete."""
+        """Whether all rows of a data file, or all rows that a delete file may delete, are certainly such rows."""
         residual = self._of(file.spec_id).residuals.of(file.partition)
         if residual == ALWAYS_TRUE:
             return True
@@ -69,7 +69,7 @@ class FilterScope:
 
 
 class _SpecFilter:
-    """A predicate as files of one partition spec see it."""
+    """A predicate as applied to files of one partition spec."""
 
     def __init__(self, row_filter: Expression, spec: PartitionSpec) -> None:
         self._projected = project(row_filter, spec)
@@ -88,18 +88,15 @@ class _SpecFilter:
         return may_match(self._projected, ranges)
 
 
-class PartitionScope:
-    """Everything in these partitions.
+class PartitionFilter:
+    """All files in some partitions.
 
     Args:
-        files: one file, at least, of each partition.
+        files: at least one file of each partition.
     """
 
     def __init__(self, files: Iterable[DataFile], metadata: TableMetadata) -> None:
-        self.keys: frozenset[PartitionKey]
-        found: dict[PartitionKey, DataFile] = {}
-        for file in files:
-            found.setdefault(partition_key(file), file)
+        found = {partition_key(file): file for file in files}
         self.keys = frozenset(found)
         tuples: dict[int, list[tuple[Any, ...]]] = {}
         for file in found.values():
@@ -109,15 +106,13 @@ class PartitionScope:
         }
 
     def may_concern(self, manifest: ManifestFile) -> bool:
-        """Tell whether a manifest may list a file of these partitions."""
+        """Whether a manifest may list a file of these partitions."""
         tuples = self._by_spec.get(manifest.partition_spec_id)
         return tuples is not None and tuples.may_be_in(manifest)
 
     def concerns(self, file: DataFile) -> bool:
-        """Tell whether a file lies in one of these partitions."""
+        """Whether a file is in one of these partitions."""
         return file.spec_id in self._by_spec and partition_key(file) in self.keys
-
-    covers = concerns
 
 
 def _result_types(metadata: TableMetadata, spec_id: int) -> tuple[IcebergType, ...]:
@@ -131,15 +126,14 @@ class _Tuples:
     def __init__(self, tuples: list[tuple[Any, ...]], types: tuple[IcebergType, ...]) -> None:
         self._tuples = tuples if len(tuples) <= COMPARED_PARTITIONS else None
         self._types = types
-        self._size = len(types)
 
     def may_be_in(self, manifest: ManifestFile) -> bool:
         summaries = manifest.partitions
-        if self._tuples is None or summaries is None or len(summaries) != self._size:
+        if self._tuples is None or summaries is None or len(summaries) != len(self._types):
             return True
         ranges = [summary_range(summary, kind) for summary, kind in zip(summaries, self._types, strict=True)]
         return any(
-            all(map(_may_be, values, ranges, self._types)) for values in self._tuples if len(values) == self._size
+            all(map(_may_be, values, ranges, self._types)) for values in self._tuples if len(values) == len(ranges)
         )
 
 
@@ -148,7 +142,7 @@ def _may_be(value: Any, found: ColumnRange, kind: IcebergType) -> bool:
         return found.may_be_null
     if isinstance(value, float) and value != value:
         return found.may_be_nan
-    # UUIDs were ordered in two ways, see `expressions.metrics.trusted_bounds`.
+    # Writers have ordered UUIDs in two ways, see `expressions.metrics.trusted_bounds`.
     if isinstance(kind, UUIDType):
         return found.may_be_value
     return (

@@ -1,11 +1,12 @@
-"""What a commit takes out of a table: files by name, by partition, by predicate, and the deletes that go with them.
+"""Which manifests and files a commit removes: files by name, by partition, by predicate, and the deletes that end with
+them.
 
-Here: `Removal`, the question, and `RemovalFilter`, which answers it for one base of the commit: which manifests to
-open, which of their files go. Not here: writing the manifests that are left (`snapshot_writer`), and whether the
-commit may still be made (`conflicts`).
+Here: `FilesToRemove`, and `ManifestFilter`, which applies it to one base: which manifests to open, which of their files
+to remove. Not here: writing the remaining manifests (`snapshot_writer`), and conflicts with other writers
+(`conflicts`).
 
-A manifest that cannot list such a file is not opened. Files that cannot be proved to go as a whole are an error: their
-rows are for a job to rewrite.
+A manifest that cannot list such a file is not opened. A file that may hold other rows than those to delete is an error:
+a job has to rewrite it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
-from airflow_iceberg.commit.scopes import FilterScope, PartitionScope
+from airflow_iceberg.commit.file_filters import PartitionFilter, RowFilter
 from airflow_iceberg.errors import InvalidInputError, StalePlanError
 from airflow_iceberg.expressions.tree import ALWAYS_FALSE, Expression
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
@@ -23,15 +24,15 @@ Identity = tuple[str, int | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Removal:
-    """What is to go; a file goes that any of these asks for.
+class FilesToRemove:
+    """The files to remove; a file is removed if any of these selects it.
 
     Attributes:
-        files: data files and delete files, by name; their partitions tell where to look.
-        paths: data files that are known by their path alone: every manifest is looked through for them.
-        partitions: files, one for each partition whose files all go, delete files too.
-        row_filter: all files that hold nothing but rows that it selects; bound.
-        new_vectors: deletion vectors that this commit adds: others of the same data files have to go.
+        files: data files and delete files, by name; their partitions narrow the search.
+        paths: data files of which only the path is known: every manifest is searched.
+        partitions: one file of each partition whose files are all removed, also delete files.
+        row_filter: bound; selects all files that hold only matching rows.
+        new_vectors: deletion vectors that this commit adds: other vectors of the same data files must be removed.
     """
 
     files: tuple[DataFile, ...] = ()
@@ -42,42 +43,41 @@ class Removal:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing can go."""
         return not (self.files or self.paths or self.partitions or self.new_vectors) and self.row_filter == ALWAYS_FALSE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WithData:
-    """Delete files that go because of what becomes of the data files.
+class RemovedData:
+    """The removed data files, which decide about delete files.
 
     Attributes:
-        removed: the data files that go: what deletes rows of them alone goes with them.
-        min_sequence_number: of all data that is left; older delete files apply to nothing any more. 0 in v1.
+        removed: the removed data files: delete files for these alone are removed, too.
+        min_sequence_number: the lowest number of the remaining data; older delete files apply to nothing. 0 in v1.
     """
 
     removed: tuple[DataFile, ...] = ()
     min_sequence_number: int = 0
 
 
-class RemovalFilter:
-    """Decides for the manifests and files of one base.
+class ManifestFilter:
+    """Decides which manifests and files of one base are removed.
 
     Args:
-        concurrent: snapshots that were committed after this change was planned: what they brought and this change
-            cannot take as a whole is a reason to plan again, not a fault of the caller's. None when nobody can tell
-            which these are: any of the files may have come meanwhile.
-        with_data: for delete manifests, once it is known which data files go.
+        concurrent: snapshots that were committed after this change was planned: if one of them added a file that cannot
+            be removed whole, the change is re-planned, while for an older file it is the caller's error. None: not
+            known.
+        with_data: for delete manifests, once the removed data files are known.
     """
 
     def __init__(
         self,
-        removal: Removal,
+        removal: FilesToRemove,
         metadata: TableMetadata,
         *,
         concurrent: frozenset[int] | None = frozenset(),
-        with_data: WithData | None = None,
+        with_data: RemovedData | None = None,
     ) -> None:
-        is_for_deletes, with_data = with_data is not None, with_data or WithData()
+        is_for_deletes, with_data = with_data is not None, with_data or RemovedData()
         self._removal = removal
         self._concurrent = concurrent
         self._min_sequence_number = with_data.min_sequence_number
@@ -87,14 +87,14 @@ class RemovalFilter:
             (file.file_path for file in with_data.removed),
         )
         self._with_vectors = frozenset(file.referenced_data_file for file in removal.new_vectors)
-        self._nearby = PartitionScope(
+        self._nearby = PartitionFilter(
             (*removal.files, *removal.new_vectors, *with_data.removed)
             if is_for_deletes
             else [file for file in removal.files if file.content is FileContent.DATA],
             metadata,
         )
-        self._partitions = PartitionScope(removal.partitions, metadata)
-        self._filter = FilterScope(removal.row_filter, metadata)
+        self._partitions = PartitionFilter(removal.partitions, metadata)
+        self._filter = RowFilter(removal.row_filter, metadata)
         self.key: Hashable = (
             self._identities,
             self._gone,
@@ -105,13 +105,14 @@ class RemovalFilter:
         )
 
     def may_concern(self, manifest: ManifestFile) -> bool:
-        """Tell whether a manifest may list a file that goes."""
+        """Whether a manifest may list a file to remove."""
         if not manifest.may_have_live_files:
             return False
-        # Files that are known by path alone, and their vectors, may be anywhere.
+        # Files of which only the path is known, and their vectors, may be anywhere.
         if self._removal.paths:
             return True
-        if manifest.content is ManifestContent.DELETES and self._may_be_too_old(manifest):
+        is_old = 0 <= manifest.min_sequence_number < self._min_sequence_number
+        if manifest.content is ManifestContent.DELETES and is_old:
             return True
         return (
             self._nearby.may_concern(manifest)
@@ -119,22 +120,19 @@ class RemovalFilter:
             or (self._removal.row_filter != ALWAYS_FALSE and self._filter.may_concern(manifest))
         )
 
-    def _may_be_too_old(self, manifest: ManifestFile) -> bool:
-        return 0 <= manifest.min_sequence_number < self._min_sequence_number
-
     def paths_of_data(self) -> frozenset[str] | None:
-        """Return the paths that data files have which go; None where more than the path decides."""
+        """Return the paths of the data files to remove; None if more than the path decides."""
         if self._removal.partitions or self._removal.row_filter != ALWAYS_FALSE:
             return None
         return self._gone.union(path for path, _ in self._identities)
 
     def takes(self, entry: ManifestEntry) -> bool:
-        """Tell whether a live file goes.
+        """Whether a live file is removed.
 
         Raises:
-            InvalidInputError: the predicate selects some of its rows and not all.
-            StalePlanError: so it does, and the file came after the change was planned, or may have; or a data file
-                would have two deletion vectors.
+            InvalidInputError: the predicate selects some of its rows, but not all.
+            StalePlanError: the same, and the file was, or may have been, added after the change was planned; or a data
+                file would have two deletion vectors.
         """
         file = entry.data_file
         if file.identity in self._identities or self._partitions.concerns(file):
@@ -147,7 +145,7 @@ class RemovalFilter:
         file = entry.data_file
         if file.referenced_data_file is not None and file.referenced_data_file in self._gone:
             return True
-        # 0 is a file of v1, or one whose number nobody knows.
+        # 0 is a file of v1, or one without a known number.
         if 0 < (entry.sequence_number or 0) < self._min_sequence_number:
             return True
         if file.is_deletion_vector and file.referenced_data_file in self._with_vectors:
@@ -167,19 +165,19 @@ class RemovalFilter:
             return False
         problem = (
             f"file {file.file_path} may hold rows that '{self._removal.row_filter}' selects and others: its metadata "
-            f"cannot prove that it goes as a whole"
+            f"cannot prove that all its rows are selected"
         )
         if self._concurrent is None:
             raise StalePlanError(
-                f"{problem}; it may have come since this change was planned, which the table's history does not tell "
-                f"any more (snapshots were expired, or the branch was rolled back), plan again"
+                f"{problem}; it may have been added since this change was planned, which the table's history does not "
+                f"tell any more (snapshots were expired, or the branch was rolled back), plan again"
             )
         if entry.snapshot_id in self._concurrent:
-            raise StalePlanError(f"{problem}; snapshot {entry.snapshot_id} brought it meanwhile, plan again")
+            raise StalePlanError(f"{problem}; snapshot {entry.snapshot_id} added it meanwhile, plan again")
         raise InvalidInputError(f"{problem}; rewrite it (copy-on-write) or write delete files for its rows")
 
 
-def missing(removal: Iterable[DataFile], removed: Iterable[ManifestEntry]) -> list[DataFile]:
-    """Return the files that were to go by name and were not there."""
+def missing(wanted: Iterable[DataFile], removed: Iterable[ManifestEntry]) -> list[DataFile]:
+    """Return the named files that were not there to be removed."""
     found = {entry.data_file.identity for entry in removed}
-    return [file for file in removal if file.identity not in found]
+    return [file for file in wanted if file.identity not in found]
