@@ -127,40 +127,33 @@ def plan(catalog: Catalog, change: Change, **options: Any) -> Planned:
     return Planned(catalog=catalog, state=state, action=change.action(_Work(table, **options)))
 
 
-@dataclass(kw_only=True)
 class _Work:
     """What plans have in common."""
 
-    table: Table
-    key: OperationKey | None = None
-    try_number: int = 1
-    branch: str = "main"
-    isolation: Any = "serializable"
+    def __init__(
+        self,
+        table: Table,
+        *,
+        key: OperationKey | None = None,
+        try_number: int = 1,
+        branch: str = "main",
+        isolation: Any = "serializable",
+    ) -> None:
+        self.table, self.key, self.try_number, self.isolation = table, key, try_number, isolation
+        self.settings = settings_for(table.metadata, branch=branch, operation_key=key, try_number=try_number)
+        head = table.metadata.ref_snapshot(branch)
+        self.start = None if head is None else head.snapshot_id
 
-    def __init__(self, table: Table, **options: Any) -> None:
-        self.table = table
-        for name, value in options.items():
-            assert hasattr(type(self), name), name
-            setattr(self, name, value)
-        self.settings = settings_for(
-            table.metadata, branch=self.branch, operation_key=self.key, try_number=self.try_number
-        )
-
-    @property
-    def start(self) -> int | None:
-        head = self.table.metadata.ref_snapshot(self.branch)
-        return None if head is None else head.snapshot_id
-
-    @property
-    def common(self) -> dict[str, Any]:
-        return {"written_schema": self.table.schema(), "starting_snapshot_id": self.start}
+    def make(self, action: Callable[..., Action], **given: Any) -> Action:
+        """Make an action of what was read here."""
+        common = {"written_schema": self.table.schema(), "starting_snapshot_id": self.start}
+        return action(self.table.io, self.settings, **common, **given)
 
     @property
     def earlier(self) -> Any:
-        key = self.settings.operation_key
-        if key is None:
+        if self.key is None:
             return None
-        return EarlierEpochs(self.table.io, key, self.settings.branch, try_number=self.try_number, replace=True)
+        return EarlierEpochs(self.table.io, self.key, self.settings.branch, try_number=self.try_number, replace=True)
 
     def bound(self, text: str) -> Expression:
         return parse_filter(text, self.table.schema())
@@ -256,14 +249,12 @@ class Overwrite(Change):
 
     def action(self, work):
         files = work.write((self.part, i) for i in sorted(self.ids))
-        return OverwriteFiles(
-            work.table.io,
-            work.settings,
+        return work.make(
+            OverwriteFiles,
             added=files,
             row_filter=work.bound(f"part = '{self.part}'"),
             isolation=work.isolation,
             earlier=work.earlier,
-            **work.common,
         )
 
     def after(self, rows):
@@ -277,14 +268,7 @@ class DynamicOverwrite(Change):
 
     def action(self, work):
         files = work.write((self.part, i) for i in sorted(self.ids))
-        return ReplacePartitions(
-            work.table.io,
-            work.settings,
-            files=files,
-            isolation=work.isolation,
-            earlier=work.earlier,
-            **work.common,
-        )
+        return work.make(ReplacePartitions, files=files, isolation=work.isolation, earlier=work.earlier)
 
     def after(self, rows):
         if not self.ids:
@@ -297,9 +281,7 @@ class DeletePartition(Change):
     part: str = "a"
 
     def action(self, work):
-        return OverwriteFiles(
-            work.table.io, work.settings, row_filter=work.bound(f"part = '{self.part}'"), isolation=None, **work.common
-        )
+        return work.make(OverwriteFiles, row_filter=work.bound(f"part = '{self.part}'"), isolation=None)
 
     def after(self, rows):
         return _without(rows, lambda row: row[0] == self.part)
@@ -312,9 +294,7 @@ class DeleteWhere(Change):
     row_filter: str
 
     def action(self, work):
-        return OverwriteFiles(
-            work.table.io, work.settings, row_filter=work.bound(self.row_filter), isolation=None, **work.common
-        )
+        return work.make(OverwriteFiles, row_filter=work.bound(self.row_filter), isolation=None)
 
 
 @dataclass(frozen=True)
@@ -326,14 +306,12 @@ class CopyOnWriteDelete(Change):
         hit = work.positions(text)
         files = [task.file for task in work.files(text) if task.file.file_path in hit]
         rest = [row for rows in work.live_rows(hit).values() for row in rows if row[1] not in self.ids]
-        return OverwriteFiles(
-            work.table.io,
-            work.settings,
+        return work.make(
+            OverwriteFiles,
             added=work.write(rest, carried=True),
             removed=files,
             conflict_filter=work.bound(text),
             isolation=work.isolation,
-            **work.common,
         )
 
     def after(self, rows):
@@ -360,16 +338,14 @@ class MergeOnReadDelete(Change):
                 replaced += [file for file in task.delete_files if file.content is FileContent.POSITION_DELETES]
             else:
                 deletes.append(write_position_deletes(work.table.io, task.file, gone))
-        return RowDelta(
-            work.table.io,
-            work.settings,
+        return work.make(
+            RowDelta,
             added_deletes=deletes,
             removed_deletes=replaced,
             referenced=list(hit),
             conflict_filter=work.bound(text),
             isolation=work.isolation,
             command=self.command,
-            **work.common,
         )
 
     def after(self, rows):
@@ -384,13 +360,11 @@ class EqualityDelete(Change):
     ids: frozenset[int] = frozenset({2})
 
     def action(self, work):
-        return RowDelta(
-            work.table.io,
-            work.settings,
+        return work.make(
+            RowDelta,
             added_deletes=[write_equality_deletes(work.table, self.part, self.ids)],
             conflict_filter=work.bound("id is null and id is not null"),
             isolation=work.isolation,
-            **work.common,
         )
 
     def after(self, rows):
@@ -407,13 +381,11 @@ class Compact(Change):
         rows = [row for found in work.live_rows(file.file_path for file in files).values() for row in found]
         if work.start is None:
             return RewriteManifests(work.table.io, work.settings)
-        return RewriteFiles(
-            work.table.io,
-            work.settings,
+        return work.make(
+            RewriteFiles,
             removed=files,
             added=work.write(rows, carried=True),
             keep_sequence_number=self.keep_sequence_number,
-            **work.common,
         )
 
 
