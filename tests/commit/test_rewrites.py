@@ -65,7 +65,9 @@ class Upsert(Change):
             write_equality_deletes(work.table, self.part, self.keys),
             write(work.table.io, file, [numbers.index(i) for i in self.gone]),
         )
-        return work.make(RowDelta, added_data=(file,), added_deletes=deletes, command="update")
+        return RowDelta(
+            work.table.io, work.settings, added_data=(file,), added_deletes=deletes, command="update", **work.common
+        )
 
 
 def table(catalog):

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,12 +29,11 @@ from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.jobs.submissions import HERE, SPARK_4
-from tests.support.builders import change_ref, job_work, new_table, reachable, staged
+from tests.support.builders import age, change_ref, folder_of, job_work, litter, new_table, reachable, staged
 from tests.support.spark_programs import SparkPrograms
 
 ALL = ExpireRequest(older_than_ms=2**62)
 DRY = ExpireRequest(older_than_ms=2**62, dry_run=True)
-DAY = 24 * 60 * 60
 
 Way = Callable[[Table], FileInventory]
 
@@ -88,7 +86,7 @@ def make(folder: Path) -> Table:
     change_ref(table, create_ref, "audit", kind="branch")
     table.append(rows(40), branch="audit")
     compact(job_work(table), CompactRequest(options={"rewrite-all": True}))
-    age(table)
+    age(folder_of(table))
     return table
 
 
@@ -106,15 +104,6 @@ def still(tmp_path_factory: pytest.TempPathFactory) -> Table:
 def rows(start: int) -> pa.Table:
     ids = range(start, start + 10)
     return pa.table({"id": pa.array(ids, pa.int64()), "part": pa.array([i % 3 for i in ids], pa.int32())})
-
-
-def folder_of(table: Table) -> Path:
-    return Path(table.location.removeprefix("file://"))
-
-
-def age(table: Table) -> None:
-    for path in folder_of(table).rglob("*"):
-        os.utime(path, (time.time() - 10 * DAY,) * 2)
 
 
 def files(table: Table) -> set[str]:
@@ -188,14 +177,6 @@ class TestTheSameEverywhere:
 def drop_refs(table: Table) -> None:
     for name in ("kept", "audit"):
         change_ref(table, drop_ref, name)
-
-
-def litter(table: Table, *names: str) -> None:
-    for name in names:
-        path = folder_of(table) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"litter")
-    age(table)
 
 
 class TestTheThreshold:

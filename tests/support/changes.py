@@ -127,33 +127,40 @@ def plan(catalog: Catalog, change: Change, **options: Any) -> Planned:
     return Planned(catalog=catalog, state=state, action=change.action(_Work(table, **options)))
 
 
+@dataclass(kw_only=True)
 class _Work:
     """What plans have in common."""
 
-    def __init__(
-        self,
-        table: Table,
-        *,
-        key: OperationKey | None = None,
-        try_number: int = 1,
-        branch: str = "main",
-        isolation: Any = "serializable",
-    ) -> None:
-        self.table, self.key, self.try_number, self.isolation = table, key, try_number, isolation
-        self.settings = settings_for(table.metadata, branch=branch, operation_key=key, try_number=try_number)
-        head = table.metadata.ref_snapshot(branch)
-        self.start = None if head is None else head.snapshot_id
+    table: Table
+    key: OperationKey | None = None
+    try_number: int = 1
+    branch: str = "main"
+    isolation: Any = "serializable"
 
-    def make(self, action: Callable[..., Action], **given: Any) -> Action:
-        """Make an action of what was read here."""
-        common = {"written_schema": self.table.schema(), "starting_snapshot_id": self.start}
-        return action(self.table.io, self.settings, **common, **given)
+    def __init__(self, table: Table, **options: Any) -> None:
+        self.table = table
+        for name, value in options.items():
+            assert hasattr(type(self), name), name
+            setattr(self, name, value)
+        self.settings = settings_for(
+            table.metadata, branch=self.branch, operation_key=self.key, try_number=self.try_number
+        )
+
+    @property
+    def start(self) -> int | None:
+        head = self.table.metadata.ref_snapshot(self.branch)
+        return None if head is None else head.snapshot_id
+
+    @property
+    def common(self) -> dict[str, Any]:
+        return {"written_schema": self.table.schema(), "starting_snapshot_id": self.start}
 
     @property
     def earlier(self) -> Any:
-        if self.key is None:
+        key = self.settings.operation_key
+        if key is None:
             return None
-        return EarlierEpochs(self.table.io, self.key, self.settings.branch, try_number=self.try_number, replace=True)
+        return EarlierEpochs(self.table.io, key, self.settings.branch, try_number=self.try_number, replace=True)
 
     def bound(self, text: str) -> Expression:
         return parse_filter(text, self.table.schema())
@@ -249,12 +256,14 @@ class Overwrite(Change):
 
     def action(self, work):
         files = work.write((self.part, i) for i in sorted(self.ids))
-        return work.make(
-            OverwriteFiles,
+        return OverwriteFiles(
+            work.table.io,
+            work.settings,
             added=files,
             row_filter=work.bound(f"part = '{self.part}'"),
             isolation=work.isolation,
             earlier=work.earlier,
+            **work.common,
         )
 
     def after(self, rows):
@@ -268,7 +277,14 @@ class DynamicOverwrite(Change):
 
     def action(self, work):
         files = work.write((self.part, i) for i in sorted(self.ids))
-        return work.make(ReplacePartitions, files=files, isolation=work.isolation, earlier=work.earlier)
+        return ReplacePartitions(
+            work.table.io,
+            work.settings,
+            files=files,
+            isolation=work.isolation,
+            earlier=work.earlier,
+            **work.common,
+        )
 
     def after(self, rows):
         if not self.ids:
@@ -281,7 +297,9 @@ class DeletePartition(Change):
     part: str = "a"
 
     def action(self, work):
-        return work.make(OverwriteFiles, row_filter=work.bound(f"part = '{self.part}'"), isolation=None)
+        return OverwriteFiles(
+            work.table.io, work.settings, row_filter=work.bound(f"part = '{self.part}'"), isolation=None, **work.common
+        )
 
     def after(self, rows):
         return _without(rows, lambda row: row[0] == self.part)
@@ -294,7 +312,9 @@ class DeleteWhere(Change):
     row_filter: str
 
     def action(self, work):
-        return work.make(OverwriteFiles, row_filter=work.bound(self.row_filter), isolation=None)
+        return OverwriteFiles(
+            work.table.io, work.settings, row_filter=work.bound(self.row_filter), isolation=None, **work.common
+        )
 
 
 @dataclass(frozen=True)
@@ -306,12 +326,14 @@ class CopyOnWriteDelete(Change):
         hit = work.positions(text)
         files = [task.file for task in work.files(text) if task.file.file_path in hit]
         rest = [row for rows in work.live_rows(hit).values() for row in rows if row[1] not in self.ids]
-        return work.make(
-            OverwriteFiles,
+        return OverwriteFiles(
+            work.table.io,
+            work.settings,
             added=work.write(rest, carried=True),
             removed=files,
             conflict_filter=work.bound(text),
             isolation=work.isolation,
+            **work.common,
         )
 
     def after(self, rows):
@@ -338,14 +360,16 @@ class MergeOnReadDelete(Change):
                 replaced += [file for file in task.delete_files if file.content is FileContent.POSITION_DELETES]
             else:
                 deletes.append(write_position_deletes(work.table.io, task.file, gone))
-        return work.make(
-            RowDelta,
+        return RowDelta(
+            work.table.io,
+            work.settings,
             added_deletes=deletes,
             removed_deletes=replaced,
             referenced=list(hit),
             conflict_filter=work.bound(text),
             isolation=work.isolation,
             command=self.command,
+            **work.common,
         )
 
     def after(self, rows):
@@ -360,11 +384,13 @@ class EqualityDelete(Change):
     ids: frozenset[int] = frozenset({2})
 
     def action(self, work):
-        return work.make(
-            RowDelta,
+        return RowDelta(
+            work.table.io,
+            work.settings,
             added_deletes=[write_equality_deletes(work.table, self.part, self.ids)],
             conflict_filter=work.bound("id is null and id is not null"),
             isolation=work.isolation,
+            **work.common,
         )
 
     def after(self, rows):
@@ -381,11 +407,13 @@ class Compact(Change):
         rows = [row for found in work.live_rows(file.file_path for file in files).values() for row in found]
         if work.start is None:
             return RewriteManifests(work.table.io, work.settings)
-        return work.make(
-            RewriteFiles,
+        return RewriteFiles(
+            work.table.io,
+            work.settings,
             removed=files,
             added=work.write(rows, carried=True),
             keep_sequence_number=self.keep_sequence_number,
+            **work.common,
         )
 
 

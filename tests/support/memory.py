@@ -286,11 +286,6 @@ def set_a_property(catalog: PointerCatalog, table: TableId) -> None:
     catalog.commit(catalog.load(table), change)
 
 
-def _of_inner(name: str) -> Any:
-    """Return a method that asks the inner catalog."""
-    return lambda self, *args, **options: getattr(self.inner, name)(*args, **options)
-
-
 class FaultyCatalog(PointerCatalog):
     """A pointer catalog whose swaps and loads go wrong by script; beyond the script's end all is well.
 
@@ -325,13 +320,6 @@ class FaultyCatalog(PointerCatalog):
         self._loads = iter(tuple(loads))
         self._rival = rival
 
-    read_pointer = _of_inner("read_pointer")
-    create_namespace, drop_namespace = _of_inner("create_namespace"), _of_inner("drop_namespace")
-    list_namespaces, namespace_exists = _of_inner("list_namespaces"), _of_inner("namespace_exists")
-    load_namespace_properties = _of_inner("load_namespace_properties")
-    update_namespace_properties = _of_inner("update_namespace_properties")
-    list_tables, default_location = _of_inner("list_tables"), _of_inner("default_location")
-
     def load(self, table: str | TableId) -> TableState:
         """Load, if the script lets us."""
         self.load_count += 1
@@ -342,6 +330,10 @@ class FaultyCatalog(PointerCatalog):
         if fault is Fault.CRASH_BEFORE:
             raise SimulatedCrash(f"loading {table}")
         return self.inner.load(table)
+
+    def read_pointer(self, table: TableId) -> Pointer | None:
+        """Ask the inner catalog."""
+        return self.inner.read_pointer(table)
 
     def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
         """Swap in the inner catalog, with the fault that the script has for this time."""
@@ -379,6 +371,38 @@ class FaultyCatalog(PointerCatalog):
         if fault in (Fault.LAND_THEN_UNKNOWN, Fault.LAND_THEN_RIVAL_THEN_UNKNOWN):
             raise CommitUnknownError("the reply was lost")
 
+    def create_namespace(
+        self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
+    ) -> None:
+        """Ask the inner catalog."""
+        self.inner.create_namespace(namespace, properties, if_not_exists=if_not_exists)
+
+    def drop_namespace(self, namespace: str | Namespace) -> None:
+        """Ask the inner catalog."""
+        self.inner.drop_namespace(namespace)
+
+    def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
+        """Ask the inner catalog."""
+        return self.inner.list_namespaces(parent)
+
+    def namespace_exists(self, namespace: str | Namespace) -> bool:
+        """Ask the inner catalog."""
+        return self.inner.namespace_exists(namespace)
+
+    def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
+        """Ask the inner catalog."""
+        return self.inner.load_namespace_properties(namespace)
+
+    def update_namespace_properties(
+        self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
+    ) -> None:
+        """Ask the inner catalog."""
+        self.inner.update_namespace_properties(namespace, updates, removals)
+
+    def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
+        """Ask the inner catalog."""
+        return self.inner.list_tables(namespace)
+
     def drop_pointer(self, table: TableId) -> None:
         """Drop in the inner catalog, with the fault that the script has for this time."""
         self._send(table, "", lambda: self.inner.drop_pointer(table))
@@ -386,6 +410,10 @@ class FaultyCatalog(PointerCatalog):
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
         """Rename in the inner catalog, with the fault that the script has for this time."""
         self._send(TableId.of(table), "", lambda: self.inner.rename_table(table, to))
+
+    def default_location(self, table: str | TableId) -> str:
+        """Ask the inner catalog."""
+        return self.inner.default_location(table)
 
 
 class FileFault(Enum):
