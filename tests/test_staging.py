@@ -1,7 +1,5 @@
 """What operations leave of the staging folder: nothing, not even empty folders, however many tasks run at once."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Compaction from the choice of files to the commit, beside other writers."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any

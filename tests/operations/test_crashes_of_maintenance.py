@@ -1,7 +1,5 @@
 """Maintenance that dies at any of its steps: the table reads as before, and the next run finishes what is left."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Expiring snapshots: the commit first, then the files that nothing reaches any more, and no others."""
 
-from __future__ import annotations
-
 import re
 from contextlib import contextmanager
 from dataclasses import replace
@@ -167,8 +165,9 @@ class TestUnusedMetadata:
 class TestDryRun:
     """It says what would go, and what each ref keeps alive, and changes nothing."""
 
-    def test_it_counts_as_the_real_run_does(self, table):
+    def test_it_counts_as_the_real_run_does_and_says_what_each_ref_keeps_alive(self, table):
         make_tag(table, "kept", table.snapshots()[1].snapshot_id)
+        sizes = {task.file.file_path: task.file.file_size_in_bytes for task in table.scan().plan_files()}
         before = on_disk(table), table.metadata_location
         dry = expire(table, dry_run=True)
         assert (on_disk(table), table.refresh().metadata_location) == before
@@ -177,15 +176,10 @@ class TestDryRun:
         assert dry.expired_snapshots == real.expired_snapshots == 4
         assert dry.deleted_data_files == real.deleted_data_files == 3
         assert dry.removed_files_size_bytes == real.removed_files_size_bytes
-        assert not staged(table)
-
-    def test_it_says_what_each_ref_keeps_alive(self, table):
-        make_tag(table, "kept", table.snapshots()[1].snapshot_id)
-        sizes = {task.file.file_path: task.file.file_size_in_bytes for task in table.scan().plan_files()}
-        expire(table)
         refs = {ref.name: ref for ref in expire(table, older_than_ms=None, dry_run=True).refs}
         assert refs["main"].exclusive_bytes == sum(sizes.values())
         assert refs["kept"].exclusive_bytes == refs["kept"].size_bytes > 0
+        assert not staged(table)
 
 
 class TestATryThatDies:

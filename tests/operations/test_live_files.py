@@ -3,8 +3,6 @@
 make stress ARGS=tests/operations/test_live_files.py    # more of them, from a new seed
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress

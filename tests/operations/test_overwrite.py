@@ -1,7 +1,5 @@
 """Overwrites: of matching rows, of partitions, of the whole table; against what they mean for the rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
