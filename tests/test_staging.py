@@ -1,8 +1,5 @@
 """What operations leave of the staging folder: nothing, not even empty folders, however many tasks run at once."""
 
-from __future__ import annotations
-
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +23,7 @@ from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.directories import remove_empty
 from airflow_iceberg.table import Table
 from tests.support.append_steps import commit_append, discard, plan_append
-from tests.support.builders import job_work, new_table
+from tests.support.builders import folder_of, job_work, litter, new_table
 
 
 @pytest.fixture
@@ -49,7 +46,7 @@ def load(table: Table) -> Table:
 
 
 def folder(table: Table) -> Path:
-    return Path(table.location.removeprefix("file://")) / ".staging"
+    return folder_of(table) / ".staging"
 
 
 def append(table: Table, source: Source) -> None:
@@ -86,10 +83,7 @@ class TestNoFolderRemains:
         ("operation", "request_"), [(expire_snapshots, ExpireRequest()), (remove_orphan_files, OrphanRequest())]
     )
     def test_of_jobs_that_died_long_ago(self, operation: Any, request_: object, table: Table) -> None:
-        dead = folder(table) / "dead" / "exchange" / "0" / "x.arrow"
-        dead.parent.mkdir(parents=True)
-        dead.touch()
-        os.utime(dead, (1_700_000_000,) * 2)
+        litter(table, ".staging/dead/exchange/0/x.arrow")
         assert operation(Work(table), request_).staging_files == 1
         assert not folder(table).exists()
 

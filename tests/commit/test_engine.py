@@ -242,13 +242,6 @@ class TestUnknown:
         assert paths(inner) == ["ours.parquet"]
         assert len(landed.metadata.snapshots) == 1
 
-    def test_nothing_is_deleted_while_it_is_unknown(self, state, inner, land):
-        catalog = FaultyCatalog(inner, [Fault.LAND_THEN_UNKNOWN], loads=[Fault.FAIL] * 99)
-        with pytest.raises(CommitUnknownError, match="the reply was lost"):
-            land(catalog, state, append(inner, file("ours")))
-        assert reachable(inner) <= metadata_files(inner)
-        assert paths(inner) == ["ours.parquet"]
-
     @pytest.mark.parametrize(
         "then", [FileRule(call="create", fault=FileFault.FAIL, times=None), FileRule(call="read", fault=FileFault.FAIL)]
     )
@@ -271,8 +264,15 @@ class TestUnknown:
             land(catalog, inner.load("db.t"), action)
         assert not any(call == "delete" for call, _ in io.calls)
 
-    @pytest.mark.parametrize("then", [NotFoundError("renamed meanwhile"), FormatError("two versions")])
-    def test_a_table_that_cannot_be_read_back_is_still_unknown(self, state, inner, then, land):
+    @pytest.mark.parametrize(
+        ("then", "message"),
+        [
+            (StorageError("cannot be reached"), "the reply was lost"),
+            (NotFoundError("renamed meanwhile"), r"cannot be read back: .*; nothing was deleted"),
+            (FormatError("two versions"), r"cannot be read back: .*; nothing was deleted"),
+        ],
+    )
+    def test_nothing_is_deleted_while_the_table_cannot_be_read_back(self, state, inner, then, message, land):
         """Under another name, say, the table holds the rows: no caller may delete their files."""
         catalog = FaultyCatalog(inner, [Fault.LAND_THEN_UNKNOWN])
         action = append(catalog, file("ours"))
@@ -281,7 +281,7 @@ class TestUnknown:
             raise then
 
         catalog.load = load
-        with pytest.raises(CommitUnknownError, match=r"cannot be read back: .*; nothing was deleted"):
+        with pytest.raises(CommitUnknownError, match=message):
             land(catalog, state, action)
         assert reachable(inner) <= metadata_files(inner)
         assert paths(inner) == ["ours.parquet"]
@@ -391,20 +391,18 @@ class TestFailure:
         inner.io = io
         assert metadata_files(inner) == before
 
-    def test_a_table_that_was_replaced_meanwhile(self, state, inner, land):
+    @pytest.mark.parametrize(
+        ("is_replaced", "error", "message"),
+        [(True, StalePlanError, "was dropped and made again"), (False, NotFoundError, r"db\.t")],
+    )
+    def test_a_table_that_was_replaced_meanwhile_or_is_gone(self, state, inner, land, is_replaced, error, message):
         action = append(inner)
         inner.drop_table("db.t")
-        make_table_again = Table.create(inner, "db.t", schema={"id": "long"})
-        with pytest.raises(StalePlanError, match="was dropped and made again"):
+        if is_replaced:
+            Table.create(inner, "db.t", schema={"id": "long"})
+        with pytest.raises(error, match=message):
             land(inner, state, action)
-        assert inner.load("db.t").metadata.table_uuid == make_table_again.metadata.table_uuid
-        assert inner.load("db.t").metadata.current_snapshot() is None
-
-    def test_a_table_that_is_gone(self, state, inner, land):
-        action = append(inner)
-        inner.drop_table("db.t")
-        with pytest.raises(NotFoundError, match=r"db\.t"):
-            land(inner, state, action)
+        assert not is_replaced or inner.load("db.t").metadata.current_snapshot() is None
 
 
 class TestAppendingArrow:

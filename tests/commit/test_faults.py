@@ -48,8 +48,6 @@ from tests.support.sampling import some
 from tests.support.serial_order import check_totals
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="t")
-
-
 CHANGES = {
     "append": Append("a", ids(9)),
     "overwrite": Overwrite("a", ids(7)),
@@ -233,11 +231,7 @@ class TestALostRenameReply:
         with pytest.raises(CommitUnknownError):
             planned.commit(catalog=faulty)
         check_whole(catalog)
-        assert rows_of(catalog) == CHANGES["overwrite"].after(rows_of_start())
-
-
-def rows_of_start():
-    return rows_of(world())
+        assert rows_of(catalog) == CHANGES["overwrite"].after(rows_of(world()))
 
 
 class TestARetryDoesNotRepeatItself:

@@ -4,8 +4,6 @@ The table always reads; the change is made once or not at all, and a second try 
 dropped whole, and what is not keeps its files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
@@ -115,6 +113,21 @@ def attempt(run: Callable[[], object]) -> str:
     return "done"
 
 
+def try_it(run: Callable[[Catalog], object], kind="pointer", rules=(), swaps=(), late_after=1):
+    """Try a change with faults; return the catalog without any, how it came out, and what lets late requests arrive."""
+    catalog = world(kind, late_after=late_after)
+    catalog.io.rules = list(rules)
+    faulty = behind(catalog, swaps, late_after)
+    outcome = attempt(lambda: run(faulty))
+    catalog.io.rules = []
+
+    def arrive():
+        for late in (catalog.io.late, getattr(faulty, "late", catalog.io.late)):
+            late.arrive()
+
+    return catalog, outcome, arrive
+
+
 def calls_of(run: Callable[[Catalog], object], kind: str):
     catalog = world(kind)
     catalog.io.calls.clear()
@@ -134,17 +147,13 @@ class TestChangesOfTheTable:
     """Schema, partitioning, order, properties and refs: as before or as after, and rows are not touched."""
 
     def check(self, name: str, kind: str, rules=(), swaps=(), late_after: int = 1) -> None:
-        run, catalog = CHANGES[name], world(kind, late_after=late_after)
-        before, rows = shape(catalog.load(NAME).metadata), rows_of(catalog)
+        run, start = CHANGES[name], world(kind)
+        before, rows = shape(start.load(NAME).metadata), rows_of(start)
         rows_after = rows
         if name in MOVES:
-            expected = world(kind)
-            run(expected)
-            rows_after = rows_of(expected)
-        catalog.io.rules = list(rules)
-        faulty = behind(catalog, swaps, late_after)
-        outcome = attempt(lambda: run(faulty))
-        catalog.io.rules = []
+            run(start)
+            rows_after = rows_of(start)
+        catalog, outcome, arrive = try_it(run, kind, rules, swaps, late_after)
         check_whole(catalog)
         found = shape(catalog.load(NAME).metadata)
         assert found == before or outcome in ("done", "unknown")
@@ -156,8 +165,7 @@ class TestChangesOfTheTable:
         assert len(after.metadata_log) - log == (0 if found != before else 1)
         assert shape(after) != before
         assert rows_of(catalog) == rows_after
-        for late in (catalog.io.late, getattr(faulty, "late", catalog.io.late)):
-            late.arrive()
+        arrive()
         assert shape(catalog.load(NAME).metadata) == shape(after)
         check_whole(catalog)
 
@@ -195,19 +203,14 @@ class TestCreation:
         return Table.create(catalog, "db.new", schema={"id": "long"}, if_not_exists=True)
 
     def check(self, kind: str, rules=(), swaps=(), late_after: int = 1) -> None:
-        catalog = world(kind, late_after=late_after)
-        catalog.io.rules = list(rules)
-        faulty = behind(catalog, swaps, late_after)
-        outcome = attempt(lambda: self.create(faulty))
-        catalog.io.rules = []
+        catalog, outcome, arrive = try_it(self.create, kind, rules, swaps, late_after)
         is_there = catalog.table_exists("db.new")
         assert outcome != "done" or is_there
         assert outcome != "failed" or not is_there
         made = catalog.load("db.new").metadata.table_uuid if is_there else None
         table = self.create(catalog)
         assert made in (None, table.metadata.table_uuid)
-        for late in (catalog.io.late, getattr(faulty, "late", catalog.io.late)):
-            late.arrive()
+        arrive()
         assert Table.load(catalog, "db.new").metadata == table.metadata
         assert [str(each) for each in catalog.list_tables("db")] == ["db.new", NAME]
 
@@ -226,16 +229,12 @@ class TestRegistration:
     """A table that is brought into the catalog is there or not, and its files stay in any case."""
 
     def check(self, rules=(), swaps=(), late_after: int = 1) -> None:
-        catalog = world(late_after=late_after)
-        location = catalog.load(NAME).metadata_location
-        catalog.io.rules = list(rules)
-        faulty = behind(catalog, swaps, late_after)
-        outcome = attempt(lambda: faulty.register_table("db.second", location))
-        catalog.io.rules = []
+        location = world().load(NAME).metadata_location
+        register = lambda catalog: catalog.register_table("db.second", location)  # noqa: E731
+        catalog, outcome, arrive = try_it(register, rules=rules, swaps=swaps, late_after=late_after)
         is_there = catalog.table_exists("db.second")
         assert (outcome, is_there) not in (("done", False), ("failed", True))
-        for late in (catalog.io.late, getattr(faulty, "late", catalog.io.late)):
-            late.arrive()
+        arrive()
         if not catalog.table_exists("db.second"):
             catalog.register_table("db.second", location)
         assert catalog.load("db.second").metadata == catalog.load(NAME).metadata
@@ -267,11 +266,9 @@ class TestDrops:
     @pytest.mark.parametrize("purge", [False, True])
     def test_files(self, kind, purge):
         for rules, late_after in some(rules_of(calls_of(lambda catalog: catalog.drop_table(NAME, purge=purge), kind))):
-            catalog = world(kind, late_after=late_after)
-            rows, files = rows_of(catalog), catalog.io.inner.locations()
-            catalog.io.rules = rules
-            outcome = attempt(lambda: catalog.drop_table(NAME, purge=purge))  # noqa: B023
-            catalog.io.rules = []
+            rows, files = rows_of(world(kind)), world(kind).io.inner.locations()
+            drop = lambda catalog: catalog.drop_table(NAME, purge=purge)  # noqa: E731
+            catalog, outcome, arrive = try_it(drop, kind, rules, late_after=late_after)
             if catalog.table_exists(NAME):
                 assert outcome != "done"
                 assert catalog.io.inner.locations() == files
@@ -279,7 +276,7 @@ class TestDrops:
                 catalog.drop_table(NAME, purge=purge)
             with pytest.raises(NotFoundError):
                 catalog.load(NAME)
-            catalog.io.late.arrive()
+            arrive()
             if not purge and kind == "pointer":
                 assert catalog.io.inner.locations() == files
 
@@ -287,16 +284,15 @@ class TestDrops:
     @pytest.mark.parametrize("purge", [False, True])
     def test_requests(self, purge, fault):
         for late_after in LATE_AFTER if fault is Fault.LAND_LATE else (1,):
-            catalog = world(late_after=late_after)
-            rows, files = rows_of(catalog), catalog.io.inner.locations()
-            faulty = behind(catalog, [fault], late_after)
-            outcome = attempt(lambda: faulty.drop_table(NAME, purge=purge))  # noqa: B023
+            rows, files = rows_of(world()), world().io.inner.locations()
+            drop = lambda catalog: catalog.drop_table(NAME, purge=purge)  # noqa: E731
+            catalog, outcome, arrive = try_it(drop, swaps=[fault], late_after=late_after)
             is_there = catalog.table_exists(NAME)
             assert is_there in {"done": (False,), "failed": (True,), "unknown": (True, False)}[outcome]
             if is_there:
                 assert rows_of(catalog) == rows
                 catalog.drop_table(NAME, purge=purge)
-            faulty.late.arrive()
+            arrive()
             assert not catalog.table_exists(NAME)
             if not purge:
                 assert set(files) <= set(catalog.io.inner.locations())

@@ -15,6 +15,7 @@ from airflow_iceberg.errors import InvalidInputError, StalePlanError
 from airflow_iceberg.expressions.tree import ALWAYS_TRUE
 from airflow_iceberg.table import Table
 from tests.support.append_steps import find_append
+from tests.support.builders import change_ref
 from tests.support.changes import NAME, Append, EqualityDelete, arrow, ids, live_entries, make_table, plan, rows_of
 from tests.support.memory import MemoryCatalog
 
@@ -121,8 +122,7 @@ class TestSettings:
     """What all actions of one commit share."""
 
     def test_a_tag_takes_no_rows(self, table):
-        uuids = {"table_uuid": table.metadata.table_uuid, "new_uuid": str(uuid4())}
-        table.change(create_ref("v1", kind="tag", **uuids))
+        change_ref(table, create_ref, "v1", kind="tag")
         with pytest.raises(InvalidInputError, match="'v1' is a tag"):
             table.commit_settings(branch="v1")
 
@@ -159,9 +159,7 @@ class TestExpiring:
 
     def test_a_tag_that_came_meanwhile_keeps_its_snapshot(self, catalog, table):
         first, _ = table.snapshots()
-        other = Table.load(catalog, NAME)
-        uuids = {"table_uuid": table.metadata.table_uuid, "new_uuid": str(uuid4())}
-        other.change(create_ref("v1", kind="tag", snapshot_id=first.snapshot_id, **uuids))
+        change_ref(Table.load(catalog, NAME), create_ref, "v1", kind="tag", snapshot_id=first.snapshot_id)
         assert self.expire(table, older_than_ms=now_ms() + 1).is_empty
         assert len(table.snapshots()) == 2
 

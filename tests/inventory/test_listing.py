@@ -1,7 +1,5 @@
 """Listing a table: the same files whether in one go or folder by folder."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path
@@ -9,18 +7,12 @@ from typing import Any
 
 import pytest
 
-from airflow_iceberg.inventory.listed_files import (
-    ENOUGH_FOLDERS,
-    METADATA,
-    OLD,
-    STAGED,
-    find_folders,
-    statuses,
-)
+from airflow_iceberg.inventory.listed_files import ENOUGH_FOLDERS, METADATA, OLD, STAGED, find_folders, statuses
 from airflow_iceberg.inventory.units import ListingUnit, listing_units, read_outcome, run_unit
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
+from tests.support.builders import age
 
 IO = load_file_io({})
 NAMES = (
@@ -45,7 +37,7 @@ def root(tmp_path: Path) -> str:
         path = tmp_path / "t" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"12345")
-        os.utime(path, (time.time() - 864_000,) * 2)
+    age(tmp_path)
     return f"{(tmp_path / 't').as_uri()}/"
 
 
@@ -91,7 +83,7 @@ class TestWhatIsListed:
         folder.mkdir()
         for name in ("a.parquet", "_b.parquet", ".c.parquet", "_day=4.parquet", "d.metadata.json"):
             (folder / name).touch()
-            os.utime(folder / name, (time.time() - 864_000,) * 2)
+        age(folder)
         _, found = listed(IO, [unit(root)])
         assert {name.rpartition("/")[2]: kind for name, kind in found.items() if "day=3/" in name} == {
             "a.parquet": OLD,
@@ -144,10 +136,10 @@ class TestTakingFoldersApart:
         assert find_folders(IO, f"{tmp_path.as_uri()}/none/") == [""]
 
     def test_names_that_are_not_utf_8(self, tmp_path: Path) -> None:
-        folder = tmp_path / "t" / "data"
-        folder.mkdir(parents=True)
-        with open(os.fsencode(folder) + b"/\xff.parquet", "wb"):
-            os.utime(os.fsencode(folder) + b"/\xff.parquet", (time.time() - 864_000,) * 2)
+        path = tmp_path / "t" / "data" / os.fsdecode(b"\xff.parquet")
+        path.parent.mkdir(parents=True)
+        path.touch()
+        age(path)
         root = f"{(tmp_path / 't').as_uri()}/"
         count, found = listed(IO, [unit(root)])
         assert count == 1

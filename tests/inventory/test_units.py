@@ -1,7 +1,5 @@
 """Units of a file inventory: how they are cut, how they travel, and their results."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Rewrites of files beside deletes of all kinds, those that are there and those that come meanwhile: no row returns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Compaction of files with deletes: rows that are gone stay gone, delete files go when nothing needs them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

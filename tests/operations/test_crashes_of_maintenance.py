@@ -1,57 +1,35 @@
 """Maintenance that dies at any of its steps: the table reads as before, and the next run finishes what is left."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from airflow_iceberg.commit.operation_key import OperationKey
-from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphan_files
 from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
 from airflow_iceberg.operations.work import Work
-from airflow_iceberg.storage.base import FileStatus
 from airflow_iceberg.table import Table
 from tests.support.builders import reachable
 from tests.support.changes import NAME, Append, make_table, plan, rows_of
-from tests.support.memory import (
-    Fault,
-    FaultyCatalog,
-    FaultyFileIO,
-    FileFault,
-    FileRule,
-    MemoryCatalog,
-    MemoryFileIO,
-    SimulatedCrash,
-)
+from tests.support.faults import AgedFileIO
+from tests.support.memory import Fault, FaultyCatalog, FileFault, FileRule, MemoryCatalog, SimulatedCrash
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="maintain")
-DAY_MS = 24 * 60 * 60 * 1000
 CALLS = ("read", "create", "delete", "list", "exists")
 # Every how many of the writes, and of the other calls. A crash at a read leaves what the write before it has left: some
 # of them will do; `make stress` takes all.
 STRIDES = [pytest.param((2, 11), id="some"), pytest.param((1, 1), id="all", marks=pytest.mark.long)]
 
 
-class OldFiles(FaultyFileIO):
-    """Every file is ten days old."""
-
-    def list(self, prefix: str) -> Iterator[FileStatus]:
-        for status in super().list(prefix):
-            yield replace(status, modified_ms=now_ms() - 10 * DAY_MS)
-
-
 def make_catalog() -> MemoryCatalog:
     """A table with files in two partitions, deletes, replaced files of a compaction, and litter."""
-    catalog = MemoryCatalog(io=OldFiles(MemoryFileIO()))
+    catalog = MemoryCatalog(io=AgedFileIO())
     table = make_table(catalog, 3)
     for start in range(0, 9, 3):
         plan(catalog, Append(part="ab"[start % 2], ids=frozenset(range(start, start + 3)))).commit()

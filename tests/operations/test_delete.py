@@ -1,7 +1,5 @@
 """Deletes by predicate, from the choice of files to the commit, against what SQL says of each row."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections import Counter
@@ -30,7 +28,7 @@ from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.support.builders import change_ref, data_locations, ids, job_work, new_catalog, reachable, staged
+from tests.support.builders import change_ref, data_locations, ids, job_work, lineage, new_catalog, reachable, staged
 from tests.support.changes import live_entries, write_equality_deletes
 from tests.support.memory import MemoryCatalog
 from tests.support.sampling import examples
@@ -199,9 +197,8 @@ class TestDeleteFiles:
         assert sorted(file.record_count for file in found) == [1, 1, 1]
         assert {file.referenced_data_file for file in found} < before
         for file in found:
-            path = (file.referenced_data_file or "").encode()
-            assert file.lower_bounds is not None
-            assert file.lower_bounds[2147483546] == path == (file.upper_bounds or {})[2147483546]
+            path = file.referenced_data_file.encode()
+            assert file.lower_bounds[2147483546] == file.upper_bounds[2147483546] == path
 
     def test_version_3_has_one_vector_for_each_data_file_in_one_puffin_file(self, catalog):
         table = make(catalog, 3, MOR)
@@ -255,11 +252,10 @@ class TestLineage:
     @pytest.mark.parametrize("mode", [COW, MOR])
     def test_of_rows_that_stay(self, catalog, mode):
         table = make(catalog, 3, mode)
-        columns = ("id", "_row_id", "_last_updated_sequence_number")
-        before = table.scan("id not in (3, 4, 23)", selected_fields=columns).to_arrow().sort_by("id")
+        before = lineage(table, "id not in (3, 4, 23)")
         run(table, "id in (3, 4)")
         run(table, "id in (23)")
-        assert table.scan(selected_fields=columns).to_arrow().sort_by("id").equals(before)
+        assert lineage(table).equals(before)
 
 
 class TestTheSeatBelt:
@@ -524,11 +520,16 @@ class TestAgainstBruteForce:
             if number == 1:
                 table.append(rows(more))
                 expected += more
-            result = run(table, predicate.sql) if job else table.delete(predicate.sql)
-            kept = [row for row in expected if predicate.says(row) is not True]
-            assert as_bag(table_rows(table)) == as_bag(kept), predicate.sql
-            assert result.deleted_records == len(expected) - len(kept), predicate.sql
-            expected = kept
+            expected = self.check(table, expected, predicate, job)
+
+    @staticmethod
+    def check(table: Table, expected: list[Row], predicate: Predicate, job: bool) -> list[Row]:
+        """Delete; return the rows that are left."""
+        result = run(table, predicate.sql) if job else table.delete(predicate.sql)
+        kept = [row for row in expected if predicate.says(row) is not True]
+        assert as_bag(table_rows(table)) == as_bag(kept), predicate.sql
+        assert result.deleted_records == len(expected) - len(kept), predicate.sql
+        return kept
 
     @given(values=ROWS, more=ROWS, predicate=PREDICATES, mode=st.sampled_from([COW, MOR]))
     @examples(30, suppress_health_check=list(HealthCheck))
@@ -544,6 +545,4 @@ class TestAgainstBruteForce:
         table.append(rows(more))
         expected: list[Row] = [*((n, part, 1.0) for n, part, _ in values), *more]
         assert as_bag(table_rows(table)) == as_bag(expected)
-        run(table, predicate.sql)
-        kept = [row for row in expected if predicate.says(row) is not True]
-        assert as_bag(table_rows(table)) == as_bag(kept), predicate.sql
+        self.check(table, expected, predicate, job=True)

@@ -1,10 +1,6 @@
 """Expiring snapshots: the commit first, then the files that nothing reaches any more, and no others."""
 
-from __future__ import annotations
-
-import os
 import re
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +19,7 @@ from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, ExpireResult, expire_snapshots
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.support.builders import change_ref, id_rows, ids, job_work, new_table, reachable, staged
+from tests.support.builders import age, change_ref, id_rows, ids, job_work, litter, new_table, reachable, staged
 from tests.support.change_table import ChangeTable
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="expire")
@@ -169,8 +165,9 @@ class TestUnusedMetadata:
 class TestDryRun:
     """It says what would go, and what each ref keeps alive, and changes nothing."""
 
-    def test_it_counts_as_the_real_run_does(self, table):
+    def test_it_counts_as_the_real_run_does_and_says_what_each_ref_keeps_alive(self, table):
         make_tag(table, "kept", table.snapshots()[1].snapshot_id)
+        sizes = {task.file.file_path: task.file.file_size_in_bytes for task in table.scan().plan_files()}
         before = on_disk(table), table.metadata_location
         dry = expire(table, dry_run=True)
         assert (on_disk(table), table.refresh().metadata_location) == before
@@ -179,15 +176,10 @@ class TestDryRun:
         assert dry.expired_snapshots == real.expired_snapshots == 4
         assert dry.deleted_data_files == real.deleted_data_files == 3
         assert dry.removed_files_size_bytes == real.removed_files_size_bytes
-        assert not staged(table)
-
-    def test_it_says_what_each_ref_keeps_alive(self, table):
-        make_tag(table, "kept", table.snapshots()[1].snapshot_id)
-        sizes = {task.file.file_path: task.file.file_size_in_bytes for task in table.scan().plan_files()}
-        expire(table)
         refs = {ref.name: ref for ref in expire(table, older_than_ms=None, dry_run=True).refs}
         assert refs["main"].exclusive_bytes == sum(sizes.values())
         assert refs["kept"].exclusive_bytes == refs["kept"].size_bytes > 0
+        assert not staged(table)
 
 
 class TestATryThatDies:
@@ -240,21 +232,13 @@ class TestATryThatDies:
 class TestWhatDeadJobsLeave:
     """Documents go once they are too old to be of a running job; what an expiry had noted is finished first."""
 
-    def age(self, location, days):
-        os.utime(location.removeprefix("file://"), (time.time() - days * 24 * 60 * 60,) * 2)
-
-    def write(self, table, name, data, days):
-        location = f"{table.location}/.staging/{name}"
-        table.io.create(location, data)
-        self.age(location, days)
-
     def test_files_of_an_expiry_that_nobody_tries_again_go_with_a_later_one(self, table, monkeypatch):
         expire_and_die(table, monkeypatch)
         (note,) = staged(table)
-        self.age(note, days=2)  # it may still be running
+        age(Path(note.removeprefix("file://")), days=2)  # it may still be running
         assert expire(table.refresh(), older_than_ms=None).outcome == "nothing"
         assert staged(table) == [note]
-        self.age(note, days=4)
+        age(Path(note.removeprefix("file://")), days=4)
         result = expire(table, older_than_ms=None)
         assert (result.outcome, result.deleted_data_files, result.staging_files) == ("finished", 5, 1)
         assert on_disk(table) == reachable(table)
@@ -263,7 +247,7 @@ class TestWhatDeadJobsLeave:
     def test_a_note_whose_commit_never_landed_deletes_no_file(self, table, monkeypatch):
         expire_without_a_commit(table, monkeypatch)
         before = on_disk(table)
-        self.age(staged(table)[0], days=4)
+        age(Path(staged(table)[0].removeprefix("file://")), days=4)
         result = expire(table.refresh(), older_than_ms=None)
         assert (result.outcome, result.staging_files) == ("nothing", 1)
         assert on_disk(table) == before
@@ -271,7 +255,7 @@ class TestWhatDeadJobsLeave:
 
     def test_documents_of_other_jobs_go_by_the_youngest_of_each(self, table):
         for name, days in (("dead/plan.json", 9), ("dead/walked/0.arrow", 4), ("alive/plan.json", 9), ("alive/x", 1)):
-            self.write(table, name, b"{}", days=days)
+            litter(table, f".staging/{name}", days=days)
         dry = expire(table, older_than_ms=None, dry_run=True)
         assert (dry.staging_files, len(staged(table))) == (2, 4)
         assert expire(table, older_than_ms=None).staging_files == 2
@@ -279,7 +263,7 @@ class TestWhatDeadJobsLeave:
 
     @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"snapshots": 3}'])
     def test_a_damaged_note_of_a_dead_expiry_stops_nobody(self, table, text):
-        self.write(table, "expire-x/y/expired.json", text, days=4)
+        litter(table, ".staging/expire-x/y/expired.json", data=text, days=4)
         result = expire(table)
         assert (result.outcome, result.staging_files) == ("committed", 1)
         assert not staged(table)

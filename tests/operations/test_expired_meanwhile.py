@@ -1,7 +1,5 @@
 """Another writer expires what is being read: work begins again on the newer table, and nothing is lost by it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

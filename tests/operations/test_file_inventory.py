@@ -1,13 +1,10 @@
 """An inventory of a table's files is one and the same in this process, in a job, and in a job on Spark."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,12 +27,11 @@ from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.jobs.submissions import HERE, SPARK_4
-from tests.support.builders import change_ref, job_work, new_table, reachable, staged
+from tests.support.builders import age, change_ref, folder_of, job_work, litter, new_table, reachable, staged
 from tests.support.spark_programs import SparkPrograms
 
 ALL = ExpireRequest(older_than_ms=2**62)
 DRY = ExpireRequest(older_than_ms=2**62, dry_run=True)
-DAY = 24 * 60 * 60
 
 Way = Callable[[Table], FileInventory]
 
@@ -88,7 +84,7 @@ def make(folder: Path) -> Table:
     change_ref(table, create_ref, "audit", kind="branch")
     table.append(rows(40), branch="audit")
     compact(job_work(table), CompactRequest(options={"rewrite-all": True}))
-    age(table)
+    age(folder_of(table))
     return table
 
 
@@ -106,15 +102,6 @@ def still(tmp_path_factory: pytest.TempPathFactory) -> Table:
 def rows(start: int) -> pa.Table:
     ids = range(start, start + 10)
     return pa.table({"id": pa.array(ids, pa.int64()), "part": pa.array([i % 3 for i in ids], pa.int32())})
-
-
-def folder_of(table: Table) -> Path:
-    return Path(table.location.removeprefix("file://"))
-
-
-def age(table: Table) -> None:
-    for path in folder_of(table).rglob("*"):
-        os.utime(path, (time.time() - 10 * DAY,) * 2)
 
 
 def files(table: Table) -> set[str]:
@@ -190,31 +177,18 @@ def drop_refs(table: Table) -> None:
         change_ref(table, drop_ref, name)
 
 
-def litter(table: Table, *names: str) -> None:
-    for name in names:
-        path = folder_of(table) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"litter")
-    age(table)
-
-
 class TestTheThreshold:
     """From so many files on an inventory is a job, if something runs jobs."""
 
-    def test_below_it_no_job_runs(self, still: Table) -> None:
+    def test_from_it_on_a_job_runs_and_below_it_none(self, still: Table) -> None:
+        counted = FileInventory(Work(still, run=lambda plan: run_local(plan, still.io)), spark_from_files=17)
+        assert [counted.is_for_spark(files) for files in (16, 17)] == [False, True]
+        assert not FileInventory(Work(still), spark_from_files=0).is_for_spark(10**9)  # without a Spark
         ran: list[JobPlan] = []
         expire_snapshots(Work(still), DRY, inventory=in_a_job(still, spark_from_files=1_000, ran=ran))
         assert not ran
-
-    def test_from_it_on_a_job_runs(self, still: Table) -> None:
-        counted = FileInventory(Work(still, run=lambda plan: run_local(plan, still.io)), spark_from_files=17)
-        assert not counted.is_for_spark(16)
-        assert counted.is_for_spark(17)
-        assert not FileInventory(Work(still), spark_from_files=0).is_for_spark(10**9)  # without a Spark
-        ran: list[JobPlan] = []
         expire_snapshots(Work(still), DRY, inventory=in_a_job(still, spark_from_files=20, ran=ran))
-        assert [plan.operation for plan in ran] == ["inventory"] * len(ran)
-        assert ran
+        assert {plan.operation for plan in ran} == {"inventory"}
 
     def test_listing_goes_by_what_the_summaries_say(self, still: Table) -> None:
         assert expected_files(still.metadata) > 12
@@ -256,8 +230,8 @@ class TestAJob:
     @pytest.mark.parametrize("place", ["/elsewhere/0.arrow", "{prefix}/../../../../elsewhere"])
     def test_a_result_that_is_no_file_of_the_job_is_an_error(self, still: Table, place: str) -> None:
         def forge(plan: JobPlan, result: JobResult) -> JobResult:
-            location = place.format(prefix=plan.inventory_location)
-            return replace(result, units=(replace(result.units[0], location=location), *result.units[1:]))
+            forged = replace(result.units[0], location=place.format(prefix=plan.inventory_location))
+            return replace(result, units=(forged, *result.units[1:]))
 
         with pytest.raises(FormatError, match=r"elsewhere.* is not a file of job"):
             read_after(still, forge)

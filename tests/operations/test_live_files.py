@@ -3,10 +3,8 @@
 make stress ARGS=tests/operations/test_live_files.py    # more of them, from a new seed
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -37,7 +35,6 @@ from airflow_iceberg.operations.quarantine import quarantines, restore_quarantin
 from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphan_files
 from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
 from airflow_iceberg.operations.work import Work
-from airflow_iceberg.storage.base import FileStatus
 from airflow_iceberg.table import Table
 from tests.support.builders import change_ref, job_work, reachable
 from tests.support.changes import (
@@ -51,16 +48,8 @@ from tests.support.changes import (
     make_table,
     plan,
 )
-from tests.support.memory import (
-    Fault,
-    FaultyCatalog,
-    FaultyFileIO,
-    FileFault,
-    FileRule,
-    MemoryCatalog,
-    MemoryFileIO,
-    SimulatedCrash,
-)
+from tests.support.faults import AgedFileIO
+from tests.support.memory import Fault, FaultyCatalog, FileFault, FileRule, MemoryCatalog, SimulatedCrash
 from tests.support.sampling import examples
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -79,24 +68,6 @@ crashes = st.one_of(
     ),
     st.sampled_from([Fault.CRASH_BEFORE, Fault.CRASH_AFTER]),
 )
-
-
-class AgedFileIO(FaultyFileIO):
-    """Lists every file as ten days old, but for those of a writer at work.
-
-    Attributes:
-        young: locations of files that were written just now.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(MemoryFileIO())
-        self.young: set[str] = set()
-
-    def list(self, prefix: str) -> Iterator[FileStatus]:
-        """List with these ages."""
-        for status in super().list(prefix):
-            age_ms = 0 if status.location in self.young else 10 * DAY_MS
-            yield replace(status, modified_ms=now_ms() - age_ms)
 
 
 class Maintenance(RuleBasedStateMachine):

@@ -1,12 +1,11 @@
 """Overwrites: of matching rows, of partitions, of the whole table; against what they mean for the rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given
@@ -23,7 +22,7 @@ from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.operations.test_delete import KEY, PREDICATES, ROWS, as_bag, data_paths, make, rows, table_rows
-from tests.support.builders import data_locations, ids, new_catalog, reachable, staged
+from tests.support.builders import data_locations, ids, lineage, new_catalog, reachable, staged
 from tests.support.memory import MemoryCatalog
 from tests.support.sampling import examples
 
@@ -83,14 +82,10 @@ class TestMatchingRows:
 
     def test_rows_that_are_carried_keep_their_lineage(self, catalog, source):
         table = make(catalog, 3)
-        columns = ("id", "_row_id", "_last_updated_sequence_number")
-        before = table.scan("id <> 3", selected_fields=columns).to_arrow().sort_by("id")
+        before = lineage(table, "id <> 3")
         run(table, source((3, "b", 1.0)), overwrite_filter="id = 3")
-        after = table.scan("id <> 3", selected_fields=columns).to_arrow().sort_by("id")
-        assert after.equals(before)
-        (new,) = table.scan("id = 3", selected_fields=columns).to_arrow()["_row_id"].to_pylist()
-        assert new is not None
-        assert new not in before["_row_id"].to_pylist()
+        assert lineage(table, "id <> 3").equals(before)
+        assert lineage(table, "id = 3")["_row_id"][0] not in [*before["_row_id"], pa.scalar(None, pa.int64())]
 
     def test_new_rows_that_do_not_match_are_refused(self, catalog, source, tmp_path):
         table = make(catalog)
@@ -172,11 +167,8 @@ class TestOthers:
         assert ids(table.refresh()) == [*range(1, 40, 2), 200]
         assert not data_locations(table) - reachable(table)
 
-    @pytest.mark.parametrize(
-        # Whole files are chosen on whatever the table is when the commit lands; where files were looked into, not.
-        ("predicate", "left"),
-        [("part = 'a'", 0), ("id in (4, 6)", 1)],
-    )
+    # Whole files are chosen on whatever the table is when the commit lands; where files were looked into, not.
+    @pytest.mark.parametrize(("predicate", "left"), [("part = 'a'", 0), ("id in (4, 6)", 1)])
     def test_an_append_of_such_rows_is_refused_by_the_stricter_level_alone(self, catalog, source, predicate, left):
         def other() -> None:
             Table.load(catalog, "db.t").append(rows([(4, "a", 1.0)]))

@@ -1,7 +1,5 @@
 """Orphan files: found, moved out of the way, brought back; and never a file of the table."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -21,7 +19,7 @@ from airflow_iceberg.operations.quarantine import quarantines, restore_quarantin
 from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, OrphanResult, remove_orphan_files
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.support.builders import change_ref, id_rows, ids, new_table
+from tests.support.builders import age, change_ref, folder_of, id_rows, ids, litter, new_table
 
 DAY = 24 * 60 * 60
 KEY = OperationKey(dag_id="d", run_id="r", task_id="clean")
@@ -44,7 +42,7 @@ def table(tmp_path: Path) -> Table:
     table = new_table(tmp_path, schema={"id": "long", "_day": "int"}, partition_by=["_day"])
     for start in range(3):
         table.append(rows(start))
-    age(table)
+    age(folder_of(table))
     return table
 
 
@@ -52,27 +50,8 @@ def rows(number: int) -> pa.Table:
     return pa.table({"id": pa.array([number], pa.int64()), "_day": pa.array([number], pa.int32())})
 
 
-def folder(table: Table) -> Path:
-    return Path(table.location.removeprefix("file://"))
-
-
-def age(table: Table, days: float = 10) -> None:
-    for path in files(table):
-        os.utime(path, (time.time() - days * DAY,) * 2)
-
-
 def files(table: Table, pattern: str = "*") -> set[Path]:
-    return {path for path in folder(table).rglob(pattern) if path.is_file()}
-
-
-def litter(table: Table, *names: str, days: float = 10) -> list[Path]:
-    """Files that are not the table's."""
-    paths = [folder(table) / name for name in names]
-    for path in paths:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"litter")
-        os.utime(path, (time.time() - days * DAY,) * 2)
-    return paths
+    return {path for path in folder_of(table).rglob(pattern) if path.is_file()}
 
 
 def sql_catalog(folder: Path, name: str = "c") -> Catalog:
@@ -116,7 +95,7 @@ class TestWhatIsAnOrphan:
 
     def test_files_of_every_snapshot_stay_also_of_those_on_no_branch(self, table):
         change_ref(table, set_current, table.snapshots()[0].snapshot_id)
-        age(table)
+        age(folder_of(table))
         before = files(table, "*.parquet")
         assert run(table, action="delete").outcome == "nothing"
         assert files(table, "*.parquet") == before
@@ -129,7 +108,7 @@ class TestWhatIsAnOrphan:
             found = list(listing(self, prefix))
             monkeypatch.undo()
             other.append(rows(9))
-            age(table)
+            age(folder_of(table))
             return iter(found)
 
         litter(table, "data/a.parquet")
@@ -153,12 +132,12 @@ class TestWhatIsAnOrphan:
         schema = {"id": "long", "_p q%": "string"}
         table = new_table(tmp_path / "a b%20c", schema=schema, partition_by=["_p q%"])
         table.append(pa.table({"id": [1, 2, 3], "_p q%": ["x/y z", "%2F+é", None]}))
-        age(table)
+        age(folder_of(table))
         assert run(table, action="delete").outcome == "nothing"
         assert ids(table.refresh()) == [1, 2, 3]
-        of_partition = next(path for path in (folder(table) / "data").rglob("*.parquet"))
+        of_partition = next(path for path in (folder_of(table) / "data").rglob("*.parquet"))
         (of_partition.parent / "litter.parquet").write_bytes(b"litter")
-        age(table)
+        age(folder_of(table))
         assert run(table, action="delete").orphan_files == 1
 
     def test_a_dry_run_only_says_so(self, table):
@@ -175,21 +154,13 @@ class TestQuarantine:
     def test_they_are_moved_and_come_back(self, table):
         paths = litter(table, "data/a.parquet", "data/_day=1/b.parquet")
         result = run(table)
-        assert result.outcome == "committed"
-        assert quarantines(table) == (result.quarantine,)
-        assert not [path for path in paths if path.exists()]
+        assert (result.outcome, quarantines(table)) == ("committed", (result.quarantine,))
+        assert not any(path.exists() for path in paths)
         assert len(files(table, ".quarantine/**/*.parquet")) == 2
         restored = restore_quarantine(Work(table), str(result.quarantine))
         assert (restored.restored_files, restored.restored_files_size_bytes) == (2, 12)
         assert [path.read_bytes() for path in paths] == [b"litter"] * 2
         assert quarantines(table) == ()
-
-    def test_what_is_in_quarantine_is_not_looked_at_again(self, table):
-        litter(table, "data/a.parquet")
-        run(table)
-        age(table)
-        assert run(table).outcome == "nothing"
-        assert len(quarantines(table)) == 1
 
     def test_old_quarantines_are_purged(self, table):
         litter(table, "data/a.parquet")
@@ -280,7 +251,9 @@ class TestQuarantine:
     def test_half_of_a_copy_never_comes_back(self, table):
         (path,) = litter(table, "data/a.parquet")
         name = str(run(table).quarantine)
-        (copy,) = (folder(table) / ".quarantine" / name).rglob("*.parquet")
+        age(folder_of(table))
+        assert run(table).outcome == "nothing"  # what is in quarantine is not looked at again
+        (copy,) = (folder_of(table) / ".quarantine" / name).rglob("*.parquet")
         copy.write_bytes(b"lit")
         assert restore_quarantine(Work(table), name).restored_files == 0
         assert not path.exists()
@@ -312,7 +285,7 @@ class TestQuarantine:
         monkeypatch.setattr("airflow_iceberg.operations.remove_orphan_files.now_ms", lambda: 1_790_000_000_000)
         for epoch, name in enumerate(("data/a.parquet", "data/b.parquet")):
             litter(table, name)
-            os.utime(folder(table) / name, (1_700_000_000,) * 2)
+            os.utime(folder_of(table) / name, (1_700_000_000,) * 2)
             run(table, key=replace(KEY, epoch=epoch))
         assert len(quarantines(table)) == 2
 
@@ -351,7 +324,7 @@ class TestRefusals:
     """What might take files of others is refused, and nothing is touched."""
 
     def test_a_table_that_lies_below(self, table):
-        new_table(folder(table) / "inner")
+        new_table(folder_of(table) / "inner")
         with pytest.raises(IncompatibleChangeError, match="shares its location"):
             run(table)
 
@@ -361,7 +334,7 @@ class TestRefusals:
         shared = f"{tmp_path.as_uri()}/shared"
         one, other = (Table.create(catalog, f"db.{n}", schema={"id": "long"}, location=shared) for n in ("one", "two"))
         other.append(id_rows([1]))
-        age(one)
+        age(folder_of(one))
         with pytest.raises(IncompatibleChangeError, match="shares its location"):
             run(one, action="delete", location=f"{shared}{below}" if below else None)
         assert ids(other.refresh()) == [1]
@@ -373,7 +346,7 @@ class TestRefusals:
             run(table)
 
     def test_another_table_behind_many_old_versions(self, table):
-        own = next((folder(table) / "metadata").glob("v1.metadata.json")).read_bytes()
+        own = next((folder_of(table) / "metadata").glob("v1.metadata.json")).read_bytes()
         for number in range(80):
             litter(table, f"metadata/v9{number}.metadata.json")[0].write_bytes(own)
         (path,) = litter(table, "metadata/00000-x.metadata.json")
@@ -390,17 +363,17 @@ class TestRefusals:
         for value in (1, 2):
             time.sleep(0.002)
             other.append(id_rows([value]))
-        age(table)
+        age(folder_of(table))
         with pytest.raises(IncompatibleChangeError, match="in another catalog, too"):
             run(table, action="delete")
         assert ids(other) == [1, 2]
 
     def test_versions_of_commits_that_lost_are_orphans_like_others(self, table):
-        text = (folder(table) / "metadata" / "v4.metadata.json").read_text()
+        text = (folder_of(table) / "metadata" / "v4.metadata.json").read_text()
         paths = litter(table, "metadata/00004-lost.metadata.json", "metadata/00004-torn.metadata.json")
         paths[0].write_text(text)
         paths[1].write_text(text[:300])
-        age(table)
+        age(folder_of(table))
         assert run(table, action="delete").orphan_files == 2
 
     def test_a_table_that_shares_its_files(self, table):
@@ -409,7 +382,7 @@ class TestRefusals:
             run(table)
 
     def test_a_manifest_that_is_missing(self, table):
-        manifest = next((folder(table) / "metadata").glob("*-m0.avro"))
+        manifest = next((folder_of(table) / "metadata").glob("*-m0.avro"))
         manifest.unlink()
         (path,) = litter(table, "data/a.parquet")
         with pytest.raises(NotFoundError):

@@ -1,7 +1,5 @@
 """The files that a delete or an overwrite writes: in which order their rows are, and how they are encoded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

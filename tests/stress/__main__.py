@@ -3,8 +3,6 @@
 python -m tests.stress --seconds 600 --catalog sqlite|hadoop --format-version 2|3 --seed N
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

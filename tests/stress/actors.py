@@ -4,8 +4,6 @@ An operation has a key that is the same for all of its tries. An actor that was 
 operation that was begun and is not done is tried again, with the same key and the same arguments.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import time

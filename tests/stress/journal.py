@@ -5,8 +5,6 @@ killed leaves whole lines. What an actor is at is noted in a file beside, with t
 removes what is old must not be quicker than the slowest of them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -5,8 +5,6 @@ told so, in the end; as every actor goes on until it knows, there are no others.
 against rows that came meanwhile, so that the table has to look as if all of them had come one after the other.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator

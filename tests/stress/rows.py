@@ -1,7 +1,5 @@
 """What an operation means for the rows, said once for the table (as SQL) and once for the judge (in Python)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple

@@ -1,11 +1,10 @@
 """Appenders, deleters, overwriters and maintenance on one table, in processes that are killed: nothing is damaged."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,6 +17,13 @@ from tests.stress.judge import judge
 ROOT = Path(__file__).parents[2]
 SHORT = ("--rounds", "5", "--mortality", "0.25", "--kill-every", "1.5")
 LONG = ("--seconds", "600", "--mortality", "0.1", "--kill-every", "2")
+
+
+UNTOLD = OperationKey(dag_id="stress", run_id="append0", task_id="op-9")
+
+
+def row(tag: str, *, n: int = 1) -> pa.Table:
+    return pa.Table.from_pylist([{"part": "a", "k": 1, "tag": tag, "n": n}])
 
 
 class TestTheStress:
@@ -66,25 +72,20 @@ class TestTheJudge:
         assert verdict.faults == []
         assert verdict.counts["rows"] > 0
 
-    def test_sees_rows_that_are_there_twice(self, stage: Stage) -> None:
-        table = stage.load()
-        table.append(table.scan().to_arrow().slice(0, 1))
-        assert any("rows doubled" in fault for fault in judge(stage).faults)
-
-    def test_sees_rows_that_are_lost(self, stage: Stage) -> None:
-        table = stage.load()
-        table.delete(f"n = 0 and tag = '{table.scan().to_arrow()['tag'][0]}'")
-        assert any("rows lost" in fault for fault in judge(stage).faults)
-
-    def test_sees_rows_that_came_back(self, stage: Stage) -> None:
-        row = {"part": "a", "k": 1, "tag": "append0:0", "n": 10_000}
-        stage.load().append(pa.Table.from_pylist([row]))
-        assert any("rows too many" in fault for fault in judge(stage).faults)
-
-    def test_sees_commits_that_nobody_was_told_of(self, stage: Stage) -> None:
-        rows = pa.Table.from_pylist([{"part": "a", "k": 1, "tag": "x", "n": 1}])
-        stage.load().append(rows, operation_key=OperationKey(dag_id="stress", run_id="append0", task_id="op-9"))
-        assert any("op-9 landed, and nobody knows" in fault for fault in judge(stage).faults)
+    @pytest.mark.parametrize(
+        ("damage", "fault"),
+        [
+            (lambda table: table.append(table.scan().to_arrow().slice(0, 1)), "rows doubled"),
+            (lambda table: table.delete(f"n = 0 and tag = '{table.scan().to_arrow()['tag'][0]}'"), "rows lost"),
+            (lambda table: table.append(row("append0:0", n=10_000)), "rows too many"),
+            (lambda table: table.append(row("x"), operation_key=UNTOLD), "op-9 landed, and nobody knows"),
+            (lambda table: table.overwrite(table.scan().to_arrow()), "last changed by another commit"),
+        ],
+        ids=["twice", "lost", "back again", "of a commit that nobody was told of", "of another lineage"],
+    )
+    def test_sees_rows_that_are_not_as_they_have_to_be(self, stage: Stage, damage: Any, fault: str) -> None:
+        damage(stage.load())
+        assert any(fault in found for found in judge(stage).faults)
 
     def test_sees_files_that_are_missing(self, stage: Stage) -> None:
         table = stage.load()
@@ -92,8 +93,3 @@ class TestTheJudge:
         faults = judge(stage).faults
         assert any("cannot be read" in fault for fault in faults)
         assert any("files are missing" in fault for fault in faults)
-
-    def test_sees_rows_whose_lineage_has_changed(self, stage: Stage) -> None:
-        table = stage.load()
-        table.overwrite(table.scan().to_arrow())
-        assert any("last changed by another commit" in fault for fault in judge(stage).faults)

@@ -8,6 +8,8 @@ Tables here lie in a folder, in a Hadoop catalog, which needs no service. Not he
 swaps go wrong (`faults`), and changes of every kind (`changes`).
 """
 
+import os
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,12 @@ def ids(table: Table, **scan: Any) -> list[int]:
     return sorted(table.scan(**scan).to_arrow()["id"].to_pylist())
 
 
+def lineage(table: Table, row_filter: str | None = None) -> pa.Table:
+    """Return rows in the order of `id`, with the id of each row and the number of the commit that changed it last."""
+    selected = ("id", "_row_id", "_last_updated_sequence_number")
+    return table.scan(row_filter, selected_fields=selected).to_arrow().sort_by("id")
+
+
 def job_work(table: Table, **more: Any) -> Work:
     """Return work on a table whose jobs run in this process."""
     return Work(table, run=lambda plan: run_local(plan, table.io, threads=2), **more)
@@ -73,3 +81,25 @@ def reachable(table: Table) -> set[str]:
 def data_locations(table: Table) -> set[str]:
     """Return every data and delete file that lies below the table, whether a snapshot knows it or not."""
     return {status.location for status in table.io.list(table.location) if "/data/" in status.location}
+
+
+def folder_of(table: Table) -> Path:
+    """Return the folder of a table on this machine."""
+    return Path(table.location.removeprefix("file://"))
+
+
+def age(*paths: Path, days: float = 10) -> None:
+    """Let files be as old as that, and all those in folders."""
+    for path in paths:
+        for file in path.rglob("*") if path.is_dir() else [path]:
+            os.utime(file, (time.time() - days * 24 * 60 * 60,) * 2)
+
+
+def litter(table: Table, *names: str, data: bytes = b"litter", days: float = 10) -> list[Path]:
+    """Write files that are not the table's, by names below its folder."""
+    paths = [folder_of(table) / name for name in names]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    age(*paths, days=days)
+    return paths

@@ -6,6 +6,7 @@
 Two kinds: with a pointer that is swapped, and with the metadata file itself as the pointer, as Hadoop's catalog has it.
 """
 
+import dataclasses
 from collections import Counter
 from contextlib import contextmanager
 from functools import cache
@@ -13,6 +14,7 @@ from uuid import uuid4
 
 from airflow_iceberg.catalogs.hadoop.catalog import HadoopCatalog
 from airflow_iceberg.commit.actions.snapshot_refs import create_ref
+from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.inventory.manifests import read_manifests
 from airflow_iceberg.storage.directories import FsspecDirectories
 from airflow_iceberg.table import Table
@@ -47,6 +49,23 @@ PROPERTIES = {
     "commit.status-check.min-wait-ms": "1",
     "commit.status-check.max-wait-ms": "1",
 }
+
+
+class AgedFileIO(FaultyFileIO):
+    """Lists every file as ten days old, but for those of a writer at work.
+
+    Attributes:
+        young: locations of files that were written just now.
+    """
+
+    def __init__(self):
+        super().__init__(MemoryFileIO())
+        self.young = set()
+
+    def list(self, prefix):
+        for status in super().list(prefix):
+            age_ms = 0 if status.location in self.young else 10 * 24 * 60 * 60 * 1000
+            yield dataclasses.replace(status, modified_ms=now_ms() - age_ms)
 
 
 class RemoteFileIO(FaultyFileIO):
