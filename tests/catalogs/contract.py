@@ -477,6 +477,16 @@ class CatalogContract:
         assert catalog.io.exists(state.metadata_location)
 
 
+class DirectoriesContract(CatalogContract):
+    """Of a Hadoop catalog: a table cannot be renamed or registered, a namespace has no properties."""
+
+    can_rename = False
+    can_register = False
+    has_namespace_properties = False
+    drop_keeps_files = False
+    purges_without_collection = False
+
+
 def _meanwhile(monkeypatch: pytest.MonkeyPatch, catalog: Catalog, act: Callable[[], object]) -> None:
     """Let somebody act once, after the files of a table are found and before it is dropped."""
     inner, acted = catalog.find_purgeable, []

@@ -21,20 +21,15 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.format.metadata.updates import Change, SetLocation
 from airflow_iceberg.storage import load_file_io
-from tests.catalogs.contract import CatalogContract, commit_until_done, make_table, new_metadata, setting
+from tests.catalogs.contract import DirectoriesContract, commit_until_done, make_table, new_metadata, setting
 from tests.support.memory import FaultyFileIO, FileFault, FileRule, MemoryFileIO, SimulatedCrash
 
 CODEC = "write.metadata.compression-codec"
+FORGETFUL = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
 
 
-class TestContract(CatalogContract):
-    """A Hadoop catalog is a catalog; a table in it cannot be renamed or registered, a namespace has no properties."""
-
-    can_rename = False
-    can_register = False
-    has_namespace_properties = False
-    drop_keeps_files = False
-    purges_without_collection = False
+class TestContract(DirectoriesContract):
+    """A Hadoop catalog is a catalog."""
 
     @pytest.fixture
     def properties(self, tmp_path):
@@ -286,16 +281,14 @@ class TestOutcomes:
         assert "a" not in catalog.load("db.t").metadata.properties
 
     def test_a_writer_that_slept_cannot_commit_into_the_hole_of_a_deleted_version(self, catalog, directory):
-        wishes = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
-        old = make_table(catalog, "db.u", **wishes)
+        old = make_table(catalog, "db.u", **FORGETFUL)
         commit_until_done(catalog, "db.u", 4, "n")
         assert not (directory.parents[1] / "u" / "metadata" / "v2.metadata.json").exists()
         with pytest.raises(CommitConflictError, match="it is at version 5, expected 1"):
             catalog.commit(old, setting(a="1"))
 
     def test_nor_when_the_hole_comes_while_it_commits(self, tmp_path, catalog):
-        wishes = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
-        old = make_table(catalog, "db.u", **wishes)
+        old = make_table(catalog, "db.u", **FORGETFUL)
         io = _RivalBeforeCreate(lambda: commit_until_done(catalog, "db.u", 4, "n"))
         sleeper = HadoopCatalog("prod", {"warehouse": str(tmp_path)}, io=io)
         with pytest.raises(CommitUnknownError, match="the table is at version 5 already"):
@@ -304,8 +297,7 @@ class TestOutcomes:
 
     @pytest.mark.parametrize("hint", [b"1", b"0", None])
     def test_nor_when_the_hint_is_behind_or_gone(self, catalog, directory, hint):
-        wishes = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
-        old = make_table(catalog, "db.u", **wishes)
+        old = make_table(catalog, "db.u", **FORGETFUL)
         commit_until_done(catalog, "db.u", 4, "n")
         turn_hint(directory.parents[1] / "u" / "metadata", hint)
         with pytest.raises(CommitConflictError, match="it is at version 5, expected 1"):
@@ -323,9 +315,8 @@ class TestOutcomes:
         assert "a" not in catalog.load("db.u").metadata.properties
 
     def leave_a_hole(self, catalog, directory):
-        wishes = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
         metadata = directory.parents[1] / "u" / "metadata"
-        old = make_table(catalog, "db.u", **wishes)
+        old = make_table(catalog, "db.u", **FORGETFUL)
         first = (metadata / "v1.metadata.json").read_bytes()
         commit_until_done(catalog, "db.u", 3, "n")
         assert sorted(metadata.glob("v*.metadata.json")) == [
