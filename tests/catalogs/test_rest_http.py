@@ -31,19 +31,14 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.format.metadata import json as metadata_json
 from tests.catalogs.contract import make_table, new_metadata, setting
-from tests.support.http_server import HttpServer, Reply
+from tests.support.faults import all_texts
+from tests.support.http_server import HttpServer, Reply, document
 
 CONFIG = "GET /v1/config"
 TOKENS = "POST /v1/oauth/tokens"
 TABLE = "/v1/namespaces/db/tables/t"
 LOAD, COMMIT = f"GET {TABLE}", f"POST {TABLE}"
 CREDENTIAL = "client-7:top:s3cret"
-
-
-def document(value, status=200, **headers):
-    return Reply(
-        status=status, body=json.dumps(value).encode(), headers={"Content-Type": "application/json", **headers}
-    )
 
 
 def error(status, type_="SomeException", message="because", **headers):
@@ -615,12 +610,12 @@ class TestSecrets:
             server.on(COMMIT, error(status, f"Type {echo}", f"it was {echo}"))
             with pytest.raises(IcebergError) as raised:
                 catalog.commit(state, setting(a="1"))
-            seen.append(_everything(raised.value))
+            seen.append(all_texts(raised.value, with_suppressed=True))
         server.on(LOAD, Reply(status=502, body=f"<html>{echo}</html>".encode()))
         with pytest.raises(StorageError) as raised:
             catalog.load("db.t")
         server_side = (catalog._server, catalog._server.http, catalog._server.config)
-        seen += [_everything(raised.value), caplog.text, *map(repr, (catalog, state, *server_side))]
+        seen += [all_texts(raised.value, with_suppressed=True), caplog.text, *map(repr, (catalog, state, *server_side))]
         text = "\n".join(seen)
         for secret in ("top:s3cret", "key-in-header", "pw-in-uri", "aws-secret-key", "proxy-pw", "eyJhbGciOi"):
             assert secret not in text
@@ -638,11 +633,3 @@ class TestSecrets:
         with pytest.raises(StorageError) as raised:
             load_catalog("prod", uri=server.uri, credential=CREDENTIAL).load("db.t")
         assert "tok-of-server" not in str(raised.value)
-
-
-def _everything(error):
-    found, text = error, ""
-    while found is not None:
-        text += f"{found!s} {found!r} "
-        found = found.__cause__ or found.__context__
-    return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import re
 import ssl
 import sys
@@ -31,6 +32,12 @@ class Reply:
     body: bytes = b"{}"
     headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
     promised_bytes: int | None = None  # a Content-Length that the body falls short of
+
+
+def document(value: object, status: int = 200, **headers: str) -> Reply:
+    """Return a reply with a JSON document."""
+    kind = {"Content-Type": "application/json"}
+    return Reply(status=status, body=json.dumps(value).encode(), headers={**kind, **headers})
 
 
 Handle = Callable[[Request], Reply | None]
