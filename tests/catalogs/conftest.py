@@ -11,48 +11,16 @@ from collections.abc import Iterator
 import pytest
 
 from tests.catalogs.java import POSTGRESQL_DRIVER
-from tests.services.gcs import FakeGcs
 from tests.services.glue import start_glue
-from tests.services.hdfs import Hdfs
 from tests.services.hive_metastore import HiveMetastore, metastore_2_3, metastore_2_3_9
 from tests.services.hive_metastore_4 import metastore_4, metastore_4_jars
 from tests.services.iceberg_rest import IcebergRest
 from tests.services.launch import HOST, maven_jars
 from tests.services.mariadb import MariaDB
 from tests.services.nessie import start_nessie
-from tests.services.seaweedfs import SeaweedFS
+from tests.services.stores import azurite, gcs, hdfs, seaweedfs  # noqa: F401
 from tests.support.iceberg_java import SMALL, IcebergJava
 from tests.support.postgresql import PASSWORD, PostgreSQL
-
-
-@pytest.fixture(scope="session")
-def hdfs() -> Iterator[Hdfs]:
-    server = Hdfs()
-    yield server
-    server.remove()
-
-
-@pytest.fixture(scope="session")
-def seaweedfs() -> Iterator[SeaweedFS]:
-    server = SeaweedFS().start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="session")
-def gcs() -> Iterator[FakeGcs]:
-    server = FakeGcs()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="session")
-def azurite():
-    from tests.services.azurite import Azurite
-
-    server = Azurite()
-    yield server
-    server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -21,20 +21,15 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.format.metadata.updates import Change, SetLocation
 from airflow_iceberg.storage import load_file_io
-from tests.catalogs.contract import CatalogContract, commit_until_done, make_table, new_metadata, setting
+from tests.catalogs.contract import DirectoriesContract, commit_until_done, make_table, new_metadata, setting
 from tests.support.memory import FaultyFileIO, FileFault, FileRule, MemoryFileIO, SimulatedCrash
 
 CODEC = "write.metadata.compression-codec"
+FORGETFUL = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
 
 
-class TestContract(CatalogContract):
-    """A Hadoop catalog is a catalog; a table in it cannot be renamed or registered, a namespace has no properties."""
-
-    can_rename = False
-    can_register = False
-    has_namespace_properties = False
-    drop_keeps_files = False
-    purges_without_collection = False
+class TestContract(DirectoriesContract):
+    """A Hadoop catalog is a catalog."""
 
     @pytest.fixture
     def properties(self, tmp_path):
@@ -151,7 +146,9 @@ class TestFindingTheNewestVersion:
 class TestSpellings:
     """A version is `vN.metadata.json`, `vN.gz.metadata.json` or, from old writers, `vN.metadata.json.gz`; never two."""
 
-    @pytest.mark.parametrize("name", ["v2.gz.metadata.json", "v2.metadata.json.gz"])
+    BOTH = pytest.mark.parametrize("name", ["v2.gz.metadata.json", "v2.metadata.json.gz"])
+
+    @BOTH
     def test_compressed_versions_are_read_in_both_spellings(self, catalog, directory, name):
         state = catalog.commit(make_table(catalog), setting(a="1"))
         content = (directory / "v2.metadata.json").read_bytes()
@@ -178,7 +175,7 @@ class TestSpellings:
             catalog.commit(base, setting(**{CODEC: "gzip"}))
         assert CODEC not in catalog.load("db.t").metadata.properties
 
-    @pytest.mark.parametrize("name", ["v2.gz.metadata.json", "v2.metadata.json.gz"])
+    @BOTH
     def test_the_next_version_in_any_spelling_is_a_conflict(self, catalog, directory, name):
         base = make_table(catalog)
         (directory / name).write_bytes(gzip.compress((directory / "v1.metadata.json").read_bytes()))
@@ -264,17 +261,14 @@ class TestOutcomes:
         assert raised.value.metadata_location == f"{directory}/v2.metadata.json"
         assert catalog.load("db.t").metadata.properties == {"a": "1"}
 
-    def test_a_crash_before_the_creation_leaves_the_table_as_it_was(self, catalog, io, base):
-        io.rules = [FileRule(call="create", fault=FileFault.CRASH_BEFORE, matching="v2.")]
+    @pytest.mark.parametrize(
+        ("fault", "properties"), [(FileFault.CRASH_BEFORE, {}), (FileFault.CRASH_AFTER, {"a": "1"})]
+    )
+    def test_a_crash_has_committed_if_it_was_after_the_creation(self, catalog, io, base, fault, properties):
+        io.rules = [FileRule(call="create", fault=fault, matching="v2.")]
         with pytest.raises(SimulatedCrash):
             catalog.commit(base, setting(a="1"))
-        assert catalog.load("db.t") == base
-
-    def test_a_crash_after_the_creation_has_committed(self, catalog, io, base):
-        io.rules = [FileRule(call="create", fault=FileFault.CRASH_AFTER, matching="v2.")]
-        with pytest.raises(SimulatedCrash):
-            catalog.commit(base, setting(a="1"))
-        assert catalog.load("db.t").metadata.properties == {"a": "1"}
+        assert catalog.load("db.t").metadata.properties == properties
 
     def test_java_renaming_its_file_over_ours_is_a_conflict(self, catalog, base, directory):
         """On a local file system Java asks whether vN is there and then renames, which replaces."""
@@ -285,31 +279,24 @@ class TestOutcomes:
             catalog.commit(base, setting(a="1"))
         assert "a" not in catalog.load("db.t").metadata.properties
 
-    def test_a_writer_that_slept_cannot_commit_into_the_hole_of_a_deleted_version(self, catalog, directory):
-        wishes = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
-        old = make_table(catalog, "db.u", **wishes)
+    @pytest.mark.parametrize("hint", [b"5", b"1", b"0", None])
+    def test_a_writer_that_slept_cannot_commit_into_the_hole_of_a_deleted_version(self, catalog, directory, hint):
+        """Not when the hint is behind or gone, either."""
+        metadata = directory.parents[1] / "u" / "metadata"
+        old = make_table(catalog, "db.u", **FORGETFUL)
         commit_until_done(catalog, "db.u", 4, "n")
-        assert not (directory.parents[1] / "u" / "metadata" / "v2.metadata.json").exists()
+        assert not (metadata / "v2.metadata.json").exists()
+        turn_hint(metadata, hint)
         with pytest.raises(CommitConflictError, match="it is at version 5, expected 1"):
             catalog.commit(old, setting(a="1"))
 
     def test_nor_when_the_hole_comes_while_it_commits(self, tmp_path, catalog):
-        wishes = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
-        old = make_table(catalog, "db.u", **wishes)
+        old = make_table(catalog, "db.u", **FORGETFUL)
         io = _RivalBeforeCreate(lambda: commit_until_done(catalog, "db.u", 4, "n"))
         sleeper = HadoopCatalog("prod", {"warehouse": str(tmp_path)}, io=io)
         with pytest.raises(CommitUnknownError, match="the table is at version 5 already"):
             sleeper.commit(old, setting(a="1"))
         assert "a" not in catalog.load("db.u").metadata.properties
-
-    @pytest.mark.parametrize("hint", [b"1", b"0", None])
-    def test_nor_when_the_hint_is_behind_or_gone(self, catalog, directory, hint):
-        wishes = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
-        old = make_table(catalog, "db.u", **wishes)
-        commit_until_done(catalog, "db.u", 4, "n")
-        turn_hint(directory.parents[1] / "u" / "metadata", hint)
-        with pytest.raises(CommitConflictError, match="it is at version 5, expected 1"):
-            catalog.commit(old, setting(a="1"))
 
     @pytest.mark.parametrize("hint", [b"1", b"5", None])
     def test_nor_when_its_base_was_kept_or_brought_back(self, catalog, directory, hint):
@@ -323,9 +310,8 @@ class TestOutcomes:
         assert "a" not in catalog.load("db.u").metadata.properties
 
     def leave_a_hole(self, catalog, directory):
-        wishes = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
         metadata = directory.parents[1] / "u" / "metadata"
-        old = make_table(catalog, "db.u", **wishes)
+        old = make_table(catalog, "db.u", **FORGETFUL)
         first = (metadata / "v1.metadata.json").read_bytes()
         commit_until_done(catalog, "db.u", 3, "n")
         assert sorted(metadata.glob("v*.metadata.json")) == [

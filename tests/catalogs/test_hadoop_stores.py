@@ -1,69 +1,67 @@
 """The Hadoop catalog on stores that are no local disk: the same contract, on each of them for real."""
 
-import uuid
-
 import pytest
 
-from tests.catalogs.contract import CatalogContract
-from tests.services.gcs import BUCKET as GCS_BUCKET
-from tests.services.seaweedfs import BUCKET as S3_BUCKET
+from airflow_iceberg.catalogs.hadoop.catalog import HadoopCatalog
+from airflow_iceberg.storage import FsspecFileIO
+from tests.catalogs import places
+from tests.catalogs.contract import DirectoriesContract
 
 
-class StoreContract(CatalogContract):
-    """A table cannot be renamed or registered, a namespace has no properties."""
+@pytest.fixture(scope="class")
+def ios():
+    return {}
 
-    can_rename = False
-    can_register = False
-    has_namespace_properties = False
-    drop_keeps_files = False
-    purges_without_collection = False
+
+class StoreContract(DirectoriesContract):
+    """Give the store in `place`; its tests share one client for each of the two programs."""
+
     processes = 2
     commits_per_process = 5
+
+    @pytest.fixture
+    def properties(self, request, tmp_path):
+        return self.place(request, tmp_path)
+
+    @pytest.fixture
+    def catalog(self, properties, ios):
+        catalog = HadoopCatalog("prod", properties, io=ios.setdefault("own", FsspecFileIO(properties)))
+        catalog.create_namespace("db")
+        return catalog
+
+    @pytest.fixture
+    def other(self, properties, ios):
+        return HadoopCatalog("prod", properties, io=ios.setdefault("other", FsspecFileIO(properties)))
 
 
 class TestOnS3(StoreContract):
     """On S3."""
 
-    @pytest.fixture
-    def properties(self, seaweedfs):
-        warehouse = f"s3://{S3_BUCKET}/{uuid.uuid4().hex}"
-        return {"type": "hadoop", "warehouse": warehouse, **seaweedfs.s3_properties}
+    place = staticmethod(places.s3)
 
 
 class TestOnGcs(StoreContract):
     """On Google Cloud Storage."""
 
-    @pytest.fixture
-    def properties(self, gcs):
-        return {"type": "hadoop", "warehouse": f"gs://{GCS_BUCKET}/{uuid.uuid4().hex}", **gcs.properties()}
+    place = staticmethod(places.gcs)
 
 
 @pytest.mark.services
 class TestOnAzure(StoreContract):
     """On Azure's Blob storage."""
 
-    @pytest.fixture
-    def properties(self, azurite):
-        return {"type": "hadoop", "warehouse": f"abfs://lake/{uuid.uuid4().hex}", **azurite.properties()}
+    place = staticmethod(places.adls)
 
 
 @pytest.mark.services
 class TestOnHdfs(StoreContract):
     """On HDFS by its own protocol."""
 
-    @pytest.fixture
-    def properties(self, hdfs):
-        return {"type": "hadoop", "warehouse": f"hdfs://{hdfs.authority}/{uuid.uuid4().hex}"}
+    place = staticmethod(places.hdfs)
 
 
 @pytest.mark.services
 class TestOnHdfsByHttp(StoreContract):
     """On HDFS by WebHDFS."""
 
-    @pytest.fixture
-    def properties(self, hdfs):
-        return {
-            "type": "hadoop",
-            "warehouse": f"webhdfs://{hdfs.web_authority}/{uuid.uuid4().hex}",
-            "hdfs.user": "root",
-        }
+    place = staticmethod(places.webhdfs)

@@ -1,6 +1,5 @@
 """The Hive catalog on a real Hive Metastore 2.3.10, which enforces expected parameters."""
 
-import multiprocessing
 import re
 import threading
 import time
@@ -44,8 +43,8 @@ from airflow_iceberg.format.metadata.updates import AddSchema, Change, RemovePro
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.table import Table
 from tests.catalogs.contract import (
+    commit_in_fork_and_parent,
     commit_in_process,
-    commit_until_done,
     make_table,
     new_metadata,
     run_processes,
@@ -84,6 +83,12 @@ def catalog(request, hive_catalog):
 
 
 @pytest.fixture
+def locking(hive_catalog):
+    """A catalog that commits under locks, as it does unless told otherwise."""
+    return hive_catalog()
+
+
+@pytest.fixture
 def client(metastore):
     return HiveClient("test", {"uri": metastore.uri})
 
@@ -111,9 +116,23 @@ class TestWithoutLocks:
         run_processes(commit_in_process, [(dict(catalog.properties), "db.t", 8, tag) for tag in "abc"])
         assert len(catalog.load("db.t").metadata.properties) == 24
 
-    def test_the_metastore_compares_where_our_own_comparison_came_too_early(self, catalog, monkeypatch):
+    @pytest.mark.parametrize(
+        ("step", "change", "message"),
+        [
+            (
+                "_require",
+                lambda catalog, state: catalog.commit(state, setting(a="1")),
+                r"table db\.t in catalog prod was",
+            ),
+            ("_before", lambda catalog, _: catalog.rename_table("db.t", "db.u"), r"cannot rename db\.t: it was"),
+        ],
+        ids=["commit", "rename"],
+    )
+    def test_the_metastore_compares_where_our_own_comparison_came_too_early(
+        self, catalog, monkeypatch, step, change, message
+    ):
         state = make_table(catalog)
-        inner = hive_swap.Swapper._require
+        inner = getattr(hive_swap.Swapper, step)
         other = load_catalog("prod", **catalog.properties)
 
         def somebody_is_faster(swapper, *arguments):
@@ -121,24 +140,9 @@ class TestWithoutLocks:
             if swapper is catalog._swapper:
                 other.commit(state, setting(b="1"))
 
-        monkeypatch.setattr(hive_swap.Swapper, "_require", somebody_is_faster)
-        with pytest.raises(CommitConflictError, match=r"table db\.t in catalog prod was changed by another writer"):
-            catalog.commit(state, setting(a="1"))
-        assert catalog.load("db.t").metadata.properties == {"b": "1"}
-
-    def test_so_it_does_for_a_rename(self, catalog, monkeypatch):
-        state = make_table(catalog)
-        other = load_catalog("prod", **catalog.properties)
-        inner = hive_swap.Swapper._before
-
-        def somebody_is_faster(swapper, *arguments):
-            inner(swapper, *arguments)
-            if swapper is catalog._swapper:
-                other.commit(state, setting(b="1"))
-
-        monkeypatch.setattr(hive_swap.Swapper, "_before", somebody_is_faster)
-        with pytest.raises(CommitConflictError, match=r"cannot rename db\.t: it was changed by another writer"):
-            catalog.rename_table("db.t", "db.u")
+        monkeypatch.setattr(hive_swap.Swapper, step, somebody_is_faster)
+        with pytest.raises(CommitConflictError, match=f"{message} changed by another writer"):
+            change(catalog, state)
         assert catalog.load("db.t").metadata.properties == {"b": "1"}
 
 
@@ -447,11 +451,10 @@ class TestRoundTrips:
     def calls(self, monkeypatch):
         return CountedCalls(monkeypatch)
 
-    def test_a_commit_under_a_lock_is_six(self, hive_catalog, calls):
-        catalog = hive_catalog()
-        state = make_table(catalog)
+    def test_a_commit_under_a_lock_is_six(self, locking, calls):
+        state = make_table(locking)
         swap = ALTER.decode()
-        assert calls.of(lambda: catalog.commit(state, setting(a="1"))) == [
+        assert calls.of(lambda: locking.commit(state, setting(a="1"))) == [
             "lock", "get_table_req", "heartbeat", swap, "heartbeat", "unlock",
         ]  # fmt: skip
 
@@ -463,14 +466,13 @@ class TestRoundTrips:
         state = catalog.load("db.t")
         assert calls.of(lambda: catalog.commit(state, setting(a="2"))) == ["get_table_req", swap]
 
-    def test_a_lost_race_ends_at_the_comparison_and_a_look_for_an_echo(self, hive_catalog, calls):
-        catalog = hive_catalog()
-        old = make_table(catalog)
-        catalog.commit(old, setting(a="1"))
+    def test_a_lost_race_ends_at_the_comparison_and_a_look_for_an_echo(self, locking, calls):
+        old = make_table(locking)
+        locking.commit(old, setting(a="1"))
 
         def lose():
             with pytest.raises(CommitConflictError):
-                catalog.commit(old, setting(a="2"))
+                locking.commit(old, setting(a="2"))
 
         assert calls.of(lose) == ["lock", "get_table_req", "unlock", "get_table_req"]
 
@@ -511,13 +513,26 @@ class TestTheTableSaysHowItIsCommitted:
         catalog.commit(state, setting(a="1"))
         assert ("lock" in calls.names) is locks
 
-    def test_a_commit_that_changes_the_way_goes_the_old_one(self, hive_catalog, monkeypatch):
-        catalog = hive_catalog()
-        state = make_table(catalog)
+    def test_a_commit_that_changes_the_way_goes_the_old_one(self, locking, monkeypatch):
+        state = make_table(locking)
         calls = CountedCalls(monkeypatch)
-        state = catalog.commit(state, setting(**NO_LOCKS))
+        state = locking.commit(state, setting(**NO_LOCKS))
         assert "lock" in calls.names
-        assert "lock" not in calls.of(lambda: catalog.commit(state, setting(a="1")))
+        assert "lock" not in calls.of(lambda: locking.commit(state, setting(a="1")))
+
+
+def locks_of(client, table="t"):
+    return client.call("show_locks", rqst=ShowLocksRequest(dbname="db", tablename=table)).locks or []
+
+
+def held(client, table="t"):
+    return [lock.lockid for lock in locks_of(client, table)]
+
+
+def unlock(client):
+    """Let the metastore give up all locks of the table."""
+    for lock in held(client):
+        client.call("unlock", rqst=UnlockRequest(lockid=lock))
 
 
 class TestLocks:
@@ -529,10 +544,6 @@ class TestLocks:
         given = {"settings": self.FAST, "table": "db.t", "database": "db", "name": "t"} | more
         settings = given.pop("settings")
         return TableLock(client, settings, **given)
-
-    def held(self, client):
-        locks = client.call("show_locks", rqst=ShowLocksRequest(dbname="db", tablename="t")).locks
-        return [lock.lockid for lock in locks or []]
 
     @pytest.fixture
     def stranger(self, client):
@@ -548,7 +559,7 @@ class TestLocks:
         catalog.commit(state, setting(a="1"))
         with pytest.raises(CommitConflictError):
             catalog.commit(state, setting(a="2"))
-        assert self.held(client) == []
+        assert held(client) == []
 
     def test_a_table_that_is_held_is_waited_for_and_the_holder_is_named(self, hive_catalog, client, stranger):
         catalog = hive_catalog(**{"iceberg.hive.lock-timeout-ms": "300"})
@@ -559,76 +570,66 @@ class TestLocks:
         with pytest.raises(CommitConflictError, match=holder):
             catalog.commit(state, setting(a="1"))
         assert catalog.load("db.t") == state
-        assert self.held(client) == [stranger]
+        assert held(client) == [stranger]
 
-    def test_a_commit_goes_on_when_the_holder_is_done(self, hive_catalog, client):
-        catalog = hive_catalog()
-        state = make_table(catalog)
+    def test_a_commit_goes_on_when_the_holder_is_done(self, locking, client):
+        state = make_table(locking)
         with self.lock(client):
             done = []
-            thread = threading.Thread(target=lambda: done.append(other_process_commit(catalog, state)))
+            thread = threading.Thread(target=lambda: done.append(other_process_commit(locking, state)))
             thread.start()
-            wait_until(lambda: len(self.held(client)) == 2)
+            wait_until(lambda: len(held(client)) == 2)
             assert done == []
         thread.join(30)
         assert done[0].metadata.properties["a"] == "1"
 
-    def test_who_waits_for_a_table_that_was_changed_gives_up_the_place_in_line(self, hive_catalog, client):
+    def test_who_waits_for_a_table_that_was_changed_gives_up_the_place_in_line(self, locking, client):
         """The wait could only end in a lost race, and each such turn holds up those behind."""
-        catalog = hive_catalog()
-        state = make_table(catalog)
-        with self.lock(client) as held, ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(other_process_commit, catalog, state)
-            wait_until(lambda: len(self.held(client)) == 2)
-            unguarded = load_catalog("prod", **{**catalog.properties, **NO_LOCKS})
+        state = make_table(locking)
+        with self.lock(client) as lock, ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(other_process_commit, locking, state)
+            wait_until(lambda: len(held(client)) == 2)
+            unguarded = load_catalog("prod", **{**locking.properties, **NO_LOCKS})
             newer = unguarded.commit(state, setting(b="1"))
             with pytest.raises(CommitConflictError, match=r"db\.t in catalog prod was changed by another writer"):
                 waiting.result(30)
-            assert self.held(client) == [held._id]
-        assert catalog.load("db.t") == newer
+            assert held(client) == [lock._id]
+        assert locking.load("db.t") == newer
 
-    def test_a_lock_that_the_metastore_gave_up_stops_the_commit(self, hive_catalog, client, monkeypatch):
-        catalog = hive_catalog()
-        state = make_table(catalog)
+    def test_a_lock_that_the_metastore_gave_up_stops_the_commit(self, locking, client, monkeypatch):
+        state = make_table(locking)
         inner = hive_swap.Swapper._require
 
         def lose_the_lock(*arguments):
             inner(*arguments)
-            for lock in self.held(client):
-                client.call("unlock", rqst=UnlockRequest(lockid=lock))
+            unlock(client)
 
         monkeypatch.setattr(hive_swap.Swapper, "_require", lose_the_lock)
         with pytest.raises(CommitConflictError, match=r"the lock on table db\.t is no longer held"):
-            catalog.commit(state, setting(a="1"))
-        assert catalog.load("db.t") == state
+            locking.commit(state, setting(a="1"))
+        assert locking.load("db.t") == state
 
-    def test_a_lock_that_was_lost_behind_the_swap_makes_the_outcome_unknown(self, hive_catalog, client, monkeypatch):
-        catalog = hive_catalog()
-        state = make_table(catalog)
+    def test_a_lock_that_was_lost_behind_the_swap_makes_the_outcome_unknown(self, locking, client, monkeypatch):
+        state = make_table(locking)
         inner = hive_swap.call_alter
 
         def lose_the_lock(*arguments, **more):
             inner(*arguments, **more)
-            for lock in self.held(client):
-                client.call("unlock", rqst=UnlockRequest(lockid=lock))
+            unlock(client)
 
         monkeypatch.setattr(hive_swap, "call_alter", lose_the_lock)
         with pytest.raises(CommitUnknownError, match="another writer may have come in between") as raised:
-            catalog.commit(state, setting(a="1"))
-        assert catalog.load("db.t").metadata_location == raised.value.metadata_location
+            locking.commit(state, setting(a="1"))
+        assert locking.load("db.t").metadata_location == raised.value.metadata_location
 
     def test_a_heartbeat_goes_on_while_the_lock_is_held(self, client):
         with self.lock(client, settings=LockSettings(heartbeat=0.05)):
-            first = self.beats(client)
-            wait_until(lambda: self.beats(client) > first)
-
-    def beats(self, client):
-        (lock,) = client.call("show_locks", rqst=ShowLocksRequest(dbname="db", tablename="t")).locks
-        return lock.lastheartbeat
+            (first,) = locks_of(client)
+            wait_until(lambda: locks_of(client)[0].lastheartbeat > first.lastheartbeat)
 
     def test_a_heartbeat_that_finds_no_lock_is_remembered(self, client):
         with self.lock(client, settings=LockSettings(heartbeat=0.05)) as lock:
-            client.call("unlock", rqst=UnlockRequest(lockid=lock._id))
+            unlock(client)
             wait_until(lambda: lock._lost is not None)
             with pytest.raises(CommitConflictError, match="is no longer held"):
                 lock.check()
@@ -645,11 +646,11 @@ class TestLocks:
         lock = self.lock(through)
         if forward:
             with lock:
-                assert self.held(client) == [lock._id]
+                assert held(client) == [lock._id]
         else:
             with pytest.raises(StorageError, match=r"cannot lock table db\.t: lost the metastore"):
                 lock.__enter__()
-        assert self.held(client) == []
+        assert held(client) == []
         proxy.close()
 
 
@@ -668,10 +669,6 @@ class TestTurns:
         state = make_table(catalog)
         catalog.commit(state, setting(b="1"))
         return state
-
-    def held(self, client, table="t"):
-        locks = client.call("show_locks", rqst=ShowLocksRequest(dbname="db", tablename=table)).locks
-        return [lock.lockid for lock in locks or []]
 
     def test_an_append_on_an_old_base_locks_once(self, catalog, monkeypatch):
         mine = Table.create(catalog, "db.t", schema={"id": "long"})
@@ -698,40 +695,40 @@ class TestTurns:
             waiting.result(30)
         assert calls.names.count("lock") == 1
         assert Table.load(catalog, "db.t").metadata.properties["b"] == "1"
-        assert self.held(client) == []
+        assert held(client) == []
 
     def test_the_lock_is_kept_between_attempts_and_given_back_at_their_end(self, catalog, client, stale):
         with catalog.attempts(self.TABLE):
             with pytest.raises(CommitConflictError) as raised:
                 catalog.commit(stale, setting(a="1"))
             assert raised.value.is_our_turn
-            assert len(self.held(client)) == 1
-        assert self.held(client) == []
+            assert len(held(client)) == 1
+        assert held(client) == []
 
     def test_a_commit_outside_of_attempts_keeps_none(self, catalog, client, stale):
         with pytest.raises(CommitConflictError) as raised:
             catalog.commit(stale, setting(a="1"))
         assert not raised.value.is_our_turn
-        assert self.held(client) == []
+        assert held(client) == []
 
     def test_a_commit_to_another_table_does_not_use_it(self, catalog, client, stale):
         other = make_table(catalog, "db.u")
         with catalog.attempts(self.TABLE):
             with pytest.raises(CommitConflictError):
                 catalog.commit(stale, setting(a="1"))
-            (kept,) = self.held(client)
+            (kept,) = held(client)
             assert catalog.commit(other, setting(a="1")) == catalog.load("db.u")
-            assert self.held(client) == [kept]
-            assert self.held(client, "u") == []
+            assert held(client) == [kept]
+            assert held(client, "u") == []
             catalog.commit(catalog.load("db.t"), setting(a="1"))
-            assert self.held(client) == []
+            assert held(client) == []
 
     def test_other_threads_do_not_use_it(self, catalog, client, stale):
         with catalog.attempts(self.TABLE), ThreadPoolExecutor(1) as pool:
             with pytest.raises(CommitConflictError):
                 catalog.commit(stale, setting(a="1"))
             theirs = pool.submit(other_process_commit, catalog, catalog.load("db.t"))
-            wait_until(lambda: len(self.held(client)) == 2)
+            wait_until(lambda: len(held(client)) == 2)
             newest = catalog.commit(catalog.load("db.t"), setting(c="1"))
             with pytest.raises(CommitConflictError):
                 theirs.result(30)
@@ -741,13 +738,13 @@ class TestTurns:
         with catalog.attempts(self.TABLE):
             with pytest.raises(CommitConflictError):
                 catalog.commit(stale, setting(a="1"))
-            client.call("unlock", rqst=UnlockRequest(lockid=self.held(client)[0]))
+            unlock(client)
             now = catalog.load("db.t")
             with pytest.raises(CommitConflictError, match=r"the lock on table db\.t is no longer held"):
                 catalog.commit(now, setting(a="1"))
             assert catalog.load("db.t") == now
             assert catalog.commit(now, setting(a="1")) == catalog.load("db.t")
-        assert self.held(client) == []
+        assert held(client) == []
 
 
 def other_process_commit(catalog, state):
@@ -796,7 +793,7 @@ class TestLostReplies:
         assert catalog.io.exists(raised.value.metadata_location)
         assert catalog.load("db.t") == state
         assert shaky.commit(state, setting(a="3")) == catalog.load("db.t")
-        assert not client.call("show_locks", rqst=ShowLocksRequest(dbname="db", tablename="t")).locks
+        assert held(client) == []
 
     def test_a_commit_that_others_built_on_is_found(self, catalog, shaky, proxy, monkeypatch):
         state = shaky.commit(make_table(catalog), setting(a="1"))
@@ -919,14 +916,8 @@ class TestConnections:
         assert client._idle == []
 
     def test_a_forked_process_opens_its_own(self, catalog):
-        state = make_table(catalog)
-        context = multiprocessing.get_context("fork")
-        child = context.Process(target=commit_until_done, args=(catalog, "db.t", 3, "child"))
-        child.start()
-        commit_until_done(catalog, "db.t", 3, "parent")
-        child.join(60)
-        assert child.exitcode == 0
-        assert len(catalog.load("db.t").metadata.metadata_log) == len(state.metadata.metadata_log) + 6
+        make_table(catalog)
+        commit_in_fork_and_parent(catalog)
 
 
 class TestBesidePyIceberg:

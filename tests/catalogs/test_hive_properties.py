@@ -59,13 +59,11 @@ def created(folder, create, *, is_hive_2=False, **properties):
 class TestTimeOuts:
     """`hive.metastore.client.socket.timeout` is how long each answer is waited for, ten minutes by default."""
 
+    TIMEOUT = "metastore.client.socket.timeout"
+
     @pytest.mark.parametrize(
         ("properties", "seconds"),
-        [
-            ({}, 600),
-            ({"hive.metastore.client.socket.timeout": "90s"}, 90),
-            ({"metastore.client.socket.timeout": "2min"}, 120),
-        ],
+        [({}, 600), ({f"hive.{TIMEOUT}": "90s"}, 90), ({TIMEOUT: "2min"}, 120)],
     )
     def test_the_socket_has_it(self, properties, seconds, monkeypatch):
         waited = []
@@ -100,14 +98,10 @@ class TestTimeOuts:
 class TestWireFormats:
     """Frames and the compact protocol are spoken where the properties say so, under either name."""
 
+    FRAMED, COMPACT = "thrift.framed.transport.enabled", "thrift.compact.protocol.enabled"
+
     @pytest.mark.parametrize("prefix", ["hive.metastore.", "metastore."])
-    @pytest.mark.parametrize(
-        ("name", "served"),
-        [
-            ("thrift.framed.transport.enabled", {"is_framed": True}),
-            ("thrift.compact.protocol.enabled", {"is_compact": True}),
-        ],
-    )
+    @pytest.mark.parametrize(("name", "served"), [(FRAMED, {"is_framed": True}), (COMPACT, {"is_compact": True})])
     def test_they_are(self, prefix, name, served):
         with ScriptedMetastore(NAMESPACES, **served) as metastore:
             assert namespaces(metastore.uri, **{f"{prefix}{name}": "true"}) == (("sales",),)
@@ -133,12 +127,16 @@ class TestCertificates:
         named = {f"hive.metastore.{name.replace('_', '.')}": str(value) for name, value in more.items()}
         return {**self.TLS, "hive.metastore.truststore.path": str(certificates.authority), **named}
 
-    def test_with_it_we_are_let_in(self, metastore, certificates):
-        properties = self.trusting(certificates, keystore_path=certificates.client_both)
-        assert namespaces(metastore.uri, **properties) == (("sales",),)
-
-    def test_its_key_may_be_locked(self, metastore, certificates):
-        given = {"keystore_path": certificates.client_locked, "keystore_password": certificates.password}
+    @pytest.mark.parametrize(
+        "shown",
+        [
+            {"keystore_path": "client_both"},
+            {"keystore_path": "client_locked", "keystore_password": "password"},
+        ],
+        ids=["open", "locked"],
+    )
+    def test_with_it_we_are_let_in(self, metastore, certificates, shown):
+        given = {name: getattr(certificates, field) for name, field in shown.items()}
         assert namespaces(metastore.uri, **self.trusting(certificates, **given)) == (("sales",),)
 
     def test_a_wrong_password_is_not_shown(self, metastore, certificates):
@@ -237,6 +235,7 @@ class TestKerberos:
     """
 
     ON = {"hive.kerberos-authentication": "true"}
+    PRINCIPAL = "hive.metastore.kerberos.principal"
 
     @pytest.fixture
     def tickets(self, monkeypatch):
@@ -269,11 +268,8 @@ class TestKerberos:
         [
             (ON, "hive@127.0.0.1"),
             ({**ON, "hive.kerberos-service-name": "hms"}, "hms@127.0.0.1"),
-            (
-                {"hive.metastore.sasl.enabled": "true", "hive.metastore.kerberos.principal": "hms/_HOST@EXAMPLE.COM"},
-                "hms@127.0.0.1",
-            ),
-            ({**ON, "hive.metastore.kerberos.principal": "hms/meta.example.com@EXAMPLE.COM"}, "hms@meta.example.com"),
+            ({"hive.metastore.sasl.enabled": "true", PRINCIPAL: "hms/_HOST@EXAMPLE.COM"}, "hms@127.0.0.1"),
+            ({**ON, PRINCIPAL: "hms/meta.example.com@EXAMPLE.COM"}, "hms@meta.example.com"),
         ],
     )
     def test_the_service_is_the_one_that_is_named(self, properties, service, tickets):
@@ -297,10 +293,11 @@ class TestKerberos:
             raise RuntimeError("No Kerberos credentials available")
 
         monkeypatch.setattr(tickets, "authGSSClientStep", fail)
-        said = []
-        with ScriptedMetastore(NAMESPACES, sasl=self.served(said)) as metastore:
-            expected = r"cannot connect to 127\.0\.0\.1:\d+: authentication failed: No Kerberos credentials available"
-            with pytest.raises(StorageError, match=expected):
+        with ScriptedMetastore(NAMESPACES, sasl=self.served([])) as metastore:
+            with pytest.raises(
+                StorageError,
+                match=r"cannot connect to 127\.0\.0\.1:\d+: authentication failed: No Kerberos credentials available",
+            ):
                 namespaces(metastore.uri, **self.ON)
 
     def test_without_its_package_it_says_so(self, monkeypatch):
@@ -347,9 +344,8 @@ class TestLongValues:
         assert "text" not in table.parameters
 
     def test_it_is_a_property_of_the_catalog(self, tmp_path):
-        sent = created(
-            tmp_path, lambda catalog: make_table(catalog, fits="x" * 100, long="x" * 101), **{MAX_SIZE: "100"}
-        )
+        values = {"fits": "x" * 100, "long": "x" * 101}
+        sent = created(tmp_path, lambda catalog: make_table(catalog, **values), **{MAX_SIZE: "100"})
         assert "fits" in sent.parameters
         assert "long" not in sent.parameters
 

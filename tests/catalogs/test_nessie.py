@@ -4,7 +4,6 @@ import json
 import logging
 import uuid
 
-import pyarrow as pa
 import pytest
 import requests
 
@@ -24,8 +23,8 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.table import Table
 from tests.catalogs.contract import CatalogContract, make_table, new_metadata, setting
-from tests.catalogs.killed_writer import check_that_the_retry_finds_the_commit
-from tests.services.http_proxy import HttpProxy, delay, double, fail_after, fail_before, lose_reply, lose_request
+from tests.catalogs.lost_answers import LostAnswersContract, ids, rows
+from tests.services.http_proxy import HttpProxy, delay, double, fail_before, lose_reply, lose_request
 
 pytestmark = pytest.mark.services
 
@@ -72,16 +71,19 @@ def shaky(properties, proxy):
     return load_catalog("prod", **{**properties, "uri": f"{proxy.uri}/api/v2", "token": TOKEN})
 
 
+def new_table(catalog):
+    """A table of one row."""
+    table = Table.create(catalog, "db.t", schema={"id": "long"})
+    table.append(rows(1))
+    return table
+
+
 def history(uri, branch):
     return requests.get(f"{uri}/trees/{branch}/history", params={"fetch": "ALL"}, timeout=10).json()["logEntries"]
 
 
 def properties_of(meta):
     return {name: value for name, (value,) in meta["allProperties"].items()}
-
-
-def rows(*numbers):
-    return pa.table({"id": pa.array(numbers, pa.int64())})
 
 
 class TestContract(CatalogContract):
@@ -93,8 +95,8 @@ class TestContract(CatalogContract):
     purges_without_collection = False
 
     @pytest.fixture
-    def properties(self, uri, branch, tmp_path):
-        return {"type": "nessie", "uri": uri, "ref": branch, "warehouse": f"file://{tmp_path}/warehouse"}
+    def properties(self, properties):
+        return properties
 
     def test_a_new_table_lies_in_the_warehouse_by_namespace_and_name(self, catalog, properties):
         place = f"{properties['warehouse']}/db/t_"
@@ -107,8 +109,7 @@ class TestWhatACommitIs:
     """A commit is one content object, put at the hash that its base was read at, with its content id."""
 
     def test_the_content_names_the_file_and_the_current_ids(self, catalog, uri, branch):
-        table = Table.create(catalog, "db.t", schema={"id": "long"})
-        table.append(rows(1))
+        table = new_table(catalog)
         content = history(uri, branch)[0]["operations"][0]["content"]
         assert content["type"] == "ICEBERG_TABLE"
         assert content["metadataLocation"] == table.metadata_location
@@ -168,8 +169,7 @@ class TestWhatACommitIs:
     def test_the_commit_s_metadata_is_what_iceberg_java_writes(self, properties, uri, branch):
         catalog = load_catalog("prod", **properties, user="jane", **{"app-id": "app-7"})
         catalog.create_namespace("db")
-        table = Table.create(catalog, "db.t", schema={"id": "long"})
-        table.append(rows(1))
+        new_table(catalog)
         meta = history(uri, branch)[0]["commitMeta"]
         assert meta["message"] == "Iceberg append against db.t"
         assert meta["authors"] == ["jane"]
@@ -214,8 +214,7 @@ class TestTheContentDecides:
 
     @pytest.fixture
     def table(self, catalog):
-        table = Table.create(catalog, "db.t", schema={"id": "long"})
-        table.append(rows(1))
+        table = new_table(catalog)
         table.append(rows(2))
         table.alter([{"add_column": {"name": "more", "type": "string"}}])
         return table
@@ -250,19 +249,15 @@ class TestTablesOnBranchesTagsAndCommits:
     """`db.t@etl` is the table as it is on the branch etl; tags and commits can only be read."""
 
     def test_a_commit_to_a_branch_is_seen_there_alone(self, catalog):
-        table = Table.create(catalog, "db.t", schema={"id": "long"})
-        table.append(rows(1))
-        etl = unique("etl")
-        catalog.references.create_branch(etl)
+        new_table(catalog)
+        etl = new_branch(catalog)
         Table.load(catalog, f"db.t@{etl}").append(rows(2))
         assert ids(catalog, f"db.t@{etl}") == [1, 2]
         assert ids(catalog, "db.t") == [1]
 
     def test_a_merge_publishes_it(self, catalog):
-        table = Table.create(catalog, "db.t", schema={"id": "long"})
-        table.append(rows(1))
-        etl = unique("feature/v1.2")
-        catalog.references.create_branch(etl)
+        new_table(catalog)
+        etl = new_branch(catalog, "feature/v1.2")
         Table.load(catalog, f"db.t@{etl}").append(rows(2))
         report = catalog.references.merge(etl)
         assert report.applied
@@ -270,22 +265,14 @@ class TestTablesOnBranchesTagsAndCommits:
         assert ids(catalog, "db.t") == [1, 2]
 
     def test_a_tag_and_a_commit_keep_what_they_show(self, catalog, branch):
-        table = Table.create(catalog, "db.t", schema={"id": "long"})
-        table.append(rows(1))
+        table = new_table(catalog)
         tag = unique("v1")
         hash_ = catalog.references.create_tag(tag).hash
         table.append(rows(2))
-        for name in (
-            f"db.t@{tag}",
-            f"db.t@{hash_}",
-            f"db.t@{branch}@{hash_}",
-            f"db.t@{branch}#{hash_}",
-            f"db.t#{hash_}",
-        ):
+        for at in (f"@{tag}", f"@{hash_}", f"@{branch}@{hash_}", f"@{branch}#{hash_}", f"#{hash_}"):
+            name = f"db.t{at}"
             assert ids(catalog, name) == [1]
-            with pytest.raises(
-                UnsupportedError, match=r"cannot change db\.t.* is a tag or a commit, and only branches"
-            ):
+            with pytest.raises(UnsupportedError, match=r"cannot change db\.t.* is a tag or a commit, and only bran"):
                 Table.load(catalog, name).append(rows(3))
             with pytest.raises(UnsupportedError, match="only branches"):
                 catalog.drop_table(name)
@@ -295,8 +282,7 @@ class TestTablesOnBranchesTagsAndCommits:
 
     def test_nothing_is_written_for_a_commit_that_is_refused(self, catalog, properties):
         table = Table.create(catalog, "db.t", schema={"id": "long"})
-        tag = unique("v1")
-        catalog.references.create_tag(tag)
+        tag = catalog.references.create_tag(unique("v1")).name
         before = sorted(file.location for file in catalog.io.list(properties["warehouse"]))
         with pytest.raises(UnsupportedError, match="only branches"):
             catalog.commit(catalog.load(f"db.t@{tag}"), setting(a="1"))
@@ -305,8 +291,7 @@ class TestTablesOnBranchesTagsAndCommits:
 
     def test_a_catalog_of_a_tag_reads_and_changes_nothing(self, catalog, properties):
         make_table(catalog)
-        tag = unique("v1")
-        catalog.references.create_tag(tag)
+        tag = catalog.references.create_tag(unique("v1")).name
         frozen = load_catalog("prod", **{**properties, "ref": tag})
         assert frozen.list_tables("db") == (TableId.parse("db.t"),)
         for change in (
@@ -320,8 +305,7 @@ class TestTablesOnBranchesTagsAndCommits:
                 change()
 
     def test_tables_and_namespaces_of_a_branch_are_listed_with_its_name(self, catalog):
-        etl = unique("etl-1.2")
-        catalog.references.create_branch(etl)
+        etl = new_branch(catalog, "etl-1.2")
         catalog.create_namespace(f"new@{etl}", {"owner": "me"})
         make_table(catalog, f"new.t@{etl}")
         (table,) = catalog.list_tables(f"new@{etl}")
@@ -336,25 +320,22 @@ class TestTablesOnBranchesTagsAndCommits:
 
     def test_a_table_is_registered_on_a_branch(self, catalog):
         made = make_table(catalog)
-        etl = unique("etl-1.2")
-        catalog.references.create_branch(etl)
+        etl = new_branch(catalog, "etl-1.2")
         catalog.create_namespace(f"new@{etl}")
         state = catalog.register_table(f"new.t@{etl}", made.metadata_location)
         assert catalog.load(f"new.t@{etl}") == state
         assert not catalog.namespace_exists("new")
 
     def test_a_table_is_renamed_on_its_own_branch_only(self, catalog, branch):
-        etl = unique("etl")
-        catalog.references.create_branch(etl)
+        etl = new_branch(catalog)
         make_table(catalog, f"db.t@{etl}")
         with pytest.raises(InvalidInputError, match="renamed on its own branch"):
             catalog.rename_table(f"db.t@{etl}", f"db.t@{branch}")
 
     def test_a_branch_that_is_not_there_is_named(self, catalog):
-        with pytest.raises(NotFoundError, match="there is no branch, tag or commit nope in catalog prod"):
-            catalog.load("db.t@nope")
-        with pytest.raises(NotFoundError, match="there is no branch, tag or commit nope in catalog prod"):
-            catalog.create_namespace("db@nope")
+        for ask in (lambda: catalog.load("db.t@nope"), lambda: catalog.create_namespace("db@nope")):
+            with pytest.raises(NotFoundError, match="there is no branch, tag or commit nope in catalog prod"):
+                ask()
         assert not catalog.table_exists("db.t@nope")
         assert not catalog.namespace_exists("db@nope")
 
@@ -364,8 +345,7 @@ class TestTablesOnBranchesTagsAndCommits:
 
     def test_a_branch_that_was_moved_back_is_a_conflict(self, catalog, branch):
         made = make_table(catalog)
-        etl = unique("etl")
-        catalog.references.create_branch(etl)
+        etl = new_branch(catalog)
         on_etl = catalog.commit(catalog.load(f"db.t@{etl}"), setting(a="1"))
         catalog.references.assign(etl, branch)
         with pytest.raises(CommitConflictError):
@@ -412,8 +392,7 @@ class TestBranchesAndTags:
     def test_a_merge_of_both_sides_changed_is_refused_with_a_report(self, catalog, branch):
         make_table(catalog)
         make_table(catalog, "db.u")
-        etl = unique("etl")
-        catalog.references.create_branch(etl)
+        etl = new_branch(catalog)
         for name in (f"db.t@{etl}", "db.t", f"db.u@{etl}"):
             catalog.commit(catalog.load(name), setting(side=name))
         before = catalog.references.get(branch)
@@ -421,16 +400,13 @@ class TestBranchesAndTags:
         assert not report.applied
         assert [(conflict.key, conflict.kind) for conflict in report.conflicts] == [("db.t", "VALUE_DIFFERS")]
         assert report.keys == ("db.t", "db.u")
-        with pytest.raises(
-            IncompatibleChangeError, match=r"changed on both sides: db\.t \(VALUE_DIFFERS\); nothing was"
-        ):
+        with pytest.raises(IncompatibleChangeError, match=r"on both sides: db\.t \(VALUE_DIFFERS\); nothing was"):
             catalog.references.merge(etl)
         assert catalog.references.get(branch) == before
 
     def test_merging_twice_changes_nothing(self, catalog, branch):
         make_table(catalog)
-        etl = unique("etl")
-        catalog.references.create_branch(etl)
+        etl = new_branch(catalog)
         catalog.commit(catalog.load(f"db.t@{etl}"), setting(a="1"))
         assert catalog.references.merge(etl, into=branch, message="publish", properties={"k": "v"}).applied
         after = catalog.references.get()
@@ -438,16 +414,14 @@ class TestBranchesAndTags:
         assert catalog.references.get() == after
 
     def test_a_dry_run_changes_nothing(self, catalog, branch):
-        etl = unique("etl")
-        catalog.references.create_branch(etl)
+        etl = new_branch(catalog)
         make_table(catalog, f"db.t@{etl}")
         before = catalog.references.get(branch)
         assert catalog.references.merge(etl, dry_run=True).keys == ("db.t",)
         assert catalog.references.get(branch) == before
 
     def test_only_a_branch_is_merged_into(self, catalog):
-        tag = unique("v1")
-        catalog.references.create_tag(tag)
+        tag = catalog.references.create_tag(unique("v1")).name
         with pytest.raises(InvalidInputError, match="only a branch can be merged into"):
             catalog.references.merge(tag, into=tag)
 
@@ -463,35 +437,17 @@ class TestBranchesAndTags:
             catalog.references.delete(etl)
 
     def test_one_can_be_moved(self, catalog, branch):
-        etl = unique("etl")
-        catalog.references.create_branch(etl)
+        etl = new_branch(catalog)
         make_table(catalog)
         assert catalog.references.assign(etl, branch).hash == catalog.references.get(branch).hash
         assert catalog.table_exists(f"db.t@{etl}")
 
 
-class TestLostAnswers:
+class TestLostAnswers(LostAnswersContract):
     """An answer that is lost is looked up in the history of the branch; where that doesn't tell, it is unknown."""
 
-    COMMIT = ("POST", "/history/commit")
-
-    @pytest.mark.parametrize("fault", [lose_reply, fail_after(502), fail_after(500), fail_after(503)])
-    def test_a_commit_that_landed_is_found(self, catalog, shaky, proxy, fault):
-        state = make_table(catalog)
-        proxy.on(*self.COMMIT, fault)
-        committed = shaky.commit(state, setting(a="1"))
-        assert proxy.is_done
-        assert catalog.load("db.t") == committed
-        assert shaky.commit(committed, setting(b="1")) == catalog.load("db.t")
-
-    @pytest.mark.parametrize("fault", [lose_request, fail_before(502), fail_before(500)])
-    def test_one_that_did_not_is_unknown_and_nothing_is_deleted(self, catalog, shaky, proxy, fault):
-        state = make_table(catalog)
-        proxy.on(*self.COMMIT, fault)
-        with pytest.raises(CommitUnknownError, match="cannot tell whether it did write to Nessie at") as raised:
-            shaky.commit(state, setting(a="1"))
-        assert catalog.load("db.t") == state
-        assert catalog.io.exists(raised.value.metadata_location)
+    COMMIT = CREATE = ("POST", "/history/commit")
+    UNKNOWN = "cannot tell whether it did write to Nessie at"
 
     def test_a_reply_that_comes_too_late_is_a_lost_one(self, properties, catalog, proxy):
         slow = {**properties, "uri": f"{proxy.uri}/api/v2", "transport.read-timeout": "700"}
@@ -535,20 +491,6 @@ class TestLostAnswers:
         assert TOKEN not in f"{raised.value!r}{raised.value.__cause__!r}"
         assert catalog.load("db.t") == newer
 
-    def test_an_echo_of_our_own_commit_is_no_conflict(self, catalog, shaky, proxy):
-        state = make_table(catalog)
-        proxy.on(*self.COMMIT, double)
-        committed = shaky.commit(state, setting(a="1"))
-        assert catalog.load("db.t") == committed
-        assert catalog.io.exists(committed.metadata_location)
-
-    @pytest.mark.parametrize("fault", [lose_reply, double, fail_after(504)])
-    def test_a_creation_is_found_with_its_content_id(self, catalog, shaky, proxy, fault):
-        proxy.on(*self.COMMIT, fault)
-        made = make_table(shaky)
-        assert catalog.load("db.t") == made
-        assert shaky.commit(made, setting(a="1")) == catalog.load("db.t")
-
     @pytest.mark.parametrize("fault", [lose_reply, double])
     def test_so_is_a_drop_a_rename_and_a_namespace(self, catalog, shaky, proxy, fault):
         proxy.on(*self.COMMIT, fault)
@@ -589,23 +531,10 @@ class TestLostAnswers:
         proxy.on("GET", "/contents/", fail_before(503))
         assert shaky.load("db.t") == state
 
-    def test_an_append_lands_once_whatever_is_lost(self, catalog, shaky, proxy):
-        Table.create(catalog, "db.t", schema={"id": "long"})
-        table = Table.load(shaky, "db.t")
-        faults = (lose_request, lose_reply, double, fail_after(502), fail_before(500), fail_before(504), lose_reply)
-        for number, fault in enumerate(faults):
-            proxy.on(*self.COMMIT, fault)
-            table.append(rows(number))
-        assert proxy.is_done
-        assert ids(catalog, "db.t") == list(range(len(faults)))
-        assert len(Table.load(catalog, "db.t").snapshots()) == len(faults)
-
     def test_a_server_that_is_away_is_named(self, properties):
         away = load_catalog("prod", **{**properties, "uri": "http://127.0.0.1:9/api/v2", "token": TOKEN})
         for ask in (lambda: away.load("db.t"), lambda: away.create_namespace("a"), away.references.list):
-            with pytest.raises(
-                StorageError, match=r"cannot read from Nessie at http://127\.0\.0\.1:9/api/v2"
-            ) as raised:
+            with pytest.raises(StorageError, match=r"cannot read from Nessie at http://127\.0\.0\.1:9/") as raised:
                 ask()
             assert TOKEN not in str(raised.value)
 
@@ -656,17 +585,8 @@ class TestRoundTrips:
         assert [path.rpartition("/")[2] for _, path in proxy.count()] == ["contents", "commit"] * 2
 
 
-class TestAKilledWriter:
-    """A writer that is killed between its commit and the answer has committed, and its retry finds that."""
-
-    def test_the_retry_finds_the_commit(self, catalog, properties, proxy):
-        check_that_the_retry_finds_the_commit(
-            catalog, {**properties, "uri": f"{proxy.uri}/api/v2"}, proxy, "POST", "/history/commit"
-        )
-
-
-def ids(catalog, name):
-    return sorted(Table.load(catalog, name).scan().to_arrow()["id"].to_pylist())
+def new_branch(catalog, name="etl"):
+    return catalog.references.create_branch(unique(name)).name
 
 
 def unique(name):

@@ -20,7 +20,8 @@ from airflow_iceberg.errors import CommitUnknownError, InvalidInputError, NotFou
 from airflow_iceberg.format.metadata import json as metadata_json
 from tests.catalogs.contract import new_metadata
 from tests.support.certificates import make_certificates
-from tests.support.http_server import HttpServer, Reply
+from tests.support.faults import all_texts
+from tests.support.http_server import HttpServer, Reply, document
 
 ANSWERS = {
     "/v1/config": {"defaults": {}, "overrides": {}},
@@ -35,7 +36,7 @@ TABLES = ANSWERS["/v1/namespaces/sales/tables"]["identifiers"]
 
 def answer(request):
     found = ANSWERS.get(urlsplit(request.path).path)
-    return Reply(body=json.dumps(found).encode()) if found else Reply(status=404)
+    return document(found) if found else Reply(status=404)
 
 
 @pytest.fixture
@@ -64,9 +65,8 @@ def ask_rest(uri, **properties):
 
 def ask_nessie(uri, **properties):
     """Ask a Nessie for something."""
-    return [
-        each.name for each in load_catalog("prod", type="nessie", uri=f"{uri}/api/v2", **properties).references.list()
-    ]
+    found = load_catalog("prod", type="nessie", uri=f"{uri}/api/v2", **properties)
+    return [each.name for each in found.references.list()]
 
 
 BOTH = pytest.mark.parametrize(
@@ -151,12 +151,9 @@ class TestProxies:
     def test_a_proxy_that_is_away_is_not_passed_by(self, server):
         with socket.socket() as holder:
             holder.bind(("127.0.0.1", 0))  # and nobody listens
-            properties = {
-                "rest.client.proxy.hostname": "127.0.0.1",
-                "rest.client.proxy.port": str(holder.getsockname()[1]),
-            }
+            proxy = {"hostname": "127.0.0.1", "port": str(holder.getsockname()[1])}
             with pytest.raises(StorageError, match="no answer"):
-                ask_rest(server.uri, **properties)
+                ask_rest(server.uri, **{f"rest.client.proxy.{name}": value for name, value in proxy.items()})
         assert server.seen == []
 
     @BOTH
@@ -165,24 +162,17 @@ class TestProxies:
             monkeypatch.setenv(name, "http://me:pr0xy-pw@127.0.0.1:9")
         with pytest.raises(StorageError, match="no answer") as raised:
             ask("http://catalog.invalid", **{"rest.client.max-retries": "0"})
-        error, shown = raised.value, ""
-        while error is not None:
-            shown, error = f"{shown} {error!r}", error.__cause__ or error.__context__
-        assert "pr0xy-pw" not in shown
+        assert "pr0xy-pw" not in all_texts(raised.value, with_suppressed=True)
 
 
 class TestCertificates:
     """A server that asks for a certificate is shown the one in `ssl.client.cert`."""
 
     @BOTH
-    def test_in_two_files(self, ask, found, guarded, certificates):
-        shown = {"ssl.client.cert": certificates.client, "ssl.client.key": certificates.client_key}
+    @pytest.mark.parametrize("files", [{"cert": "client", "key": "client_key"}, {"cert": "client_both"}], ids=len)
+    def test_it_is_in_two_files_or_in_one(self, ask, found, files, guarded, certificates):
+        shown = {f"ssl.client.{name}": getattr(certificates, file) for name, file in files.items()}
         assert ask(guarded.uri, **{"ssl.cabundle": certificates.authority, **shown}) == found
-
-    @BOTH
-    def test_in_one_file(self, ask, found, guarded, certificates):
-        properties = {"ssl.cabundle": certificates.authority, "ssl.client.cert": certificates.client_both}
-        assert ask(guarded.uri, **properties) == found
 
     @BOTH
     def test_who_shows_none_is_not_let_in(self, ask, found, guarded, certificates):
@@ -250,7 +240,7 @@ class TestCommitsOfNessie:
 
         def serve(request):
             found = {"targetBranch": branch} if request.path.endswith("/commit") else {}
-            return Reply(body=json.dumps({"contents": [], "effectiveReference": branch, **found}).encode())
+            return document({"contents": [], "effectiveReference": branch, **found})
 
         server.handle = serve
         load_catalog("prod", type="nessie", uri=f"{server.uri}/api/v2", **properties).create_namespace("sales")
@@ -286,12 +276,12 @@ class TestOAuth2OfNessie:
 
         def serve(request):
             if request.path == "/realm/.well-known/openid-configuration":
-                return Reply(body=json.dumps({"token_endpoint": f"{server.uri}/token"}).encode())
+                return document({"token_endpoint": f"{server.uri}/token"})
             if request.path == "/token":
                 form = {name: value for name, (value,) in parse_qs(request.body.decode()).items()}
                 asked.append((request.headers.get("Authorization"), form))
                 given = {"access_token": f"token-{len(asked)}", "token_type": "Bearer", "expires_in": 3600}
-                return Reply(body=json.dumps(given).encode())
+                return document(given)
             shown = request.headers.get("Authorization")
             return answer(request) if shown == f"Bearer token-{len(asked)}" else Reply(status=401)
 
@@ -303,8 +293,8 @@ class TestOAuth2OfNessie:
         given = {f"{prefix}authentication.oauth2.{name}": value for name, value in names.items() if value is not None}
         return {"uri": f"{server.uri}/api/v2", "type": "nessie", f"{prefix}authentication.type": "OAUTH2", **given}
 
-    def basic(self, text):
-        return f"Basic {base64.b64encode(text.encode()).decode()}"
+    def listed(self, server, **more):
+        return [each.name for each in load_catalog("prod", **self.properties(server, **more)).references.list()]
 
     @pytest.mark.parametrize("prefix", ["", "nessie."])
     def test_the_client_shows_its_secret_and_then_the_token(self, prefix, server, asked):
@@ -312,21 +302,22 @@ class TestOAuth2OfNessie:
         assert server.seen == []
         for _ in range(2):
             assert [each.name for each in catalog.references.list()] == ["main"]
-        assert asked == [(self.basic("etl:s3cret%3A%2F7"), {"grant_type": "client_credentials"})]
+        basic = f"Basic {base64.b64encode(b'etl:s3cret%3A%2F7').decode()}"
+        assert asked == [(basic, {"grant_type": "client_credentials"})]
         assert [request.headers["Authorization"] for request in server.seen[1:]] == ["Bearer token-1"] * 2
 
     def test_scopes_are_asked_for(self, server, asked):
-        load_catalog("prod", **self.properties(server, **{"client-scopes": "catalog sign"})).references.list()
+        self.listed(server, **{"client-scopes": "catalog sign"})
         assert asked[0][1] == {"grant_type": "client_credentials", "scope": "catalog sign"}
 
     def test_the_endpoint_is_found_by_its_issuer(self, server, asked):
         more = {"token-endpoint": None, "issuer-url": f"{server.uri}/realm/"}
-        load_catalog("prod", **self.properties(server, **more)).references.list()
+        self.listed(server, **more)
         assert len(asked) == 1
 
     def test_a_user_of_a_client_without_a_secret(self, server, asked):
         more = {"grant-type": "password", "username": "jane", "password": "pw-1", "client-secret": None}
-        load_catalog("prod", **self.properties(server, **more)).references.list()
+        self.listed(server, **more)
         form = {"grant_type": "password", "username": "jane", "password": "pw-1", "client_id": "etl"}
         assert asked == [(None, form)]
 
@@ -364,17 +355,16 @@ class TestOAuth2OfNessie:
     def test_a_refusal_says_which_and_shows_no_secret(self, server):
         refused = b'{"error": "invalid_client", "error_description": "s3cret:/7 is wrong"}'
         server.handle = lambda request: Reply(status=401, body=refused)
-        with pytest.raises(
-            StorageError, match=r"cannot get a token: .*/token answers 401 invalid_client: \*\*\* is wrong; check"
-        ) as raised:
-            load_catalog("prod", **self.properties(server)).references.list()
-        assert "s3cret" not in f"{raised.value!r}{raised.value.__cause__!r}{raised.value.__context__!r}"
+        message = r"cannot get a token: .*/token answers 401 invalid_client: \*\*\* is wrong; check"
+        with pytest.raises(StorageError, match=message) as raised:
+            self.listed(server)
+        assert "s3cret" not in all_texts(raised.value, with_suppressed=True)
 
     @pytest.mark.parametrize("body", [b"", b"[]", b"<html>", b"{}"])
     def test_an_answer_without_a_token_is_named(self, body, server):
         server.handle = lambda request: Reply(body=body)
         with pytest.raises(StorageError, match=r"cannot get a token|without an access_token"):
-            load_catalog("prod", **self.properties(server)).references.list()
+            self.listed(server)
 
     def test_a_token_in_a_message_of_the_server_is_hidden(self, server, asked):
         serve = server.handle
@@ -383,11 +373,11 @@ class TestOAuth2OfNessie:
             if "/api/" not in request.path:
                 return serve(request)
             text = {"status": 400, "message": f"bad {request.headers['Authorization'].split()[1]}"}
-            return Reply(status=400, body=json.dumps(text).encode())
+            return document(text, 400)
 
         server.handle = echo
         with pytest.raises(StorageError, match=r"bad \*\*\*"):
-            load_catalog("prod", **self.properties(server)).references.list()
+            self.listed(server)
 
     @pytest.mark.parametrize(
         ("more", "message"),
@@ -425,7 +415,7 @@ class TestPagesOfRest:
             asked.append((path, parse_qs(query, keep_blank_values=True)))
             key, item = ("namespaces", [["a"], ["b"]]) if path == "/v1/namespaces" else ("identifiers", TABLES)
             following = {"next-page-token": "p 2"} if "p 2" not in str(asked[-1]) and item is not TABLES else {}
-            return Reply(body=json.dumps({key: item, **following}).encode())
+            return document({key: item, **following})
 
         server.handle = paged
         catalog = load_catalog("prod", type="rest", uri=server.uri, **properties)
@@ -465,17 +455,14 @@ class TestLentTokens:
         return {"storage-credentials": [{"prefix": "gs://lake", "config": config}]}
 
     def read(self, server, ends_ms):
-        metadata = {
-            **metadata_json.to_dict(new_metadata("gs://lake/orders")),
-            "table-uuid": "6a1cbe1c-7c68-4b9e-9a4e-3f3b6f1f0001",
-        }
+        metadata = metadata_json.to_dict(new_metadata("gs://lake/orders"))
         table = {"metadata-location": "gs://lake/orders/metadata/1.json", "metadata": metadata}
 
         def lends(request):
             path = request.path.partition("?")[0]
             answers = {self.PATH: {**table, **self.lent("ya29.first", ends_ms)}}
             answers["/v1/lent/orders"] = self.lent("ya29.newer", self.LATER)
-            return Reply(body=json.dumps(answers[path]).encode()) if path in answers else answer(request)
+            return document(answers[path]) if path in answers else answer(request)
 
         server.handle = lends
         given = {"gcs.service.host": server.uri, "token": "t0p"}
@@ -489,16 +476,12 @@ class TestLentTokens:
             if name.lower() == "authorization"
         ]
 
-    def test_one_that_has_ended_is_not_shown_to_the_store(self, server):
-        assert self.read(server, self.ENDED) == [
-            ("/v1/lent/orders", "Bearer t0p"),
-            ("/storage/v1/b/lake/o/orders%2Fdata%2F1.parquet", "Bearer ya29.newer"),
-        ]
-
-    def test_one_that_has_not_is(self, server):
-        assert self.read(server, self.LATER) == [
-            ("/storage/v1/b/lake/o/orders%2Fdata%2F1.parquet", "Bearer ya29.first")
-        ]
+    @pytest.mark.parametrize("has_ended", [True, False])
+    def test_one_that_has_ended_is_not_shown_to_the_store(self, server, has_ended):
+        asked = [("/v1/lent/orders", "Bearer t0p")] if has_ended else []
+        shown = "Bearer ya29.newer" if has_ended else "Bearer ya29.first"
+        read = ("/storage/v1/b/lake/o/orders%2Fdata%2F1.parquet", shown)
+        assert self.read(server, self.ENDED if has_ended else self.LATER) == [*asked, read]
 
 
 class TestNamesOfSignatures:
@@ -517,10 +500,8 @@ class TestNamesOfSignatures:
     def test_they_are_in_its_scope(self, properties, scope, server):
         ask_rest(server.uri, **self.KEYS, **properties)
         for request in server.seen:
-            signed = re.match(
-                r"AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/\d{8}/(.+)/aws4_request, ", request.headers["Authorization"]
-            )
-            assert signed[1] == scope
+            signed = request.headers["Authorization"]
+            assert re.match(rf"AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/\d{{8}}/{scope}/aws4_request, ", signed)
 
     @pytest.mark.parametrize("prefix", ["rest.", "client."])
     def test_the_keys_have_either_name(self, prefix, server):
@@ -552,15 +533,14 @@ class TestEarlyRenewals:
 class TestKindsOfIdentity:
     """`rest.auth.type` says how to log in; what is not known is refused before anything is sent."""
 
+    BASIC = {"rest.auth.type": "basic", "rest.auth.basic.username": "a", "rest.auth.basic.password": "b"}
+
     @pytest.mark.parametrize(
         ("properties", "header"),
         [
             ({"rest.auth.type": "oauth2", "token": "t0p"}, "Bearer t0p"),
             ({"rest.auth.type": "none", "token": "t0p"}, None),
-            (
-                {"rest.auth.type": "basic", "rest.auth.basic.username": "a", "rest.auth.basic.password": "b"},
-                "Basic YTpi",
-            ),
+            (BASIC, "Basic YTpi"),
         ],
     )
     def test_each(self, properties, header, server):

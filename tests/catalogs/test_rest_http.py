@@ -31,19 +31,14 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.format.metadata import json as metadata_json
 from tests.catalogs.contract import make_table, new_metadata, setting
-from tests.support.http_server import HttpServer, Reply
+from tests.support.faults import all_texts
+from tests.support.http_server import HttpServer, Reply, document
 
 CONFIG = "GET /v1/config"
 TOKENS = "POST /v1/oauth/tokens"
 TABLE = "/v1/namespaces/db/tables/t"
 LOAD, COMMIT = f"GET {TABLE}", f"POST {TABLE}"
 CREDENTIAL = "client-7:top:s3cret"
-
-
-def document(value, status=200, **headers):
-    return Reply(
-        status=status, body=json.dumps(value).encode(), headers={"Content-Type": "application/json", **headers}
-    )
 
 
 def error(status, type_="SomeException", message="because", **headers):
@@ -100,105 +95,78 @@ def catalog(server, waits):
     return load_catalog("prod", uri=server.uri)
 
 
+@pytest.fixture
+def state(catalog):
+    return catalog.load("db.t")
+
+
 class TestWhatAnAnswerToACommitMeans:
     """An answer is a success, a conflict, a refusal, or no answer at all."""
 
     @pytest.mark.parametrize("status", [500, 502, 503, 504, 505, 408])
-    def test_failures_of_the_server_leave_it_open(self, server, catalog, status):
-        state = catalog.load("db.t")
+    def test_failures_of_the_server_leave_it_open(self, server, catalog, status, state):
         server.on(COMMIT, error(status, "CommitStateUnknownException"))
         with pytest.raises(CommitUnknownError, match=rf"cannot tell whether it did commit to table db\.t: .*{status}"):
             catalog.commit(state, setting(a="1"))
         assert server.calls()[-1] == COMMIT
         assert not server.calls()  # it was sent once
 
-    def test_a_503_that_asks_to_come_again_is_as_open_as_any_other(self, server, catalog, waits):
-        state = catalog.load("db.t")
+    def test_a_503_that_asks_to_come_again_is_as_open_as_any_other(self, server, catalog, waits, state):
         server.on(COMMIT, error(503, **{"Retry-After": "1"}), document(table()))
         with pytest.raises(CommitUnknownError):
             catalog.commit(state, setting(a="1"))
         assert waits == []
 
-    def test_too_many_requests_are_sent_again_after_the_time_asked_for(self, server, catalog, waits):
-        state = catalog.load("db.t")
+    def test_too_many_requests_are_sent_again_after_the_time_asked_for(self, server, catalog, waits, state):
         server.on(COMMIT, error(429, **{"Retry-After": "7"}), error(429), document(table("file:///w/new.json")))
         assert catalog.commit(state, setting(a="1")).metadata_location == "file:///w/new.json"
         assert waits == [7.0, 0.1]
 
-    def test_too_many_requests_for_too_long_are_a_definite_failure(self, server, catalog, waits):
-        state = catalog.load("db.t")
+    def test_too_many_requests_for_too_long_are_a_definite_failure(self, server, catalog, waits, state):
         server.on(COMMIT, error(429, "TooManyRequestsException", "slow down"))
         with pytest.raises(StorageError, match="429 TooManyRequestsException: slow down"):
             catalog.commit(state, setting(a="1"))
         assert len(waits) == 5
-
-    def test_a_409_is_a_conflict(self, server, catalog):
-        state = catalog.load("db.t")
-        server.on(COMMIT, error(409, "CommitFailedException", "branch main has changed"))
-        with pytest.raises(CommitConflictError) as raised:
-            catalog.commit(state, setting(a="1"))
-        assert str(raised.value) == (
-            "table db.t in catalog prod was changed by another writer: branch main has changed"
-        )
 
     def test_a_load_says_that_the_namespace_is_missing_when_the_server_does(self, server, catalog):
         server.on(LOAD, error(404, "NoSuchNamespaceException"))
         with pytest.raises(NotFoundError, match="there is no namespace db in catalog prod; create it first or check"):
             catalog.load("db.t")
 
-    def test_a_404_says_that_the_table_is_gone(self, server, catalog):
-        state = catalog.load("db.t")
-        server.on(COMMIT, error(404, "NoSuchTableException"))
-        with pytest.raises(NotFoundError, match=r"there is no table db\.t in catalog prod"):
-            catalog.commit(state, setting(a="1"))
-
-    def test_a_change_that_the_server_refuses_for_the_very_base_is_wrong(self, server, catalog):
-        state = catalog.load("db.t")
-        server.on(COMMIT, error(400, "BadRequestException", "Cannot parse update: unknown action"))
-        with pytest.raises(InvalidInputError, match="400 BadRequestException: Cannot parse update: unknown action"):
-            catalog.commit(state, setting(a="1"))
-
-    def test_a_change_that_the_server_refuses_for_a_newer_table_has_lost_a_race(self, server, catalog):
+    def test_a_change_that_the_server_refuses_for_a_newer_table_has_lost_a_race(self, server, catalog, state):
         """A sequence number below that of another branch's new snapshot is refused so by Iceberg Java before 1.11."""
-        state = catalog.load("db.t")
         server.on(LOAD, document(table("file:///w/db/t/metadata/9.json")))
         server.on(COMMIT, error(400, "ValidationException", "Cannot add snapshot with sequence number 1"))
         with pytest.raises(CommitConflictError, match="was changed by another writer: Cannot add snapshot"):
             catalog.commit(state, setting(a="1"))
 
     @pytest.mark.parametrize(
-        ("status", "kind"),
-        [(403, StorageError), (405, UnsupportedError), (501, UnsupportedError), (413, InvalidInputError)],
+        ("status", "kind", "message"),
+        [
+            (409, CommitConflictError, "table db.t in catalog prod was changed by another writer: because"),
+            (404, NotFoundError, "there is no table db.t in catalog prod; check"),
+            (400, InvalidInputError, "400 SomeException: because"),  # for the very base, so it is wrong
+            (403, StorageError, "catalog prod cannot commit to table db.t: the server answers 403"),
+            (405, UnsupportedError, "catalog prod cannot commit to table db.t: the server answers 405"),
+            (501, UnsupportedError, "catalog prod cannot commit to table db.t: the server answers 501"),
+            (413, InvalidInputError, "catalog prod cannot commit to table db.t: the server answers 413"),
+        ],
     )
-    def test_other_refusals_are_definite(self, server, catalog, status, kind):
-        state = catalog.load("db.t")
+    def test_refusals_are_definite(self, server, catalog, state, status, kind, message):
         server.on(COMMIT, error(status))
-        with pytest.raises(kind, match=f"catalog prod cannot commit to table db.t: the server answers {status}"):
+        with pytest.raises(kind, match=re.escape(message)):
             catalog.commit(state, setting(a="1"))
 
-    def test_a_success_that_cannot_be_read_is_none_to_rely_on(self, server, catalog):
-        state = catalog.load("db.t")
-        for body in (
-            b"",
-            b"[]",
-            b"<html>",
-            b'{"metadata": {"format-version": 2}}',
-            b'{"metadata": {"format-version": 9}}',
-        ):
+    def test_a_success_that_cannot_be_read_is_none_to_rely_on(self, server, catalog, state):
+        versions = [f'{{"metadata": {{"format-version": {version}}}}}'.encode() for version in (2, 9)]
+        for body in (b"", b"[]", b"<html>", *versions):
             server.on(COMMIT, Reply(body=body))
             with pytest.raises(CommitUnknownError, match="its answer cannot be read"):
                 catalog.commit(state, setting(a="1"))
 
-    def test_an_answer_that_ends_too_early_leaves_it_open(self, server, catalog):
-        state = catalog.load("db.t")
-        whole = document(table()).body
-        server.on(COMMIT, Reply(body=whole[:100], promised_bytes=len(whole)))
-        with pytest.raises(CommitUnknownError, match="no answer"):
-            catalog.commit(state, setting(a="1"))
-
-    def test_no_answer_leaves_it_open(self, server, catalog):
-        state = catalog.load("db.t")
-        server.on(COMMIT, lambda _: None)
+    @pytest.mark.parametrize("reply", [Reply(body=b"{", promised_bytes=2), lambda _: None], ids=["half", "none"])
+    def test_no_whole_answer_leaves_it_open(self, server, catalog, state, reply):
+        server.on(COMMIT, reply)
         with pytest.raises(CommitUnknownError, match="no answer"):
             catalog.commit(state, setting(a="1"))
 
@@ -211,16 +179,14 @@ class TestWhatAnAnswerToACommitMeans:
             catalog.commit(state, setting(a="1"))
         done.set()
 
-    def test_a_server_that_is_not_there_is_a_definite_failure(self, server, catalog, waits):
-        state = catalog.load("db.t")
+    def test_a_server_that_is_not_there_is_a_definite_failure(self, server, catalog, waits, state):
         server.close()
         catalog._server.http._exchange._session.close()
         with pytest.raises(StorageError, match=r"no answer .*onnection refused"):
             catalog.commit(state, setting(a="1"))
         assert len(waits) == 5
 
-    def test_a_redirect_is_not_followed(self, server, catalog):
-        state = catalog.load("db.t")
+    def test_a_redirect_is_not_followed(self, server, catalog, state):
         server.on(COMMIT, Reply(status=307, headers={"Location": "https://elsewhere.example.com/v1/x?token=abc"}))
         with pytest.raises(StorageError, match=r"redirects to https://elsewhere.example.com/v1/x, set uri to"):
             catalog.commit(state, setting(a="1"))
@@ -277,9 +243,7 @@ class TestReading:
 
     def test_and_named_when_it_goes_on_failing(self, server, catalog, waits):
         server.on(LOAD, error(503, message="maintenance"))
-        with pytest.raises(
-            StorageError, match=rf"cannot load table db\.t: {server.uri}{TABLE}: 503 .*maintenance; check"
-        ):
+        with pytest.raises(StorageError, match=rf"load table db\.t: {server.uri}{TABLE}: 503 .*maintenance; check"):
             catalog.load("db.t")
         assert len(waits) == 5
 
@@ -328,29 +292,25 @@ class TestIdempotencyKeys:
     def keys(self, server):
         return [request.headers.get("Idempotency-Key") for request in server.seen if str(request) == COMMIT]
 
-    def test_a_lost_answer_is_asked_for_again(self, server, catalog):
-        state = catalog.load("db.t")
+    def test_a_lost_answer_is_asked_for_again(self, server, catalog, state):
         server.on(COMMIT, lambda _: None, error(503), document(table("file:///w/2.json")))
         assert catalog.commit(state, setting(a="1")).metadata_location == "file:///w/2.json"
         first, *others = self.keys(server)
         assert others == [first, first]
         assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", first)
 
-    def test_every_change_has_a_key_of_its_own(self, server, catalog):
-        state = catalog.load("db.t")
+    def test_every_change_has_a_key_of_its_own(self, server, catalog, state):
         server.on(COMMIT, document(table()))
         for _ in range(3):
             catalog.commit(state, setting(a="1"))
         assert len(set(self.keys(server))) == 3
 
-    def test_a_conflict_after_a_lost_answer_may_be_our_own_echo(self, server, catalog):
-        state = catalog.load("db.t")
+    def test_a_conflict_after_a_lost_answer_may_be_our_own_echo(self, server, catalog, state):
         server.on(COMMIT, lambda _: None, error(409, "CommitFailedException"))
         with pytest.raises(CommitUnknownError, match="retried, and now the server answers 409"):
             catalog.commit(state, setting(a="1"))
 
-    def test_an_outcome_that_stays_unknown_is_unknown(self, server, catalog, waits):
-        state = catalog.load("db.t")
+    def test_an_outcome_that_stays_unknown_is_unknown(self, server, catalog, waits, state):
         server.on(COMMIT, error(500))
         with pytest.raises(CommitUnknownError):
             catalog.commit(state, setting(a="1"))
@@ -409,10 +369,8 @@ class TestConfiguration:
             load_catalog("prod", uri="http://h", **{"rest.client.socket-timeout-ms": "soon"})
 
     def test_an_address_over_http_is_a_rest_catalog(self):
-        assert (
-            repr(load_catalog("prod", uri="https://me:pw@host/x/?token=t#f"))
-            == "RestCatalog(name='prod', uri='https://host/x/')"
-        )
+        found = load_catalog("prod", uri="https://me:pw@host/x/?token=t#f")
+        assert repr(found) == "RestCatalog(name='prod', uri='https://host/x/')"
 
     def test_headers_of_the_user_go_with_every_request(self, server, waits):
         given = {"header.X-Tenant": "seven", "header.X-Iceberg-Access-Delegation": "remote-signing"}
@@ -455,29 +413,22 @@ class TestOAuth2:
             server.on(what, accepted(server.replies[what][0]))
         return given
 
+    @pytest.fixture
+    def catalog(self, server, tokens, waits):
+        return load_catalog("prod", uri=server.uri, credential=CREDENTIAL)
+
     def test_the_form_is_that_of_the_protocol(self, server, tokens, waits):
         more = {"scope": "PRINCIPAL_ROLE:ALL", "audience": "lake", "resource": "https://lake"}
         load_catalog("prod", uri=server.uri, credential=CREDENTIAL, **more).load("db.t")
-        assert tokens == [
-            {
-                "grant_type": ["client_credentials"],
-                "client_id": ["client-7"],
-                "client_secret": ["top:s3cret"],
-                "scope": ["PRINCIPAL_ROLE:ALL"],
-                "audience": ["lake"],
-                "resource": ["https://lake"],
-            }
-        ]
+        form = {"grant_type": "client_credentials", "client_id": "client-7", "client_secret": "top:s3cret", **more}
+        assert tokens == [{name: [value] for name, value in form.items()}]
         assert [str(request) for request in server.seen] == [TOKENS, CONFIG, LOAD]
         assert "Authorization" not in server.seen[0].headers
 
     def test_a_credential_without_an_id_is_a_secret(self, server, tokens, waits):
         load_catalog("prod", uri=server.uri, credential="only-a-secret").load("db.t")
-        assert tokens[0] == {
-            "grant_type": ["client_credentials"],
-            "client_secret": ["only-a-secret"],
-            "scope": ["catalog"],
-        }
+        form = {"grant_type": "client_credentials", "client_secret": "only-a-secret", "scope": "catalog"}
+        assert tokens == [{name: [value] for name, value in form.items()}]
 
     def test_the_authorization_server_may_be_another_one(self, server, tokens, waits):
         with Script() as other:
@@ -487,22 +438,19 @@ class TestOAuth2:
             assert other.calls() == ["POST /realms/x/token"]
 
     @pytest.mark.parametrize("status", [401, 419])
-    def test_a_commit_whose_token_is_refused_is_sent_again_with_a_new_one(self, server, tokens, waits, status):
-        catalog = load_catalog("prod", uri=server.uri, credential=CREDENTIAL)
+    def test_a_commit_whose_token_is_refused_is_sent_again_with_a_new_one(self, server, tokens, catalog, status):
         state = catalog.load("db.t")
         tokens.append("revoked")
         assert catalog.commit(state, setting(a="1")).metadata_location.endswith("2.json")
         assert [str(request) for request in server.seen][-3:] == [COMMIT, TOKENS, COMMIT]
 
-    def test_a_token_that_is_refused_again_is_a_definite_failure(self, server, tokens, waits):
-        catalog = load_catalog("prod", uri=server.uri, credential=CREDENTIAL)
+    def test_a_token_that_is_refused_again_is_a_definite_failure(self, server, tokens, catalog):
         state = catalog.load("db.t")
         server.on(COMMIT, error(401, "NotAuthorizedException", "not for you"))
         with pytest.raises(StorageError, match="401 NotAuthorizedException: not for you; check the credentials"):
             catalog.commit(state, setting(a="1"))
 
-    def test_an_authorization_server_that_fails_in_a_commit_is_a_definite_failure(self, server, tokens, waits):
-        catalog = load_catalog("prod", uri=server.uri, credential=CREDENTIAL)
+    def test_an_authorization_server_that_fails_in_a_commit_is_a_definite_failure(self, server, tokens, catalog):
         state = catalog.load("db.t")
         tokens.append("revoked")
         server.on(TOKENS, error(500))
@@ -527,8 +475,7 @@ class TestOAuth2:
         catalog.load("db.t")
         assert server.seen[-1].headers["Authorization"] == "Bearer token-3"
 
-    def test_threads_that_share_a_catalog_renew_a_token_once(self, server, tokens, waits):
-        catalog = load_catalog("prod", uri=server.uri, credential=CREDENTIAL)
+    def test_threads_that_share_a_catalog_renew_a_token_once(self, server, tokens, catalog):
         catalog.load("db.t")
         tokens.append("revoked")
         with ThreadPoolExecutor(8) as pool:
@@ -552,18 +499,18 @@ class TestWhenATokenIsRenewed:
         claims = base64.urlsafe_b64encode(json.dumps({"exp": exp}).encode()).decode().rstrip("=")
         return f"e30.{claims}.c2ln"
 
-    @pytest.mark.parametrize(("seconds", "renewed"), [(3200, 0), (3310, 1), (4000, 1)])
-    def test_shortly_before_its_lifetime_ends(self, seconds, renewed):
-        answer = {"access_token": "a", "expires_in": 3600}
-        assert self.renewals(token=None, answer=answer, at=seconds) == renewed
-
-    @pytest.mark.parametrize(("seconds", "renewed"), [(50, 0), (95, 1)])
-    def test_a_short_life_is_used_for_nine_tenths(self, seconds, renewed):
-        assert self.renewals(token=None, answer={"access_token": "a", "expires_in": 100}, at=seconds) == renewed
-
-    @pytest.mark.parametrize(("seconds", "renewed"), [(500, 0), (999, 1)])
-    def test_a_given_token_tells_itself_when_it_ends(self, seconds, renewed):
-        assert self.renewals(token=self.jwt(1_001_000), answer={"access_token": "b"}, at=seconds) == renewed
+    @pytest.mark.parametrize(
+        ("token_ends", "lifetime", "seconds", "renewed"),
+        [
+            *((None, 3600, 3200, 0), (None, 3600, 3310, 1), (None, 3600, 4000, 1)),  # shortly before its lifetime ends
+            *((None, 100, 50, 0), (None, 100, 95, 1)),  # a short life is used for nine tenths
+            *((1_001_000, None, 500, 0), (1_001_000, None, 999, 1)),  # a given token tells itself when it ends
+        ],
+    )
+    def test_when(self, token_ends, lifetime, seconds, renewed):
+        answer = {"access_token": "a"} | ({"expires_in": lifetime} if lifetime else {})
+        token = self.jwt(token_ends) if token_ends else None
+        assert self.renewals(token=token, answer=answer, at=seconds) == renewed
 
     def test_a_given_token_that_has_expired_is_not_used(self):
         auth = OAuth2Auth(lambda: {"access_token": "new"}, token=self.jwt(5), now=lambda: 1000.0)
@@ -663,19 +610,12 @@ class TestSecrets:
             server.on(COMMIT, error(status, f"Type {echo}", f"it was {echo}"))
             with pytest.raises(IcebergError) as raised:
                 catalog.commit(state, setting(a="1"))
-            seen.append(_everything(raised.value))
+            seen.append(all_texts(raised.value, with_suppressed=True))
         server.on(LOAD, Reply(status=502, body=f"<html>{echo}</html>".encode()))
         with pytest.raises(StorageError) as raised:
             catalog.load("db.t")
-        seen += [
-            _everything(raised.value),
-            repr(catalog),
-            repr(state),
-            repr(catalog._server),
-            repr(catalog._server.http),
-            repr(catalog._server.config),
-            caplog.text,
-        ]
+        server_side = (catalog._server, catalog._server.http, catalog._server.config)
+        seen += [all_texts(raised.value, with_suppressed=True), caplog.text, *map(repr, (catalog, state, *server_side))]
         text = "\n".join(seen)
         for secret in ("top:s3cret", "key-in-header", "pw-in-uri", "aws-secret-key", "proxy-pw", "eyJhbGciOi"):
             assert secret not in text
@@ -693,11 +633,3 @@ class TestSecrets:
         with pytest.raises(StorageError) as raised:
             load_catalog("prod", uri=server.uri, credential=CREDENTIAL).load("db.t")
         assert "tok-of-server" not in str(raised.value)
-
-
-def _everything(error):
-    found, text = error, ""
-    while found is not None:
-        text += f"{found!s} {found!r} "
-        found = found.__cause__ or found.__context__
-    return text

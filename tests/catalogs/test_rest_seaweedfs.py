@@ -23,10 +23,8 @@ from tests.support.http_server import Fault, SpoilingProxy
 
 
 @pytest.fixture(scope="module")
-def server():
-    server = SeaweedFS().start()
-    yield server
-    server.stop()
+def server(seaweedfs):
+    return seaweedfs
 
 
 @pytest.fixture
@@ -42,9 +40,8 @@ class TestContract(RestContract):
     drop_keeps_files = False  # SeaweedFS removes them whatever is asked
 
     @pytest.fixture
-    def properties(self, server):
-        empty(load_catalog("clean", **server.catalog_properties))
-        return server.catalog_properties
+    def properties(self, properties):
+        return properties
 
     def test_of_many_that_create_one_table_one_succeeds(self, properties, catalog):
         """This server lets several succeed when they come at the same moment, and keeps one: it is one of theirs."""

@@ -14,62 +14,40 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import CommitConflictError
 from tests.catalogs.contract import make_table, setting
 from tests.services.gcs import BUCKET as GCS_BUCKET
-from tests.services.gcs import FakeGcs
 from tests.services.http_proxy import HttpProxy
 from tests.services.seaweedfs import BUCKET as S3_BUCKET
-from tests.services.seaweedfs import SeaweedFS
 
 
-# Each gives a proxy to a service of its own, the root of what lies there, and the properties that lead through it.
+# Each gives a proxy to a service, the root of what lies there, and the properties that lead through it.
 @contextmanager
-def gcs():
-    server = FakeGcs()
-    try:
-        with HttpProxy(server.endpoint) as proxy:
-            yield proxy, f"gs://{GCS_BUCKET}", {**server.properties(), "gcs.service.host": proxy.uri}
-    finally:
-        server.stop()
+def gcs(server):
+    with HttpProxy(server.endpoint) as proxy:
+        yield proxy, f"gs://{GCS_BUCKET}", {**server.properties(), "gcs.service.host": proxy.uri}
 
 
 @contextmanager
-def s3():
-    server = SeaweedFS().start()
-    try:
-        with HttpProxy(server.s3_endpoint) as proxy:
-            # As a proxy: the name of the host is part of each signature.
-            yield proxy, f"s3://{S3_BUCKET}", {**server.s3_properties, "s3.proxy-uri": proxy.uri}
-    finally:
-        server.stop()
+def seaweedfs(server):
+    with HttpProxy(server.s3_endpoint) as proxy:
+        # As a proxy: the name of the host is part of each signature.
+        yield proxy, f"s3://{S3_BUCKET}", {**server.s3_properties, "s3.proxy-uri": proxy.uri}
 
 
 @contextmanager
-def azure():
-    from tests.services.azurite import Azurite
-
-    server = Azurite()
-    try:
-        with HttpProxy(server.endpoint) as proxy:
-            address = server.connection_string().replace(server.endpoint.rpartition("/")[0], proxy.uri)
-            yield proxy, "abfs://lake", {"adls.connection-string": address}
-    finally:
-        server.stop()
+def azurite(server):
+    with HttpProxy(server.endpoint) as proxy:
+        address = server.connection_string().replace(server.endpoint.rpartition("/")[0], proxy.uri)
+        yield proxy, "abfs://lake", {"adls.connection-string": address}
 
 
 @contextmanager
-def webhdfs():
-    from tests.services.hdfs import Hdfs
-
-    server = Hdfs()
-    try:
-        with HttpProxy(f"http://{server.web_authority}") as proxy:
-            yield proxy, f"webhdfs://127.0.0.1:{proxy.port}", {"hdfs.user": "root"}
-    finally:
-        server.remove()
+def hdfs(server):
+    with HttpProxy(f"http://{server.web_authority}") as proxy:
+        yield proxy, f"webhdfs://127.0.0.1:{proxy.port}", {"hdfs.user": "root"}
 
 
-def requests_of(service):
+def requests_of(service, request):
     """Return the requests of a load, of a commit in a Hadoop catalog that has committed before, and of a lost race."""
-    with service() as (proxy, root, properties):
+    with service(request.getfixturevalue(service.__name__)) as (proxy, root, properties):
         catalog = load_catalog("prod", type="hadoop", warehouse=f"{root}/{uuid.uuid4().hex}", **properties)
         catalog.create_namespace("db")
         state = catalog.commit(make_table(catalog), setting(a="1"))
@@ -86,17 +64,17 @@ def requests_of(service):
 class TestHadoopOnAnObjectStore:
     """Four requests to load, nine to commit, of which one is the commit, one to lose; the same on each of them."""
 
-    @pytest.mark.parametrize("service", [gcs, s3, pytest.param(azure, marks=pytest.mark.services)])
-    def test_requests(self, service):
-        assert [len(requests) for requests in requests_of(service)] == [4, 9, 1]
+    @pytest.mark.parametrize("service", [gcs, seaweedfs, pytest.param(azurite, marks=pytest.mark.services)])
+    def test_requests(self, service, request):
+        assert [len(requests) for requests in requests_of(service, request)] == [4, 9, 1]
 
 
 @pytest.mark.services
 class TestHadoopOnHdfs:
     """A directory of files that a name is asked for: more questions, each of them small."""
 
-    def test_requests_to_the_name_node(self):
-        loading, committing, losing = ([asked(*each) for each in requests] for requests in requests_of(webhdfs))
+    def test_requests_to_the_name_node(self, request):
+        loading, committing, losing = ([asked(*each) for each in found] for found in requests_of(hdfs, request))
         assert loading.count("OPEN") == 2, "the hint and the metadata"
         assert committing.count("OPEN") == 2, "the hint before and after"
         assert committing.count("RENAME") == 1, "the commit"

@@ -87,6 +87,12 @@ class HttpProxy(HttpServer):
         with self._lock:
             self._faults.append((method, word, fault))
 
+    def forget(self) -> None:
+        """Begin anew, without faults and requests: for the next test."""
+        with self._lock:
+            self._faults.clear()
+            self.requests.clear()
+
     @property
     def is_done(self) -> bool:
         """Whether every fault has hit."""

@@ -5,22 +5,15 @@ import uuid
 import pytest
 
 from airflow_iceberg.storage import FsspecFileIO
-from tests.services.azurite import CONTAINER, Azurite
+from tests.services.azurite import CONTAINER
 from tests.storage.contract import StoreContract
 
 pytestmark = pytest.mark.services
 
 
 @pytest.fixture(scope="module")
-def server():
-    server = Azurite()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def shared(server):
-    return FsspecFileIO(server.properties())
+def shared(azurite):
+    return FsspecFileIO(azurite.properties())
 
 
 class TestContract(StoreContract):

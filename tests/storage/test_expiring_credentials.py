@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import re
 import uuid
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -16,7 +17,6 @@ from airflow_iceberg.errors import StorageError
 from airflow_iceberg.storage import FsspecFileIO
 from airflow_iceberg.table import Table
 from tests.services.gcs import BUCKET as GCS_BUCKET
-from tests.services.gcs import FakeGcs
 from tests.services.http_proxy import HttpProxy, Reply
 from tests.services.s3_signer import S3Signer
 from tests.services.seaweedfs import ACCESS_KEY, SECRET_KEY, SeaweedFS
@@ -29,29 +29,6 @@ EXPIRED = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expi
 @pytest.fixture(scope="module")
 def vending():
     server = SeaweedFS(vends=True).start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def seaweedfs():
-    server = SeaweedFS().start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def gcs():
-    server = FakeGcs()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def azurite():
-    from tests.services.azurite import Azurite
-
-    server = Azurite()
     yield server
     server.stop()
 
@@ -97,6 +74,13 @@ def batches(interrupt, count=6):
     return pa.RecordBatchReader.from_batches(pa.schema([("id", pa.int64())]), each())
 
 
+def create_table(catalog) -> Table:
+    """An empty table in a namespace of its own."""
+    namespace = f"ns{uuid.uuid4().hex[:8]}"
+    catalog.create_namespace(namespace)
+    return Table.create(catalog, f"{namespace}.t", schema={"id": "long"})
+
+
 def check_long_work(table: Table, gate: Gate) -> None:
     """Append while what was given ends, then read while it ends again."""
     table.append(batches(lambda: None))
@@ -117,32 +101,26 @@ class TestCredentialsThatACatalogLends:
     """SeaweedFS lends keys for a session with each load; when the store refuses them, new ones are asked for."""
 
     @pytest.fixture
-    def server(self, vending):
-        return vending
-
-    @pytest.fixture
     def gate(self):
         return Gate(r"(?i)'x-amz-security-token': '([^']+)'", Reply(status=400, headers=XML, body=EXPIRED))
 
     @pytest.fixture
-    def store(self, server, gate):
-        with HttpProxy(server.s3_endpoint) as proxy:
+    def store(self, vending, gate):
+        with HttpProxy(vending.s3_endpoint) as proxy:
             proxy.guard = gate
             yield proxy
 
     @pytest.fixture
-    def rest(self, server):
-        with HttpProxy(server.rest_uri) as proxy:
+    def rest(self, vending):
+        with HttpProxy(vending.rest_uri) as proxy:
             yield proxy
 
     @pytest.fixture
-    def table(self, server, store, rest):
+    def table(self, vending, store, rest):
         """A table of somebody who has no key of the store."""
-        given = {name: value for name, value in server.catalog_properties.items() if not name.startswith("s3.")}
+        given = {name: value for name, value in vending.catalog_properties.items() if not name.startswith("s3.")}
         catalog = load_catalog("prod", **{**given, "uri": rest.uri, "s3.proxy-uri": store.uri})
-        namespace = f"ns{uuid.uuid4().hex[:8]}"
-        catalog.create_namespace(namespace)
-        return Table.create(catalog, f"{namespace}.t", schema={"id": "long"})
+        return create_table(catalog)
 
     def test_long_work(self, table, gate):
         check_long_work(table, gate)
@@ -174,7 +152,7 @@ class TestCredentialsThatACatalogLends:
             if path == f"/{way}":
                 asked.append(request.headers.get("Authorization"))
                 load = f"/v1/warehouse/namespaces/{namespace}/tables/t"
-                request = type(request)(method="GET", path=load, headers=request.headers, body=b"")
+                request = replace(request, method="GET", path=load, body=b"")
             reply = forward(request)
             document = json.loads(reply.body)
             if path == f"/{way}":
@@ -213,16 +191,12 @@ class TestRequestsThatTheCatalogSigns:
     """We have no key at all: a signer has them, and wants to see the catalog's token."""
 
     @pytest.fixture
-    def server(self, seaweedfs):
-        return seaweedfs
-
-    @pytest.fixture
     def tokens(self):
         """The tokens that count; those that the catalog gives are added."""
         return set()
 
     @pytest.fixture
-    def rest(self, server, tokens):
+    def rest(self, seaweedfs, tokens):
         def guard(request, forward):
             shown = request.headers.get("Authorization", "").removeprefix("Bearer ")
             if not request.path.startswith("/v1/oauth/") and shown not in tokens:
@@ -237,22 +211,14 @@ class TestRequestsThatTheCatalogSigns:
                 return Reply(status=200, headers=reply.headers, body=json.dumps(document).encode())
             return reply
 
+        def with_their_token(request):
+            shown = request.headers.get("Authorization", "").removeprefix("Bearer ")
+            theirs = {"Authorization": f"Bearer {given[shown]}"} if shown in given else {}
+            return replace(request, headers={**request.headers, **theirs})
+
         given: dict[str, str] = {}
-        with HttpProxy(server.rest_uri) as proxy:
-            proxy.guard = lambda request, forward: guard(
-                request,
-                lambda asked: forward(
-                    type(asked)(
-                        method=asked.method,
-                        path=asked.path,
-                        headers={
-                            name: f"Bearer {given[value[7:]]}" if value[7:] in given else value
-                            for name, value in asked.headers.items()
-                        },
-                        body=asked.body,
-                    )
-                ),
-            )
+        with HttpProxy(seaweedfs.rest_uri) as proxy:
+            proxy.guard = lambda request, forward: guard(request, lambda asked: forward(with_their_token(asked)))
             yield proxy
 
     @pytest.fixture
@@ -261,16 +227,12 @@ class TestRequestsThatTheCatalogSigns:
             yield it
 
     @pytest.fixture
-    def table(self, server, rest, signer):
-        properties = {
-            **{"type": "rest", "uri": rest.uri, "warehouse": "s3://warehouse"},
-            **{"credential": f"{ACCESS_KEY}:{SECRET_KEY}", "s3.endpoint": server.s3_endpoint, "s3.region": "us-east-1"},
-            **{"s3.remote-signing-enabled": "true", "s3.signer.uri": signer.uri},
-        }
-        catalog = load_catalog("prod", **properties)
-        namespace = f"ns{uuid.uuid4().hex[:8]}"
-        catalog.create_namespace(namespace)
-        return Table.create(catalog, f"{namespace}.t", schema={"id": "long"})
+    def table(self, seaweedfs, rest, signer):
+        own = {"type": "rest", "uri": rest.uri, "credential": f"{ACCESS_KEY}:{SECRET_KEY}"}
+        store = {"warehouse": "s3://warehouse", "s3.endpoint": seaweedfs.s3_endpoint, "s3.region": "us-east-1"}
+        signing = {"s3.remote-signing-enabled": "true", "s3.signer.uri": signer.uri}
+        catalog = load_catalog("prod", **own, **store, **signing)
+        return create_table(catalog)
 
     def test_rows_are_written_read_and_deleted(self, table, signer):
         table.append(batches(lambda: None))
@@ -321,11 +283,7 @@ def google_token() -> dict[str, str]:
 class TestSignaturesOfAzure:
     """A signature for an account, which ends at the time that is written in it."""
 
-    @pytest.fixture
-    def server(self, azurite):
-        return azurite
-
-    def lent(self, server, endpoint: str, ends: dt.datetime) -> dict[str, str]:
+    def lent(self, azurite, endpoint: str, ends: dt.datetime) -> dict[str, str]:
         from azure.storage.blob import AccountSasPermissions, ResourceTypes, generate_account_sas
 
         from tests.services.azurite import ACCOUNT, KEY
@@ -348,15 +306,15 @@ class TestSignaturesOfAzure:
     # Far apart: a second later than another, and a second further back, would be the same.
     numbers = iter(range(1000, 10_000_000, 1000))
 
-    def test_one_that_ends_between_two_files(self, server, tmp_path):
+    def test_one_that_ends_between_two_files(self, azurite, tmp_path):
         failed = b"<Error><Code>AuthenticationFailed</Code><Message>Signature not valid.</Message></Error>"
         headers = (*XML, ("x-ms-error-code", "AuthenticationFailed"))
         gate = Gate(r"[?&]sig=([^& ]+)", Reply(status=403, headers=headers, body=failed))
         in_a_year = dt.datetime.now(dt.UTC) + dt.timedelta(days=365)
-        with HttpProxy(server.endpoint) as proxy:
+        with HttpProxy(azurite.endpoint) as proxy:
             proxy.guard = gate
-            endpoint = server.endpoint.replace(server.endpoint.split("/")[2], proxy.uri.split("/")[2])
-            new = lambda: self.lent(server, endpoint, in_a_year)  # noqa: E731
+            endpoint = azurite.endpoint.replace(azurite.endpoint.split("/")[2], proxy.uri.split("/")[2])
+            new = lambda: self.lent(azurite, endpoint, in_a_year)  # noqa: E731
             table = new_table(tmp_path, "abfs://lake", new)
             for number in range(3):
                 # The driver keeps the signature of a file that is open, so it ends between two of them here.
@@ -366,11 +324,11 @@ class TestSignaturesOfAzure:
                 assert gate.refusals > number
             assert table.refresh().scan().to_arrow().num_rows == 18_000
 
-    def test_the_service_itself_refuses_what_is_over(self, server):
+    def test_the_service_itself_refuses_what_is_over(self, azurite):
         """It is, at the start: what says that it ends later is believed until the service knows better."""
-        ended = self.lent(server, server.endpoint, dt.datetime.now(dt.UTC) - dt.timedelta(minutes=1))
+        ended = self.lent(azurite, azurite.endpoint, dt.datetime.now(dt.UTC) - dt.timedelta(minutes=1))
         ended |= {name: str(LATER_MS) for name in ended if "expires" in name}
-        fresh = self.lent(server, server.endpoint, dt.datetime.now(dt.UTC) + dt.timedelta(days=1))
+        fresh = self.lent(azurite, azurite.endpoint, dt.datetime.now(dt.UTC) + dt.timedelta(days=1))
         location = f"abfs://lake/{uuid.uuid4().hex}"
         with pytest.raises(StorageError, match=r"the credentials have expired|permission denied"):
             FsspecFileIO(ended).create(location, b"1")
@@ -378,9 +336,9 @@ class TestSignaturesOfAzure:
         io.create(location, b"1")
         assert io.read(location) == b"1"
 
-    def test_one_that_says_when_it_ends_is_renewed_before(self, server):
-        ended = self.lent(server, server.endpoint, dt.datetime.now(dt.UTC) - dt.timedelta(minutes=1))
-        fresh = self.lent(server, server.endpoint, dt.datetime.now(dt.UTC) + dt.timedelta(days=1))
+    def test_one_that_says_when_it_ends_is_renewed_before(self, azurite):
+        ended = self.lent(azurite, azurite.endpoint, dt.datetime.now(dt.UTC) - dt.timedelta(minutes=1))
+        fresh = self.lent(azurite, azurite.endpoint, dt.datetime.now(dt.UTC) + dt.timedelta(days=1))
         io = FsspecFileIO(ended, refresh=lambda: fresh)
         io.create(f"abfs://lake/{uuid.uuid4().hex}", b"1")
         assert io.current_properties()["adls.connection-string"] == fresh["adls.connection-string"]
@@ -391,5 +349,4 @@ def new_table(folder, root: str, lend) -> Table:
     io = FsspecFileIO(lend(), refresh=lend)
     properties = {"uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": f"{root}/{uuid.uuid4().hex}"}
     catalog = SqlCatalog("prod", properties, io=io)
-    catalog.create_namespace("db")
-    return Table.create(catalog, "db.t", schema={"id": "long"})
+    return create_table(catalog)

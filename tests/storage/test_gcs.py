@@ -5,20 +5,13 @@ import uuid
 import pytest
 
 from airflow_iceberg.storage import FsspecFileIO
-from tests.services.gcs import BUCKET, FakeGcs
+from tests.services.gcs import BUCKET
 from tests.storage.contract import StoreContract
 
 
 @pytest.fixture(scope="module")
-def server():
-    server = FakeGcs()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def shared(server):
-    return FsspecFileIO(server.properties())
+def shared(gcs):
+    return FsspecFileIO(gcs.properties())
 
 
 class TestContract(StoreContract):

@@ -7,17 +7,9 @@ import pytest
 
 from airflow_iceberg.errors import StorageError
 from airflow_iceberg.storage import FsspecFileIO
-from tests.services.hdfs import Hdfs
 from tests.storage.contract import StoreContract
 
 pytestmark = pytest.mark.services
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = Hdfs()
-    yield server
-    server.remove()
 
 
 class TestByItsOwnProtocol(StoreContract):
@@ -28,8 +20,8 @@ class TestByItsOwnProtocol(StoreContract):
         return FsspecFileIO()
 
     @pytest.fixture
-    def root(self, server):
-        return f"hdfs://{server.authority}/tests/{uuid.uuid4().hex}"
+    def root(self, hdfs):
+        return f"hdfs://{hdfs.authority}/tests/{uuid.uuid4().hex}"
 
     def test_a_file_that_cannot_be_finished_is_an_error_of_the_system(self, io, root):
         filesystem, path = io.filesystem(f"{root}/begun")
@@ -66,5 +58,5 @@ class TestByHttp(StoreContract):
         return FsspecFileIO({"hdfs.user": "root"})
 
     @pytest.fixture
-    def root(self, server):
-        return f"webhdfs://{server.web_authority}/tests/{uuid.uuid4().hex}"
+    def root(self, hdfs):
+        return f"webhdfs://{hdfs.web_authority}/tests/{uuid.uuid4().hex}"

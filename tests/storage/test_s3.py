@@ -10,17 +10,15 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import StorageError
 from airflow_iceberg.storage import FsspecFileIO
 from airflow_iceberg.table import Table
-from tests.services.seaweedfs import BUCKET, SeaweedFS
+from tests.services.seaweedfs import BUCKET
 from tests.storage.contract import StoreContract
 
 ROWS = pa.table({"id": pa.array([1], pa.int64())})
 
 
 @pytest.fixture(scope="module")
-def server():
-    server = SeaweedFS().start()
-    yield server
-    server.stop()
+def server(seaweedfs):
+    return seaweedfs
 
 
 @pytest.fixture(scope="module")

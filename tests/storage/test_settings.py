@@ -18,7 +18,8 @@ import pytest
 from airflow_iceberg.errors import InvalidInputError, StorageError, UnsupportedError
 from airflow_iceberg.storage import FsspecFileIO
 from tests.support.certificates import make_certificates
-from tests.support.http_server import HttpServer, Reply, Request
+from tests.support.faults import all_texts
+from tests.support.http_server import HttpServer, Reply, Request, document
 
 KEYS = {"s3.access-key-id": "AKIDEXAMPLE", "s3.secret-access-key": "s3cr3t-key", "s3.region": "eu-central-1"}
 ADLS_KEY = base64.b64encode(b"k" * 32).decode()
@@ -72,13 +73,9 @@ class TestS3:
     def test_nothing_is_signed_for_nobody(self, sent: Callable[..., Request]) -> None:
         assert "Authorization" not in sent({"s3.anonymous": "true", "s3.region": "eu-central-1"}).headers
 
-    @pytest.mark.parametrize(
-        "properties",
-        [
-            {"s3.server-side-encryption": "aws:kms", "s3.sse-kms-key-id": "key-7"},
-            {"s3.sse.type": "kms", "s3.sse.key": "key-7"},
-        ],
-    )
+    KMS = {"s3.server-side-encryption": "aws:kms", "s3.sse-kms-key-id": "key-7"}
+
+    @pytest.mark.parametrize("properties", [KMS, {"s3.sse.type": "kms", "s3.sse.key": "key-7"}])
     def test_encryption_is_asked_for(self, sent: Callable[..., Request], properties: dict[str, str]) -> None:
         headers = sent({**KEYS, **properties}).headers
         assert headers["x-amz-server-side-encryption"] == "aws:kms"
@@ -131,11 +128,10 @@ class TestSigningByTheCatalog:
             if request.method != "POST":
                 return Reply(body=b"", headers={"ETag": '"e"'})
             asked = json.loads(request.body)
-            return Reply(body=json.dumps({"uri": asked["uri"], "headers": {"Authorization": ["by-catalog"]}}).encode())
+            return document({"uri": asked["uri"], "headers": {"Authorization": ["by-catalog"]}})
 
         server.handle = serve
-        io = FsspecFileIO({"s3.endpoint": server.uri, **properties})
-        io.create("s3://lake/a/b", b"data")
+        FsspecFileIO({"s3.endpoint": server.uri, **properties}).create("s3://lake/a/b", b"data")
         signer, store = server.seen
         return signer, store
 
@@ -157,12 +153,9 @@ class TestSigningByTheCatalog:
         assert question["uri"] == f"{server.uri}/lake/a/b"
         assert (question["method"], question["region"]) == ("PUT", "eu-central-1")
 
-    def test_what_it_answers_is_sent(self, server: HttpServer) -> None:
-        _, store = self.sent(server, {**self.ON, "uri": server.uri})
-        assert store.headers["Authorization"] == "by-catalog"
-
-    def test_its_older_name(self, server: HttpServer) -> None:
-        _, store = self.sent(server, {"s3.signer": "S3V4RestSigner", "s3.region": "eu-central-1", "uri": server.uri})
+    @pytest.mark.parametrize("properties", [ON, {"s3.signer": "S3V4RestSigner", "s3.region": "eu-central-1"}])
+    def test_what_it_answers_is_sent(self, server: HttpServer, properties: dict[str, str]) -> None:
+        _, store = self.sent(server, {**properties, "uri": server.uri})
         assert store.headers["Authorization"] == "by-catalog"
 
     def test_another_signer_is_refused(self) -> None:
@@ -193,13 +186,13 @@ class TestGcs:
         assert filesystem.session_kwargs == {"trust_env": False}
 
     def test_a_token_of_ones_own_is_shown_as_it_is(self, server: HttpServer) -> None:
-        io = FsspecFileIO({"gcs.service.host": server.uri, "gcs.oauth2.token": "ya29.own"})
-        io.create("gs://lake/a", b"data")
+        given = {"gcs.service.host": server.uri, "gcs.oauth2.token": "ya29.own"}
+        FsspecFileIO(given).create("gs://lake/a", b"data")
         assert bearer(server.seen[0]) == "Bearer ya29.own"
 
     def test_a_service_account_gets_one_by_its_file(self, server: HttpServer, tmp_path: Path) -> None:
         answers = {"/token": {"access_token": "ya29.of-account", "expires_in": 3600, "token_type": "Bearer"}}
-        server.handle = lambda request: Reply(body=json.dumps(answers.get(request.path, {})).encode())
+        server.handle = lambda request: document(answers.get(request.path, {}))
         account = {"type": "service_account", "client_email": "etl@lab.example.com", "private_key_id": "1"}
         account |= {"private_key": private_key(), "token_uri": f"{server.uri}/token", "project_id": "lab"}
         (tmp_path / "account.json").write_text(json.dumps(account))
@@ -227,47 +220,51 @@ class TestGcs:
 class TestAzure:
     """The driver gets what the properties say, of the account that the location names."""
 
-    def options(self, location: str, **properties: str) -> Any:
-        named = {name.replace("__", ".").replace("_", "-"): value for name, value in properties.items()}
-        return FsspecFileIO(named).filesystem(location)[0]
+    TEXT = f"DefaultEndpointsProtocol=https;AccountName=acct;AccountKey={ADLS_KEY};EndpointSuffix=core.windows.net"
+    PRINCIPAL = {"client_id": "c", "client_secret": "s3cr3t", "tenant_id": "t"}
+    CHINA = "acct.blob.core.chinacloudapi.cn"
 
-    def test_the_location_names_the_account(self) -> None:
-        found = self.options(LAKE, adls__account_key=ADLS_KEY)
-        assert (found.account_name, found.account_key) == ("acct", ADLS_KEY)
-        assert found.account_url == "https://acct.blob.core.windows.net"
-
-    def test_or_the_properties_do(self) -> None:
-        found = self.options("az://lake/f", adls__account_name="other", adls__account_key=ADLS_KEY)
-        assert found.account_url == "https://other.blob.core.windows.net"
-
-    def test_another_cloud(self) -> None:
-        host = "acct.blob.core.chinacloudapi.cn"
-        named = {"adls__account_name": "acct", "adls__account_key": ADLS_KEY, "adls__account_host": host}
-        found = self.options("az://lake/f", **named)
-        assert found.account_url == f"https://{host}"
+    @pytest.mark.parametrize(
+        ("location", "properties", "expected"),
+        [
+            (LAKE, {"account_key": ADLS_KEY}, {"account_name": "acct", "account_key": ADLS_KEY}),
+            (LAKE, {"account_key": ADLS_KEY}, {"account_url": "https://acct.blob.core.windows.net"}),
+            (
+                "az://lake/f",
+                {"account_name": "other", "account_key": ADLS_KEY},
+                {"account_url": "https://other.blob.core.windows.net"},
+            ),
+            (
+                "az://lake/f",
+                {"account_name": "acct", "account_key": ADLS_KEY, "account_host": CHINA},
+                {"account_url": f"https://{CHINA}"},
+            ),
+            ("az://lake/f", {"connection_string": TEXT}, {"connection_string": TEXT}),
+            (LAKE, PRINCIPAL, PRINCIPAL),
+            (LAKE, {"anon": "true"}, {"anon": True}),
+        ],
+    )
+    def test_account_and_credentials(
+        self, location: str, properties: dict[str, str], expected: dict[str, object]
+    ) -> None:
+        given = {f"adls.{name.replace('_', '-')}": value for name, value in properties.items()}
+        filesystem, _ = FsspecFileIO(given).filesystem(location)
+        assert {name: getattr(filesystem, name) for name in expected} == expected
 
     def test_a_signature_for_one_account_alone(self) -> None:
         io = FsspecFileIO({"adls.sas-token.acct.dfs.core.windows.net": "sig=mine", "adls.sas-token": "sig=all"})
         assert io.filesystem(LAKE)[0].sas_token == "?sig=mine"
         assert io.filesystem("abfss://lake@acct2.dfs.core.windows.net/f")[0].sas_token == "?sig=all"
 
-    def test_a_connection_string(self) -> None:
-        text = f"DefaultEndpointsProtocol=https;AccountName=acct;AccountKey={ADLS_KEY};EndpointSuffix=core.windows.net"
-        assert self.options("az://lake/f", adls__connection_string=text).connection_string == text
 
-    def test_a_service_principal(self) -> None:
-        found = self.options(LAKE, adls__client_id="c", adls__client_secret="s3cr3t", adls__tenant_id="t")
-        assert (found.client_id, found.client_secret, found.tenant_id) == ("c", "s3cr3t", "t")
-
-    def test_nobody(self) -> None:
-        assert self.options(LAKE, adls__anon="true").anon is True
+EMPTY_FILE = {"FileStatus": {"type": "FILE", "length": 0}}
 
 
 def _name_node(data: bytes, *, length: int, promised: int | None) -> HttpServer:
     """One that sends the file by itself, as HttpFS does; a length of -1 is none, the end is where it hangs up."""
-    status = json.dumps({"FileStatus": {"type": "FILE", "length": length}}).encode()
+    status = document({"FileStatus": {"type": "FILE", "length": length}})
     file = Reply(body=data, promised_bytes=promised)
-    return HttpServer(lambda request: file if "op=OPEN" in request.path else Reply(body=status))
+    return HttpServer(lambda request: file if "op=OPEN" in request.path else status)
 
 
 class TestHdfsByHttp:
@@ -275,8 +272,7 @@ class TestHdfsByHttp:
 
     @pytest.fixture
     def name_node(self) -> Iterator[HttpServer]:
-        status = {"FileStatus": {"type": "FILE", "length": 0}}
-        with HttpServer(lambda request: Reply(body=json.dumps(status).encode())) as found:
+        with HttpServer(lambda request: document(EMPTY_FILE)) as found:
             yield found
 
     @pytest.mark.parametrize(
@@ -315,7 +311,7 @@ class TestHdfsByHttp:
     def test_a_token_is_in_no_error(self) -> None:
         with pytest.raises(StorageError) as error:
             FsspecFileIO({"hdfs.token": "t0ken-7"}).read("webhdfs://127.0.0.1:1/a")
-        assert "t0ken-7" not in f"{error.value!r}{error.value.__cause__!r}{error.value.__context__!r}"
+        assert "t0ken-7" not in all_texts(error.value)
 
     def test_a_ticket_is_shown_where_kerberos_is_on(
         self, name_node: HttpServer, monkeypatch: pytest.MonkeyPatch
@@ -341,9 +337,8 @@ class TestHdfsByHttp:
         certificates = make_certificates(tmp_path)
         context = certificates.server_context()
         context.verify_mode = ssl.CERT_NONE
-        status = {"FileStatus": {"type": "FILE", "length": 0}}
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificates.authority))
-        with HttpServer(lambda request: Reply(body=json.dumps(status).encode()), tls=context) as name_node:
+        with HttpServer(lambda request: document(EMPTY_FILE), tls=context) as name_node:
             assert FsspecFileIO({}).exists(name_node.uri.replace("https:", "swebhdfs:") + "/a")
             monkeypatch.delenv("REQUESTS_CA_BUNDLE")
             with pytest.raises(StorageError, match="certificate"):

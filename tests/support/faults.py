@@ -168,3 +168,13 @@ OUTCOMES_OF_RENAMED = {
     Fault.RIVAL_THEN_UNKNOWN: ("unknown", False),
     Fault.LAND_THEN_RIVAL_THEN_UNKNOWN: ("unknown", True),
 }
+
+
+def all_texts(error: BaseException | None, *, with_suppressed: bool = False) -> str:
+    """Return the texts of an error and of those that are shown with it, in which no secret may be."""
+    texts = ""
+    while error is not None:
+        texts += f"{error} {error!r} "
+        is_shown = with_suppressed or not error.__suppress_context__
+        error = error.__cause__ or (error.__context__ if is_shown else None)
+    return texts

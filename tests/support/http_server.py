@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import re
 import socketserver
 import ssl
@@ -33,6 +34,12 @@ class Reply:
     headers: Mapping[str, str] | Sequence[tuple[str, str]] = (("Content-Type", "application/json"),)
     promised_bytes: int | None = None  # a Content-Length that the body falls short of
     size: str | None = None  # the Content-Length of the answer to a HEAD
+
+
+def document(value: object, status: int = 200, **headers: str) -> Reply:
+    """Return a reply with a JSON document."""
+    kind = {"Content-Type": "application/json"}
+    return Reply(status=status, body=json.dumps(value).encode(), headers={**kind, **headers})
 
 
 Handle = Callable[[Request], Reply | None]
