@@ -103,6 +103,7 @@ class CatalogContract:
 
     can_rename = True
     can_register = True
+    tells_one_winner = True
     has_namespace_properties = True
     has_nested_namespaces = True
     drop_keeps_files = True
@@ -114,10 +115,6 @@ class CatalogContract:
     wishes_of_deletion = {"write.metadata.delete-after-commit.enabled": "true"}
     processes = 3
     commits_per_process = 8
-
-    @pytest.fixture
-    def properties(self) -> dict[str, str]:
-        raise NotImplementedError
 
     @pytest.fixture
     def catalog(self, properties: dict[str, str]) -> Catalog:
@@ -163,7 +160,8 @@ class CatalogContract:
 
         with ThreadPoolExecutor(4) as pool:
             winners = [uuid for uuid in pool.map(create, range(4)) if uuid]
-        assert winners == [catalog.load("db.t").metadata.table_uuid]
+        assert catalog.load("db.t").metadata.table_uuid in winners
+        assert len(winners) == 1 or not self.tells_one_winner
 
     def test_the_loser_of_a_creation_leaves_no_file_behind(self, catalog, properties):
         make_table(catalog)

@@ -3,17 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import CommitUnknownError, StorageError
 from tests.catalogs.contract import make_table, setting
 from tests.support.postgresql import CuttingProxy
-
-
-@pytest.fixture
-def catalog(properties):
-    catalog = load_catalog("prod", **properties)
-    catalog.create_namespace("db")
-    return catalog
 
 
 @pytest.fixture

@@ -56,13 +56,6 @@ def properties(glue_address, tmp_path):
     return {"type": "glue", "glue.endpoint": glue_address, "warehouse": f"file://{tmp_path}/warehouse", **KEYS}
 
 
-@pytest.fixture
-def catalog(properties):
-    catalog = load_catalog("prod", **properties)
-    catalog.create_namespace("db")
-    return catalog
-
-
 @pytest.fixture(scope="module")
 def glue(glue_address):
     """Our own access to Glue."""
@@ -97,10 +90,6 @@ class TestContract(CatalogContract):
 
     has_nested_namespaces = False
     default_place = "db.db/t"
-
-    @pytest.fixture
-    def properties(self, properties):
-        return properties
 
 
 class TestTheDocument:

@@ -5,11 +5,11 @@ import pytest
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import StorageError
 from tests.catalogs.contract import CatalogContract, make_table
-from tests.catalogs.sql_server_contract import SqlServerContract, catalog, proxy
+from tests.catalogs.sql_server_contract import SqlServerContract, proxy
 from tests.services.mariadb import PASSWORD
 
 pytestmark = pytest.mark.services
-__all__ = ["catalog", "proxy"]  # fixtures
+__all__ = ["proxy"]  # a fixture
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +37,6 @@ def shaky(server, uri, properties, proxy):
 
 class TestContract(CatalogContract):
     """A SQL catalog on MariaDB is a catalog."""
-
-    @pytest.fixture
-    def properties(self, uri, tmp_path):
-        return {"uri": uri, "warehouse": f"file://{tmp_path}/warehouse"}
 
 
 class TestContractOfSchemaV0(TestContract):

@@ -53,13 +53,6 @@ def properties(uri, branch, tmp_path):
 
 
 @pytest.fixture
-def catalog(properties):
-    catalog = load_catalog("prod", **properties)
-    catalog.create_namespace("db")
-    return catalog
-
-
-@pytest.fixture
 def proxy(uri):
     with HttpProxy(uri) as proxy:
         yield proxy
@@ -93,10 +86,6 @@ class TestContract(CatalogContract):
     wishes_of_deletion = {"write.metadata.delete-after-commit.enabled": "true", "gc.enabled": "true"}
     wishes_of_purge = {"gc.enabled": "true"}
     purges_without_collection = False
-
-    @pytest.fixture
-    def properties(self, properties):
-        return properties
 
     def test_a_new_table_lies_in_the_warehouse_by_namespace_and_name(self, catalog, properties):
         place = f"{properties['warehouse']}/db/t_"

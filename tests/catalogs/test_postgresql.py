@@ -9,11 +9,11 @@ import sqlalchemy
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, StorageError
 from tests.catalogs.contract import CatalogContract, commit_until_done, make_table, new_metadata, setting
-from tests.catalogs.sql_server_contract import SqlServerContract, catalog, proxy
+from tests.catalogs.sql_server_contract import SqlServerContract, proxy
 from tests.support.postgresql import PASSWORD
 
 pytestmark = pytest.mark.services
-__all__ = ["catalog", "proxy"]  # fixtures
+__all__ = ["proxy"]  # a fixture
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +44,6 @@ def shaky(server, properties, proxy):
 
 class TestContract(CatalogContract):
     """A SQL catalog on a server is a catalog."""
-
-    @pytest.fixture
-    def properties(self, server, engine, tmp_path):
-        return {"uri": server.uri(), "warehouse": f"file://{tmp_path}/warehouse"}
 
 
 class TestOnAServer(SqlServerContract):

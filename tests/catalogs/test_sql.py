@@ -32,10 +32,6 @@ from tests.support.memory import Fault, FaultyCatalog
 class TestContract(CatalogContract):
     """A SQL catalog is a catalog."""
 
-    @pytest.fixture
-    def properties(self, properties):
-        return properties
-
 
 @pytest.fixture
 def database(tmp_path):
@@ -45,13 +41,6 @@ def database(tmp_path):
 @pytest.fixture
 def properties(tmp_path, database):
     return {"uri": f"sqlite:///{database}", "warehouse": f"file://{tmp_path}/warehouse"}
-
-
-@pytest.fixture
-def catalog(properties):
-    catalog = load_catalog("prod", **properties)
-    catalog.create_namespace("db")
-    return catalog
 
 
 def query(database, sql, *parameters):

@@ -6,21 +6,13 @@ import pytest
 
 from airflow_iceberg.errors import AlreadyExistsError, NotFoundError, StorageError
 from airflow_iceberg.inventory.listed_files import find_folders
-from airflow_iceberg.storage import FileIO, FsspecFileIO
+from airflow_iceberg.storage import FsspecFileIO
 from airflow_iceberg.storage.conditional_create import Presence, find_directory, require_conditional_create
 from airflow_iceberg.storage.directories import remove_empty
 
 
 class FilesContract:
     """Subclass it, and give the fixtures `io` and `root`, an empty directory."""
-
-    @pytest.fixture
-    def io(self) -> FileIO:
-        raise NotImplementedError
-
-    @pytest.fixture
-    def root(self) -> str:
-        raise NotImplementedError
 
     # Reading.
 

@@ -12,17 +12,14 @@ pytestmark = pytest.mark.services
 
 
 @pytest.fixture(scope="module")
-def shared(azurite):
+def io(azurite):
     return FsspecFileIO(azurite.properties())
+
+
+@pytest.fixture
+def root():
+    return f"abfs://{CONTAINER}/{uuid.uuid4().hex}"
 
 
 class TestContract(StoreContract):
     """Blob storage is a store."""
-
-    @pytest.fixture
-    def io(self, shared):
-        return shared
-
-    @pytest.fixture
-    def root(self):
-        return f"abfs://{CONTAINER}/{uuid.uuid4().hex}"

@@ -10,17 +10,14 @@ from tests.storage.contract import StoreContract
 
 
 @pytest.fixture(scope="module")
-def shared(gcs):
+def io(gcs):
     return FsspecFileIO(gcs.properties())
+
+
+@pytest.fixture
+def root():
+    return f"gs://{BUCKET}/{uuid.uuid4().hex}"
 
 
 class TestContract(StoreContract):
     """Google Cloud Storage is a store."""
-
-    @pytest.fixture
-    def io(self, shared):
-        return shared
-
-    @pytest.fixture
-    def root(self):
-        return f"gs://{BUCKET}/{uuid.uuid4().hex}"

@@ -22,20 +22,17 @@ def server(seaweedfs):
 
 
 @pytest.fixture(scope="module")
-def shared(server):
+def io(server):
     return FsspecFileIO(server.s3_properties)
+
+
+@pytest.fixture
+def root():
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}"
 
 
 class TestContract(StoreContract):
     """S3 is a store."""
-
-    @pytest.fixture
-    def io(self, shared):
-        return shared
-
-    @pytest.fixture
-    def root(self):
-        return f"s3://{BUCKET}/{uuid.uuid4().hex}"
 
 
 class TestWithoutAccess:
