@@ -6,7 +6,6 @@ operation that was begun and is not done is tried again, with the same key and t
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -44,7 +43,7 @@ from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.stress.journal import Journal, Operation, oldest_begin_ms
-from tests.stress.rows import KEYS, PARTS, some_range, some_rows
+from tests.stress.rows import KEYS, PARTS, Range, Row, some_range, some_rows
 from tests.support import mortal
 from tests.support.append_steps import read_result
 
@@ -57,8 +56,13 @@ DAY_MS = 24 * 60 * 60 * 1000
 MOST_TRIES = 500
 LINEAGE = ("_row_id", "_last_updated_sequence_number")
 
+COMPACTIONS = (
+    {"min-input-files": 2},
+    {"rewrite-all": True},
+    {"min-input-files": 2, "partial-progress.enabled": True},
+    {"min-input-files": 2, "delete-file-threshold": 1, "remove-dangling-deletes": True},
+)
 Landed = list[tuple[int, int]]
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -135,13 +139,12 @@ class Actor:
             self._arm(operation)
             try:
                 snapshots = DO[operation.kind](self, operation)
-            except IncompatibleChangeError as error:
+            except (IncompatibleChangeError, *AGAIN) as error:
                 self.journal.note(operation, "error", error=type(error).__name__, message=str(error))
+                if isinstance(error, AGAIN):
+                    time.sleep(Random().uniform(0, 0.2 * min(operation.tries, 10)))
+                    continue
                 operation.outcome, snapshots = "refused", []
-            except AGAIN as error:
-                self.journal.note(operation, "error", error=type(error).__name__, message=str(error))
-                time.sleep(Random().uniform(0, 0.2 * min(operation.tries, 10)))
-                continue
             mortal.arm(None)
             mortal.lose_a_reply(None)
             operation.outcome = operation.outcome or ("landed" if snapshots else "nothing")
@@ -152,9 +155,10 @@ class Actor:
         mortal.arm(random.randint(1, 120) if random.random() < self.stage.mortality else None)
         mortal.lose_a_reply(random.choice(("before", "after")) if random.random() < self.stage.mortality else None)
 
-    def key(self, operation: Operation) -> OperationKey:
-        """The same for every try."""
-        return OperationKey(
+    def work(self, operation: Operation, **options: Any) -> Work:
+        """Load the table for a try of an operation, with the key that is the same for every try."""
+        table = self.stage.load()
+        key = OperationKey(
             dag_id="stress",
             run_id=self.name,
             task_id=f"op-{operation.number}",
@@ -162,13 +166,16 @@ class Actor:
             started_ms=operation.begun_ms,
         )
 
+        def run(plan: JobPlan) -> JobResult:
+            run_local(plan, table.io, threads=2)
+            return read_result(table, plan)
+
+        return Work(table, run=run, operation_key=key, try_number=operation.tries, **options)
+
     def source(self, operation: Operation) -> Source:
         """Write the rows of an operation into a file, as the task before it would have."""
         path = self.stage.folder / "source" / f"{self.name}-{operation.number}.parquet"
-        rows = [
-            {"part": part, "k": k, "tag": operation.tag, "n": n}
-            for n, (part, k) in enumerate(operation.arguments["rows"])
-        ]
+        rows = [Row(part, k, operation.tag, n)._asdict() for n, (part, k) in enumerate(operation.arguments["rows"])]
         path.parent.mkdir(exist_ok=True)
         pq.write_table(pa.Table.from_pylist(rows), path)
         return Source.from_files(str(path))
@@ -179,10 +186,8 @@ def choose(role: str, random: Random, stage: Stage) -> tuple[str, dict[str, Any]
     if role == "append":
         return "append", {"rows": some_rows(random)}
     if role == "delete":
-        return "delete", {
-            "range": some_range(random),
-            "mode": random.choice(("copy-on-write", "merge-on-read", "merge-on-read")),
-        }
+        mode = random.choice(("copy-on-write", "merge-on-read", "merge-on-read"))
+        return "delete", {"range": some_range(random), "mode": mode}
     if role == "overwrite":
         if random.random() < 0.3:
             return "overwrite_partitions", {"rows": some_rows(random, part=random.choice(PARTS))}
@@ -194,14 +199,7 @@ def choose(role: str, random: Random, stage: Stage) -> tuple[str, dict[str, Any]
         return "compact", {
             "where": random.choice((None, None, f"part = '{random.choice(PARTS)}'", "k < 150")),
             "strategy": random.choice(("binpack", "sort")),
-            "options": random.choice(
-                (
-                    {"min-input-files": 2},
-                    {"rewrite-all": True},
-                    {"min-input-files": 2, "partial-progress.enabled": True},
-                    {"min-input-files": 2, "delete-file-threshold": 1, "remove-dangling-deletes": True},
-                )
-            ),
+            "options": random.choice(COMPACTIONS),
         }
     if role == "expire":
         return "expire", {"retain_last": random.randint(1, 4), "clean": random.random() < 0.3}
@@ -213,83 +211,45 @@ def choose(role: str, random: Random, stage: Stage) -> tuple[str, dict[str, Any]
 # -- what they do; each returns the snapshots that landed --------------------------------------------------------------
 
 
-def _job(table: Table) -> Callable[[JobPlan], JobResult]:
-    def run(plan: JobPlan) -> JobResult:
-        run_local(plan, table.io, threads=2)
-        return read_result(table, plan)
-
-    return run
-
-
-def _landed(table: Table, *snapshot_ids: int | None) -> Landed:
-    found: Landed = []
-    for snapshot_id in snapshot_ids:
-        snapshot = None if snapshot_id is None else table.metadata.snapshot(snapshot_id)
-        if snapshot is not None:
-            found.append((snapshot.snapshot_id, snapshot.sequence_number))
-    return found
+def _landed(work: Work, *snapshot_ids: int | None) -> Landed:
+    found = [work.table.metadata.snapshot(snapshot_id) for snapshot_id in snapshot_ids if snapshot_id is not None]
+    return [(snapshot.snapshot_id, snapshot.sequence_number) for snapshot in found if snapshot is not None]
 
 
 def append(actor: Actor, operation: Operation) -> Landed:
     """As `IcebergAppendOperator` does."""
-    table = actor.stage.load()
-    work = Work(table, run=_job(table), operation_key=actor.key(operation), try_number=operation.tries)
-    found = operations_append.append(work, AppendRequest(rows=actor.source(operation)))
-    return _landed(table, found.snapshot_id)
+    work = actor.work(operation)
+    return _landed(work, operations_append.append(work, AppendRequest(rows=actor.source(operation))).snapshot_id)
 
 
 def remove(actor: Actor, operation: Operation) -> Landed:
     """Delete rows."""
-    from tests.stress.rows import Range
-
-    table, chosen = actor.stage.load(), operation.arguments
+    work, chosen = actor.work(operation, parallelism=2), operation.arguments
     request = DeleteRequest(predicate=Range(*chosen["range"]).sql, mode=chosen["mode"])
-    found = delete(
-        Work(table, run=_job(table), operation_key=actor.key(operation), try_number=operation.tries, parallelism=2),
-        request,
-    )
-    return _landed(table, found.snapshot_id)
+    return _landed(work, delete(work, request).snapshot_id)
 
 
 def overwrite_rows(actor: Actor, operation: Operation) -> Landed:
     """Overwrite what a predicate selects, or partitions."""
-    from tests.stress.rows import Range
-
-    table, chosen, rows = actor.stage.load(), operation.arguments, actor.source(operation)
-    request = (
-        OverwriteRequest(rows=rows, replace="partitions")
-        if operation.kind == "overwrite_partitions"
-        else OverwriteRequest(rows=rows, overwrite_filter=Range(*chosen["range"]).sql)
-    )
-    found = overwrite(
-        Work(table, run=_job(table), operation_key=actor.key(operation), try_number=operation.tries),
-        request,
-    )
-    return _landed(table, found.snapshot_id)
+    work, rows = actor.work(operation), actor.source(operation)
+    if operation.kind == "overwrite_partitions":
+        request = OverwriteRequest(rows=rows, replace="partitions")
+    else:
+        request = OverwriteRequest(rows=rows, overwrite_filter=Range(*operation.arguments["range"]).sql)
+    return _landed(work, overwrite(work, request).snapshot_id)
 
 
 def rewrite(actor: Actor, operation: Operation) -> Landed:
     """Compact."""
-    table, chosen = actor.stage.load(), operation.arguments
-    request = CompactRequest(
-        where=chosen["where"],
-        strategy=chosen["strategy"],
-        sort_by=("k",) if chosen["strategy"] == "sort" else (),
-        options=chosen["options"],
-    )
-    found = compact(
-        Work(table, run=_job(table), operation_key=actor.key(operation), try_number=operation.tries), request
-    )
-    return _landed(table, *found.snapshot_ids)
+    work, chosen = actor.work(operation), operation.arguments
+    request = CompactRequest(**chosen, sort_by=("k",) if chosen["strategy"] == "sort" else ())
+    return _landed(work, *compact(work, request).snapshot_ids)
 
 
 def put_manifests_together(actor: Actor, operation: Operation) -> Landed:
     """Rewrite manifests."""
-    table = actor.stage.load()
-    found = rewrite_manifests(
-        Work(table, operation_key=actor.key(operation), try_number=operation.tries), RewriteManifestsRequest()
-    )
-    return _landed(table, found.snapshot_id)
+    work = actor.work(operation)
+    return _landed(work, rewrite_manifests(work, RewriteManifestsRequest()).snapshot_id)
 
 
 def expire(actor: Actor, operation: Operation) -> Landed:
@@ -299,7 +259,7 @@ def expire(actor: Actor, operation: Operation) -> Landed:
         retain_last=operation.arguments["retain_last"],
         clean_expired_metadata=operation.arguments["clean"],
     )
-    found = expire_snapshots(Work(actor.stage.load(), operation_key=actor.key(operation)), request)
+    found = expire_snapshots(actor.work(operation), request)
     actor.journal.note(operation, "note", expired=found.expired_snapshots, files=found.deleted_data_files)
     return []
 
@@ -309,7 +269,7 @@ def clean(actor: Actor, operation: Operation) -> Landed:
     request = OrphanRequest(
         action=operation.arguments["action"], older_than_ms=oldest_begin_ms(actor.stage.folder), allow_recent=True
     )
-    found = remove_orphan_files(Work(actor.stage.load(), operation_key=actor.key(operation)), request)
+    found = remove_orphan_files(actor.work(operation), request)
     actor.journal.note(operation, "note", orphans=found.orphan_files, staging=found.staging_files)
     return []
 

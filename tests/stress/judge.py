@@ -7,6 +7,7 @@ against rows that came meanwhile, so that the table has to look as if all of the
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -17,6 +18,7 @@ from typing import Any
 
 from airflow_iceberg.commit.operation_key import OPERATION_KEY, OperationKey
 from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.operations.quarantine import quarantines
 from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_files, remove_orphan_files
 from airflow_iceberg.operations.work import Work
@@ -41,9 +43,7 @@ class Verdict:
 
 def judge(stage: Stage) -> Verdict:
     """Hold the table against the journals, when all actors have come to their end."""
-    verdict = Verdict()
-    operations = journals(stage.folder)
-    table = stage.load()
+    verdict, operations, table = Verdict(), journals(stage.folder), stage.load()
     order = _commits(operations, verdict)
     states = _states(order)
     _check_known(table, operations, verdict)
@@ -65,8 +65,7 @@ def _commits(operations: Iterable[Operation], verdict: Verdict) -> list[tuple[in
         if len(names) > 1:
             verdict.faults.append(f"{names} were all told that they are commit {number}")
     for operation in operations:
-        several_ok = operation.kind == "compact"
-        if len({number for _, number in operation.snapshots}) > 1 and not several_ok:
+        if len({number for _, number in operation.snapshots}) > 1 and operation.kind != "compact":
             verdict.faults.append(f"{operation.tag} ({operation.kind}) landed twice: {operation.snapshots}")
         if operation.outcome is None:
             verdict.faults.append(f"{operation.tag} never came to its end: {operation.errors[-3:]}")
@@ -95,10 +94,10 @@ def _check_known(table: Table, operations: Iterable[Operation], verdict: Verdict
     landed = {snapshot_id for operation in operations for snapshot_id, _ in operation.snapshots}
     for snapshot in table.snapshots():
         key = snapshot.summary.get(OPERATION_KEY)
-        if key is None or snapshot.snapshot_id in landed:
-            continue
-        of = OperationKey.parse(key)
-        verdict.faults.append(f"snapshot {snapshot.snapshot_id} of {of.run_id} {of.task_id} landed, and nobody knows")
+        if key is not None and snapshot.snapshot_id not in landed:
+            of = OperationKey.parse(key)
+            text = f"snapshot {snapshot.snapshot_id} of {of.run_id} {of.task_id} landed, and nobody knows"
+            verdict.faults.append(text)
 
 
 def _check_surviving(
@@ -141,20 +140,14 @@ def _reads(table: Table, operations: Iterable[Operation]) -> Iterator[tuple[str,
     for operation in operations:
         for note in operation.notes if operation.kind == "read" else ():
             yield operation.tag, note["sequence"], note["rows"]
-    head = table.current_snapshot()
-    if head is not None:
-        with suppress(IcebergError):
+    with suppress(IcebergError):
+        if head := table.current_snapshot():
             yield "the judge", head.sequence_number, rows_of(table, head)
 
 
 def _compare(
-    what: str,
-    found: Iterable[list[Any]],
-    wanted: frozenset[Row],
-    order: list[tuple[int, Operation]],
-    verdict: Verdict,
+    what: str, found: list[list[Any]], wanted: frozenset[Row], order: list[tuple[int, Operation]], verdict: Verdict
 ) -> None:
-    found = list(found)
     counted = Counter(Row(*row[:4]) for row in found)
     for title, rows in (
         ("lost", wanted - counted.keys()),
@@ -193,24 +186,20 @@ def _check_files(table: Table, verdict: Verdict) -> None:
         if known.judge(original) != "orphan":
             verdict.faults.append(f"{original} is the table's, and lies in a quarantine")
     later = now_ms() + DAY_MS
-    remove_orphan_files(Work(table), OrphanRequest(action="delete", older_than_ms=later, allow_recent=True))
-    remove_orphan_files(
-        Work(table), OrphanRequest(action="delete", older_than_ms=later, allow_recent=True, purge_older_than_ms=later)
-    )
+    for purge in (None, later):
+        cleaning = OrphanRequest(action="delete", older_than_ms=later, allow_recent=True, purge_older_than_ms=purge)
+        remove_orphan_files(Work(table), cleaning)
     for snapshot in table.refresh().snapshots():
         rows_of(table, snapshot)
     left = {status.location for status in table.io.list(root)}
     known = known_files(table)
-    surplus = sorted(path for path in left if known.judge(path) == "orphan")
-    if surplus:
+    if surplus := sorted(path for path in left if known.judge(path) == "orphan"):
         verdict.faults.append(f"{len(surplus)} files are left over after all was cleaned, such as {surplus[0]}")
     verdict.counts["files put aside or left at the end"] = len(aside)
     verdict.counts["quarantines left"] = len(quarantines(table))
 
 
 def _live(table: Table) -> set[str]:
-    from airflow_iceberg.inventory.manifests import read_entries, read_manifests
-
     found = {table.metadata_location}
     for snapshot in table.snapshots():
         found.add(snapshot.manifest_list or "")
@@ -242,6 +231,4 @@ def _counts(table: Table, operations: list[Operation]) -> dict[str, Any]:
 
 def write(verdict: Verdict, folder: Path) -> None:
     """Leave the verdict beside the journals."""
-    import json
-
     (folder / "verdict.json").write_text(json.dumps({"faults": verdict.faults, **verdict.counts}, indent=1))
