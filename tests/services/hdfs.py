@@ -22,13 +22,7 @@ _POM = f"""<project>
   </dependencies>
 </project>
 """
-_OPENS = (
-    "java.base/java.lang",
-    "java.base/java.util",
-    "java.base/java.nio",
-    "java.base/java.net",
-    "java.base/sun.nio.ch",
-)
+_OPENS = [f"java.base/{package}" for package in ("java.lang", "java.util", "java.nio", "java.net", "sun.nio.ch")]
 _LOG = """log4j.rootLogger=WARN,A
 log4j.appender.A=org.apache.log4j.ConsoleAppender
 log4j.appender.A.target=System.err
