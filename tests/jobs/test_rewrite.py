@@ -38,9 +38,9 @@ from tests.support.data_files import read_file
 LEFT_OUT = [name for name, table in golden.tables().items() if table.is_refused or "geo" in name]
 
 
-def new_table(folder: Path) -> Table:
+def new_table(folder: Path, **properties: str) -> Table:
     schema = {"id": "long", "day": "date", "name": "string"}
-    return builders.new_table(folder, schema=schema, partition_by=["day"])
+    return builders.new_table(folder, schema=schema, partition_by=["day"], properties=properties)
 
 
 def rows(ids: range) -> pa.Table:
