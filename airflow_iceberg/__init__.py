@@ -7,6 +7,7 @@ Importing this package costs nothing: it imports neither pyarrow nor pyspark nor
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -25,6 +26,8 @@ def lazy_names(package: str, **modules: str) -> Callable[[str], Any]:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = modules[name]
-        return getattr(import_module(f"{__name__}.{module}" if "." in module else f"{package}.{module}"), name)
+        found = getattr(import_module(f"{__name__}.{module}" if "." in module else f"{package}.{module}"), name)
+        setattr(sys.modules[package], name, found)  # the next time Python finds it by itself
+        return found
 
     return get

@@ -41,7 +41,7 @@ def load_catalog(name: str, **properties: object) -> Catalog:
     try:
         module = import_module(f"airflow_iceberg.catalogs.{kind}.catalog")
     except ModuleNotFoundError as error:
-        if not str(error.name).startswith("thrift"):
+        if kind != "hive" or not str(error.name).startswith("thrift"):
             raise
         raise InvalidInputError(
             f"catalog {name}: the Hive Metastore needs thrift, run: pip install 'airflow-iceberg[hive]'"

@@ -171,7 +171,7 @@ class _Pruner:
                 continue
             file = entry.data_file
             residual = self._expression if takes_all else self._residual(file)
-            if residual != ALWAYS_FALSE and (takes_all or file_may_match(residual, file)):
+            if residual is not ALWAYS_FALSE and (takes_all or file_may_match(residual, file)):
                 yield FileScanTask(
                     file=file,
                     sequence_number=entry.sequence_number or 0,
@@ -205,7 +205,7 @@ class _Pruner:
         residuals = [self._residuals.of(partitions[row]) for row in numbers]
         by_residual: dict[int, tuple[Expression, list[int]]] = {}
         for place, residual in enumerate(residuals):
-            if residual != ALWAYS_FALSE:
+            if residual is not ALWAYS_FALSE:
                 by_residual.setdefault(id(residual), (residual, []))[1].append(place)
         kept = np.zeros(len(rows), np.bool_)
         for residual, found in by_residual.values():

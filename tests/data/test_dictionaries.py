@@ -129,14 +129,8 @@ class TestReading:
         colors = pa.DictionaryArray.from_arrays(indices, pa.array(names), ordered=True)
         path = place / f"{names[0].split()[0]}.parquet"
         pq.write_table(plain.set_column(1, field, colors), path)
-        return DataFile(
-            file_path=path.as_uri(),
-            file_format="parquet",
-            partition=(),
-            spec_id=0,
-            record_count=plain.num_rows,
-            file_size_in_bytes=path.stat().st_size,
-        )
+        facts = {"file_path": path.as_uri(), "file_format": "parquet", "file_size_in_bytes": path.stat().st_size}
+        return DataFile(**facts, record_count=plain.num_rows)
 
     def test_a_filter_sees_values(self, tmp_path):
         files = write(tmp_path, [rows(COLORS * 500)])
@@ -147,6 +141,8 @@ class TestReading:
 
 class TestRewriting:
     """Rows, statistics and layout are those of a rewrite that looks every value up."""
+
+    SECRETS = ("first secret", "second secret", "third secret")
 
     def test_files_with_the_same_values(self, tmp_path):
         files = [*write(tmp_path, [rows(COLORS * 500)]), *write(tmp_path, [rows(COLORS[::-1] * 700)])]
@@ -180,11 +176,8 @@ class TestRewriting:
             assert parquet(kept[0]).metadata.num_row_groups > 1
 
     def test_dictionaries_that_together_are_large(self, tmp_path):
-        files = [
-            file
-            for at in range(0, 400, 20)
-            for file in write(tmp_path, [rows([f"{part:03} of many parts" for part in range(at, at + 20)] * 100)])
-        ]
+        parts = [[f"{part:03} of many parts" for part in range(at, at + 20)] for at in range(0, 400, 20)]
+        files = [write(tmp_path, [rows(part * 100)])[0] for part in parts]
         assert all(dictionary_columns(parquet(file).metadata, parquet(file).schema_arrow) for file in files)
         (kept,) = write(tmp_path, read(files, keep=True), **{"write.parquet.dict-size-bytes": "1000"})
         assert content([kept]) == content(files)
@@ -193,11 +186,7 @@ class TestRewriting:
 
     def test_no_value_stays_behind_in_a_file_without_its_rows(self, tmp_path):
         bare = {"write.parquet.compression-codec": "uncompressed"}
-        files = [
-            file
-            for secret in ("first secret", "second secret", "third secret")
-            for file in write(tmp_path, [rows((*COLORS, secret) * 500)], **bare)
-        ]
+        files = [write(tmp_path, [rows((*COLORS, secret) * 500)], **bare)[0] for secret in self.SECRETS]
         (kept,) = write(tmp_path, read(files, keep=True, where="color <> 'second secret'"), **bare)
         assert self.secrets(kept) == {"first secret", "third secret"}
         small = {"write.target-file-size-bytes": "2000", "write.parquet.row-group-size-bytes": "1000"}
@@ -208,10 +197,8 @@ class TestRewriting:
 
     def test_a_row_group_holds_no_more_texts_than_memory_may(self, tmp_path):
         """However little room their indices take: the next file may make them all plain."""
-        files = []
-        for name in ("one", "two", "three"):
-            texts = [f"{name} {at} ".ljust(500, "-") for at in range(10)] * 500
-            files += write(tmp_path, [rows(texts)])
+        texts = [[f"{name} {at} ".ljust(500, "-") for at in range(10)] for name in ("one", "two", "three")]
+        files = [write(tmp_path, [rows(part * 500)])[0] for part in texts]
         small = {"write.parquet.row-group-size-bytes": "25000"}
         (kept,), (looked_up,) = (write(tmp_path, read(files, keep=keep), **small) for keep in (True, False))
         ours, theirs = parquet(kept).metadata.num_row_groups, parquet(looked_up).metadata.num_row_groups
@@ -234,7 +221,7 @@ class TestRewriting:
 
     def secrets(self, file: DataFile) -> set[str]:
         document = Path(file.file_path.removeprefix("file://")).read_bytes()
-        return {secret for secret in ("first secret", "second secret", "third secret") if secret.encode() in document}
+        return {secret for secret in self.SECRETS if secret.encode() in document}
 
     @pytest.mark.parametrize(
         "properties",
@@ -254,16 +241,12 @@ class TestRewriting:
 
     @examples(40)
     @given(
-        texts=st.lists(
-            st.lists(st.none() | st.text(max_size=5), min_size=1, max_size=6).map(lambda found: found * 60),
-            min_size=1,
-            max_size=6,
-        ),
+        texts=st.lists(st.lists(st.none() | st.text(max_size=5), min_size=1, max_size=6), min_size=1, max_size=6),
         row_group_bytes=st.sampled_from(("1000", "134217728")),
     )
     def test_any_texts(self, tmp_path_factory, texts, row_group_bytes):
         place = tmp_path_factory.mktemp("texts")
-        files = [file for part in texts for file in write(place, [rows(part)])]
+        files = [file for part in texts for file in write(place, [rows(part * 60)])]
         kept = write(place, read(files, keep=True), **{"write.parquet.row-group-size-bytes": row_group_bytes})
         looked_up = write(place, read(files, keep=False))
         assert content(kept) == content(looked_up)
@@ -340,10 +323,8 @@ class TestPlainColumns:
 
     def test_as_many_values_as_rows_lose_it(self):
         random = np.random.default_rng(1)
-        assert self.plain(keys=random.integers(0, 1 << 60, self.COUNT), ratios=random.random(self.COUNT)) == {
-            "keys",
-            "ratios",
-        }
+        found = self.plain(keys=random.integers(0, 1 << 60, self.COUNT), ratios=random.random(self.COUNT))
+        assert found == {"keys", "ratios"}
 
     def test_keys_that_keep_coming_lose_it_when_they_are_too_many(self):
         assert self.plain(order=np.arange(self.COUNT) // 3) == {"order"}

@@ -1,6 +1,7 @@
 """Data files in ORC and Avro, and the columns that tell where a row lies and where it came from."""
 
 import datetime as dt
+import json
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +17,7 @@ from airflow_iceberg.data.read import avro
 from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.format import types as t
+from airflow_iceberg.format.avro.container import read_blocks, read_header, write_container
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.metadata_columns import METADATA_COLUMNS
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
@@ -28,7 +30,6 @@ IO = FsspecFileIO()
 TABLE = schema_from_shorthand({"id": "long", "name": "string", "st": "struct<x: double>", "l": "list<long>"})
 ROWS = [{"id": n, "name": f"n{n}", "st": None if n % 2 else {"x": n / 2}, "l": [n] * (n % 3)} for n in range(100)]
 FORMATS = ["parquet", "orc", "avro"]
-MILLIS = pa.scalar(7000, pa.timestamp("us"))
 MILLIS = pa.scalar(7000, pa.timestamp("us"))
 
 
@@ -71,11 +72,8 @@ class TestColumnsAreFoundById:
         struct = TABLE.find_field("st")
         inner = t.StructType(fields=(field(77, "new", t.LongType()), replace(struct.type.fields[0], name="y")))
         wanted = Schema((replace(struct, name="s", type=inner),))
-        assert read(flat(tmp_path, file_format, 3), wanted) == [
-            {"s": {"new": None, "y": 0.0}},
-            {"s": None},
-            {"s": {"new": None, "y": 1.0}},
-        ]
+        expected = [{"s": {"new": None, "y": 0.0}}, {"s": None}, {"s": {"new": None, "y": 1.0}}]
+        assert read(flat(tmp_path, file_format, 3), wanted) == expected
 
     def test_rows_are_filtered(self, tmp_path, file_format):
         row_filter = parse_filter("id > 97 or name = 'n3'", TABLE)
@@ -191,21 +189,13 @@ class TestAvro:
         record = {
             "type": "record", "name": "table", "fields": [{"name": "c", "type": ["null", stored], "field-id": 1}]
         }  # fmt: skip
-        self.replace_schema(path, record)
+        data = path.read_bytes()
+        blocks = list(read_blocks(data, read_header(data)))
+        path.write_bytes(write_container({"avro.schema": json.dumps(record)}, blocks, codec="null"))
         (batch,) = read_file(IO, file, schema=Schema((field(1, "c", kind),)))
         arrow = batch.column(0)
         assert arrow.type == schema_to_arrow(Schema((field(1, "c", kind),))).field(0).type
         assert arrow[0] == (expected if expected is not None else pa.scalar(value, arrow.type))
-
-    def replace_schema(self, path: Path, schema: Any) -> None:
-        import json
-
-        from airflow_iceberg.format.avro.container import read_blocks, read_header, write_container
-
-        data = path.read_bytes()
-        header = read_header(data)
-        blocks = list(read_blocks(data, header))
-        path.write_bytes(write_container({"avro.schema": json.dumps(schema)}, blocks, codec="null"))
 
     def test_nested_values(self, tmp_path):
         entry = {
@@ -280,22 +270,21 @@ class TestMetadataColumns:
         found = read(file, wanted, table_schema=TABLE, row_filter=row_filter)
         assert found == [{"_pos": 3, "_file": file.file_path, "_spec_id": 3}]
 
-    def test_a_row_without_an_id_has_that_of_its_place(self, tmp_path):
-        file = self.write(tmp_path, {"id": [1, 2, 3]}, first_row_id=100)
-        assert self.lineage(file) == [(100, 7), (101, 7), (102, 7)]
-
-    def test_what_the_file_says_goes_first(self, tmp_path):
-        columns = {"id": [1, 2], "_row_id": [9, None], "_last_updated_sequence_number": [None, 3]}
-        file = self.write(tmp_path, columns, first_row_id=100)
-        assert self.lineage(file) == [(9, 7), (101, 3)]
-
-    def test_there_is_none_before_v3(self, tmp_path):
-        assert self.lineage(self.write(tmp_path, {"id": [1]})) == [(None, None)]
-
-    def test_a_row_that_is_not_deleted_says_so(self, tmp_path):
-        file = self.write(tmp_path, {"id": [1, 2]})
-        assert [row["_deleted"] for row in read(file, self.ALL)] == [False, False]
-
-    def lineage(self, file: DataFile) -> list[tuple[Any, Any]]:
+    @pytest.mark.parametrize(
+        ("columns", "first_row_id", "expected"),
+        [
+            ({"id": [1, 2, 3]}, 100, [(100, 7), (101, 7), (102, 7)]),
+            (
+                {"id": [1, 2], "_row_id": [9, None], "_last_updated_sequence_number": [None, 3]},
+                100,
+                [(9, 7), (101, 3)],
+            ),
+            ({"id": [1]}, None, [(None, None)]),
+        ],
+        ids=["of its place", "what the file says goes first", "none before v3"],
+    )
+    def test_lineage(self, tmp_path, columns, first_row_id, expected):
+        file = self.write(tmp_path, columns, first_row_id=first_row_id)
         rows = read(file, self.ALL, sequence_number=7)
-        return [(row["_row_id"], row["_last_updated_sequence_number"]) for row in rows]
+        assert [(row["_row_id"], row["_last_updated_sequence_number"]) for row in rows] == expected
+        assert not any(row["_deleted"] for row in rows)

@@ -30,11 +30,6 @@ from tests.support import strategies
 from tests.support.sampling import examples
 
 
-def write(schema: Schema, rows: Sequence[Sequence[Any]], **properties: str) -> DataFile:
-    """Write rows of canonical values as one row group each, into one file in memory."""
-    return write_tables(schema, [arrow(schema, part) for part in rows], **properties)
-
-
 def arrow(schema: Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
     target = schema_to_arrow(schema)
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema.fields)
@@ -42,7 +37,8 @@ def arrow(schema: Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=target)
 
 
-def write_tables(schema: Schema, tables: Sequence[pa.Table], **properties: str) -> DataFile:
+def write(schema: Schema, parts: Sequence[Sequence[Any]], **properties: str) -> DataFile:
+    """Write parts of canonical values as one row group each, into one file in memory."""
     written = {key.replace("_", "."): value for key, value in properties.items()}
     options = WriteOptions.from_properties(written, schema)
     writer = PartitionedWriter(
@@ -53,8 +49,8 @@ def write_tables(schema: Schema, tables: Sequence[pa.Table], **properties: str) 
         data_location="memory://metrics/data",
         file_prefix="m",
     )
-    for table in tables:
-        writer.write(table)
+    for part in parts:
+        writer.write(arrow(schema, part))
         for inner in writer._writers.values():
             inner.flush()
     (file,) = writer.close()
@@ -135,14 +131,11 @@ class TestConfig:
         assert (config["b"], config["p.x"]) == ("truncate(16)", "none")
 
     def test_columns_at_the_top_are_counted_before_those_inside_of_others(self):
-        schema = schema_from_shorthand(
-            {"s": "struct<t: struct<deep: int>, x: int>", "l": "list<int>", "a": "int", "b": "int"}
-        )
-        found = []
+        columns = {"s": "struct<t: struct<deep: int>, x: int>", "l": "list<int>", "a": "int", "b": "int"}
+        schema, found = schema_from_shorthand(columns), []
         for limit in range(1, 6):
-            config = MetricsConfig.from_properties(
-                {"write.metadata.metrics.max-inferred-column-defaults": str(limit)}, schema
-            )
+            limits = {"write.metadata.metrics.max-inferred-column-defaults": str(limit)}
+            config = MetricsConfig.from_properties(limits, schema)
             kept = {name for name, number in schema.names.items() if config.mode(number).kind is MetricsKind.TRUNCATE}
             found.append(kept & {"s.t.deep", "s.x", "l.element", "a", "b"})
         added = [found[0], *(after - before for before, after in itertools.pairwise(found))]
@@ -154,16 +147,9 @@ class TestLeafColumns:
 
     def test_they_come_in_the_order_of_the_file(self):
         schema = schema_from_shorthand({"p": "struct<x: int, l: list<struct<u: int, v: int>>>", "m": "map<int, int>"})
-        found = [(".".join(column.path), column.repeated) for column in leaf_columns(schema)]
-        assert found == [
-            ("p.x", False),
-            ("p.l.element.u", True),
-            ("p.l.element.v", True),
-            ("m.key", True),
-            ("m.value", True),
-        ]
-
-    def test_unknown_takes_no_column(self):
+        found = {".".join(column.path): column.repeated for column in leaf_columns(schema)}
+        repeated = ["p.l.element.u", "p.l.element.v", "m.key", "m.value"]
+        assert list(found.items()) == [("p.x", False), *((name, True) for name in repeated)]
         assert leaf_columns(schema_from_shorthand({"a": "unknown"})) == ()
 
 

@@ -27,15 +27,9 @@ class TestSizesAndCodecs:
         assert (found.compression, found.compression_level) == ("zstd", None)
 
     def test_each_size_has_its_property(self):
-        found = options(
-            {
-                "write.target-file-size-bytes": "1",
-                "write.parquet.row-group-size-bytes": "2",
-                "write.parquet.page-size-bytes": "3",
-                "write.parquet.page-row-limit": "4",
-                "write.parquet.dict-size-bytes": "5",
-            }
-        )
+        names = ["row-group-size-bytes", "page-size-bytes", "page-row-limit", "dict-size-bytes"]
+        sizes = {f"write.parquet.{name}": str(number) for number, name in enumerate(names, start=2)}
+        found = options({"write.target-file-size-bytes": "1", **sizes})
         sizes = (found.target_file_size_bytes, found.row_group_size_bytes, found.page_size_bytes)
         assert (*sizes, found.page_row_limit, found.dict_size_bytes) == (1, 2, 3, 4, 5)
 
@@ -51,9 +45,8 @@ class TestSizesAndCodecs:
         assert options({"write.parquet.compression-codec": text}).compression == codec
 
     def test_an_unknown_codec_is_refused(self):
-        with pytest.raises(
-            InvalidInputError, match=r"unknown codec 'lzo' in property write\.parquet\.compression-codec"
-        ):
+        message = r"unknown codec 'lzo' in property write\.parquet\.compression-codec"
+        with pytest.raises(InvalidInputError, match=message):
             options({"write.parquet.compression-codec": "lzo"})
 
     def test_a_level_is_kept_where_the_codec_has_levels(self):
@@ -66,33 +59,25 @@ class TestSizesAndCodecs:
     def test_a_level_that_the_codec_does_not_have_is_refused(self, codec, level):
         with pytest.raises(InvalidInputError, match=f"compression-level is '{level}', and {codec} has levels from"):
             options({"write.parquet.compression-codec": codec, "write.parquet.compression-level": level})
+        of_deletes = {"write.delete.parquet.compression-codec": codec, "write.parquet.compression-level": level}
         with pytest.raises(InvalidInputError, match=f"{codec} has levels"):
-            WriteOptions.of_deletes(
-                {"write.delete.parquet.compression-codec": codec, "write.parquet.compression-level": level}
-            )
+            WriteOptions.of_deletes(of_deletes)
 
 
 class TestWhatIsNotFollowed:
     """What this writer does not do is said: as a warning, or as an error where files would be wrong."""
 
-    def test_an_unknown_parquet_property_is_logged(self, caplog):
-        options({"write.parquet.row-group-check-min-record-count": "100", "write.parquet.page-size-bytes": "1"})
-        assert [record.message for record in caplog.records] == [
-            "property write.parquet.row-group-check-min-record-count is set, and this writer does not follow it"
-        ]
+    @pytest.mark.parametrize("name", ["write.parquet.row-group-check-min-record-count", "write.location-provider.impl"])
+    def test_a_property_that_is_not_followed_is_logged(self, name, caplog):
+        options({name: "100", "write.parquet.page-size-bytes": "1"})
+        (record,) = caplog.records
+        assert record.message == f"property {name} is set, and this writer does not follow it"
 
-    def test_a_location_provider_of_javas_is_logged(self, caplog):
-        options({"write.location-provider.impl": "com.example.Provider"})
-        assert "write.location-provider.impl is set" in caplog.text
-
-    def test_another_file_format_is_refused(self):
-        with pytest.raises(UnsupportedError, match=r"property write\.format\.default is 'orc'"):
-            options({"write.format.default": "orc"})
+    @pytest.mark.parametrize(("name", "said"), [("write.format.default", "is 'orc'"), ("encryption.key-id", "is set")])
+    def test_another_file_format_and_encryption_are_refused(self, name, said):
+        with pytest.raises(UnsupportedError, match=f"property {name} {said}"):
+            options({name: "orc"})
         assert options({"write.format.default": "PARQUET"}) == options()
-
-    def test_encryption_is_refused(self):
-        with pytest.raises(UnsupportedError, match=r"property encryption\.key-id is set"):
-            options({"encryption.key-id": "k"})
 
 
 class TestBloomFilters:

@@ -152,10 +152,8 @@ class TestPages:
     @pytest.mark.parametrize(("text", "kind"), [("v1", DATA), ("V2", DATA_V2)])
     def test_both_versions_are_written(self, text, kind, tmp_path):
         (tmp_path / "deletes").mkdir()
-        assert {page.kind for page in self.pages(tmp_path, **{"write.parquet.page-version": text})} == {
-            DICTIONARY,
-            kind,
-        }
+        found = self.pages(tmp_path, **{"write.parquet.page-version": text})
+        assert {page.kind for page in found} == {DICTIONARY, kind}
         found = self.pages_of_deletes(tmp_path / "deletes", **{f"{self.OF_DELETES}page-version": text})
         assert {page.kind for page in found} <= {DICTIONARY, kind}
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,10 @@ from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.types import array_from_values, values_from_array
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
-from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
+from airflow_iceberg.format.partitions.spec import spec_from_shorthand
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.transforms.transform import BucketTransform, IdentityTransform
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
 from tests.support import strategies as given_values
 from tests.support.data_files import read_file
@@ -52,7 +52,12 @@ class Files:
         self.io = FsspecFileIO()
         self.count = 0
 
-    def write(self, table: pa.Table, **options: Any) -> DataFile:
+    def write(self, table: pa.Table, *ids: int, **options: Any) -> DataFile:
+        """Write a table, whose columns have field ids where some are given."""
+        if ids:
+            pairs = zip(table.schema, ids, strict=True)
+            fields = [column.with_metadata({"PARQUET:field_id": str(number)}) for column, number in pairs]
+            table = pa.Table.from_arrays(table.columns, schema=pa.schema(fields))
         self.count += 1
         path = self.folder / f"file {self.count}.parquet"
         pq.write_table(table, path, **options)
@@ -68,8 +73,7 @@ class Files:
         return self.write(pa.Table.from_pylist(list(rows), schema=schema_to_arrow(written)), **options)
 
     def read(self, file: DataFile, wanted: Schema, where: str | None = None, **options: Any) -> list[dict[str, Any]]:
-        table_schema = options.get("table_schema", wanted)
-        row_filter = parse_filter(where, table_schema)
+        row_filter = parse_filter(where, options.get("table_schema", wanted))
         batches = list(read_file(self.io, file, schema=wanted, row_filter=row_filter, **options))
         for batch in batches:
             batch.validate(full=True)
@@ -90,15 +94,13 @@ class TestColumnsById:
         assert files.read(file, schema(field(2, "a", INT))) == [{"a": None}]
 
     def test_names_with_dots_do_not_mix_with_paths(self, files):
-        inner = struct(field(3, "b", INT))
-        written = schema(field(1, "x.y", INT), field(2, "x", struct(field(4, "z", INT))), field(5, "a", inner))
+        written = schema_from_shorthand({"x.y": "int", "x": "struct<z: int>", "a": "struct<b: int>"})
         file = files.of(written, [{"x.y": 1, "x": {"z": 2}, "a": {"b": 3}}])
-        assert files.read(file, schema(field(5, "a", inner), field(1, "x.y", INT))) == [{"a": {"b": 3}, "x.y": 1}]
+        wanted = Schema((written.fields[2], written.fields[0]))
+        assert files.read(file, wanted) == [{"a": {"b": 3}, "x.y": 1}]
 
     def test_two_columns_with_one_id_are_an_error(self, files):
-        metadata = {"PARQUET:field_id": "1"}
-        arrow = pa.schema([pa.field("a", pa.int32(), metadata=metadata), pa.field("b", pa.int32(), metadata=metadata)])
-        file = files.write(pa.Table.from_pylist([{"a": 1, "b": 2}], schema=arrow))
+        file = files.write(pa.table({"a": [1], "b": [2]}), 1, 1)
         with pytest.raises(FormatError, match="columns 'a' and 'b' have the same field id 1"):
             files.read(file, schema(field(1, "a", INT)))
 
@@ -106,27 +108,33 @@ class TestColumnsById:
 class TestNestedColumns:
     """The same holds at every depth, and null is never confused with empty."""
 
-    def test_fields_of_structs_are_added_dropped_renamed_and_moved(self, files):
-        old = struct(field(2, "x", INT), field(3, "y", INT), field(4, "gone", INT))
-        new = struct(field(5, "added", STRING), field(3, "why", LONG), field(2, "x", INT))
-        file = files.of(schema(field(1, "st", old)), [{"st": {"x": 1, "y": 2, "gone": 3}}, {"st": None}])
-        expected = [{"st": {"added": None, "why": 2, "x": 1}}, {"st": None}]
-        assert files.read(file, schema(field(1, "st", new))) == expected
-
-    def test_a_struct_without_a_field_in_common_still_knows_where_it_is_null(self, files):
-        old = struct(field(2, "x", INT))
-        new = struct(field(3, "y", INT))
-        file = files.of(schema(field(1, "st", old)), [{"st": {"x": 1}}, {"st": None}])
-        assert files.read(file, schema(field(1, "st", new))) == [{"st": {"y": None}}, {"st": None}]
+    @pytest.mark.parametrize(
+        ("old", "new", "value", "expected"),
+        [
+            (
+                (field(2, "x", INT), field(3, "y", INT), field(4, "gone", INT)),
+                (field(5, "added", STRING), field(3, "why", LONG), field(2, "x", INT)),
+                {"x": 1, "y": 2, "gone": 3},
+                {"added": None, "why": 2, "x": 1},
+            ),
+            ((field(2, "x", INT),), (field(3, "y", INT),), {"x": 1}, {"y": None}),
+            (
+                (field(2, "x", INT),),
+                (field(2, "x", INT), field(3, "y", INT, initial_default=7)),
+                {"x": 1},
+                {"x": 1, "y": 7},
+            ),
+        ],
+        ids=["added, dropped, renamed and moved", "no field in common, and null all the same", "a default"],
+    )
+    def test_fields_of_structs(self, files, old, new, value, expected):
+        file = files.of(schema(field(1, "st", struct(*old))), [{"st": value}, {"st": None}])
+        assert files.read(file, schema(field(1, "st", struct(*new)))) == [{"st": expected}, {"st": None}]
 
     def test_null_lists_and_maps_are_not_empty_ones(self, files):
         def of(element: t.IcebergType) -> Schema:
-            kind = struct(field(4, "p", element))
-            value = struct(field(8, "q", element))
-            return schema(
-                field(1, "xs", t.ListType(element_id=3, element=kind)),
-                field(5, "m", t.MapType(key_id=6, key=STRING, value_id=7, value=value)),
-            )
+            name = str(element)
+            return schema_from_shorthand({"xs": f"list<struct<p: {name}>>", "m": f"map<string, struct<q: {name}>>"})
 
         rows = [
             {"xs": None, "m": None},
@@ -135,15 +143,14 @@ class TestNestedColumns:
             {"xs": None, "m": []},
         ]
         file = files.of(of(INT), rows)
-        assert files.read(file, of(INT)) == rows
-        assert files.read(file, of(LONG)) == rows
-        assert files.read(file, of(LONG), batch_size=1) == rows
+        assert (
+            files.read(file, of(INT)) == files.read(file, of(LONG)) == files.read(file, of(LONG), batch_size=1) == rows
+        )
 
     def test_evolution_inside_lists_and_maps(self, files):
         def of(*inner: t.NestedField) -> Schema:
-            kind = t.StructType(fields=inner)
             return schema(
-                field(1, "xs", t.ListType(element_id=2, element=t.ListType(element_id=3, element=kind))),
+                field(1, "xs", t.ListType(element_id=2, element=t.ListType(element_id=3, element=struct(*inner)))),
                 field(10, "m", t.MapType(key_id=11, key=INT, value_id=12, value=struct(field(13, "v", INT)))),
             )
 
@@ -152,9 +159,7 @@ class TestNestedColumns:
         assert files.read(file, of(field(5, "b", STRING), field(4, "z", LONG))) == expected
 
     def test_map_keys_that_are_structs_are_read_whole(self, files):
-        key = struct(field(3, "k", INT))
-        wanted = schema(field(1, "m", t.MapType(key_id=2, key=key, value_id=4, value=STRING)))
-        rows = [{"m": [({"k": 1}, "a")]}]
+        wanted, rows = schema_from_shorthand({"m": "map<struct<k: int>, string>"}), [{"m": [({"k": 1}, "a")]}]
         assert files.read(files.of(wanted, rows), wanted) == rows
 
     @examples(60)
@@ -184,17 +189,13 @@ class TestPromotion:
             (t.FloatType(), t.DoubleType(), 0.5, 0.5),
             (t.DecimalType(9, 2), t.DecimalType(20, 2), Decimal("1.50"), Decimal("1.50")),
             (t.DateType(), t.TimestampType(), date(1969, 12, 31), datetime(1969, 12, 31)),  # noqa: DTZ001
+            (t.DateType(), t.TimestampNsType(), date(1970, 1, 2), datetime(1970, 1, 2)),  # noqa: DTZ001
             (t.UnknownType(), INT, None, None),
         ],
     )
     def test_by_type(self, files, old, new, value, expected):
         file = files.of(schema(field(1, "c", old)), [{"c": value}, {"c": None}])
         assert files.read(file, schema(field(1, "c", new))) == [{"c": expected}, {"c": None}]
-
-    def test_a_date_becomes_nanoseconds(self, files):
-        file = files.of(schema(field(1, "c", t.DateType())), [{"c": date(1970, 1, 2)}])
-        (batch,) = read_file(files.io, file, schema=schema(field(1, "c", t.TimestampNsType())))
-        assert batch.column(0).cast(pa.int64()).to_pylist() == [86_400 * 10**9]
 
     @pytest.mark.parametrize(
         ("arrow", "kind", "value", "expected"),
@@ -207,34 +208,21 @@ class TestPromotion:
             (pa.large_binary(), t.BinaryType(), b"\xff", b"\xff"),
             (pa.timestamp("ms"), t.TimestampType(), LOCAL_DAY, LOCAL_DAY),
             (pa.timestamp("us"), t.TimestamptzType(), LOCAL_DAY, DAY),
-            (
-                pa.timestamp("us", "Asia/Tokyo"),
-                t.TimestamptzType(),
-                datetime(2020, 1, 1, tzinfo=UTC),
-                datetime(2020, 1, 1, tzinfo=UTC),
-            ),
-            (pa.time32("ms"), t.TimeType(), 1, 1),
+            (pa.timestamp("us", "Asia/Tokyo"), t.TimestamptzType(), DAY, DAY),
+            (pa.time32("ms"), t.TimeType(), 1, time(0, 0, 0, 1000)),
             (pa.decimal128(5, 2), t.DecimalType(9, 2), Decimal("1.00"), Decimal("1.00")),
             (pa.binary(16), t.UUIDType(), bytes(16), bytes(16)),
             (pa.binary(2), t.FixedType(2), b"ab", b"ab"),
         ],
     )
     def test_other_spellings_of_a_type(self, files, arrow, kind, value, expected):
-        column = pa.field("c", arrow, metadata={"PARQUET:field_id": "1"})
-        file = files.write(pa.table([pa.array([value, None], arrow)], schema=pa.schema([column])))
-        found = [row["c"] for row in files.read(file, schema(field(1, "c", kind)))]
-        assert [getattr(cell, "microsecond", cell) if kind == t.TimeType() and cell else cell for cell in found] in (
-            [expected, None],
-            [1000, None],
-        )
+        file = files.write(pa.table({"c": pa.array([value, None], arrow)}), 1)
+        assert files.read(file, schema(field(1, "c", kind))) == [{"c": expected}, {"c": None}]
 
     def test_int96_timestamps_of_old_writers(self, files):
-        column = pa.field("c", pa.timestamp("ns"), metadata={"PARQUET:field_id": "1"})
         moment = datetime(2020, 1, 1, 1, 2, 3, 4)  # noqa: DTZ001
-        file = files.write(
-            pa.table([pa.array([moment, None], pa.timestamp("ns"))], schema=pa.schema([column])),
-            use_deprecated_int96_timestamps=True,
-        )
+        table = pa.table({"c": pa.array([moment, None], pa.timestamp("ns"))})
+        file = files.write(table, 1, use_deprecated_int96_timestamps=True)
         assert files.read(file, schema(field(1, "c", t.TimestampType()))) == [{"c": moment}, {"c": None}]
         expected = [{"c": moment.replace(tzinfo=UTC)}, {"c": None}]
         assert files.read(file, schema(field(1, "c", t.TimestamptzType()))) == expected
@@ -256,8 +244,7 @@ class TestPromotion:
             files.read(file, schema(field(1, "c", new)))
 
     def test_a_value_that_does_not_fit_is_an_error(self, files):
-        column = pa.field("c", pa.uint32(), metadata={"PARQUET:field_id": "1"})
-        file = files.write(pa.table([pa.array([2**32 - 1], pa.uint32())], schema=pa.schema([column])))
+        file = files.write(pa.table({"c": pa.array([2**32 - 1], pa.uint32())}), 1)
         with pytest.raises(FormatError, match="column 'c' of type uint32 has a value that does not fit int"):
             files.read(file, schema(field(1, "c", INT)))
 
@@ -284,35 +271,24 @@ class TestMissingColumns:
         file = files.of(self.OLD, [{"a": None}])
         assert files.read(file, schema(field(1, "a", INT, initial_default=7))) == [{"a": None}]
 
-    def test_defaults_inside_structs(self, files):
-        old = struct(field(2, "x", INT))
-        new = struct(field(2, "x", INT), field(3, "y", INT, initial_default=7))
-        file = files.of(schema(field(1, "st", old)), [{"st": {"x": 1}}, {"st": None}])
-        assert files.read(file, schema(field(1, "st", new))) == [{"st": {"x": 1, "y": 7}}, {"st": None}]
-        # Spec: the default of a struct is null or empty; an empty one has the defaults of its fields.
+    def test_an_empty_struct_as_default_has_the_defaults_of_its_fields(self, files):
+        file = files.of(self.OLD, [{"a": 1}])
         added = field(5, "new", struct(field(6, "p", INT, initial_default=3), field(7, "q", INT)), initial_default={})
-        assert files.read(file, schema(added)) == [{"new": {"p": 3, "q": None}}] * 2
+        assert files.read(file, schema(added)) == [{"new": {"p": 3, "q": None}}]
 
     def test_the_identity_partition_value(self, files):
         file = files.of(self.OLD, [{"a": 1}])
-        spec = PartitionSpec(
-            0,
-            (
-                PartitionField(source_id=2, field_id=1000, name="p", transform=IdentityTransform()),
-                PartitionField(source_id=3, field_id=1001, name="q", transform=BucketTransform(4)),
-            ),
-        )
-        partitioned = _with(file, partition=("here", 2))
+        partitioned = replace(file, partition=("here", 2))
         wanted = schema(field(2, "p", STRING, initial_default="elsewhere"), field(3, "q", INT))
+        spec = spec_from_shorthand(["p", "bucket(4, q)"], wanted)
         assert files.read(partitioned, wanted, spec=spec) == [{"p": "here", "q": None}]
         assert files.read(partitioned, wanted, "p = 'here'", spec=spec) == [{"p": "here", "q": None}]
         assert files.read(partitioned, wanted, "p = 'elsewhere'", spec=spec) == []
-        assert files.read(_with(file, partition=(None, 2)), wanted, spec=spec) == [{"p": None, "q": None}]
+        assert files.read(replace(file, partition=(None, 2)), wanted, spec=spec) == [{"p": None, "q": None}]
 
     def test_a_partition_column_that_is_in_the_file_is_read_from_there(self, files):
-        file = _with(files.of(self.OLD, [{"a": 1}]), partition=(1,))
-        spec = PartitionSpec(0, (PartitionField(source_id=1, field_id=1000, name="a", transform=IdentityTransform()),))
-        assert files.read(file, self.OLD, spec=spec) == [{"a": 1}]
+        file = replace(files.of(self.OLD, [{"a": 1}]), partition=(2,))
+        assert files.read(file, self.OLD, spec=spec_from_shorthand(["a"], self.OLD)) == [{"a": 1}]
 
     def test_filters_see_defaults_and_nulls(self, files):
         file = files.of(self.OLD, [{"a": 1}, {"a": 2}])
@@ -357,11 +333,8 @@ class TestFilesWithoutIds:
 
     def test_a_name_mapping_gives_ids_at_every_depth(self, files):
         expected = [{"number": 1, "st": {"ex": 3}, "xs": [{"p": 4}], "m": [("k", 5)], "new": None}]
-        wanted = self.WANTED
-        assert files.read(self.plain(files), wanted, name_mapping=self.MAPPING) == expected
-        found = files.read(self.plain(files), wanted, "st.ex = 3 and number = 1", name_mapping=self.MAPPING)
-        assert found == expected
-        assert files.read(self.plain(files), wanted, "number > 1", name_mapping=self.MAPPING) == []
+        for where, rows in ((None, expected), ("st.ex = 3 and number = 1", expected), ("number > 1", [])):
+            assert files.read(self.plain(files), self.WANTED, where, name_mapping=self.MAPPING) == rows
 
     @pytest.mark.parametrize("mapping", [None, "[]", '[{"field-id": 1, "names": ["other"]}]'])
     def test_without_one_the_file_is_refused(self, files, mapping):
@@ -380,25 +353,19 @@ class TestFilesWithoutIds:
 
     def test_lists_and_maps_whose_elements_have_no_ids_are_read_all_the_same(self, files):
         """Spark without Iceberg writes ids for the fields of structs alone; an element can only be the element."""
-        arrow = pa.schema([pa.field("xs", pa.list_(pa.int32()), metadata={"PARQUET:field_id": "1"})])
-        file = files.write(pa.Table.from_pylist([{"xs": [1]}], schema=arrow))
-        assert files.read(file, schema(field(1, "xs", t.ListType(element_id=2, element=LONG)))) == [{"xs": [1]}]
+        file = files.write(pa.table({"xs": [[1]]}), 1)
+        assert files.read(file, schema_from_shorthand({"xs": "list<long>"})) == [{"xs": [1]}]
 
     def test_structs_inside_them_are_refused(self, files):
-        kind = pa.list_(pa.struct([("p", pa.int32())]))
-        arrow = pa.schema([pa.field("xs", kind, metadata={"PARQUET:field_id": "1"})])
-        file = files.write(pa.Table.from_pylist([{"xs": [{"p": 1}]}], schema=arrow))
-        wanted = schema(field(1, "xs", t.ListType(element_id=2, element=struct(field(3, "p", INT)))))
+        file = files.write(pa.table({"xs": [[{"p": 1}]]}), 1)
         with pytest.raises(UnsupportedError, match="the fields of struct 'element' have no field ids"):
-            files.read(file, wanted)
+            files.read(file, schema_from_shorthand({"xs": "list<struct<p: long>>"}))
 
 
 class TestRowFilter:
     """Exactly the selected rows come back, and row groups without any are not read."""
 
-    TABLE = schema(
-        field(1, "id", LONG), field(2, "s", STRING), field(3, "d", t.DoubleType()), field(4, "p", t.DecimalType(9, 2))
-    )
+    TABLE = schema_from_shorthand({"id": "long", "s": "string", "d": "double", "p": "decimal(9,2)"})
 
     def many(self, files: Files) -> DataFile:
         nan = float("nan")
@@ -444,8 +411,7 @@ class TestRowFilter:
         assert [row["id"] for batch in batches for row in batch.to_pylist()] == list(range(100))
 
     def test_the_filter_may_ask_for_fields_of_structs_that_are_not_returned(self, files):
-        inner = struct(field(2, "x", INT), field(3, "y", INT))
-        table = schema(field(1, "st", inner))
+        table = schema_from_shorthand({"st": "struct<x: int, y: int>"})
         file = files.of(table, [{"st": {"x": 1, "y": 2}}, {"st": None}, {"st": {"x": None, "y": 3}}])
         wanted = table.select(["st.y"])
         assert files.read(file, wanted, "st.x = 1", table_schema=table) == [{"st": {"y": 2}}]
@@ -459,42 +425,37 @@ class TestRefusals:
     WANTED = schema(field(1, "a", INT))
 
     @pytest.mark.parametrize(
-        ("change", "message"),
+        ("change", "of_deletes", "message"),
         [
-            ({"file_format": "lance"}, "data file /nowhere.parquet is lance, expected parquet, orc, avro"),
-            ({"content": FileContent.POSITION_DELETES}, "holds deletes, not rows"),
-            ({"key_metadata": b"key"}, "is encrypted"),
+            ({"file_format": "lance"}, None, "data file /nowhere.parquet is lance, expected parquet, orc, avro"),
+            ({"content": FileContent.POSITION_DELETES}, None, "holds deletes, not rows"),
+            ({"key_metadata": b"key"}, None, "is encrypted"),
+            ({}, {"file_format": "lance"}, r"delete file /nowhere\.parquet is lance, expected parquet"),
+            ({}, {"file_format": "orc", "key_metadata": b"key"}, r"delete file /nowhere\.parquet is encrypted"),
         ],
     )
-    def test_files(self, files, change, message):
+    def test_files(self, files, change, of_deletes, message):
+        deletes = [replace(self.FILE, content=FileContent.POSITION_DELETES, **of_deletes)] if of_deletes else []
         with pytest.raises(UnsupportedError, match=message):
-            read_file(files.io, _with(self.FILE, **change), schema=self.WANTED)
-
-    def test_delete_files(self, files):
-        deletes = _with(self.FILE, content=FileContent.POSITION_DELETES, file_format="lance")
-        with pytest.raises(UnsupportedError, match=r"delete file /nowhere\.parquet is lance, expected parquet"):
-            read_file(files.io, self.FILE, schema=self.WANTED, delete_files=[deletes])
-        encrypted = _with(deletes, file_format="orc", key_metadata=b"key")
-        with pytest.raises(UnsupportedError, match=r"delete file /nowhere\.parquet is encrypted"):
-            read_file(files.io, self.FILE, schema=self.WANTED, delete_files=[encrypted])
+            read_file(files.io, replace(self.FILE, **change), schema=self.WANTED, delete_files=deletes)
 
     def test_values_that_are_not_understood(self, files):
         wanted = schema(field(1, "v", t.GeometryType()))
-        file = files.write(_with_ids(pa.table({"v": [b"point"]}), 1))
+        file = files.write(pa.table({"v": [b"point"]}), 1)
         with pytest.raises(UnsupportedError, match="column 'v' is geometry, which is not read; select other columns"):
             list(read_file(files.io, file, schema=wanted))
-        counted = _with(file, value_counts={1: 1}, null_value_counts={1: 0})
+        counted = replace(file, value_counts={1: 1}, null_value_counts={1: 0})
         with pytest.raises(UnsupportedError, match="holds values of column 'v', which is geometry and not read"):
             read_file(files.io, counted, schema=wanted)
 
     def test_a_geometry_that_no_file_holds_is_null(self, files):
-        file = files.write(_with_ids(pa.table({"a": [1]}), 1))
+        file = files.write(pa.table({"a": [1]}), 1)
         assert files.read(file, schema(field(1, "a", LONG), field(2, "v", t.GeometryType()))) == [{"a": 1, "v": None}]
 
     @pytest.mark.parametrize("content", [b"", b"PAR1", b"not a parquet file at all"])
     def test_a_file_that_is_no_parquet(self, files, content):
         (files.folder / "torn.parquet").write_bytes(content)
-        file = _with(self.FILE, file_path=str(files.folder / "torn.parquet"))
+        file = replace(self.FILE, file_path=str(files.folder / "torn.parquet"))
         with pytest.raises(FormatError, match=r"cannot read a Parquet file: .* of .*torn\.parquet"):
             list(read_file(files.io, file, schema=self.WANTED))
 
@@ -506,12 +467,3 @@ class TestRefusals:
         path.write_bytes(data)
         with pytest.raises(FormatError, match="cannot read a Parquet file"):
             list(read_file(files.io, file, schema=self.WANTED))
-
-
-def _with(file: DataFile, **changes: Any) -> DataFile:
-    return replace(file, **changes)
-
-
-def _with_ids(table: pa.Table, *ids: int) -> pa.Table:
-    pairs = zip(table.schema, ids, strict=True)
-    return table.cast(pa.schema([item.with_metadata({"PARQUET:field_id": str(number)}) for item, number in pairs]))

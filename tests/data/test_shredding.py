@@ -16,7 +16,7 @@ from airflow_iceberg.format.types import ListType, LongType, NestedField, String
 from airflow_iceberg.format.values.variant import Primitive, decode, encode_object, encode_primitive
 from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
 from tests.support.data_files import read_file
-from tests.support.variants import encode_names
+from tests.support.variants import encode_names, plain
 
 NAMES = encode_names(["a", "b", "c"])
 IDS = {"a": 0, "b": 1, "c": 2}
@@ -32,14 +32,6 @@ def group(typed: pa.DataType | None) -> pa.DataType:
 def column(typed: pa.DataType | None, rows: list[Any]) -> pa.Array:
     kind = pa.struct([pa.field("metadata", pa.binary()), *group(typed).fields])
     return pa.array([None if row is None else {"metadata": NAMES, **row} for row in rows], kind)
-
-
-def plain(node: Any) -> Any:
-    if isinstance(node, Primitive):
-        return node.value
-    if isinstance(node, dict):
-        return {name: plain(item) for name, item in node.items()}
-    return [plain(item) for item in node]
 
 
 def read(typed: pa.DataType | None, rows: list[Any]) -> list[Any]:

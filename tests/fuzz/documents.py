@@ -14,22 +14,8 @@ TEXTS += ("variant", "geometry", "geography(x, y)", "decimal(9,2)", "decimal(39,
 TEXTS += ("fixed[99999999999]", "struct", "list", "map", "identity", "bucket[0]", "bucket[16]", "truncate[-1]", "void")
 TEXTS += ("truncate[99999999999999999999]", "day", "asc", "nulls-first", "branch", "tag", "append", "1e999", "-1", "0")
 TEXTS += ("uuid", "timestamp_ns", "date", "time", "boolean", "bytes", "record", "array", "enum", "fixed", "double")
-VALUES: tuple[Any, ...] = (
-    None,
-    True,
-    False,
-    1.5,
-    -0.0,
-    1e300,
-    [],
-    {},
-    [None],
-    {"": None},
-    [[]],
-    [{}],
-    *NUMBERS,
-    *TEXTS,
-)
+VALUES: tuple[Any, ...] = (None, True, False, 1.5, -0.0, 1e300, [], {}, [None], {"": None}, [[]], [{}])
+VALUES += (*NUMBERS, *TEXTS)
 VALUES += ({"type": "struct", "fields": []}, {"type": "list", "element-id": 1, "element": "int", "element-required": 1})
 
 
@@ -126,11 +112,8 @@ def _change(where: Any, key: Any, places: Any, root: Any, chance: random.Random)
 
 def _mutate_text(text: str, chance: random.Random) -> str:
     at = chance.randrange(len(text) + 1)
-    return (
-        text[:at]
-        + chance.choice((*TEXTS, "[", "]", "(", ")", ",", "-", "0", "9" * 30))
-        + text[at + chance.randrange(3) :]
-    )
+    added = chance.choice((*TEXTS, "[", "]", "(", ")", ",", "-", "0", "9" * 30))
+    return text[:at] + added + text[at + chance.randrange(3) :]
 
 
 def _nested(value: Any, chance: random.Random) -> Any:

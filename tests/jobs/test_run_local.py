@@ -19,8 +19,8 @@ from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.jobs.sources import files
 from tests.jobs.builders import IO, append_task, data_files, files_below, make_plan, rows_of
+from tests.support.airflow_home import ROOT
 
-ROOT = Path(__file__).parents[2]
 DAY = date(2026, 1, 1)
 
 
@@ -40,10 +40,6 @@ def many_tasks(monkeypatch):
 class TestRun:
     """A job over files stages all rows once, and its result document says the same as what it returns."""
 
-    def plan(self, folder: Path) -> JobPlan:
-        write_rows(folder / "a.parquet", range(3))
-        return make_plan(folder, Source.from_files(f"{folder}/a.parquet"))
-
     def test_rows_of_all_formats_come_together(self, tmp_path):
         write_rows(tmp_path / "in/a.parquet", range(3))
         (tmp_path / "in/b.csv").write_text("day,id\n2026-01-01,3\n")
@@ -55,16 +51,14 @@ class TestRun:
         assert {"id": 4, "name": "x", "day": None} in rows_of(plan, result)
         assert (result.record_count, result.source_files, result.engine) == (5, 3, "local")
 
-    def test_the_result_document_is_the_result_also_of_a_second_run(self, tmp_path):
-        plan = self.plan(tmp_path)
+    def test_the_result_is_in_the_document_also_of_a_second_run_and_names_files_by_the_try(self, tmp_path):
+        write_rows(tmp_path / "a.parquet", range(3))
+        plan = make_plan(tmp_path, Source.from_files(f"{tmp_path}/a.parquet"))
         result = run_local(plan, IO)
+        (file,) = data_files(plan, result)
+        assert file.file_path.startswith(f"{append_task(plan).write.data_location}/{plan.file_prefix}-00000-")
         assert JobResult.from_json(IO.read(plan.result_location)) == result
         assert run_local(plan, IO) == result
-
-    def test_files_lie_below_the_data_location_under_the_prefix_of_the_try(self, tmp_path):
-        plan = self.plan(tmp_path)
-        (file,) = data_files(plan, run_local(plan, IO))
-        assert file.file_path.startswith(f"{append_task(plan).write.data_location}/{plan.file_prefix}-00000-")
 
     @pytest.mark.parametrize("threads", [1, 3])
     def test_no_files_are_no_rows(self, threads, tmp_path):
@@ -114,9 +108,8 @@ class TestDistribution:
         for part in range(3):
             lines = "\n".join(json.dumps(row) for row in rows[part::3])
             (tmp_path / f"{part}.jsonl").write_text(lines)
-        plan = make_plan(
-            tmp_path, Source.from_files(f"{tmp_path}/*.jsonl"), columns=columns, partition_by=["bucket(2, k)"]
-        )
+        source = Source.from_files(f"{tmp_path}/*.jsonl")
+        plan = make_plan(tmp_path, source, columns=columns, partition_by=["bucket(2, k)"])
         found = rows_of(plan, run_local(plan, IO, threads=3))
         assert sorted((row["p"]["x"], row["k"]) for row in found) == [(n, n % 3) for n in range(30)]
         assert all((row["tags"], row["m"]) == (["a", None], [("x", 1.5)]) for row in found)
@@ -142,13 +135,10 @@ class TestExchange:
         tasks = deal(slices, 2, target_file_size_bytes=1000)
         assert [[group[0].bucket for group in groups] for groups in tasks] == [[1, 2], [3, 0]]
 
-    def test_a_bucket_is_not_divided_without_need(self):
-        slices = [self.piece(0, 10, f"/{number}") for number in range(4)]
-        assert deal(slices, 3, target_file_size_bytes=1000) == [(tuple(slices),)]
-
-    def test_a_bucket_of_several_files_is_shared(self):
-        slices = [self.piece(0, 600, f"/{number}") for number in range(4)]
-        assert len(deal(slices, 4, target_file_size_bytes=100)) == 4
+    def test_a_bucket_is_divided_only_if_it_becomes_several_files(self):
+        small, large = ([self.piece(0, size, f"/{number}") for number in range(4)] for size in (10, 600))
+        assert deal(small, 3, target_file_size_bytes=1000) == [(tuple(small),)]
+        assert len(deal(large, 4, target_file_size_bytes=100)) == 4
 
 
 class TestFailures:
@@ -168,6 +158,7 @@ class TestFailures:
         plan = make_plan(tmp_path, Source.from_files(f"{tmp_path}/*.csv"), partition_by=partition_by)
         with pytest.raises(InvalidInputError, match=rf"column 'id', row 2 of {tmp_path}/07\.csv: value 'oops'"):
             self.failed(plan).raise_for_error()
+        assert files_below(exchange.location(plan)) == []
 
     def test_the_row_is_counted_through_the_whole_file(self, tmp_path, monkeypatch):
         monkeypatch.setattr("airflow_iceberg.jobs.context.COALESCE_ROWS", 10)
@@ -214,15 +205,6 @@ class TestFailures:
         plan = make_plan(tmp_path, Source.from_files(f"{tmp_path}/*.csv"))
         self.failed(plan)
         assert files_below(append_task(plan).write.data_location) == []
-
-    @pytest.mark.usefixtures("many_tasks")
-    def test_nothing_of_the_exchange_is_left_either(self, tmp_path):
-        for number in range(3):
-            (tmp_path / f"{number}.csv").write_text("id,day\n1,2026-01-01\n")
-        (tmp_path / "9.csv").write_text("id\noops\n")
-        plan = make_plan(tmp_path, Source.from_files(f"{tmp_path}/*.csv"), partition_by=["day"])
-        self.failed(plan)
-        assert files_below(exchange.location(plan)) == []
 
 
 def test_jobs_run_where_airflow_cannot_be_imported(tmp_path):

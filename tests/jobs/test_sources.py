@@ -26,12 +26,6 @@ MIB = 1 << 20
 SCHEMA = schema_from_shorthand(COLUMNS)
 
 
-def touch(*paths: Path) -> None:
-    for path in paths:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"x")
-
-
 def names(*patterns: str) -> list[str]:
     return [file.location for file in expand(Source.from_files(patterns), IO)]
 
@@ -42,41 +36,48 @@ def read(path: Path, *, schema: Schema = SCHEMA, options: Mapping[str, str] | No
     return pa.concat_tables(files.read_unit(unit, IO, schema=schema, options=options or {}))
 
 
+def broken(path: Path, message: str | None = None) -> None:
+    """A file cannot be read, and the error names it."""
+    with pytest.raises(FormatError, match=message) as caught:
+        read(path)
+    assert caught.value.path == str(path)
+
+
 class TestExpand:
     """A source names files, directories and globs; each file is read once, in a fixed order."""
 
-    def test_a_glob_gives_its_matches_sorted(self, tmp_path):
-        touch(tmp_path / "b.csv", tmp_path / "a.csv", tmp_path / "c.txt")
-        assert names(f"{tmp_path}/*.csv") == [f"{tmp_path}/a.csv", f"{tmp_path}/b.csv"]
-
-    def test_patterns_keep_their_order_and_a_file_named_twice_comes_once(self, tmp_path):
-        touch(tmp_path / "a.csv", tmp_path / "b.csv")
-        assert names(f"{tmp_path}/b.csv", f"{tmp_path}/*.csv") == [f"{tmp_path}/b.csv", f"{tmp_path}/a.csv"]
-
-    def test_a_url_keeps_its_scheme(self, tmp_path):
-        touch(tmp_path / "a.csv")
-        assert names(f"file://{tmp_path}/*.csv") == [f"file://{tmp_path}/a.csv"]
-
-    def test_a_directory_stands_for_the_files_below_it(self, tmp_path):
-        touch(tmp_path / "d/x/b.csv", tmp_path / "d/a.csv")
-        assert names(f"{tmp_path}/d/") == [f"{tmp_path}/d/a.csv", f"{tmp_path}/d/x/b.csv"]
-
-    def test_what_spark_leaves_beside_its_files_is_not_data(self, tmp_path):
-        touch(
-            tmp_path / "d/_SUCCESS", tmp_path / "d/.a.csv.crc", tmp_path / "d/a.csv", tmp_path / "d/_temporary/0/b.csv"
-        )
-        assert names(f"{tmp_path}/d") == names(f"{tmp_path}/d/*") == [f"{tmp_path}/d/a.csv"]
-
-    def test_a_hidden_file_that_is_named_is_read(self, tmp_path):
-        touch(tmp_path / "_a.csv")
-        assert names(f"{tmp_path}/_a.csv") == names(f"{tmp_path}/_*.csv") == [f"{tmp_path}/_a.csv"]
-
-    def test_brackets_in_the_name_of_a_file_that_exists_are_no_glob(self, tmp_path):
-        touch(tmp_path / "a[1].csv", tmp_path / "a1.csv")
-        assert names(f"{tmp_path}/a[1].csv") == [f"{tmp_path}/a[1].csv"]
-
-    def test_a_glob_without_matches_is_empty(self, tmp_path):
-        assert names(f"{tmp_path}/*.csv") == []
+    @pytest.mark.parametrize(
+        ("there", "patterns", "expected"),
+        [
+            (["b.csv", "a.csv", "c.txt"], ["*.csv"], ["a.csv", "b.csv"]),
+            (["a.csv", "b.csv"], ["b.csv", "*.csv"], ["b.csv", "a.csv"]),
+            (["d/x/b.csv", "d/a.csv"], ["d/"], ["d/a.csv", "d/x/b.csv"]),
+            (["d/_SUCCESS", "d/.a.csv.crc", "d/a.csv", "d/_temporary/0/b.csv"], ["d"], ["d/a.csv"]),
+            (["d/_SUCCESS", "d/.a.csv.crc", "d/a.csv", "d/_temporary/0/b.csv"], ["d/*"], ["d/a.csv"]),
+            (["_a.csv"], ["_a.csv"], ["_a.csv"]),
+            (["_a.csv"], ["_*.csv"], ["_a.csv"]),
+            (["a[1].csv", "a1.csv"], ["a[1].csv"], ["a[1].csv"]),
+            ([], ["*.csv"], []),
+        ],
+        ids=[
+            "a glob's matches are sorted",
+            "patterns keep their order and a file named twice comes once",
+            "a directory stands for the files below it",
+            "what Spark leaves beside its files is no data",
+            "nor is it for a glob",
+            "a hidden file that is named is read",
+            "by a glob, too",
+            "brackets in the name of a file that exists are no glob",
+            "a glob without matches is empty",
+        ],
+    )
+    @pytest.mark.parametrize("scheme", ["", "file://"])
+    def test_patterns(self, scheme, there, patterns, expected, tmp_path):
+        for name in there:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_bytes(b"x")
+        found = names(*(f"{scheme}{tmp_path}/{pattern}" for pattern in patterns))
+        assert found == [f"{scheme}{tmp_path}/{name}" for name in expected]
 
     def test_a_named_file_that_is_not_there_is_an_error_with_its_name(self, tmp_path):
         with pytest.raises(NotFoundError) as caught:
@@ -136,9 +137,8 @@ class TestTasks:
         monkeypatch.setattr(files, "MIN_TASK_BYTES", 100)
         table = pa.table({"id": pa.array(range(1000))})
         pq.write_table(table, tmp_path / "a.parquet", row_group_size=300)
-        tasks = plan_tasks(
-            Source.from_files(f"{tmp_path}/a.parquet"), IO, parallelism=2, target_file_size_bytes=512 * MIB
-        )
+        source = Source.from_files(f"{tmp_path}/a.parquet")
+        tasks = plan_tasks(source, IO, parallelism=2, target_file_size_bytes=512 * MIB)
         units = [unit for task in tasks for unit in task]
         assert [unit.row_groups for unit in units] == [(0, 1), (1, 2), (2, 3), (3, 4)]
         assert [unit.first_row for unit in units] == [1, 301, 601, 901]
@@ -175,11 +175,8 @@ class TestCsv:
         assert read(path).to_pylist() == [{"id": "1"}]
 
     def test_a_row_with_too_few_fields_is_a_broken_file(self, tmp_path):
-        path = tmp_path / "a.csv"
-        path.write_text("id,name\n1\n")
-        with pytest.raises(FormatError, match="Expected 2 columns, got 1") as caught:
-            read(path)
-        assert caught.value.path == str(path)
+        (tmp_path / "a.csv").write_text("id,name\n1\n")
+        broken(tmp_path / "a.csv", "Expected 2 columns, got 1")
 
     @pytest.mark.parametrize(
         ("name", "value", "message"),
@@ -201,18 +198,9 @@ class TestCsv:
             read(path, options={name: value})
 
 
-NESTED = schema_from_shorthand(
-    {
-        "id": "long",
-        "price": "decimal(9,2)",
-        "ts": "timestamptz",
-        "tags": "list<string>",
-        "m": "map<string, int>",
-        "p": "struct<x: double, y: list<long>>",
-        "ok": "boolean",
-        "text": "string",
-    }
-)
+TYPES = {"id": "long", "price": "decimal(9,2)", "ts": "timestamptz", "ok": "boolean", "text": "string"}
+TYPES |= {"tags": "list<string>", "m": "map<string, int>", "p": "struct<x: double, y: list<long>>"}
+NESTED = schema_from_shorthand(TYPES)
 
 
 class TestJsonLines:
@@ -249,8 +237,7 @@ class TestJsonLines:
         assert pa.types.is_string(read(path, schema=NESTED).schema.field(name).type)
 
     def test_an_object_without_keys_is_a_row(self, tmp_path):
-        path = self.lines(tmp_path / "a.jsonl", {}, {})
-        assert read(path, schema=NESTED).num_rows == 2
+        assert read(self.lines(tmp_path / "a.jsonl", {}, {}), schema=NESTED).num_rows == 2
 
     def test_blank_lines_alone_are_no_rows_and_no_columns(self, tmp_path):
         path = tmp_path / "a.jsonl"
@@ -278,62 +265,40 @@ class TestJsonLines:
     def test_a_broken_line_is_named(self, text, problem, tmp_path):
         path = tmp_path / "a.jsonl"
         path.write_text('{"id": 1}\n' + text + "\n")
-        with pytest.raises(FormatError, match=rf"line 2 {problem}") as caught:
-            read(path, schema=NESTED)
-        assert caught.value.path == str(path)
+        broken(path, rf"line 2 {problem}")
 
     def test_a_torn_gzip_is_a_broken_file(self, tmp_path):
         path = tmp_path / "a.jsonl.gz"
         path.write_bytes(gzip.compress(b'{"id": 1}\n' * 1000)[:-12])
-        with pytest.raises(FormatError) as caught:
-            read(path, schema=NESTED)
-        assert caught.value.path == str(path)
+        broken(path)
 
 
 class TestColumnarFiles:
     """Parquet, ORC and Avro bring their own types."""
 
-    TABLE = pa.table(
-        {
-            "id": pa.array([1, 2], pa.int32()),
-            "name": ["a", None],
-            "day": pa.array([date(2026, 1, 1), None], pa.date32()),
-        }
-    )
+    DAYS = pa.array([date(2026, 1, 1), None], pa.date32())
+    TABLE = pa.table({"id": pa.array([1, 2], pa.int32()), "name": ["a", None], "day": DAYS})
 
-    def write_parquet(self, path: Path) -> None:
-        pq.write_table(self.TABLE, path)
-
-    def write_orc(self, path: Path) -> None:
-        orc.write_table(self.TABLE, path)
-
-    def write_avro(self, path: Path) -> None:
-        day = {"type": "int", "logicalType": "date"}
-        fields = [
-            {"name": "id", "type": "int"},
-            {"name": "name", "type": ["null", "string"]},
-            {"name": "day", "type": ["null", day]},
-        ]
+    def write_avro(self, path: Path, rows: list[Any], **types: Any) -> Path:
+        fields = [{"name": name, "type": kind} for name, kind in types.items()]
         with path.open("wb") as file:
-            fastavro.writer(file, {"type": "record", "name": "r", "fields": fields}, self.TABLE.to_pylist())
+            fastavro.writer(file, {"type": "record", "name": "r", "fields": fields}, rows)
+        return path
 
     @pytest.mark.parametrize("suffix", ["parquet", "orc", "avro"])
-    def test_rows_come_as_they_are(self, suffix, tmp_path):
+    def test_rows_come_as_they_are_and_torn_or_foreign_bytes_name_the_file(self, suffix, tmp_path):
         path = tmp_path / f"a.{suffix}"
-        getattr(self, f"write_{suffix}")(path)
+        if suffix == "avro":
+            day = {"type": "int", "logicalType": "date"}
+            rows = self.TABLE.to_pylist()
+            self.write_avro(path, rows, id="int", name=["null", "string"], day=["null", day])
+        else:
+            {"parquet": pq, "orc": orc}[suffix].write_table(self.TABLE, path)
         assert read(path).cast(self.TABLE.schema).equals(self.TABLE)
-
-    @pytest.mark.parametrize("suffix", ["parquet", "orc", "avro"])
-    @pytest.mark.parametrize(
-        "cut", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"nonsense" * 9]
-    )
-    def test_torn_or_foreign_bytes_name_the_file(self, suffix, cut, tmp_path):
-        path = tmp_path / f"a.{suffix}"
-        getattr(self, f"write_{suffix}")(path)
-        path.write_bytes(cut(path.read_bytes()))
-        with pytest.raises(FormatError) as caught:
-            read(path)
-        assert caught.value.path == str(path)
+        whole = path.read_bytes()
+        for data in (whole[: len(whole) // 2], b"", b"nonsense" * 9):
+            path.write_bytes(data)
+            broken(path)
 
     def test_int96_in_a_timestamptz_column_is_an_instant(self, tmp_path):
         moment = datetime(9999, 1, 1, tzinfo=UTC)
@@ -342,15 +307,9 @@ class TestColumnarFiles:
         assert read(tmp_path / "a.parquet", schema=NESTED).column("ts").to_pylist() == [moment]
 
     def test_logical_types_of_avro(self, tmp_path):
-        row = {
-            "ts": datetime(2026, 1, 1, tzinfo=UTC),
-            "price": Decimal("1.50"),
-            "u": UUID(int=1),
-            "e": "A",
-            "m": {"k": [1, 2]},
-            "p": {"x": 1.5},
-        }
-        types: dict[str, Any] = {
+        row = {"ts": datetime(2026, 1, 1, tzinfo=UTC), "price": Decimal("1.50"), "u": UUID(int=1)}
+        row |= {"e": "A", "m": {"k": [1, 2]}, "p": {"x": 1.5}}
+        types = {
             "ts": {"type": "long", "logicalType": "timestamp-micros"},
             "price": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
             "u": {"type": "string", "logicalType": "uuid"},
@@ -358,8 +317,5 @@ class TestColumnarFiles:
             "m": {"type": "map", "values": {"type": "array", "items": "long"}},
             "p": {"type": "record", "name": "P", "fields": [{"name": "x", "type": "double"}]},
         }
-        fields = [{"name": name, "type": kind} for name, kind in types.items()]
-        with (tmp_path / "a.avro").open("wb") as file:
-            fastavro.writer(file, {"type": "record", "name": "r", "fields": fields}, [row])
-        found = read(tmp_path / "a.avro").to_pylist()[0]
-        assert found == {**row, "m": [("k", [1, 2])]}
+        path = self.write_avro(tmp_path / "a.avro", [row], **types)
+        assert read(path).to_pylist() == [{**row, "m": [("k", [1, 2])]}]

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError, StorageError
 from airflow_iceberg.expressions.binding import parse
-from airflow_iceberg.format.values.variant import Primitive, decode
+from airflow_iceberg.format.values.variant import decode
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
@@ -21,33 +21,12 @@ from tests.jobs.submissions import HERE, SPARK_35, VERSIONS, write_csv_files
 from tests.operations.test_delete import make as make_table
 from tests.support.builders import new_catalog
 from tests.support.spark_programs import SparkPrograms
+from tests.support.variants import plain
 
-EVERY_TYPE = {
-    "b": "boolean",
-    "i": "int",
-    "l": "long",
-    "f": "float",
-    "d": "double",
-    "day": "date",
-    "ts_tz": "timestamptz",
-    "ts": "timestamp",
-    "s": "string",
-    "bin": "binary",
-    "dec": "decimal(9,2)",
-    "tags": "list<string>",
-    "m": "map<string, int>",
-    "p": "struct<x: double, y: list<long>>",
-}
+EVERY_TYPE = {"b": "boolean", "i": "int", "l": "long", "f": "float", "d": "double", "day": "date"}
+EVERY_TYPE |= {"ts_tz": "timestamptz", "ts": "timestamp", "s": "string", "bin": "binary", "dec": "decimal(9,2)"}
+EVERY_TYPE |= {"tags": "list<string>", "m": "map<string, int>", "p": "struct<x: double, y: list<long>>"}
 VARIANTS = {"v": "variant", "l": "list<variant>", "s": "struct<v: variant>"}
-
-
-def plain(node: Any) -> Any:
-    """Return a variant as Python values."""
-    if isinstance(node, Primitive):
-        return node.value
-    if isinstance(node, Mapping):
-        return {name: plain(child) for name, child in node.items()}
-    return [plain(child) for child in node]
 
 
 def make_cases(root: Path) -> Mapping[str, JobPlan]:
@@ -104,8 +83,7 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
 
 def delete_plan(root: Path) -> JobPlan:
     """Return the plan of a delete of three rows of 40 in four files, as vectors."""
-    catalog = new_catalog(root)
-    table = make_table(catalog, 3, MERGE_ON_READ)
+    table = make_table(new_catalog(root), 3, MERGE_ON_READ)
     deletion = plan_deletion(table.scan("id in (3, 4, 23)"))
     return write_delete_plan(Work(table), deletion, mode=MERGE_ON_READ)
 
@@ -188,21 +166,11 @@ class TestSuccess:
         full, empty = sorted(ran.rows("types"), key=lambda row: row["i"] is None)
         assert full.pop("d") != full.get("d")
         assert set(empty.values()) == {None}
-        assert full == {
-            "b": True,
-            "i": 1,
-            "l": 2,
-            "f": 1.5,
-            "day": date(2026, 1, 1),
-            "ts_tz": datetime(2026, 1, 1, tzinfo=UTC),
-            "ts": datetime(2026, 1, 1),  # noqa: DTZ001 - a timestamp without zone
-            "s": "ä",
-            "bin": b"\x00\xff",
-            "dec": Decimal("12.34"),
-            "tags": ["a", None],
-            "m": [("k", 1)],
-            "p": {"x": 1.5, "y": [1]},
-        }
+        moment = datetime(2026, 1, 1, tzinfo=UTC)
+        expected = {"b": True, "i": 1, "l": 2, "f": 1.5, "day": date(2026, 1, 1)}
+        expected |= {"ts_tz": moment, "ts": moment.replace(tzinfo=None), "s": "ä", "bin": b"\x00\xff"}
+        expected |= {"dec": Decimal("12.34"), "tags": ["a", None], "m": [("k", 1)], "p": {"x": 1.5, "y": [1]}}
+        assert full == expected
 
     @pytest.mark.parametrize("name", ["variant", "variant_by_id"])
     def test_variants_of_spark_4_come_through_at_every_depth(self, ran, name):

@@ -377,9 +377,11 @@ class GlueCatalog(DescribingCatalog):
 
     def _tables(self, namespace: Namespace) -> list[Json]:
         found = self._glue.list_tables(namespace[0]) if len(namespace) == 1 else None
+        if found is None:
+            raise self._unknown_namespace(namespace)
         if not found:  # some services list nothing for a database that does not exist
             self._existing_database(namespace)
-        return found or []
+        return found
 
     @contextmanager
     def _refusals(self, what: str, meanings: Mapping[str, IcebergError]) -> Iterator[None]:

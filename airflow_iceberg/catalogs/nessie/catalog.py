@@ -292,12 +292,15 @@ class NessieCatalog(DescribingCatalog):
         if not place.key:
             raise InvalidInputError(f"{'.'.join(namespace)!r} names no namespace, write it as 'a' or 'a.b'")
         levels = [place.key[:depth] for depth in range(1, len(place.key) + 1)]
+        is_there = False
 
         def operations(contents: Mapping[Key, Json]) -> list[Json]:
+            nonlocal is_there
             for key in levels:
                 if key in contents and not has_kind(contents, key, NAMESPACE):
                     raise AlreadyExistsError(f"'{'.'.join(key)}' exists already in catalog {self.name}, as a table")
-            if place.key in contents:
+            is_there = place.key in contents
+            if is_there:
                 raise AlreadyExistsError(f"namespace {place} exists already in catalog {self.name}")
             missing = [key for key in levels if key not in contents]
             return [put(key, namespace_content(key, properties if key == place.key else {})) for key in missing]
@@ -305,10 +308,9 @@ class NessieCatalog(DescribingCatalog):
         try:
             self._tree.change(place, levels, operations, f"create namespace {'.'.join(namespace)}")
         except AlreadyExistsError:
-            if self.namespace_exists(namespace):
-                return False
-            raise
-        return True
+            if not is_there:
+                raise
+        return not is_there
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
         place = self._require(namespace)

@@ -61,9 +61,10 @@ class TableStates:
         metadata = self.metadata(document, location if isinstance(location, str) else None)
         io = io or self.table_io(table, metadata.location, Delegation.from_dict(document))
         state = TableState(table=table, metadata=metadata, metadata_location=str(location or ""), io=io)
-        self.forget(table)
         if etag := answer.headers.get("ETag"):
             self._remember(table, Remembered(etag=etag, state=state))
+        else:
+            self.forget(table)
         return state
 
     def metadata(self, document: Mapping[str, Any], location: str | None) -> TableMetadata:
