@@ -285,38 +285,23 @@ class TestProjection:
         schema = schema_from_shorthand(columns)
         return str(project(parse_filter(text, schema), spec_from_shorthand(partition_by, schema)))
 
-    @pytest.mark.parametrize(
-        ("text", "term", "expected"),
-        [
-            ("i < 10", "truncate(10, i)", "i_trunc <= 0"),
-            ("i <= 10", "truncate(10, i)", "i_trunc <= 10"),
-            ("i > 9", "truncate(10, i)", "i_trunc >= 10"),
-            ("i = 15", "truncate(10, i)", "i_trunc = 10"),
-            ("i != 15", "truncate(10, i)", "true"),
-            ("i is null", "truncate(10, i)", "i_trunc is null"),
-            ("i is not null", "bucket(4, i)", "i_bucket is not null"),
-            ("i = 34", "bucket(16, i)", "i_bucket = 3"),
-            ("i < 34", "bucket(16, i)", "true"),
-            ("i = 5", "void(i)", "true"),
-            ("i is null", "void(i)", "true"),
-            ("i > 5", "i", "i > 5"),
-            ("i not in (1, 2)", "i", "i not in (1, 2)"),
-            ("s like 'abcd%'", "truncate(3, s)", "s_trunc = 'abc'"),
-            ("s like 'ab%'", "truncate(3, s)", "startswith(s_trunc, 'ab')"),
-            ("s not like 'abc%'", "truncate(3, s)", "not startswith(s_trunc, 'abc')"),
-            ("s not like 'abcd%'", "truncate(3, s)", "true"),
-            ("s > 'abcd'", "truncate(3, s)", "s_trunc >= 'abc'"),
-            ("p < 1.50", "truncate(50, p)", "p_trunc <= Decimal('1.00')"),
-            ("ts < '2026-01-02'", "day(ts)", "ts_day <= 20454"),
-            ("ts >= '2026-01-02'", "day(ts)", "ts_day >= 20455"),
-            ("ts > '2026-01-01T23:59:59.999999Z'", "day(ts)", "ts_day >= 20455"),
-            ("ts = '2026-02-01'", "month(ts)", "ts_month = 673"),
-            ("ts = '2026-02-01'", "year(ts)", "ts_year = 56"),
-            ("j = 5", "truncate(10, i)", "true"),
-            ("i = 5 and j = 5", "i", "i = 5"),
-            ("i = 5 or j = 5", "i", "true"),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "term", "expected"), [
+        ("i < 10", "truncate(10, i)", "i_trunc <= 0"), ("i <= 10", "truncate(10, i)", "i_trunc <= 10"),
+        ("i > 9", "truncate(10, i)", "i_trunc >= 10"), ("i = 15", "truncate(10, i)", "i_trunc = 10"),
+        ("i != 15", "truncate(10, i)", "true"), ("i is null", "truncate(10, i)", "i_trunc is null"),
+        ("i is not null", "bucket(4, i)", "i_bucket is not null"), ("i = 34", "bucket(16, i)", "i_bucket = 3"),
+        ("i < 34", "bucket(16, i)", "true"), ("i = 5", "void(i)", "true"), ("i is null", "void(i)", "true"),
+        ("i > 5", "i", "i > 5"), ("i not in (1, 2)", "i", "i not in (1, 2)"),
+        ("s like 'abcd%'", "truncate(3, s)", "s_trunc = 'abc'"),
+        ("s like 'ab%'", "truncate(3, s)", "startswith(s_trunc, 'ab')"),
+        ("s not like 'abc%'", "truncate(3, s)", "not startswith(s_trunc, 'abc')"),
+        ("s not like 'abcd%'", "truncate(3, s)", "true"), ("s > 'abcd'", "truncate(3, s)", "s_trunc >= 'abc'"),
+        ("p < 1.50", "truncate(50, p)", "p_trunc <= Decimal('1.00')"),
+        ("ts < '2026-01-02'", "day(ts)", "ts_day <= 20454"), ("ts >= '2026-01-02'", "day(ts)", "ts_day >= 20455"),
+        ("ts > '2026-01-01T23:59:59.999999Z'", "day(ts)", "ts_day >= 20455"),
+        ("ts = '2026-02-01'", "month(ts)", "ts_month = 673"), ("ts = '2026-02-01'", "year(ts)", "ts_year = 56"),
+        ("j = 5", "truncate(10, i)", "true"), ("i = 5 and j = 5", "i", "i = 5"), ("i = 5 or j = 5", "i", "true"),
+    ])  # fmt: skip
     def test_by_transform(self, text: str, term: str, expected: str) -> None:
         columns = {"i": "int", "j": "int", "s": "string", "p": "decimal(9,2)", "ts": "timestamptz"}
         # The ranges that the lowest ints wrap round to are tested below.
@@ -416,58 +401,55 @@ def bounds(kind: t.IcebergType, low: Any, high: Any, **more: int) -> dict[str, A
 class TestStatistics:
     """Statistics are true statements about the values of a file; those that are missing say nothing."""
 
-    @pytest.mark.parametrize(
-        ("kind", "statistics", "possible", "impossible"),
-        [
-            pytest.param(
-                INT, {}, ["c = 1", "c != 1", "c is null", "c is not null", "c in (1, 2)", "c > 1"], [], id="none"
-            ),
-            pytest.param(INT, {"record_count": 0}, [], ["c = 1"], id="no rows"),
-            pytest.param(
-                INT,
-                bounds(INT, 10, 20),
-                ["c <= 10", "c < 11", "c >= 20", "c > 19", "c = 10", "c = 20", "c in (1, 15)", "c != 10"],
-                ["c < 10", "c <= 9", "c > 20", "c >= 21", "c = 9", "c = 21", "c in (1, 9, 21)"],
-                id="bounds",
-            ),
-            pytest.param(
-                INT, bounds(INT, 10, 10), ["c not in (9, 11)"], ["c != 10", "c not in (9, 10)"], id="one value alone"
-            ),
-            pytest.param(t.LongType(), bounds(INT, 10, 20), ["c > 19"], ["c > 20"], id="a promoted column"),
-            pytest.param(
-                t.StringType(),
-                {"lower_bounds": b"abc", "upper_bounds": b"abd"},
-                ["c = 'abcde'", "c > 'abcz'", "c like 'abcx%'", "c not like 'abc%'"],
-                ["c > 'abd'", "c like 'abe%'", "c like 'abb%'", "c not like 'ab%'", "c like 'x%y'"],
-                id="truncated bounds",
-            ),
-            pytest.param(
-                INT,
-                {"value_counts": 10, "null_value_counts": 10},
-                ["c is null"],
-                ["c is not null", "c = 1", "c != 1", "c not in (1, 2)"],
-                id="all null",
-            ),
-            pytest.param(INT, {"value_counts": 10, "null_value_counts": 0}, [], ["c is null"], id="no null"),
-            pytest.param(
-                INT, {"value_counts": 0, "null_value_counts": 0}, ["c = 1"], [], id="zero values prove nothing"
-            ),
-            pytest.param(DOUBLE, bounds(DOUBLE, 1.0, 2.0), ["c > 5"], ["c = 5"], id="NaN is above the upper bound"),
-            pytest.param(DOUBLE, bounds(DOUBLE, 1.0, 2.0, nan_value_counts=1), ["c > 5"], [], id="a NaN"),
-            pytest.param(DOUBLE, bounds(DOUBLE, 1.0, 2.0, nan_value_counts=0), [], ["c > 5", "isnan(c)"], id="no NaN"),
-            pytest.param(
-                DOUBLE,
-                {"value_counts": 10, "null_value_counts": 2, "nan_value_counts": 8},
-                ["c > 5"],
-                ["c < 5 or c = 5"],
-                id="only NaN",
-            ),
-            pytest.param(DOUBLE, bounds(DOUBLE, 1.0, math.nan, nan_value_counts=0), ["c < 0"], [], id="a bound is NaN"),
-            pytest.param(
-                DOUBLE, bounds(DOUBLE, -0.0, -0.0, nan_value_counts=0), ["c = 0", "c >= 0"], ["c < 0"], id="both zeros"
-            ),
-        ],
-    )
+    @pytest.mark.parametrize(("kind", "statistics", "possible", "impossible"), [
+        pytest.param(
+            INT, {}, ["c = 1", "c != 1", "c is null", "c is not null", "c in (1, 2)", "c > 1"], [], id="none"
+        ),
+        pytest.param(INT, {"record_count": 0}, [], ["c = 1"], id="no rows"),
+        pytest.param(
+            INT,
+            bounds(INT, 10, 20),
+            ["c <= 10", "c < 11", "c >= 20", "c > 19", "c = 10", "c = 20", "c in (1, 15)", "c != 10"],
+            ["c < 10", "c <= 9", "c > 20", "c >= 21", "c = 9", "c = 21", "c in (1, 9, 21)"],
+            id="bounds",
+        ),
+        pytest.param(
+            INT, bounds(INT, 10, 10), ["c not in (9, 11)"], ["c != 10", "c not in (9, 10)"], id="one value alone"
+        ),
+        pytest.param(t.LongType(), bounds(INT, 10, 20), ["c > 19"], ["c > 20"], id="a promoted column"),
+        pytest.param(
+            t.StringType(),
+            {"lower_bounds": b"abc", "upper_bounds": b"abd"},
+            ["c = 'abcde'", "c > 'abcz'", "c like 'abcx%'", "c not like 'abc%'"],
+            ["c > 'abd'", "c like 'abe%'", "c like 'abb%'", "c not like 'ab%'", "c like 'x%y'"],
+            id="truncated bounds",
+        ),
+        pytest.param(
+            INT,
+            {"value_counts": 10, "null_value_counts": 10},
+            ["c is null"],
+            ["c is not null", "c = 1", "c != 1", "c not in (1, 2)"],
+            id="all null",
+        ),
+        pytest.param(INT, {"value_counts": 10, "null_value_counts": 0}, [], ["c is null"], id="no null"),
+        pytest.param(
+            INT, {"value_counts": 0, "null_value_counts": 0}, ["c = 1"], [], id="zero values prove nothing"
+        ),
+        pytest.param(DOUBLE, bounds(DOUBLE, 1.0, 2.0), ["c > 5"], ["c = 5"], id="NaN is above the upper bound"),
+        pytest.param(DOUBLE, bounds(DOUBLE, 1.0, 2.0, nan_value_counts=1), ["c > 5"], [], id="a NaN"),
+        pytest.param(DOUBLE, bounds(DOUBLE, 1.0, 2.0, nan_value_counts=0), [], ["c > 5", "isnan(c)"], id="no NaN"),
+        pytest.param(
+            DOUBLE,
+            {"value_counts": 10, "null_value_counts": 2, "nan_value_counts": 8},
+            ["c > 5"],
+            ["c < 5 or c = 5"],
+            id="only NaN",
+        ),
+        pytest.param(DOUBLE, bounds(DOUBLE, 1.0, math.nan, nan_value_counts=0), ["c < 0"], [], id="a bound is NaN"),
+        pytest.param(
+            DOUBLE, bounds(DOUBLE, -0.0, -0.0, nan_value_counts=0), ["c = 0", "c >= 0"], ["c < 0"], id="both zeros"
+        ),
+    ])  # fmt: skip
     def test_what_may_match(
         self, kind: t.IcebergType, statistics: dict[str, Any], possible: list[str], impossible: list[str]
     ) -> None:
@@ -532,17 +514,12 @@ class TestManifestSummaries:
         expression = project(parse_filter(text, schema_of(kind)), spec_of(tr.IdentityTransform()))
         return may_match(expression, lambda column: summary_range(summary, column.type))
 
-    @pytest.mark.parametrize(
-        ("kind", "described", "possible", "impossible"),
-        [
-            (INT, summary(False, None, i32(1), i32(5)), ["c = 3"], ["c is null", "c = 9"]),
-            (INT, summary(True), ["c is null"], ["c = 1"]),
-            (INT, summary(False), ["c = 1"], []),
-            (DOUBLE, summary(False, None, *ONE_AND_TWO), ["c > 5"], []),
-            (DOUBLE, summary(False, False, *ONE_AND_TWO), [], ["c > 5"]),
-        ],
-        ids=["bounds", "no bounds: all null", "no bounds and no null: unknown", "NaN unknown", "no NaN"],
-    )
+    @pytest.mark.parametrize(("kind", "described", "possible", "impossible"), [
+        (INT, summary(False, None, i32(1), i32(5)), ["c = 3"], ["c is null", "c = 9"]),
+        (INT, summary(True), ["c is null"], ["c = 1"]), (INT, summary(False), ["c = 1"], []),
+        (DOUBLE, summary(False, None, *ONE_AND_TWO), ["c > 5"], []),
+        (DOUBLE, summary(False, False, *ONE_AND_TWO), [], ["c > 5"]),
+    ], ids=["bounds", "no bounds: all null", "no bounds and no null: unknown", "NaN unknown", "no NaN"])  # fmt: skip
     def test_what_may_match(
         self, kind: t.IcebergType, described: m.FieldSummary, possible: list[str], impossible: list[str]
     ) -> None:

@@ -202,22 +202,17 @@ class TestRefusedUpdates:
     ZORDER = PartitionField(source_id=1, field_id=1001, name="z", transform=UnknownTransform("zorder[2]"))
     TAG = SnapshotRef(snapshot_id=3, type="tag")
 
-    @pytest.mark.parametrize(
-        ("updates", "message"),
-        [
-            ([u.AddSnapshot(snapshot=snapshot(3, 2, sequence_number=9))], "snapshot 3 is in table s3://b/t already"),
-            ([u.UpgradeFormatVersion(format_version=3), u.AddSnapshot(snapshot=snapshot(4, 3))], "no first-row-id"),
-            ([main(9)], "unknown snapshot 9 for branch 'main'"),
-            ([u.SetSnapshotRef(ref_name="main", ref=TAG)], "must be a branch"),
-            ([u.SetCurrentSchema()], "no schema was added"),
-            ([u.SetCurrentSchema(schema_id=5)], "unknown schema id 5"),
-            ([NARROW, u.SetCurrentSchema()], "no column with field id 2"),
-            ([NANOSECONDS], "needs format version 3"),
-            ([u.AddPartitionSpec(spec=PartitionSpec(0, (ZORDER,))), u.SetDefaultSpec()], "unknown transform"),
-            ([u.UpgradeFormatVersion(format_version=1)], "cannot go down to 1"),
-            ([u.SetProperties(updates={"write.metadata.previous-versions-max": "few"})], "previous-versions-max"),
-        ],
-    )
+    @pytest.mark.parametrize(("updates", "message"), [
+        ([u.AddSnapshot(snapshot=snapshot(3, 2, sequence_number=9))], "snapshot 3 is in table s3://b/t already"),
+        ([u.UpgradeFormatVersion(format_version=3), u.AddSnapshot(snapshot=snapshot(4, 3))], "no first-row-id"),
+        ([main(9)], "unknown snapshot 9 for branch 'main'"),
+        ([u.SetSnapshotRef(ref_name="main", ref=TAG)], "must be a branch"),
+        ([u.SetCurrentSchema()], "no schema was added"), ([u.SetCurrentSchema(schema_id=5)], "unknown schema id 5"),
+        ([NARROW, u.SetCurrentSchema()], "no column with field id 2"), ([NANOSECONDS], "needs format version 3"),
+        ([u.AddPartitionSpec(spec=PartitionSpec(0, (ZORDER,))), u.SetDefaultSpec()], "unknown transform"),
+        ([u.UpgradeFormatVersion(format_version=1)], "cannot go down to 1"),
+        ([u.SetProperties(updates={"write.metadata.previous-versions-max": "few"})], "previous-versions-max"),
+    ])  # fmt: skip
     def test_it_is_named(self, updates: list[u.Update], message: str) -> None:
         with pytest.raises(InvalidInputError, match=message):
             change(THREE, *updates)
@@ -356,29 +351,21 @@ class TestRequirements:
         (r.AssertDefaultSortOrderId, "default_sort_order_id", 0, "default sort order id"),
     )
 
-    @pytest.mark.parametrize(
-        "requirement",
-        [
-            r.AssertTableUUID(uuid=UUID.upper()),
-            r.AssertRefSnapshotId(ref="main", snapshot_id=3),
-            r.AssertRefSnapshotId(ref="new", snapshot_id=None),
-            *(kind(**{field: found}) for kind, field, found, _ in IDS),
-        ],
-    )
+    @pytest.mark.parametrize("requirement", [
+        r.AssertTableUUID(uuid=UUID.upper()), r.AssertRefSnapshotId(ref="main", snapshot_id=3),
+        r.AssertRefSnapshotId(ref="new", snapshot_id=None), *(kind(**{field: found}) for kind, field, found, _ in IDS),
+    ])  # fmt: skip
     def test_what_holds_is_let_through(self, requirement: r.Requirement) -> None:
         requirement.check(THREE)
         with pytest.raises(CommitConflictError, match="exist"):
             requirement.check(None)
 
-    @pytest.mark.parametrize(
-        ("requirement", "problem"),
-        [
-            (r.AssertRefSnapshotId(ref="main", snapshot_id=2), "branch 'main' is at snapshot 3, expected 2"),
-            (r.AssertRefSnapshotId(ref="main", snapshot_id=None), "branch 'main' is at snapshot 3, expected none"),
-            (r.AssertRefSnapshotId(ref="b", snapshot_id=2), "branch 'b' does not exist, expected at snapshot 2"),
-            *((kind(**{field: 7}), f"the {what} is {found}, expected 7") for kind, field, found, what in IDS),
-        ],
-    )
+    @pytest.mark.parametrize(("requirement", "problem"), [
+        (r.AssertRefSnapshotId(ref="main", snapshot_id=2), "branch 'main' is at snapshot 3, expected 2"),
+        (r.AssertRefSnapshotId(ref="main", snapshot_id=None), "branch 'main' is at snapshot 3, expected none"),
+        (r.AssertRefSnapshotId(ref="b", snapshot_id=2), "branch 'b' does not exist, expected at snapshot 2"),
+        *((kind(**{field: 7}), f"the {what} is {found}, expected 7") for kind, field, found, what in IDS),
+    ])  # fmt: skip
     def test_what_does_not_says_found_and_expected(self, requirement: r.Requirement, problem: str) -> None:
         with pytest.raises(CommitConflictError) as error:
             requirement.check(THREE)

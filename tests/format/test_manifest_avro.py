@@ -248,17 +248,13 @@ class TestPartitionValues:
 class TestWhatDoesNotBelongIntoAManifest:
     """One spec, one kind of content, and numbers that cannot be inherited."""
 
-    @pytest.mark.parametrize(
-        ("entry", "message"),
-        [
-            (added(data_file(partition=(1,))), "expected 0"),
-            (added(data_file(spec_id=4)), "partition spec 4"),
-            (added(data_file(content=m.FileContent.POSITION_DELETES)), "position_deletes in a manifest of data"),
-            (m.ManifestEntry(status=m.EntryStatus.EXISTING, data_file=data_file()), "status existing"),
-            (added(data_file(value_counts={1: "x"})), "cannot be written"),
-            (added(data_file(value_counts={1: 2**63})), "cannot be written"),
-        ],
-    )
+    @pytest.mark.parametrize(("entry", "message"), [
+        (added(data_file(partition=(1,))), "expected 0"), (added(data_file(spec_id=4)), "partition spec 4"),
+        (added(data_file(content=m.FileContent.POSITION_DELETES)), "position_deletes in a manifest of data"),
+        (m.ManifestEntry(status=m.EntryStatus.EXISTING, data_file=data_file()), "status existing"),
+        (added(data_file(value_counts={1: "x"})), "cannot be written"),
+        (added(data_file(value_counts={1: 2**63})), "cannot be written"),
+    ])  # fmt: skip
     def test_it_is_refused_by_name(self, entry: m.ManifestEntry, message: str) -> None:
         with pytest.raises(InvalidInputError, match=f"{message}.*0.parquet"):
             write([entry])

@@ -208,17 +208,14 @@ class TestFindingTheRecords:
 
     ENTRIES = tuple(added(data_file(number, lower_bounds={1: b"\x0ePARQUET" * 3})) for number in range(50))
 
-    @pytest.mark.parametrize(
-        "entries",
-        [
-            pytest.param(ENTRIES, id="the same bytes elsewhere"),
-            pytest.param([added(data_file(i, file_format=FORMATS[i % 3])) for i in range(9)], id="mixed formats"),
-            pytest.param(
-                [added(data_file(i, value_counts=dict.fromkeys(range(i % 7), i))) for i in range(40)],
-                id="maps of all sizes",
-            ),
-        ],
-    )
+    @pytest.mark.parametrize("entries", [
+        pytest.param(ENTRIES, id="the same bytes elsewhere"),
+        pytest.param([added(data_file(i, file_format=FORMATS[i % 3])) for i in range(9)], id="mixed formats"),
+        pytest.param(
+            [added(data_file(i, value_counts=dict.fromkeys(range(i % 7), i))) for i in range(40)],
+            id="maps of all sizes",
+        ),
+    ])  # fmt: skip
     def test_unusual_entries_are_read_as_columns(self, entries: Sequence[m.ManifestEntry]) -> None:
         data = write(entries)
         assert is_columnar(data, manifest_row(data))

@@ -146,17 +146,11 @@ class TestOtherFields:
         data = write_manifest([entry], schema=schema, spec=BY_ID, format_version=2)
         return data, manifest_row(data), {"spec": BY_ID, "format_version": 2, "content": ManifestContent.DATA, **more}
 
-    @pytest.mark.parametrize(
-        ("before", "after", "value", "as_it_is"),
-        [
-            ("int", "long", -5, True),
-            ("float", "double", 1.5, False),
-            ("decimal(9, 2)", "decimal(38, 2)", "12.50", False),
-            ("decimal(9, 2)", "decimal(9, 2)", "12.50", True),
-            ("string", "string", "ä", True),
-            ("uuid", "uuid", "f79c3e09-677c-4bbd-a479-3f349cb785e7", True),
-        ],
-    )
+    @pytest.mark.parametrize(("before", "after", "value", "as_it_is"), [
+        ("int", "long", -5, True), ("float", "double", 1.5, False), ("decimal(9, 2)", "decimal(38, 2)", "12.50", False),
+        ("decimal(9, 2)", "decimal(9, 2)", "12.50", True), ("string", "string", "ä", True),
+        ("uuid", "uuid", "f79c3e09-677c-4bbd-a479-3f349cb785e7", True),
+    ])  # fmt: skip
     def test_a_wider_partition_value(
         self, before: str, after: str, value: Any, as_it_is: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:

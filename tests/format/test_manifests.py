@@ -226,20 +226,11 @@ class TestADataFileInAJobResult:
         }
         assert m.DataFile.from_dict(document, t.StructType(fields=())) == data_file()
 
-    @pytest.mark.parametrize(
-        ("key", "value"),
-        [
-            ("record-count", True),
-            ("record-count", -1),
-            ("file-path", ""),
-            ("partition", [1]),
-            ("content", "index"),
-            ("lower-bounds", {"1": "no base64!"}),
-            ("lower-bounds", {"one": ""}),
-            ("value-counts", {"1": 1.5}),
-            ("split-offsets", [1, "2"]),
-        ],
-    )
+    @pytest.mark.parametrize(("key", "value"), [
+        ("record-count", True), ("record-count", -1), ("file-path", ""), ("partition", [1]), ("content", "index"),
+        ("lower-bounds", {"1": "no base64!"}), ("lower-bounds", {"one": ""}), ("value-counts", {"1": 1.5}),
+        ("split-offsets", [1, "2"]),
+    ])  # fmt: skip
     def test_a_broken_document_is_a_format_error(self, key: str, value: object) -> None:
         document = {**FULL.to_dict(PARTITION), key: value}
         with pytest.raises(FormatError):

@@ -196,27 +196,23 @@ class TestReading:
         metadata = read(properties={"half": "\ud83d", "whole": "ä"})
         assert metadata_json.read(metadata_json.write(metadata)) == metadata
 
-    @pytest.mark.parametrize(
-        ("more", "message"),
-        [
-            ({"current-schema-id": 3}, "unexpected id 3 .expected one of 0. in 'current-schema-id'"),
-            ({"default-spec-id": 3}, "in 'default-spec-id'"),
-            ({"default-sort-order-id": 3}, "in 'default-sort-order-id'"),
-            ({"current-snapshot-id": 2}, "branch 'main' is at snapshot 1, but 'current-snapshot-id' is 2"),
-            ({"current-snapshot-id": -1}, "but 'current-snapshot-id' is None"),
-            ({"current-snapshot-id": 99, "refs": {}}, "unknown snapshot 99 in 'refs.main'"),
-            ({"refs": {"main": {"snapshot-id": 1, "type": "tag"}}}, "expected a branch"),
-            ({"snapshots": [snapshot(1), snapshot(2), snapshot(3), snapshot(1)]}, "two snapshots with the same id"),
-            ({"last-sequence-number": 2}, "unexpected sequence number 3"),
-            ({"format-version": True}, "unexpected type bool .expected int. in 'format-version'"),
-            ({"last-updated-ms": 1.5}, "unexpected type float .expected int."),
-            ({"location": None}, "unexpected type null .expected str. in 'location'"),
-            ({"properties": {"a": 1}}, "in 'properties.a'"),
-            ({"snapshots": [7]}, r"unexpected type int .expected object. in 'snapshots\[0\]'"),
-            ({"refs": {"main": None}}, "in 'refs.main'"),
-            ({"metadata-log": [{"timestamp-ms": 1}]}, r"missing field 'metadata-log\[0\].metadata-file'"),
-        ],
-    )
+    @pytest.mark.parametrize(("more", "message"), [
+        ({"current-schema-id": 3}, "unexpected id 3 .expected one of 0. in 'current-schema-id'"),
+        ({"default-spec-id": 3}, "in 'default-spec-id'"), ({"default-sort-order-id": 3}, "in 'default-sort-order-id'"),
+        ({"current-snapshot-id": 2}, "branch 'main' is at snapshot 1, but 'current-snapshot-id' is 2"),
+        ({"current-snapshot-id": -1}, "but 'current-snapshot-id' is None"),
+        ({"current-snapshot-id": 99, "refs": {}}, "unknown snapshot 99 in 'refs.main'"),
+        ({"refs": {"main": {"snapshot-id": 1, "type": "tag"}}}, "expected a branch"),
+        ({"snapshots": [snapshot(1), snapshot(2), snapshot(3), snapshot(1)]}, "two snapshots with the same id"),
+        ({"last-sequence-number": 2}, "unexpected sequence number 3"),
+        ({"format-version": True}, "unexpected type bool .expected int. in 'format-version'"),
+        ({"last-updated-ms": 1.5}, "unexpected type float .expected int."),
+        ({"location": None}, "unexpected type null .expected str. in 'location'"),
+        ({"properties": {"a": 1}}, "in 'properties.a'"),
+        ({"snapshots": [7]}, r"unexpected type int .expected object. in 'snapshots\[0\]'"),
+        ({"refs": {"main": None}}, "in 'refs.main'"),
+        ({"metadata-log": [{"timestamp-ms": 1}]}, r"missing field 'metadata-log\[0\].metadata-file'"),
+    ])  # fmt: skip
     def test_a_contradiction_is_named_with_its_place_and_file(self, more: dict[str, Any], message: str) -> None:
         with pytest.raises(FormatError, match=f"{message}.* of m.json$"):
             read(**more)

@@ -84,14 +84,11 @@ class TestLookup:
 class TestLegality:
     """A schema that exists is legal."""
 
-    @pytest.mark.parametrize(
-        ("fields", "message"),
-        [
-            ((field(1, "a"), field(1, "b")), "field id 1 is used twice: 'a' and 'b'"),
-            ((field(1, "a"), field(2, "a")), "column name 'a' is used twice: field ids 1 and 2"),
-            ((field(1, "a.b"), field(2, "a", t.StructType(fields=(field(3, "b"),)))), r"name 'a\.b' is used twice"),
-        ],
-    )
+    @pytest.mark.parametrize(("fields", "message"), [
+        ((field(1, "a"), field(1, "b")), "field id 1 is used twice: 'a' and 'b'"),
+        ((field(1, "a"), field(2, "a")), "column name 'a' is used twice: field ids 1 and 2"),
+        ((field(1, "a.b"), field(2, "a", t.StructType(fields=(field(3, "b"),)))), r"name 'a\.b' is used twice"),
+    ])  # fmt: skip
     def test_no_id_or_name_twice(self, fields, message):
         with pytest.raises(InvalidInputError, match=message):
             Schema(fields)
@@ -110,18 +107,14 @@ class TestIdentifierFields:
         country = NESTED.names["where.country"]
         assert Schema(NESTED.fields, 0, (1, country)).identifier_field_ids == (1, country)
 
-    @pytest.mark.parametrize(
-        ("columns", "name", "problem"),
-        [
-            ({"a": "long"}, "a", "it is optional"),
-            ({"a": "double not null"}, "a", "its type is double"),
-            ({"a": "float not null"}, "a", "its type is float"),
-            ({"a": "struct<b: int not null> not null"}, "a", "is not a primitive type"),
-            ({"a": "struct<b: int not null>"}, "a.b", "struct 'a' is optional"),
-            ({"a": "list<struct<b: int not null> not null> not null"}, "a.element.b", "it is inside the list<"),
-            ({"a": "map<string, int not null> not null"}, "a.key", "it is inside the map<"),
-        ],
-    )
+    @pytest.mark.parametrize(("columns", "name", "problem"), [
+        ({"a": "long"}, "a", "it is optional"), ({"a": "double not null"}, "a", "its type is double"),
+        ({"a": "float not null"}, "a", "its type is float"),
+        ({"a": "struct<b: int not null> not null"}, "a", "is not a primitive type"),
+        ({"a": "struct<b: int not null>"}, "a.b", "struct 'a' is optional"),
+        ({"a": "list<struct<b: int not null> not null> not null"}, "a.element.b", "it is inside the list<"),
+        ({"a": "map<string, int not null> not null"}, "a.key", "it is inside the map<"),
+    ])  # fmt: skip
     def test_others_may_not(self, columns, name, problem):
         schema = schema_from_shorthand(columns)
         with pytest.raises(InvalidInputError, match="cannot identify rows") as caught:
@@ -229,30 +222,15 @@ class TestFreshIds:
 class TestShorthand:
     """Columns as people write them."""
 
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("long", t.LongType()),
-            ("bigint", t.LongType()),
-            ("BIGINT", t.LongType()),
-            ("integer", t.IntegerType()),
-            ("str", t.StringType()),
-            ("varchar", t.StringType()),
-            ("varchar(20)", t.StringType()),
-            ("bool", t.BooleanType()),
-            ("bytes", t.BinaryType()),
-            ("float", t.FloatType()),
-            ("double precision", t.DoubleType()),
-            ("timestamp", t.TimestampType()),
-            ("timestamp with time zone", t.TimestamptzType()),
-            ("timestamp  without time zone", t.TimestampType()),
-            ("decimal(9,2)", t.DecimalType(9, 2)),
-            ("numeric(9, 2)", t.DecimalType(9, 2)),
-            ("decimal(7)", t.DecimalType(7, 0)),
-            ("fixed[16]", t.FixedType(16)),
-            ("fixed(16)", t.FixedType(16)),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "expected"), [
+        ("long", t.LongType()), ("bigint", t.LongType()), ("BIGINT", t.LongType()), ("integer", t.IntegerType()),
+        ("str", t.StringType()), ("varchar", t.StringType()), ("varchar(20)", t.StringType()),
+        ("bool", t.BooleanType()), ("bytes", t.BinaryType()), ("float", t.FloatType()),
+        ("double precision", t.DoubleType()), ("timestamp", t.TimestampType()),
+        ("timestamp with time zone", t.TimestamptzType()), ("timestamp  without time zone", t.TimestampType()),
+        ("decimal(9,2)", t.DecimalType(9, 2)), ("numeric(9, 2)", t.DecimalType(9, 2)),
+        ("decimal(7)", t.DecimalType(7, 0)), ("fixed[16]", t.FixedType(16)), ("fixed(16)", t.FixedType(16)),
+    ])  # fmt: skip
     def test_types_and_their_aliases(self, text, expected):
         found = schema_from_shorthand({"c": text}).find_field("c")
         assert found.type == expected
@@ -285,28 +263,24 @@ class TestShorthand:
         schema = schema_from_shorthand({"c": {"type": "long", "required": True, "doc": "words"}})
         assert schema.find_field("c") == t.NestedField(id=1, name="c", type=t.LongType(), required=True, doc="words")
 
-    @pytest.mark.parametrize(
-        ("columns", "message"),
-        [
-            ({"a": "nope"}, "column 'a': unknown type 'nope' (allowed: boolean, int, long"),
-            ({"a": "list<nope>"}, "column 'a.element': unknown type 'nope' (allowed: "),
-            ({"a": "struct<x: int, y: nope>"}, "column 'a.y': unknown type 'nope' (allowed: "),
-            ({"a": "map<int>"}, "column 'a': a map has a key and a value type, got 'map<int>'"),
-            ({"a": "list<int, int>"}, "column 'a': a list has one element type"),
-            ({"a": "struct<x>"}, "column 'a': a struct has members like 'x: double', got 'x'"),
-            ({"a": "decimal(40, 2)"}, "column 'a': invalid type 'decimal(40, 2)': the precision must be from 1 to 38"),
-            ({"a": "decimal"}, "column 'a': decimal needs its number of digits, and how many of them are after the po"),
-            ({"a": "list<numeric not null>"}, "column 'a.element': numeric needs its number of digits"),
-            ({"a": ""}, "column 'a': unknown type ''"),
-            ({"a": "list<int"}, "column 'a': unknown type 'list<int'"),
-            ({"a": 5}, "column 'a': expected a type like 'long not null' or an object with 'type'"),
-            (
-                {"a": {"type": "int", "requird": True}},
-                "column 'a': unknown key 'requird' (allowed: type, required, doc)",
-            ),
-            ({"": "int"}, "a column name must be a text that is not empty"),
-        ],
-    )
+    @pytest.mark.parametrize(("columns", "message"), [
+        ({"a": "nope"}, "column 'a': unknown type 'nope' (allowed: boolean, int, long"),
+        ({"a": "list<nope>"}, "column 'a.element': unknown type 'nope' (allowed: "),
+        ({"a": "struct<x: int, y: nope>"}, "column 'a.y': unknown type 'nope' (allowed: "),
+        ({"a": "map<int>"}, "column 'a': a map has a key and a value type, got 'map<int>'"),
+        ({"a": "list<int, int>"}, "column 'a': a list has one element type"),
+        ({"a": "struct<x>"}, "column 'a': a struct has members like 'x: double', got 'x'"),
+        ({"a": "decimal(40, 2)"}, "column 'a': invalid type 'decimal(40, 2)': the precision must be from 1 to 38"),
+        ({"a": "decimal"}, "column 'a': decimal needs its number of digits, and how many of them are after the po"),
+        ({"a": "list<numeric not null>"}, "column 'a.element': numeric needs its number of digits"),
+        ({"a": ""}, "column 'a': unknown type ''"), ({"a": "list<int"}, "column 'a': unknown type 'list<int'"),
+        ({"a": 5}, "column 'a': expected a type like 'long not null' or an object with 'type'"),
+        (
+            {"a": {"type": "int", "requird": True}},
+            "column 'a': unknown key 'requird' (allowed: type, required, doc)",
+        ),
+        ({"": "int"}, "a column name must be a text that is not empty"),
+    ])  # fmt: skip
     def test_what_cannot_be_understood_names_the_column(self, columns, message):
         with pytest.raises(InvalidInputError) as caught:
             schema_from_shorthand(columns)

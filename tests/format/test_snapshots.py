@@ -84,17 +84,11 @@ class TestTheSummaryOfAChange:
             **ZEROS,
         }
 
-    @pytest.mark.parametrize(
-        ("added", "removed", "operation"),
-        [
-            ([data_file()], [], "append"),
-            ([], [data_file()], "delete"),
-            ([data_file("b")], [data_file()], "overwrite"),
-            ([position_deletes()], [], "delete"),
-            ([data_file(), position_deletes()], [], "overwrite"),
-            ([], [position_deletes()], "delete"),
-        ],
-    )
+    @pytest.mark.parametrize(("added", "removed", "operation"), [
+        ([data_file()], [], "append"), ([], [data_file()], "delete"), ([data_file("b")], [data_file()], "overwrite"),
+        ([position_deletes()], [], "delete"), ([data_file(), position_deletes()], [], "overwrite"),
+        ([], [position_deletes()], "delete"),
+    ])  # fmt: skip
     def test_the_operation_is_derived(self, added: list[DataFile], removed: list[DataFile], operation: str) -> None:
         assert summarize(added=added, removed=removed, previous=None)["operation"] == operation
 
@@ -197,28 +191,20 @@ class TestASnapshotInJson:
         snapshot = Snapshot.from_dict({**self.BARE, "manifests": ["m1", "m2"]})
         assert (snapshot.manifest_list, snapshot.manifests, snapshot.sequence_number) == (None, ("m1", "m2"), 0)
 
-    @pytest.mark.parametrize(
-        "more",
-        [
-            {"manifest-list": "l", "summary": {"a": "b"}},
-            {"manifests": ["m1", "m2"]},
-            {"manifest-list": "l", "from-the-future": {"x": [1]}},
-        ],
-    )
+    @pytest.mark.parametrize("more", [
+        {"manifest-list": "l", "summary": {"a": "b"}}, {"manifests": ["m1", "m2"]},
+        {"manifest-list": "l", "from-the-future": {"x": [1]}},
+    ])  # fmt: skip
     def test_it_is_written_back_with_unknown_keys(self, more: dict[str, Any]) -> None:
         assert Snapshot.from_dict({**self.BARE, **more}).to_dict() == {**self.BARE, **more}
 
-    @pytest.mark.parametrize(
-        ("document", "message"),
-        [
-            (
-                {**MINIMAL, "timestamp-ms": True},
-                r"unexpected type bool \(expected int\) in 's\[3\]\.timestamp-ms' of m$",
-            ),
-            ({**MINIMAL, "summary": {"n": 1}}, r"expected str.* in 's\[3\]\.summary\.n'"),
-            (BARE, "manifest-list"),
-        ],
-    )
+    @pytest.mark.parametrize(("document", "message"), [
+        (
+            {**MINIMAL, "timestamp-ms": True},
+            r"unexpected type bool \(expected int\) in 's\[3\]\.timestamp-ms' of m$",
+        ),
+        ({**MINIMAL, "summary": {"n": 1}}, r"expected str.* in 's\[3\]\.summary\.n'"), (BARE, "manifest-list"),
+    ])  # fmt: skip
     def test_what_is_wrong_is_named(self, document: dict[str, Any], message: str) -> None:
         with pytest.raises(FormatError, match=message):
             Snapshot.from_dict(document, path="m", where="s[3]")

@@ -65,20 +65,15 @@ class TestLegality:
 class TestShorthand:
     """Orders as people write them."""
 
-    @pytest.mark.parametrize(
-        ("term", "expected"),
-        [
-            ("ts", (2, "identity", "asc", "nulls-first")),
-            ("ts asc", (2, "identity", "asc", "nulls-first")),
-            ("ts DESC", (2, "identity", "desc", "nulls-last")),
-            ("ts desc nulls first", (2, "identity", "desc", "nulls-first")),
-            ("ts nulls last", (2, "identity", "asc", "nulls-last")),
-            ("bucket(4, id) asc nulls last", (1, "bucket[4]", "asc", "nulls-last")),
-            ("day(ts) desc nulls-last", (2, "day", "desc", "nulls-last")),
-            ("x desc", (4, "identity", "asc", "nulls-first")),
-            ("`x desc` desc", (4, "identity", "desc", "nulls-last")),
-        ],
-    )
+    @pytest.mark.parametrize(("term", "expected"), [
+        ("ts", (2, "identity", "asc", "nulls-first")), ("ts asc", (2, "identity", "asc", "nulls-first")),
+        ("ts DESC", (2, "identity", "desc", "nulls-last")),
+        ("ts desc nulls first", (2, "identity", "desc", "nulls-first")),
+        ("ts nulls last", (2, "identity", "asc", "nulls-last")),
+        ("bucket(4, id) asc nulls last", (1, "bucket[4]", "asc", "nulls-last")),
+        ("day(ts) desc nulls-last", (2, "day", "desc", "nulls-last")),
+        ("x desc", (4, "identity", "asc", "nulls-first")), ("`x desc` desc", (4, "identity", "desc", "nulls-last")),
+    ])  # fmt: skip
     def test_nulls_are_at_the_low_end_unless_it_is_said(self, term, expected):
         (field,) = sort_order_from_shorthand([term], SCHEMA).fields
         assert (field.source_id, str(field.transform), field.direction, field.null_order) == expected
@@ -91,15 +86,11 @@ class TestShorthand:
         with pytest.raises(NotFoundError, match=r"no column 'nope' \(columns: id, ts"):
             sort_order_from_shorthand(["nope desc"], SCHEMA)
 
-    @pytest.mark.parametrize(
-        ("terms", "message"),
-        [
-            (["tags"], r"cannot sort by identity of column 'tags' \(list<string>\)"),
-            (["hour(id)"], r"cannot sort by hour of column 'id' \(long\)"),
-            ([" "], "expected a sort term like 'ts desc'"),
-            ("id", "expected a list of sort terms, got the text 'id'"),
-        ],
-    )
+    @pytest.mark.parametrize(("terms", "message"), [
+        (["tags"], r"cannot sort by identity of column 'tags' \(list<string>\)"),
+        (["hour(id)"], r"cannot sort by hour of column 'id' \(long\)"), ([" "], "expected a sort term like 'ts desc'"),
+        ("id", "expected a list of sort terms, got the text 'id'"),
+    ])  # fmt: skip
     def test_what_cannot_be_sorted_by_is_refused(self, terms, message):
         with pytest.raises(InvalidInputError, match=message):
             sort_order_from_shorthand(terms, SCHEMA)

@@ -55,33 +55,20 @@ class TestReading:
 class TestValuesOfOtherEngines:
     """What another engine has set is read as Iceberg Java reads it, also where nobody could set it here."""
 
-    @pytest.mark.parametrize(
-        ("attribute", "text", "expected"),
-        [
-            ("gc_enabled", "no", False),
-            ("manifest_merge_enabled", "yes", False),
-            ("metadata_delete_after_commit", " True ", True),
-            ("summary_partition_limit", "-1", -1),
-            ("metadata_previous_versions_max", "-1", -1),
-            ("distribution_mode", " Sorted ", "sorted"),
-            ("metrics_default", "some", "some"),
-            ("metadata_path", "", None),
-        ],
-    )
+    @pytest.mark.parametrize(("attribute", "text", "expected"), [
+        ("gc_enabled", "no", False), ("manifest_merge_enabled", "yes", False),
+        ("metadata_delete_after_commit", " True ", True), ("summary_partition_limit", "-1", -1),
+        ("metadata_previous_versions_max", "-1", -1), ("distribution_mode", " Sorted ", "sorted"),
+        ("metrics_default", "some", "some"), ("metadata_path", "", None),
+    ])  # fmt: skip
     def test_it_is_read(self, attribute: str, text: str, expected: object) -> None:
         name = READ[attribute].name
         assert getattr(TableProperties.of({name: text}), attribute) == expected
 
-    @pytest.mark.parametrize(
-        ("name", "text"),
-        [
-            ("gc.enabled", "no"),
-            ("commit.manifest-merge.enabled", "yes"),
-            ("write.summary.partition-limit", "-1"),
-            ("write.metadata.metrics.column.a", "some"),
-            ("commit.status-check.max-wait-ms", "soon"),
-        ],
-    )
+    @pytest.mark.parametrize(("name", "text"), [
+        ("gc.enabled", "no"), ("commit.manifest-merge.enabled", "yes"), ("write.summary.partition-limit", "-1"),
+        ("write.metadata.metrics.column.a", "some"), ("commit.status-check.max-wait-ms", "soon"),
+    ])  # fmt: skip
     def test_it_is_not_set(self, name: str, text: str) -> None:
         with pytest.raises(InvalidInputError, match=f"^property {name}"):
             check_values({name: text})

@@ -76,25 +76,17 @@ class TestJavaAgrees:
 class TestBucketHashesTheValuesOfTheSpecification:
     """Appendix B gives test values for the 32-bit hash of each type."""
 
-    @pytest.mark.parametrize(
-        ("type_", "value", "expected"),
-        [
-            (t.IntegerType(), 34, 2017239379),
-            (t.LongType(), 34, 2017239379),
-            (t.DecimalType(9, 2), Decimal("14.20"), -500754589),
-            (t.DateType(), 17486, -653330422),
-            (t.TimeType(), 81_068_000_000, -662762989),
-            (t.TimestampType(), 1_510_871_468_000_000, -2047944441),
-            (t.TimestampType(), 1_510_871_468_000_001, -1207196810),
-            (t.TimestamptzType(), 1_510_871_468_000_000, -2047944441),
-            (t.TimestampNsType(), 1_510_871_468_000_000_000, -2047944441),
-            (t.TimestampNsType(), 1_510_871_468_000_001_001, -1207196810),
-            (t.StringType(), "iceberg", 1210000089),
-            (t.UUIDType(), uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7"), 1488055340),
-            (t.FixedType(4), b"\x00\x01\x02\x03", -188683207),
-            (t.BinaryType(), b"\x00\x01\x02\x03", -188683207),
-        ],
-    )
+    @pytest.mark.parametrize(("type_", "value", "expected"), [
+        (t.IntegerType(), 34, 2017239379), (t.LongType(), 34, 2017239379),
+        (t.DecimalType(9, 2), Decimal("14.20"), -500754589), (t.DateType(), 17486, -653330422),
+        (t.TimeType(), 81_068_000_000, -662762989), (t.TimestampType(), 1_510_871_468_000_000, -2047944441),
+        (t.TimestampType(), 1_510_871_468_000_001, -1207196810),
+        (t.TimestamptzType(), 1_510_871_468_000_000, -2047944441),
+        (t.TimestampNsType(), 1_510_871_468_000_000_000, -2047944441),
+        (t.TimestampNsType(), 1_510_871_468_000_001_001, -1207196810), (t.StringType(), "iceberg", 1210000089),
+        (t.UUIDType(), uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7"), 1488055340),
+        (t.FixedType(4), b"\x00\x01\x02\x03", -188683207), (t.BinaryType(), b"\x00\x01\x02\x03", -188683207),
+    ])  # fmt: skip
     def test_the_hash_without_its_sign_is_taken_modulo_the_buckets(self, type_, value, expected):
         for count in (1, 7, 16, 1_000_003, (1 << 31) - 1):
             bucket = tr.BucketTransform(count)
@@ -324,25 +316,14 @@ class TestOrder:
 class TestHumanStrings:
     """Partition paths write values as Java does."""
 
-    @pytest.mark.parametrize(
-        ("kind", "value", "expected"),
-        [
-            (t.TimeType(), 0, "00:00"),
-            (t.TimeType(), 81_068_000_000, "22:31:08"),
-            (t.TimeType(), 1_500_000, "00:00:01.500"),
-            (t.TimeType(), 1, "00:00:00.000001"),
-            (t.TimeType(), 60_000_000, "00:01"),
-            (t.DoubleType(), 0.001, "0.001"),
-            (t.DoubleType(), 1.0e-4, "1.0E-4"),
-            (t.DoubleType(), 9_999_999.0, "9999999.0"),
-            (t.DoubleType(), 1.0e7, "1.0E7"),
-            (t.DoubleType(), 123.456, "123.456"),
-            (t.DoubleType(), 100.0, "100.0"),
-            (t.DoubleType(), 5e-324, "5.0E-324"),
-            (t.DoubleType(), -1.5e-10, "-1.5E-10"),
-            (t.FloatType(), float(np.float32(0.1)), "0.1"),
-        ],
-    )
+    @pytest.mark.parametrize(("kind", "value", "expected"), [
+        (t.TimeType(), 0, "00:00"), (t.TimeType(), 81_068_000_000, "22:31:08"),
+        (t.TimeType(), 1_500_000, "00:00:01.500"), (t.TimeType(), 1, "00:00:00.000001"),
+        (t.TimeType(), 60_000_000, "00:01"), (t.DoubleType(), 0.001, "0.001"), (t.DoubleType(), 1.0e-4, "1.0E-4"),
+        (t.DoubleType(), 9_999_999.0, "9999999.0"), (t.DoubleType(), 1.0e7, "1.0E7"),
+        (t.DoubleType(), 123.456, "123.456"), (t.DoubleType(), 100.0, "100.0"), (t.DoubleType(), 5e-324, "5.0E-324"),
+        (t.DoubleType(), -1.5e-10, "-1.5E-10"), (t.FloatType(), float(np.float32(0.1)), "0.1"),
+    ])  # fmt: skip
     def test_times_and_floating_point_numbers_are_written_as_in_java(self, kind, value, expected):
         assert tr.human_value(value, kind) == expected
 

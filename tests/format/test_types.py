@@ -33,16 +33,11 @@ class TestTypeStrings:
         assert type_from_json("fixed[16]") == type_from_json("fixed[ 16 ]") == t.FixedType(16)
         assert type_to_json(t.FixedType(length=16)) == "fixed[16]"
 
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("geometry", t.GeometryType()),
-            ("geometry(srid:3857)", t.GeometryType("srid:3857")),
-            ("geography", t.GeographyType()),
-            ("geography(OGC:CRS83)", t.GeographyType("OGC:CRS83")),
-            ("geography(OGC:CRS83, karney)", t.GeographyType("OGC:CRS83", "karney")),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "expected"), [
+        ("geometry", t.GeometryType()), ("geometry(srid:3857)", t.GeometryType("srid:3857")),
+        ("geography", t.GeographyType()), ("geography(OGC:CRS83)", t.GeographyType("OGC:CRS83")),
+        ("geography(OGC:CRS83, karney)", t.GeographyType("OGC:CRS83", "karney")),
+    ])  # fmt: skip
     def test_geospatial_types_are_written_back_as_they_were(self, text, expected):
         assert type_from_json(text) == expected
         assert type_to_json(expected) == text
@@ -139,20 +134,17 @@ class TestTypedGetters:
 
     DOCUMENT = Fields({"a": True, "n": None, "l": [{"b": 1.0}], "m": {"k": 1}, "i": 7}, "", "f.json")
 
-    @pytest.mark.parametrize(
-        ("getter", "key", "message"),
-        [
-            ("int", "a", "unexpected type bool (expected int) in 'a' of f.json"),
-            ("str", "i", "unexpected type int (expected str) in 'i' of f.json"),
-            ("bool", "i", "unexpected type int (expected bool) in 'i' of f.json"),
-            ("list", "m", "unexpected type object (expected list) in 'm' of f.json"),
-            ("child", "l", "unexpected type list (expected object) in 'l' of f.json"),
-            ("int", "n", "unexpected type null (expected int) in 'n' of f.json"),
-            ("int", "x", "missing field 'x' of f.json"),
-            ("str_map", "m", "unexpected type int (expected str) in 'm.k' of f.json"),
-            ("int_list", "l", "unexpected type object (expected int) in 'l[0]' of f.json"),
-        ],
-    )
+    @pytest.mark.parametrize(("getter", "key", "message"), [
+        ("int", "a", "unexpected type bool (expected int) in 'a' of f.json"),
+        ("str", "i", "unexpected type int (expected str) in 'i' of f.json"),
+        ("bool", "i", "unexpected type int (expected bool) in 'i' of f.json"),
+        ("list", "m", "unexpected type object (expected list) in 'm' of f.json"),
+        ("child", "l", "unexpected type list (expected object) in 'l' of f.json"),
+        ("int", "n", "unexpected type null (expected int) in 'n' of f.json"),
+        ("int", "x", "missing field 'x' of f.json"),
+        ("str_map", "m", "unexpected type int (expected str) in 'm.k' of f.json"),
+        ("int_list", "l", "unexpected type object (expected int) in 'l[0]' of f.json"),
+    ])  # fmt: skip
     def test_a_wrong_shape_is_named_with_what_was_expected(self, getter, key, message):
         with pytest.raises(FormatError) as caught:
             getattr(self.DOCUMENT, getter)(key)

@@ -70,15 +70,12 @@ class TestCutting:
 class TestDocuments:
     """A unit comes out of its document as it went in."""
 
-    @pytest.mark.parametrize(
-        "unit",
-        [
-            ManifestUnit(manifests=(manifest(1), manifest(2, content=ManifestContent.DELETES, first_row_id=9))),
-            ManifestUnit(manifests=(manifest(1, added_files_count=None),), is_live=False, with_paths=True),
-            ManifestUnit(manifests=(), may_be_missing=True),
-            ListingUnit(root="s3://b/ä t/", folders=("data/day=1", ""), partition_names=("_p",), before_ms=17),
-        ],
-    )
+    @pytest.mark.parametrize("unit", [
+        ManifestUnit(manifests=(manifest(1), manifest(2, content=ManifestContent.DELETES, first_row_id=9))),
+        ManifestUnit(manifests=(manifest(1, added_files_count=None),), is_live=False, with_paths=True),
+        ManifestUnit(manifests=(), may_be_missing=True),
+        ListingUnit(root="s3://b/ä t/", folders=("data/day=1", ""), partition_names=("_p",), before_ms=17),
+    ])  # fmt: skip
     def test_there_and_back(self, unit: ManifestUnit | ListingUnit) -> None:
         assert read_unit(write_unit(unit), path="x") == unit
 

@@ -121,17 +121,11 @@ class TestGroups:
     def test_a_group_ends_at_its_number_of_files(self):
         assert planned([task(60)] * 5, max_file_group_input_files=2) == [[60, 60], [60, 60]]
 
-    @pytest.mark.parametrize(
-        ("order", "expected"),
-        [
-            ("none", [[60, 60], [20] * 6, [70, 70]]),
-            ("bytes-asc", [[60, 60], [20] * 6, [70, 70]]),
-            ("bytes-desc", [[70, 70], [20] * 6, [60, 60]]),
-            ("files-asc", [[60, 60], [70, 70], [20] * 6]),
-            ("files-desc", [[20] * 6, [60, 60], [70, 70]]),
-            ("FILES-DESC", [[20] * 6, [60, 60], [70, 70]]),
-        ],
-    )
+    @pytest.mark.parametrize(("order", "expected"), [
+        ("none", [[60, 60], [20] * 6, [70, 70]]), ("bytes-asc", [[60, 60], [20] * 6, [70, 70]]),
+        ("bytes-desc", [[70, 70], [20] * 6, [60, 60]]), ("files-asc", [[60, 60], [70, 70], [20] * 6]),
+        ("files-desc", [[20] * 6, [60, 60], [70, 70]]), ("FILES-DESC", [[20] * 6, [60, 60], [70, 70]]),
+    ])  # fmt: skip
     def test_groups_are_numbered_in_the_order_asked_for(self, order, expected):
         first, many, large = [task(60, partition=("a",))] * 2, [task(20.5, partition=("b",))] * 6, [task(70)] * 2
         assert planned([*first, *many, *large], rewrite_job_order=order) == expected
@@ -197,32 +191,29 @@ class TestOptions:
         given = {"target-file-size-bytes": None, "rewrite-all": None, "max-files-to-rewrite": None}
         assert RewriteOptions.of(given, {}) == RewriteOptions.of({}, {})
 
-    @pytest.mark.parametrize(
-        ("given", "message"),
-        [
-            ({"target-file-size-bytes": 0}, "target-file-size-bytes is 0, expected 1 or more"),
-            ({"min-file-size-bytes": 600 * MB}, "0 <= min < target < max"),
-            ({"min-input-files": 0}, "min-input-files is 0, expected 1 or more"),
-            ({"min-input-files": "many"}, "option min-input-files is 'many', expected a whole number"),
-            ({"partial-progress.enabled": "yes"}, "option partial-progress.enabled is 'yes', expected true or false"),
-            ({"delete-ratio-threshold": 1.5}, "delete-ratio-threshold is 1.5, expected above 0 and at most 1"),
-            ({"compression-factor": "0"}, "compression-factor is 0.0, expected a number above 0"),
-            ({"compression-factor": "nan"}, "compression-factor is nan, expected a number above 0"),
-            ({"compression-factor": "1e308"}, "compression-factor is 1e+308, expected a number above 0, 1000 at most"),
-            ({"var-length-contribution": 2000}, "var-length-contribution is 2000, expected 1024 bytes at most"),
-            ({"shuffle-partitions-per-file": 0}, "shuffle-partitions-per-file is 0, expected 1 or more"),
-            ({"var-length-contribution": 0}, "var-length-contribution is 0, expected 1 or more"),
-            ({"max-output-size": 0}, "max-output-size is 0, expected 1 or more"),
-            ({"delete-file-threshold": -1}, "delete-file-threshold is -1, expected 0 or more"),
-            ({"rewrite-job-order": "up"}, "rewrite-job-order is 'up', expected one of none, bytes-asc"),
-            (
-                {"partial-progress.max-failed-commits": -1},
-                "partial-progress.max-failed-commits is -1, expected 0 or more",
-            ),
-            ("rewrite-all", "options are 'rewrite-all', expected names and values"),
-            ({"target_file_size": 1}, "unknown option 'target_file_size'; one of compression-factor"),
-        ],
-    )
+    @pytest.mark.parametrize(("given", "message"), [
+        ({"target-file-size-bytes": 0}, "target-file-size-bytes is 0, expected 1 or more"),
+        ({"min-file-size-bytes": 600 * MB}, "0 <= min < target < max"),
+        ({"min-input-files": 0}, "min-input-files is 0, expected 1 or more"),
+        ({"min-input-files": "many"}, "option min-input-files is 'many', expected a whole number"),
+        ({"partial-progress.enabled": "yes"}, "option partial-progress.enabled is 'yes', expected true or false"),
+        ({"delete-ratio-threshold": 1.5}, "delete-ratio-threshold is 1.5, expected above 0 and at most 1"),
+        ({"compression-factor": "0"}, "compression-factor is 0.0, expected a number above 0"),
+        ({"compression-factor": "nan"}, "compression-factor is nan, expected a number above 0"),
+        ({"compression-factor": "1e308"}, "compression-factor is 1e+308, expected a number above 0, 1000 at most"),
+        ({"var-length-contribution": 2000}, "var-length-contribution is 2000, expected 1024 bytes at most"),
+        ({"shuffle-partitions-per-file": 0}, "shuffle-partitions-per-file is 0, expected 1 or more"),
+        ({"var-length-contribution": 0}, "var-length-contribution is 0, expected 1 or more"),
+        ({"max-output-size": 0}, "max-output-size is 0, expected 1 or more"),
+        ({"delete-file-threshold": -1}, "delete-file-threshold is -1, expected 0 or more"),
+        ({"rewrite-job-order": "up"}, "rewrite-job-order is 'up', expected one of none, bytes-asc"),
+        (
+            {"partial-progress.max-failed-commits": -1},
+            "partial-progress.max-failed-commits is -1, expected 0 or more",
+        ),
+        ("rewrite-all", "options are 'rewrite-all', expected names and values"),
+        ({"target_file_size": 1}, "unknown option 'target_file_size'; one of compression-factor"),
+    ])  # fmt: skip
     def test_what_cannot_be_is_refused(self, given, message):
         with pytest.raises(InvalidInputError, match=re.escape(message)):
             RewriteOptions.of(given, {})

@@ -70,15 +70,10 @@ def bounds(low: int | None, high: int | None, nulls: int = 0) -> dict[str, Any]:
 class TestSequenceNumbers:
     """Position deletes reach rows of their own commit and older; equality deletes older ones only."""
 
-    @pytest.mark.parametrize(
-        ("delete", "reached"),
-        [
-            (entry("x", 5, content=POSITION), [4, 5]),
-            (vector("x", 5, "d"), [4, 5]),
-            (entry("x", 5, content=EQUALITY), [4]),
-        ],
-        ids=["position deletes", "a deletion vector", "equality deletes"],
-    )
+    @pytest.mark.parametrize(("delete", "reached"), [
+        (entry("x", 5, content=POSITION), [4, 5]), (vector("x", 5, "d"), [4, 5]),
+        (entry("x", 5, content=EQUALITY), [4]),
+    ], ids=["position deletes", "a deletion vector", "equality deletes"])  # fmt: skip
     def test_a_delete_reaches(self, delete: ManifestEntry, reached: list[int]) -> None:
         assert [number for number in (4, 5, 6) if applied(entry("d", number), delete)] == reached
 

@@ -53,16 +53,10 @@ def expired(metadata, **options):
 class TestABranch:
     """Its head stays, and its ancestors while they are few or young enough."""
 
-    @pytest.mark.parametrize(
-        ("ages", "options", "gone"),
-        [
-            ((9, 6, 5, 4, 1), {}, (9, 6)),
-            ((90, 80), {}, (90,)),
-            ((90, 80, 70, 60), {"retain_last": 3}, (90,)),
-            ((9, 5, 1), {"older_than_ms": NOW - 5 * DAY}, (9,)),
-        ],
-        ids=["five days by default", "the head however old", "so many whatever their age", "the border"],
-    )
+    @pytest.mark.parametrize(("ages", "options", "gone"), [
+        ((9, 6, 5, 4, 1), {}, (9, 6)), ((90, 80), {}, (90,)), ((90, 80, 70, 60), {"retain_last": 3}, (90,)),
+        ((9, 5, 1), {"older_than_ms": NOW - 5 * DAY}, (9,)),
+    ], ids=["five days by default", "the head however old", "so many whatever their age", "the border"])  # fmt: skip
     def test_what_stays(self, ages, options, gone):
         assert expired(table(*line(*ages)), **options).snapshot_ids == gone
 
