@@ -15,21 +15,8 @@ TEXTS += ("fixed[99999999999]", "struct", "list", "map", "identity", "bucket[0]"
 TEXTS += ("truncate[99999999999999999999]", "day", "asc", "nulls-first", "branch", "tag", "append", "1e999", "-1", "0")
 TEXTS += ("uuid", "timestamp_ns", "date", "time", "boolean", "bytes", "record", "array", "enum", "fixed", "double")
 VALUES: tuple[Any, ...] = (
-    None,
-    True,
-    False,
-    1.5,
-    -0.0,
-    1e300,
-    [],
-    {},
-    [None],
-    {"": None},
-    [[]],
-    [{}],
-    *NUMBERS,
-    *TEXTS,
-)
+    None, True, False, 1.5, -0.0, 1e300, [], {}, [None], {"": None}, [[]], [{}], *NUMBERS, *TEXTS,
+)  # fmt: skip
 VALUES += ({"type": "struct", "fields": []}, {"type": "list", "element-id": 1, "element": "int", "element-required": 1})
 
 
