@@ -25,30 +25,12 @@ from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from tests.support.sampling import examples
 
-SCHEMA = schema_from_shorthand(
-    {
-        "id": "long not null",
-        "i": "int",
-        "f": "float",
-        "d": "double",
-        "s": "string",
-        "flag": "boolean",
-        "dt": "date",
-        "tm": "time",
-        "ts": "timestamptz",
-        "tn": "timestamp",
-        "p": "decimal(5,2)",
-        "u": "uuid",
-        "b": "binary",
-        "fx": "fixed[2]",
-        "st": "struct<a: int, in: struct<c: string>>",
-        "tags": "list<string>",
-        "m": "map<string, int>",
-        "nothing": "unknown",
-        "with space": "int",
-        "order": "int",
-    }
-)
+SCHEMA = schema_from_shorthand({
+    "id": "long not null", "i": "int", "f": "float", "d": "double", "s": "string", "flag": "boolean", "dt": "date",
+    "tm": "time", "ts": "timestamptz", "tn": "timestamp", "p": "decimal(5,2)", "u": "uuid", "b": "binary",
+    "fx": "fixed[2]", "st": "struct<a: int, in: struct<c: string>>", "tags": "list<string>", "m": "map<string, int>",
+    "nothing": "unknown", "with space": "int", "order": "int",
+})  # fmt: skip
 ARROW = schema_to_arrow(SCHEMA, with_field_ids=False)
 NAN = math.nan
 
@@ -77,10 +59,8 @@ class TestThreeValuedLogic:
         assert of("i", text, [1, 2, None]) == [1]
         assert of("i", f"not ({text})", [1, 2, None]) == [2]
 
-    def test_not_in_a_list_with_null_selects_nothing(self) -> None:
+    def test_in_a_list_with_null(self) -> None:
         assert of("i", "i not in (1, null)", [1, 2, None]) == []
-
-    def test_in_a_list_with_null_selects_what_is_equal(self) -> None:
         assert of("i", "i in (1, null)", [1, 2, None]) == [1]
         assert of("i", "not (i not in (1, null))", [1, 2, None]) == [1]
 
@@ -93,31 +73,25 @@ class TestThreeValuedLogic:
         assert select("i = 1 or s = 'a'", rows) == [0, 2]
         assert select("not (i = 1 and s = 'a')", rows) == [1]
 
-    def test_is_null_and_is_not_null_are_never_null(self) -> None:
+    def test_is_null_and_null_safe_equality_are_never_null(self) -> None:
         assert of("i", "i is null", [1, None]) == [None]
         assert of("i", "not (i is null)", [1, None]) == [1]
-
-    def test_null_safe_equality_finds_null_and_its_negation_finds_the_rest(self) -> None:
         assert of("i", "i <=> 1", [1, 2, None]) == [1]
         assert of("i", "not (i <=> 1)", [1, 2, None]) == [2, None]
         assert of("i", "i <=> null", [1, None]) == [None]
 
-    def test_is_true_and_is_not_true_tell_null_apart(self) -> None:
+    def test_a_boolean_column_is_a_predicate_and_is_true_tells_null_apart(self) -> None:
         assert of("flag", "flag is true", [True, False, None]) == [True]
         assert of("flag", "flag is not true", [True, False, None]) == [False, None]
         assert of("flag", "flag is not false", [True, False, None]) == [True, None]
-
-    def test_a_boolean_column_is_a_predicate(self) -> None:
         assert of("flag", "flag", [True, False, None]) == [True]
         assert of("flag", "not flag", [True, False, None]) == [False]
 
-    def test_a_field_of_a_null_struct_is_null(self) -> None:
+    def test_nested_values_can_be_asked_for_null_and_a_field_of_a_null_struct_is_null(self) -> None:
         values = [{"a": 1}, {"a": None}, None]
         assert of("st", "st.a is null", values) == [{"a": None}, None]
         assert of("st", "st.in.c is null", [{"in": {"c": "x"}}, {"in": None}, None]) == [{"in": None}, None]
         assert of("st", "not (st.a = 2)", values) == [{"a": 1}]
-
-    def test_structs_lists_and_maps_can_be_asked_for_null(self) -> None:
         assert of("tags", "tags is null", [[], None]) == [None]
         assert of("m", "m is not null", [[], None]) == [[]]
         assert of("st", "st is null", [{"a": None}, None]) == [None]
@@ -213,9 +187,7 @@ class TestLiterals:
         ("ts = '2026-01-01T00:00:00Z'", [1]), ("ts > '2026-01-01 00:00:00.0000005'", [2]),
         ("ts = '2026-01-01 00:00:00.0000005'", []), ("ts < '2026-01-01 00:00'", [0]),
     ])  # fmt: skip
-    def test_instants_beside_a_timestamptz_column_are_utc_unless_they_say_otherwise(
-        self, text: str, expected: list[int]
-    ) -> None:
+    def test_instants_beside_a_timestamptz_column_are_utc_unless_they_say_otherwise(self, text, expected):
         first = datetime(2026, 1, 1, tzinfo=UTC)
         moments = [first - timedelta(microseconds=1), first, first + timedelta(microseconds=1)]
         assert select(text, [{"ts": moment} for moment in moments]) == expected
@@ -267,11 +239,9 @@ class TestLike:
         rest = [value for value in values if value is not None and value not in expected]
         assert of("s", f"s not like {pattern}", values) == rest
 
-    def test_a_pattern_that_only_begins_is_a_prefix(self) -> None:
+    def test_a_pattern_that_begins_with_text_is_a_prefix_or_gives_one_for_pruning(self) -> None:
         assert isinstance(parse("s like 'ab%'"), tree.StartsWith)
         assert isinstance(parse("startswith(s, 'ab')"), tree.StartsWith)
-
-    def test_another_pattern_gives_its_beginning_away_for_pruning(self) -> None:
         assert [type(part) for part in tree.predicates(parse("s like 'ab%c'"))] == [tree.StartsWith, tree.Like]
 
     @given(st.text("ab%_\\\n", max_size=6), st.text("ab%_\\\n", max_size=6))
@@ -538,9 +508,7 @@ class TestAgainstBruteForce:
 
     @examples(100)
     @given(sql_predicates(), ROWS)
-    def test_a_mask_over_arrays_is_the_same_as_an_arrow_expression(
-        self, predicate: Sql, rows: list[dict[str, Any]]
-    ) -> None:
+    def test_a_mask_over_arrays_is_the_same_as_an_arrow_expression(self, predicate, rows):
         bound = parse(predicate.text)
         if bound in (tree.ALWAYS_TRUE, tree.ALWAYS_FALSE):
             return

@@ -16,27 +16,14 @@ from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from tests.expressions.test_filters import SCHEMA
 
 PREDICATES = [
-    "true",
-    "false",
-    "null",
-    "id = 1",
-    "id <> 9223372036854775807",
-    "id in (1, 2, null)",
-    "id not in (1, 2)",
-    "not (id > 1 or s is null and flag)",
-    "i between 1 and 5",
-    "f >= 0.1 or d < -1e300 or d = double('inf')",
-    "isnan(d) or not isnan(f)",
-    "s like 'a%' or s like '%b_' or s not like 'c%'",
-    "s = 'it''s “ü” \\\\ \\0'",
+    "true", "false", "null", "id = 1", "id <> 9223372036854775807", "id in (1, 2, null)", "id not in (1, 2)",
+    "not (id > 1 or s is null and flag)", "i between 1 and 5", "f >= 0.1 or d < -1e300 or d = double('inf')",
+    "isnan(d) or not isnan(f)", "s like 'a%' or s like '%b_' or s not like 'c%'", "s = 'it''s “ü” \\\\ \\0'",
     "dt > DATE '2026-01-01' or dt = '2026-01-02'",
-    "ts >= TIMESTAMP '2026-01-01 00:00:00+02:00' and tn < '2026-01-01T10:00:00.123456'",
-    "p = 1.50 or p > 999.99",
-    "u = '1b4e28ba-2fa1-11d2-883f-0016d3cca427'",
-    "b = X'00ff'",
-    "st.in.c is not null and st.a <=> 5",
+    "ts >= TIMESTAMP '2026-01-01 00:00:00+02:00' and tn < '2026-01-01T10:00:00.123456'", "p = 1.50 or p > 999.99",
+    "u = '1b4e28ba-2fa1-11d2-883f-0016d3cca427'", "b = X'00ff'", "st.in.c is not null and st.a <=> 5",
     "tm > '10:00:00'",
-]
+]  # fmt: skip
 
 
 def over_json(expression: Expression, schema: Schema = SCHEMA) -> Expression:

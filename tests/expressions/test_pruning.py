@@ -203,9 +203,7 @@ class TestNothingIsLost:
 
     @examples(500)
     @given(cases())
-    def test_partitions_manifests_and_statistics(
-        self, case: tuple[t.IcebergType, tr.Transform, list[Group], tree.Expression]
-    ) -> None:
+    def test_partitions_manifests_and_statistics(self, case):
         kind, transform, groups, expression = case
         spec, schema = spec_of(transform), schema_of(kind)
         residuals = Residuals(expression, spec)
@@ -227,9 +225,7 @@ class TestNothingIsLost:
 
     @examples(300)
     @given(cases())
-    def test_columns_say_the_same_as_one_file_after_the_other(
-        self, case: tuple[t.IcebergType, tr.Transform, list[Group], tree.Expression]
-    ) -> None:
+    def test_columns_say_the_same_as_one_file_after_the_other(self, case):
         """Planning from columns drops the same files, leaves the same residuals, and sees the same statistics."""
         kind, transform, groups, expression = case
         assume(kind != t.FixedType(0))  # records of no bytes are read one after the other
@@ -317,14 +313,12 @@ class TestProjection:
         assert self.of("ts <= '1969-12-30 12:00:00'", columns, "day(ts)") == "ts_day <= -1"
         assert self.of("ts >= '1969-12-30 12:00:00'", columns, "day(ts)") == "ts_day >= -2"
 
-    def test_the_lowest_numbers_wrap_round_when_they_are_truncated(self) -> None:
+    def test_the_last_values_wrap_round(self) -> None:
         wrapped = tr.TruncateTransform(10).apply(-(2**31), t.IntegerType())
         assert wrapped > 0
         for text in ("c < 0", "c = -2147483648", "c <= -2147483648"):
             expression = parse_filter(text, schema_of(t.IntegerType()))
             assert Residuals(expression, spec_of(tr.TruncateTransform(10))).of((wrapped,)) != tree.ALWAYS_FALSE
-
-    def test_the_last_hours_of_a_timestamp_wrap_round(self) -> None:
         last = 2**63 - 1
         partition = tr.HourTransform().apply(last, t.TimestampType())
         expression = tree.Comparison(">", column_of(t.TimestampType()), 0)
@@ -335,12 +329,10 @@ class TestProjection:
         for text in ("c = 1", "c is null", "c < 1"):
             assert project(parse_filter(text, schema_of(t.IntegerType())), spec_of(transform)) == tree.ALWAYS_TRUE
 
-    def test_a_field_with_several_sources_says_nothing(self) -> None:
+    def test_a_field_that_cannot_be_projected_says_nothing(self) -> None:
         field = PartitionField(source_id=1, field_id=1000, name="p", transform=tr.BucketTransform(4), source_ids=(1, 2))
         expression = parse_filter("c = 1", schema_of(t.IntegerType()))
         assert project(expression, PartitionSpec(0, (field,))) == tree.ALWAYS_TRUE
-
-    def test_a_transform_that_the_column_can_no_longer_have_says_nothing(self) -> None:
         expression = parse_filter("c = 1.0", schema_of(t.DoubleType()))
         assert project(expression, spec_of(tr.BucketTransform(4))) == tree.ALWAYS_TRUE
 
@@ -364,18 +356,14 @@ class TestResiduals:
         assert self.of(text, "i", None) == "false"
         assert self.of(text, "bucket(4, i)", None) in ("false", text.replace("not (i = 5)", "i != 5"))
 
-    def test_another_bucket_answers_inequality(self) -> None:
+    def test_what_a_partition_value_answers_needs_no_reading(self) -> None:
         bucket = tr.BucketTransform(16).apply(5, t.IntegerType())
         assert self.of("i != 5", "bucket(16, i)", (bucket + 1) % 16) == "true"
         assert self.of("i != 5", "bucket(16, i)", bucket) == "i != 5"
         assert self.of("i != 5", "bucket(16, i)", None) == "i != 5"
-
-    def test_a_day_within_the_limits_needs_no_reading(self) -> None:
         assert self.of("ts >= '2026-01-01'", "day(ts)", 20454) == "true"
         assert self.of("ts >= '2026-01-01T12:00:00Z'", "day(ts)", 20454).startswith("ts >= ")
         assert self.of("ts >= '2026-01-01'", "day(ts)", 20453) == "false"
-
-    def test_a_prefix_is_answered_by_the_truncated_value(self) -> None:
         assert self.of("s like 'ab%'", "truncate(3, s)", "abc") == "true"
         assert self.of("s like 'abcd%'", "truncate(3, s)", "abc") == "startswith(s, 'abcd')"
 
@@ -450,17 +438,13 @@ class TestStatistics:
             DOUBLE, bounds(DOUBLE, -0.0, -0.0, nan_value_counts=0), ["c = 0", "c >= 0"], ["c < 0"], id="both zeros"
         ),
     ])  # fmt: skip
-    def test_what_may_match(
-        self, kind: t.IcebergType, statistics: dict[str, Any], possible: list[str], impossible: list[str]
-    ) -> None:
+    def test_what_may_match(self, kind, statistics, possible, impossible):
         assert [text for text in possible if not may(text, kind, **statistics)] == []
         assert [text for text in impossible if may(text, kind, **statistics)] == []
 
-    def test_bounds_of_uuids_are_not_relied_on(self) -> None:
+    def test_bounds_of_uuids_and_those_that_cannot_be_read_say_nothing(self) -> None:
         low, high = UUID(int=1 << 127), UUID(int=1)
         assert may(f"c = '{UUID(int=5)}'", t.UUIDType(), lower_bounds=low.bytes, upper_bounds=high.bytes)
-
-    def test_bounds_that_cannot_be_read_say_nothing(self) -> None:
         assert may("c > 5", t.IntegerType(), lower_bounds=b"\x01", upper_bounds=b"\x01\x02")
         assert may("c > 'z'", t.StringType(), upper_bounds=b"\xff\xff")
 
@@ -520,9 +504,7 @@ class TestManifestSummaries:
         (DOUBLE, summary(False, None, *ONE_AND_TWO), ["c > 5"], []),
         (DOUBLE, summary(False, False, *ONE_AND_TWO), [], ["c > 5"]),
     ], ids=["bounds", "no bounds: all null", "no bounds and no null: unknown", "NaN unknown", "no NaN"])  # fmt: skip
-    def test_what_may_match(
-        self, kind: t.IcebergType, described: m.FieldSummary, possible: list[str], impossible: list[str]
-    ) -> None:
+    def test_what_may_match(self, kind, described, possible, impossible):
         assert [text for text in possible if not self.may(text, kind, described)] == []
         assert [text for text in impossible if self.may(text, kind, described)] == []
 

@@ -146,11 +146,9 @@ class TestValues:
         assert scalar.type == type_to_arrow(type_)
         assert_same(values_from_array(type_, pa.repeat(scalar, 1)), [value])
 
-    def test_another_unit_or_width_is_cast(self):
+    def test_another_unit_is_cast_and_a_null_struct_is_not_a_struct_of_nulls(self):
         assert values_from_array(t.TimestampType(), pa.array([1], pa.timestamp("ms"))) == [1000]
         assert values_from_array(t.LongType(), pa.array([1], pa.int32())) == [1]
-
-    def test_a_null_struct_is_not_a_struct_of_nulls(self):
         type_ = schema_from_shorthand({"s": "struct<a: int>"}).find_field("s").type
         assert values_from_array(type_, pa.array([None, {"a": None}], type_to_arrow(type_))) == [None, (None,)]
 

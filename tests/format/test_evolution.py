@@ -17,15 +17,10 @@ from airflow_iceberg.plan.alter_table.changes import evolve
 from airflow_iceberg.plan.alter_table.words import CHANGES
 
 COLUMNS = {
-    "id": "long not null",
-    "n": "int",
-    "price": "decimal(9,2)",
-    "day": "date",
-    "ts": "timestamptz",
-    "point": "struct<x: int, y: double>",
-    "points": "list<struct<x: float, y: double>>",
+    "id": "long not null", "n": "int", "price": "decimal(9,2)", "day": "date", "ts": "timestamptz",
+    "point": "struct<x: int, y: double>", "points": "list<struct<x: float, y: double>>",
     "attrs": "map<struct<k: int>, struct<v: int>>",
-}
+}  # fmt: skip
 
 
 def table(version=2, columns=None, partition_by=(), sort_by=(), **properties):
@@ -146,13 +141,11 @@ class TestDroppingAColumn:
         after = alter(before, {"drop_column": "n"}, {"add_column": {"name": "n", "type": "int"}})
         assert column(after, "n").id == before.last_column_id + 1
 
-    def test_one_that_was_dropped_before_stays_so_and_a_slip_is_refused(self):
+    def test_one_that_was_dropped_before_stays_so_and_another_name_is_refused(self):
         once = alter(table(), {"drop_column": "n"})
         assert evolve(once, [{"drop_column": "n"}]).updates == ()
         with pytest.raises(NotFoundError, match="no column 'm'"):
             evolve(once, [{"drop_column": "m"}])
-
-    def test_one_that_was_renamed_is_not_taken_for_dropped(self):
         once = alter(table(), {"rename_column": {"from": "n", "to": "m"}})
         with pytest.raises(NotFoundError, match="it is called 'm' now"):
             evolve(once, [{"drop_column": "n"}])
@@ -171,16 +164,14 @@ class TestDroppingAColumn:
     def test_a_source_may_go_after_its_partition_field(self):
         after = alter(table(partition_by=["day(ts)"]), {"drop_partition_field": "day(ts)"}, {"drop_column": "ts"})
         assert "ts" not in top(after)
+        after = alter(table(1, partition_by=["day(ts)"]), {"drop_partition_field": "ts_day"}, {"drop_column": "ts"})
+        assert partitions(after) == [(1000, "ts_day", "void")]
 
     def test_identifier_fields_stay(self):
         named = alter(table(), {"set_identifier_fields": ["id"]})
         with pytest.raises(InvalidInputError, match="identifies rows"):
             alter(named, {"drop_column": "id"})
         assert "id" not in top(alter(named, {"set_identifier_fields": []}, {"drop_column": "id"}))
-
-    def test_a_void_field_of_version_1_does_not_hold_its_column(self):
-        after = alter(table(1, partition_by=["day(ts)"]), {"drop_partition_field": "ts_day"}, {"drop_column": "ts"})
-        assert partitions(after) == [(1000, "ts_day", "void")]
 
 
 class TestRenamingAndMoving:
@@ -282,10 +273,8 @@ class TestPromotion:
 class TestNullability:
     """Optional is always possible; required only on somebody's word."""
 
-    def test_optional(self):
+    def test_optional_always_and_required_on_ones_word(self):
         assert not column(alter(table(), {"make_optional": "id"}), "id").required
-
-    def test_required(self):
         with pytest.raises(InvalidInputError, match="rows that are there may have nulls"):
             alter(table(), {"make_required": "n"})
         assert column(alter(table(), {"make_required": {"name": "n", "allow_incompatible": True}}), "n").required
@@ -303,12 +292,10 @@ class TestNullability:
 class TestDocsAndDefaults:
     """What is said about a column changes without a trace in the rows."""
 
-    def test_docs(self):
+    def test_docs_and_write_defaults_change_and_initial_defaults_never(self):
         after = alter(table(), {"set_doc": {"name": "point.x", "doc": "degrees"}})
         assert column(after, "point.x").doc == "degrees"
         assert column(alter(after, {"set_doc": {"name": "point.x", "doc": None}}), "point.x").doc is None
-
-    def test_a_write_default_changes_and_the_initial_one_never(self):
         metadata = alter(table(3), {"add_column": {"name": "a", "type": "int", "default": 1}})
         after = column(alter(metadata, {"set_default": {"name": "a", "value": 2}}), "a")
         assert (after.initial_default, after.write_default) == (1, 2)
@@ -346,12 +333,10 @@ class TestUnionByName:
 class TestPartitionEvolutionFromVersion2:
     """Fields come and go; one that comes back has its old id."""
 
-    def test_a_new_field_gets_the_next_id_and_javas_name(self):
+    def test_a_new_field_gets_the_next_id_and_javas_name_or_ones_own(self):
         after = alter(table(partition_by=["day(ts)"]), {"add_partition_field": "bucket(16, id)"})
         assert partitions(after) == [(1000, "ts_day", "day"), (1001, "id_bucket_16", "bucket[16]")]
         assert (after.default_spec_id, after.last_partition_id) == (1, 1001)
-
-    def test_a_name_of_ones_own(self):
         after = alter(table(), {"add_partition_field": {"field": "bucket(4, id)", "name": "shard"}})
         assert partitions(after) == [(1000, "shard", "bucket[4]")]
         assert partitions(alter(table(), {"add_partition_field": "bucket(4, id) as shard"})) == partitions(after)
@@ -364,14 +349,12 @@ class TestPartitionEvolutionFromVersion2:
         assert [field_id for field_id, _, _ in partitions(again)] == [1001, 1002, 1000]
         assert partitions(again)[2] == (1000, "ts_day", "day")
 
-    def test_replacing_and_renaming(self):
+    def test_replacing_renaming_and_all_at_once(self):
         metadata = table(partition_by=["day(ts)"])
         replaced = alter(metadata, {"replace_partition_field": {"from": "day(ts)", "to": "hour(ts)"}})
         assert partitions(replaced) == [(1001, "ts_hour", "hour")]
         renamed = alter(replaced, {"rename_partition_field": {"from": "ts_hour", "to": "h"}})
         assert partitions(renamed) == [(1001, "h", "hour")]
-
-    def test_all_at_once(self):
         metadata = table(partition_by=["day(ts)", "id"])
         after = alter(metadata, {"set_partitioning": ["bucket(4, n)", "day(ts)"]})
         assert partitions(after) == [(1002, "n_bucket_4", "bucket[4]"), (1000, "ts_day", "day")]
@@ -419,12 +402,10 @@ class TestPartitionEvolutionFromVersion2:
 class TestPartitionEvolutionInVersion1:
     """Fields keep their place: a removed one becomes void, a new one goes to the end."""
 
-    def test_a_removed_field_becomes_void(self):
+    def test_a_removed_field_becomes_void_and_one_that_comes_back_is_new(self):
         after = alter(table(1, partition_by=["day(ts)", "id"]), {"drop_partition_field": "day(ts)"})
         assert partitions(after) == [(1000, "ts_day", "void"), (1001, "id", "identity")]
         assert evolve(after, [{"drop_partition_field": "ts_day"}]).updates == ()
-
-    def test_one_that_comes_back_is_a_new_one_and_the_void_moves_aside(self):
         void = alter(table(1, partition_by=["day(ts)", "id"]), {"drop_partition_field": "day(ts)"})
         again = alter(void, {"add_partition_field": "day(ts)"})
         assert partitions(again) == [(1000, "ts_day_1000", "void"), (1001, "id", "identity"), (1002, "ts_day", "day")]
@@ -438,18 +419,14 @@ class TestPartitionEvolutionInVersion1:
 class TestSortOrderPropertiesAndVersion:
     """The rest of what is not rows."""
 
-    def test_a_sort_order(self):
+    def test_sort_order_properties_and_location(self):
         after = alter(table(), {"set_sort_order": ["ts desc", "id"]})
         assert [(f.source_id, f.direction) for f in after.sort_order().fields] == [(5, "desc"), (1, "asc")]
         assert alter(after, {"set_sort_order": []}).default_sort_order_id == 0
         assert evolve(after, [{"set_sort_order": ["ts desc", "id"]}]).updates == ()
-
-    def test_properties(self):
         changes = {"set_properties": {"a": "3", "n": 5, "f": True}}, {"remove_properties": ["b", "x"]}
         after = alter(table(a="1", b="2"), *changes)
         assert after.properties == {"a": "3", "n": "5", "f": "true"}
-
-    def test_a_location(self):
         after = alter(table(), {"set_location": "memory://elsewhere/"})
         assert after.location == "memory://elsewhere"
         assert evolve(after, [{"set_location": "memory://elsewhere"}]).updates == ()

@@ -26,17 +26,10 @@ from tests.support import strategies
 from tests.support.sampling import examples
 
 UNPARTITIONED = PartitionSpec()
-SCHEMA = schema_from_shorthand(
-    {
-        "id": "long not null",
-        "ts": "timestamptz",
-        "s": "string",
-        "price": "decimal(9, 2)",
-        "d": "double",
-        "address": "struct<country: string, pos: struct<x: int>>",
-        "tags": "list<string>",
-    }
-)
+SCHEMA = schema_from_shorthand({
+    "id": "long not null", "ts": "timestamptz", "s": "string", "price": "decimal(9, 2)", "d": "double",
+    "address": "struct<country: string, pos: struct<x: int>>", "tags": "list<string>",
+})  # fmt: skip
 
 
 def partition_field(source_id=1, field_id=1000, name="x", transform=None, **more):
@@ -62,12 +55,10 @@ class TestJson:
         assert [list(item) for item in spec.fields_to_list()] == [["name", "transform", "source-id", "field-id"]] * 2
         assert spec.fields[1] == partition_field(1, 1001, "id_bucket", tr.BucketTransform(16))
 
-    def test_without_field_ids_they_count_from_1000_in_each_spec(self):
+    def test_field_ids_are_in_all_fields_or_in_none(self):
         fields = [{key: value for key, value in item.items() if key != "field-id"} for item in self.JSON["fields"]]
         spec = PartitionSpec.from_fields(fields, spec_id=7)
         assert (spec.spec_id, [child.field_id for child in spec.fields]) == (7, [1000, 1001])
-
-    def test_field_ids_in_some_fields_only_are_refused(self):
         first, second = self.JSON["fields"]
         without = {key: value for key, value in second.items() if key != "field-id"}
         with pytest.raises(FormatError, match=r"field-id is missing in 1 of 2 fields in 'partition-spec' of f\.json"):
@@ -91,8 +82,6 @@ class TestJson:
         with pytest.raises(FormatError) as caught:
             PartitionSpec.from_dict({"spec-id": 0, "fields": [{"name": "a"}]}, path="f", where="partition-specs[1]")
         assert str(caught.value) == "missing field 'partition-specs[1].fields[0].source-id' of f"
-
-    def test_a_bucket_of_zero_is_a_format_error(self):
         with pytest.raises(FormatError, match=r"invalid transform 'bucket\[0\]'"):
             PartitionSpec.from_fields([{"name": "a", "transform": "bucket[0]", "source-id": 1}])
 
@@ -109,12 +98,10 @@ class TestLegality:
         with pytest.raises(InvalidInputError, match=message):
             PartitionSpec(0, fields)
 
-    def test_only_void_fields_are_no_partitioning(self):
+    def test_only_void_fields_are_no_partitioning_and_ids_make_no_difference(self):
         assert UNPARTITIONED.is_unpartitioned
         assert PartitionSpec(1, (partition_field(transform=tr.VoidTransform()),)).is_unpartitioned
         assert not PartitionSpec(1, (partition_field(),)).is_unpartitioned
-
-    def test_specs_are_the_same_whatever_their_ids(self):
         spec = PartitionSpec(0, (partition_field(field_id=1000),))
         assert spec.same_fields(PartitionSpec(4, (partition_field(field_id=1009),)))
         assert not spec.same_fields(PartitionSpec(0, (partition_field(name="y"),)))
@@ -189,11 +176,9 @@ class TestShorthand:
         (found,) = spec_from_shorthand([term], SCHEMA).fields
         assert (found.name, str(found.transform), found.source_id) == (name, transform, SCHEMA.names[column])
 
-    def test_field_ids_count_from_1000(self):
+    def test_field_ids_count_from_1000_or_the_highest_that_is_there(self):
         spec = spec_from_shorthand(["day(ts)", "bucket(16, id)"], SCHEMA, spec_id=2)
         assert (spec.spec_id, [child.field_id for child in spec.fields]) == (2, [1000, 1001])
-
-    def test_ready_fields_keep_their_ids(self):
         ready = partition_field(1, 1005, "id_x", tr.BucketTransform(4))
         spec = spec_from_shorthand([ready, "day(ts)"], SCHEMA)
         assert spec.fields[0] is ready
@@ -334,19 +319,17 @@ class TestRowsByPartition:
         buffers = [rows.column("id").chunk(0).buffers()[1].address for _, rows in groups]
         assert set(buffers) == {table.column("id").chunk(0).buffers()[1].address}
 
-    def test_an_unpartitioned_table_is_one_partition(self):
+    def test_an_unpartitioned_table_is_one_partition_and_an_empty_one_none(self):
         table = pa.table({"id": [1, 2]})
         assert list(group_by_partition(table, UNPARTITIONED, SCHEMA)) == [((), table)]
+        table = schema_to_arrow(SCHEMA).empty_table()
+        assert list(group_by_partition(table, UNPARTITIONED, SCHEMA)) == []
+        assert list(group_by_partition(table, spec_from_shorthand(["s"], SCHEMA), SCHEMA)) == []
 
     def test_void_fields_stay_in_the_tuple_as_null(self):
         spec = spec_from_shorthand(["void(id)", "s"], SCHEMA)
         table = pa.table({"id": [1, 2], "s": ["a", "b"]})
         assert [key for key, _ in group_by_partition(table, spec, SCHEMA)] == [(None, "a"), (None, "b")]
-
-    def test_an_empty_table_has_no_partitions(self):
-        table = schema_to_arrow(SCHEMA).empty_table()
-        assert list(group_by_partition(table, UNPARTITIONED, SCHEMA)) == []
-        assert list(group_by_partition(table, spec_from_shorthand(["s"], SCHEMA), SCHEMA)) == []
 
     @pytest.mark.parametrize(("field", "message"), [
         (

@@ -113,9 +113,7 @@ class TestADamagedVectorIsRefused:
 
     @given(POSITIONS, st.data())
     @examples(300)
-    def test_mutations_give_our_errors_only_and_no_more_than_the_blob_can_hold(
-        self, positions: set[int], data: st.DataObject
-    ) -> None:
+    def test_mutations_give_our_errors_only_and_no_more_than_the_blob_can_hold(self, positions, data):
         vector = bytearray(roaring(positions))
         for _ in range(data.draw(st.integers(1, 4))):
             vector[data.draw(st.integers(0, len(vector) - 1))] = data.draw(st.integers(0, 255))

@@ -49,14 +49,12 @@ class TestJson:
 class TestLegality:
     """Order 0 is the unsorted one, and only that."""
 
-    def test_order_0_has_no_fields_and_others_have_some(self):
+    def test_order_0_has_no_fields_others_have_some_and_ids_make_no_difference(self):
         assert UNSORTED.to_dict() == {"order-id": 0, "fields": []}
         with pytest.raises(InvalidInputError, match="sort order 0 is the unsorted one"):
             SortOrder(0, (SortField(source_id=1, transform=IdentityTransform()),))
         with pytest.raises(InvalidInputError, match="sort order 1 has no fields; the unsorted order has the id 0"):
             SortOrder(1)
-
-    def test_orders_are_the_same_whatever_their_ids(self):
         one = sort_order_from_shorthand(["id"], SCHEMA)
         assert one.same_fields(sort_order_from_shorthand(["id"], SCHEMA, order_id=7))
         assert not one.same_fields(sort_order_from_shorthand(["id desc"], SCHEMA))

@@ -28,14 +28,12 @@ class TestReading:
         assert values.columns() == ("a.b",)
         assert values.of("c") == OF_COLUMNS[name].default
 
-    def test_values_are_typed(self) -> None:
+    def test_values_are_typed_and_the_class_knows_the_names(self) -> None:
         found = of(write__target_file_size_bytes=" 7 ", gc__enabled="TRUE", write__parquet__page_version="V2")
         assert (found.target_file_size_bytes, found.gc_enabled, found.page_version) == (7, True, "v2")
         assert of(write__parquet__compression_level="null").compression_level is None
         shares = of(write__parquet__bloom_filter_fpp__column__x="0.5").bloom_filter_fpp
         assert (shares.of("x"), shares.property_name("x")) == (0.5, "write.parquet.bloom-filter-fpp.column.x")
-
-    def test_the_class_knows_the_names(self) -> None:
         assert TableProperties.gc_enabled.name == str(TableProperties.gc_enabled) == "gc.enabled"
         assert TableProperties.stats_enabled.prefix == "write.parquet.stats-enabled.column."
 

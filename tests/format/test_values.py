@@ -66,13 +66,11 @@ class TestBytes:
         with pytest.raises(FormatError, match=f"cannot read {len(data)} bytes as a value of type {type_}"):
             from_bytes(type_, data)
 
-    def test_a_value_out_of_range_is_refused(self):
+    def test_what_has_no_bytes_is_refused(self):
         with pytest.raises(InvalidInputError, match="cannot write 2147483648 as int"):
             to_bytes(t.IntegerType(), 1 << 31)
         with pytest.raises(InvalidInputError):
             to_bytes(t.DecimalType(9, 2), Decimal("0.005"))
-
-    def test_unknown_has_no_value_and_nested_types_no_bytes(self):
         assert from_bytes(t.UnknownType(), b"") is None
         with pytest.raises(UnsupportedError):
             to_bytes(t.ListType(element_id=1, element=t.IntegerType()), (1,))
@@ -257,12 +255,10 @@ class TestBounds:
         assert lower_bound(type_, value, length) == lower
         assert upper_bound(type_, value, length) == upper
 
-    def test_nan_is_no_bound_and_zero_takes_the_sign_of_its_side(self):
+    def test_null_and_nan_are_no_bounds_and_zero_takes_the_sign_of_its_side(self):
         assert lower_bound(t.DoubleType(), math.nan) is upper_bound(t.FloatType(), math.nan) is None
         assert math.copysign(1, lower_bound(t.DoubleType(), 0.0)) == -1
         assert math.copysign(1, upper_bound(t.DoubleType(), -0.0)) == 1
-
-    def test_null_is_no_bound(self):
         assert lower_bound(t.StringType(), None, 4) is upper_bound(t.LongType(), None) is None
 
     @given(st.text(max_size=12), st.integers(1, 8))
