@@ -25,30 +25,12 @@ from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from tests.support.sampling import examples
 
-SCHEMA = schema_from_shorthand(
-    {
-        "id": "long not null",
-        "i": "int",
-        "f": "float",
-        "d": "double",
-        "s": "string",
-        "flag": "boolean",
-        "dt": "date",
-        "tm": "time",
-        "ts": "timestamptz",
-        "tn": "timestamp",
-        "p": "decimal(5,2)",
-        "u": "uuid",
-        "b": "binary",
-        "fx": "fixed[2]",
-        "st": "struct<a: int, in: struct<c: string>>",
-        "tags": "list<string>",
-        "m": "map<string, int>",
-        "nothing": "unknown",
-        "with space": "int",
-        "order": "int",
-    }
-)
+SCHEMA = schema_from_shorthand({
+    "id": "long not null", "i": "int", "f": "float", "d": "double", "s": "string", "flag": "boolean", "dt": "date",
+    "tm": "time", "ts": "timestamptz", "tn": "timestamp", "p": "decimal(5,2)", "u": "uuid", "b": "binary",
+    "fx": "fixed[2]", "st": "struct<a: int, in: struct<c: string>>", "tags": "list<string>", "m": "map<string, int>",
+    "nothing": "unknown", "with space": "int", "order": "int",
+})  # fmt: skip
 ARROW = schema_to_arrow(SCHEMA, with_field_ids=False)
 NAN = math.nan
 
@@ -77,10 +59,8 @@ class TestThreeValuedLogic:
         assert of("i", text, [1, 2, None]) == [1]
         assert of("i", f"not ({text})", [1, 2, None]) == [2]
 
-    def test_not_in_a_list_with_null_selects_nothing(self) -> None:
+    def test_in_a_list_with_null(self) -> None:
         assert of("i", "i not in (1, null)", [1, 2, None]) == []
-
-    def test_in_a_list_with_null_selects_what_is_equal(self) -> None:
         assert of("i", "i in (1, null)", [1, 2, None]) == [1]
         assert of("i", "not (i not in (1, null))", [1, 2, None]) == [1]
 
@@ -93,31 +73,25 @@ class TestThreeValuedLogic:
         assert select("i = 1 or s = 'a'", rows) == [0, 2]
         assert select("not (i = 1 and s = 'a')", rows) == [1]
 
-    def test_is_null_and_is_not_null_are_never_null(self) -> None:
+    def test_is_null_and_null_safe_equality_are_never_null(self) -> None:
         assert of("i", "i is null", [1, None]) == [None]
         assert of("i", "not (i is null)", [1, None]) == [1]
-
-    def test_null_safe_equality_finds_null_and_its_negation_finds_the_rest(self) -> None:
         assert of("i", "i <=> 1", [1, 2, None]) == [1]
         assert of("i", "not (i <=> 1)", [1, 2, None]) == [2, None]
         assert of("i", "i <=> null", [1, None]) == [None]
 
-    def test_is_true_and_is_not_true_tell_null_apart(self) -> None:
+    def test_a_boolean_column_is_a_predicate_and_is_true_tells_null_apart(self) -> None:
         assert of("flag", "flag is true", [True, False, None]) == [True]
         assert of("flag", "flag is not true", [True, False, None]) == [False, None]
         assert of("flag", "flag is not false", [True, False, None]) == [True, None]
-
-    def test_a_boolean_column_is_a_predicate(self) -> None:
         assert of("flag", "flag", [True, False, None]) == [True]
         assert of("flag", "not flag", [True, False, None]) == [False]
 
-    def test_a_field_of_a_null_struct_is_null(self) -> None:
+    def test_nested_values_can_be_asked_for_null_and_a_field_of_a_null_struct_is_null(self) -> None:
         values = [{"a": 1}, {"a": None}, None]
         assert of("st", "st.a is null", values) == [{"a": None}, None]
         assert of("st", "st.in.c is null", [{"in": {"c": "x"}}, {"in": None}, None]) == [{"in": None}, None]
         assert of("st", "not (st.a = 2)", values) == [{"a": 1}]
-
-    def test_structs_lists_and_maps_can_be_asked_for_null(self) -> None:
         assert of("tags", "tags is null", [[], None]) == [None]
         assert of("m", "m is not null", [[], None]) == [[]]
         assert of("st", "st is null", [{"a": None}, None]) == [None]
@@ -175,94 +149,45 @@ class TestFloatingPoint:
 class TestLiterals:
     """A literal is compared exactly, whatever it was written as."""
 
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("i > 1.5", [2, 3]),
-            ("i >= 1.5", [2, 3]),
-            ("i < 1.5", [1]),
-            ("i <= -1.5", []),
-            ("i = 2.0", [2]),
-            ("i = 2.5", []),
-            ("i != 2.5", [1, 2, 3]),
-            ("i in (1.5, 2, '3')", [2, 3]),
-            ("i not in (1.5, 2.5)", [1, 2, 3]),
-            ("i < 3000000000", [1, 2, 3]),
-            ("i > 3000000000", []),
-            ("i != 3000000000", [1, 2, 3]),
-            ("i >= -9999999999999999999999", [1, 2, 3]),
-            ("i = 1e400", []),
-            ("i < cast('Infinity' as double)", [1, 2, 3]),
-            ("i = 2L", [2]),
-            ("i = 2BD", [2]),
-            ("i = cast('2' as int)", [2]),
-            ("2 <= i", [2, 3]),
-            ("(2) = (i)", [2]),
-            ("i between 2 and 3", [2, 3]),
-            ("i between 3 and 2", []),
-            ("i not between 2 and 3", [1]),
-            ("i == 2", [2]),
-            ("i <> 2", [1, 3]),
-            ("- 1 < i and i < +3", [1, 2]),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "expected"), [
+        ("i > 1.5", [2, 3]), ("i >= 1.5", [2, 3]), ("i < 1.5", [1]), ("i <= -1.5", []), ("i = 2.0", [2]),
+        ("i = 2.5", []), ("i != 2.5", [1, 2, 3]), ("i in (1.5, 2, '3')", [2, 3]), ("i not in (1.5, 2.5)", [1, 2, 3]),
+        ("i < 3000000000", [1, 2, 3]), ("i > 3000000000", []), ("i != 3000000000", [1, 2, 3]),
+        ("i >= -9999999999999999999999", [1, 2, 3]), ("i = 1e400", []), ("i < cast('Infinity' as double)", [1, 2, 3]),
+        ("i = 2L", [2]), ("i = 2BD", [2]), ("i = cast('2' as int)", [2]), ("2 <= i", [2, 3]), ("(2) = (i)", [2]),
+        ("i between 2 and 3", [2, 3]), ("i between 3 and 2", []), ("i not between 2 and 3", [1]), ("i == 2", [2]),
+        ("i <> 2", [1, 3]), ("- 1 < i and i < +3", [1, 2]),
+    ])  # fmt: skip
     def test_numbers_beside_an_int_column(self, text: str, expected: list[int]) -> None:
         assert of("i", text, [1, 2, 3, None]) == expected
 
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("p = 1.2", ["1.20"]),
-            ("p = 1.20", ["1.20"]),
-            ("p < 1.234", ["-9.99", "1.20"]),
-            ("p >= 1.234", ["1.24", "999.99"]),
-            ("p = 1.234", []),
-            ("p > 1000", []),
-            ("p < 1000", ["-9.99", "1.20", "1.24", "999.99"]),
-            ("p in (1.2, 1.234, 99999)", ["1.20"]),
-            ("p = '1.20'", ["1.20"]),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "expected"), [
+        ("p = 1.2", ["1.20"]), ("p = 1.20", ["1.20"]), ("p < 1.234", ["-9.99", "1.20"]),
+        ("p >= 1.234", ["1.24", "999.99"]), ("p = 1.234", []), ("p > 1000", []),
+        ("p < 1000", ["-9.99", "1.20", "1.24", "999.99"]), ("p in (1.2, 1.234, 99999)", ["1.20"]),
+        ("p = '1.20'", ["1.20"]),
+    ])  # fmt: skip
     def test_numbers_beside_a_decimal_column(self, text: str, expected: list[str]) -> None:
         values = [Decimal(text) for text in ("-9.99", "1.20", "1.24", "999.99")]
         assert [str(value) for value in of("p", text, values)] == expected
 
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("dt = '2026-01-01'", [1]),
-            ("dt = date '2026-01-01'", [1]),
-            ("dt >= date('2026-01-01')", [1, 2]),
-            ("dt < timestamp '2026-01-01 12:00:00'", [0, 1]),
-            ("dt = timestamp '2026-01-01 12:00:00'", []),
-            ("dt < '2026-01-01 12:00:00'", [0]),
-            ("dt = '2026-01-01 12:00:00'", [1]),
-            ("dt = timestamp_ntz '2026-01-01'", [1]),
-            ("dt < '1969-12-31'", []),
-            ("cast('2026-01-01' as date) = dt", [1]),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "expected"), [
+        ("dt = '2026-01-01'", [1]), ("dt = date '2026-01-01'", [1]), ("dt >= date('2026-01-01')", [1, 2]),
+        ("dt < timestamp '2026-01-01 12:00:00'", [0, 1]), ("dt = timestamp '2026-01-01 12:00:00'", []),
+        ("dt < '2026-01-01 12:00:00'", [0]), ("dt = '2026-01-01 12:00:00'", [1]),
+        ("dt = timestamp_ntz '2026-01-01'", [1]), ("dt < '1969-12-31'", []), ("cast('2026-01-01' as date) = dt", [1]),
+    ])  # fmt: skip
     def test_days_beside_a_date_column(self, text: str, expected: list[int]) -> None:
         days = [date(2025, 12, 31), date(2026, 1, 1), date(2026, 1, 2)]
         assert select(text, [{"dt": day} for day in days]) == expected
 
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("ts >= '2026-01-01'", [1, 2]),
-            ("ts = date '2026-01-01'", [1]),
-            ("ts = '2026-01-01T01:00:00+01:00'", [1]),
-            ("ts = '2025-12-31 19:00:00-05'", [1]),
-            ("ts = timestamp '2026-01-01 00:00:00'", [1]),
-            ("ts = '2026-01-01T00:00:00Z'", [1]),
-            ("ts > '2026-01-01 00:00:00.0000005'", [2]),
-            ("ts = '2026-01-01 00:00:00.0000005'", []),
-            ("ts < '2026-01-01 00:00'", [0]),
-        ],
-    )
-    def test_instants_beside_a_timestamptz_column_are_utc_unless_they_say_otherwise(
-        self, text: str, expected: list[int]
-    ) -> None:
+    @pytest.mark.parametrize(("text", "expected"), [
+        ("ts >= '2026-01-01'", [1, 2]), ("ts = date '2026-01-01'", [1]), ("ts = '2026-01-01T01:00:00+01:00'", [1]),
+        ("ts = '2025-12-31 19:00:00-05'", [1]), ("ts = timestamp '2026-01-01 00:00:00'", [1]),
+        ("ts = '2026-01-01T00:00:00Z'", [1]), ("ts > '2026-01-01 00:00:00.0000005'", [2]),
+        ("ts = '2026-01-01 00:00:00.0000005'", []), ("ts < '2026-01-01 00:00'", [0]),
+    ])  # fmt: skip
+    def test_instants_beside_a_timestamptz_column_are_utc_unless_they_say_otherwise(self, text, expected):
         first = datetime(2026, 1, 1, tzinfo=UTC)
         moments = [first - timedelta(microseconds=1), first, first + timedelta(microseconds=1)]
         assert select(text, [{"ts": moment} for moment in moments]) == expected
@@ -281,16 +206,10 @@ class TestLiterals:
         assert of("b", "b >= X'01'", [b"", b"\x01", b"\xff\x00"]) == [b"\x01", b"\xff\x00"]
         assert of("fx", "fx = X'0001'", [b"\x00\x01", b"\x00\x02"]) == [b"\x00\x01"]
 
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("s = 'it''s'", ["it's"]),
-            ('s = "it\'s"', ["it's"]),
-            ("s = 'it\\'s'", ["it's"]),
-            ("s = 'ü'", ["ü"]),
-            ("s > 'x'", ["x%y", "ü", "\U0001f600"]),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "expected"), [
+        ("s = 'it''s'", ["it's"]), ('s = "it\'s"', ["it's"]), ("s = 'it\\'s'", ["it's"]), ("s = 'ü'", ["ü"]),
+        ("s > 'x'", ["x%y", "ü", "\U0001f600"]),
+    ])  # fmt: skip
     def test_strings(self, text: str, expected: list[str]) -> None:
         assert of("s", text, ["", "it's", "x%y", "ü", "\U0001f600", None]) == expected
 
@@ -309,32 +228,20 @@ class TestLike:
 
     VALUES = ("abc", "ab", "a%c", "a_c", "a\nc", "xabc", "aéc", "", None)
 
-    @pytest.mark.parametrize(
-        ("pattern", "expected"),
-        [
-            ("'ab%'", ["abc", "ab"]),
-            ("'%bc'", ["abc", "xabc"]),
-            ("'a_c'", ["abc", "a%c", "a_c", "a\nc", "aéc"]),
-            (r"'a\\%c'", ["a%c"]),
-            (r"'a\\_%'", ["a_c"]),
-            ("'a!%c' escape '!'", ["a%c"]),
-            ("'abc'", ["abc"]),
-            ("'%'", ["abc", "ab", "a%c", "a_c", "a\nc", "xabc", "aéc", ""]),
-            ("''", [""]),
-            ("'.*'", []),
-        ],
-    )
+    @pytest.mark.parametrize(("pattern", "expected"), [
+        ("'ab%'", ["abc", "ab"]), ("'%bc'", ["abc", "xabc"]), ("'a_c'", ["abc", "a%c", "a_c", "a\nc", "aéc"]),
+        (r"'a\\%c'", ["a%c"]), (r"'a\\_%'", ["a_c"]), ("'a!%c' escape '!'", ["a%c"]), ("'abc'", ["abc"]),
+        ("'%'", ["abc", "ab", "a%c", "a_c", "a\nc", "xabc", "aéc", ""]), ("''", [""]), ("'.*'", []),
+    ])  # fmt: skip
     def test_patterns(self, pattern: str, expected: list[str]) -> None:
         values = list(self.VALUES)
         assert of("s", f"s like {pattern}", values) == expected
         rest = [value for value in values if value is not None and value not in expected]
         assert of("s", f"s not like {pattern}", values) == rest
 
-    def test_a_pattern_that_only_begins_is_a_prefix(self) -> None:
+    def test_a_pattern_that_begins_with_text_is_a_prefix_or_gives_one_for_pruning(self) -> None:
         assert isinstance(parse("s like 'ab%'"), tree.StartsWith)
         assert isinstance(parse("startswith(s, 'ab')"), tree.StartsWith)
-
-    def test_another_pattern_gives_its_beginning_away_for_pruning(self) -> None:
         assert [type(part) for part in tree.predicates(parse("s like 'ab%c'"))] == [tree.StartsWith, tree.Like]
 
     @given(st.text("ab%_\\\n", max_size=6), st.text("ab%_\\\n", max_size=6))
@@ -388,44 +295,36 @@ class TestColumns:
 class TestRefusals:
     """What cannot be understood or compared is an error that says why, never another answer."""
 
-    @pytest.mark.parametrize(
-        ("text", "message"),
-        [
-            ("", "the filter is empty; for every row leave it out, or write 'true'"),
-            ("  ", "the filter is empty"),
-            ("id = 1; id = 2", "expected one predicate, got 2 statements"),
-            ("id =", "cannot parse the filter 'id =': something is missing near line 1"),
-            ("id = 'abc'", r"cannot compare column 'id' \(long\) with 'abc'"),
-            ("s = 5", r"cannot compare column 's' \(string\) with 5; write a string in quotes"),
-            ("flag = 3", r"cannot compare column 'flag' \(boolean\) with 3"),
-            ("i = true", r"cannot compare column 'i' \(int\) with True"),
-            ("i", r"cannot compare column 'i' \(int\) with True, and by itself it is no predicate"),
-            ("b = 'x'", "write bytes as X'1F'"),
-            ("fx = X'00'", r"cannot compare column 'fx' \(fixed\[2\]\) with 1 bytes"),
-            ("ts > 5", r"cannot compare column 'ts' \(timestamptz\) with 5"),
-            ("tn > '2026-01-01T00:00:00Z'", "which has no time zone"),
-            ("dt = '2026-13-01'", "invalid date '2026-13-01' compared with column 'dt'"),
-            ("ts = '2026-01-01 25:00:00'", "'25:00:00' is not a time of day"),
-            ("u = 'abc'", r"cannot compare column 'u' \(uuid\) with 'abc'"),
-            ("tags = 'a'", r"only IS \[NOT\] NULL is possible"),
-            ("tags.element = 'a'", "column 'tags.element' is inside a list or map"),
-            ("isnan(i)", "needs a float or double column, 'i' is int"),
-            ("i like '1%'", "LIKE needs a string column, 'i' is int"),
-            ("s like 5", "LIKE needs a pattern in quotes, such as 'abc%', got 5"),
-            ("dt > 5", "write a date as '2026-01-31'"),
-            ("flag = 1", "write true or false"),
-            ("i = 'x'", "write a number"),
-            ("i < 'nan'", r"cannot compare column 'i' \(int\) with 'nan'; write a number"),
-            ("id > '-Infinity'", r"cannot compare column 'id' \(long\) with '-Infinity'; write a number"),
-            ("p <> 'inf'", r"cannot compare column 'p' \(decimal\(5, 2\)\) with 'inf'; write a number"),
-            ("i = '1_0'", r"cannot compare column 'i' \(int\) with '1_0'; write a number"),
-            ("d = '1_0'", r"cannot compare column 'd' \(double\) with '1_0'; write a number"),
-            ("i = 1; delete", "expected table name near line 1, column 13$"),
-            ("i = cast('x' as int)", "cannot cast 'x' to INT"),
-            ("'a' = 1", "cannot compare 'a' with 1"),
-            ("(" * 3000 + "i = 1" + ")" * 3000, "nested too deeply"),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "message"), [
+        ("", "the filter is empty; for every row leave it out, or write 'true'"), ("  ", "the filter is empty"),
+        ("id = 1; id = 2", "expected one predicate, got 2 statements"),
+        ("id =", "cannot parse the filter 'id =': something is missing near line 1"),
+        ("id = 'abc'", r"cannot compare column 'id' \(long\) with 'abc'"),
+        ("s = 5", r"cannot compare column 's' \(string\) with 5; write a string in quotes"),
+        ("flag = 3", r"cannot compare column 'flag' \(boolean\) with 3"),
+        ("i = true", r"cannot compare column 'i' \(int\) with True"),
+        ("i", r"cannot compare column 'i' \(int\) with True, and by itself it is no predicate"),
+        ("b = 'x'", "write bytes as X'1F'"), ("fx = X'00'", r"cannot compare column 'fx' \(fixed\[2\]\) with 1 bytes"),
+        ("ts > 5", r"cannot compare column 'ts' \(timestamptz\) with 5"),
+        ("tn > '2026-01-01T00:00:00Z'", "which has no time zone"),
+        ("dt = '2026-13-01'", "invalid date '2026-13-01' compared with column 'dt'"),
+        ("ts = '2026-01-01 25:00:00'", "'25:00:00' is not a time of day"),
+        ("u = 'abc'", r"cannot compare column 'u' \(uuid\) with 'abc'"),
+        ("tags = 'a'", r"only IS \[NOT\] NULL is possible"),
+        ("tags.element = 'a'", "column 'tags.element' is inside a list or map"),
+        ("isnan(i)", "needs a float or double column, 'i' is int"),
+        ("i like '1%'", "LIKE needs a string column, 'i' is int"),
+        ("s like 5", "LIKE needs a pattern in quotes, such as 'abc%', got 5"),
+        ("dt > 5", "write a date as '2026-01-31'"), ("flag = 1", "write true or false"), ("i = 'x'", "write a number"),
+        ("i < 'nan'", r"cannot compare column 'i' \(int\) with 'nan'; write a number"),
+        ("id > '-Infinity'", r"cannot compare column 'id' \(long\) with '-Infinity'; write a number"),
+        ("p <> 'inf'", r"cannot compare column 'p' \(decimal\(5, 2\)\) with 'inf'; write a number"),
+        ("i = '1_0'", r"cannot compare column 'i' \(int\) with '1_0'; write a number"),
+        ("d = '1_0'", r"cannot compare column 'd' \(double\) with '1_0'; write a number"),
+        ("i = 1; delete", "expected table name near line 1, column 13$"),
+        ("i = cast('x' as int)", "cannot cast 'x' to INT"), ("'a' = 1", "cannot compare 'a' with 1"),
+        ("(" * 3000 + "i = 1" + ")" * 3000, "nested too deeply"),
+    ])  # fmt: skip
     def test_wrong_input(self, text: str, message: str) -> None:
         with pytest.raises(InvalidInputError, match=message):
             parse(text)
@@ -437,28 +336,25 @@ class TestRefusals:
         with pytest.raises(UnsupportedError):
             parse(text)
 
-    @pytest.mark.parametrize(
-        ("text", "shown", "instead"),
-        [
-            ("upper(s) = 'X'", "UPPER(s)", "list the spellings that occur, such as s in ('abc', 'ABC')"),
-            ("'x' = lower(st.in.c)", "LOWER(st.in.c)", "list the spellings that occur, such as st.in.c in ("),
-            (
-                "date(ts) = '2026-01-31'",
-                "CAST(ts AS DATE)",
-                "use a range, such as ts >= '2026-01-31' and ts < '2026-02-01'",
-            ),
-            ("ts::date > '2026-01-31'", "CAST(ts AS DATE)", "use a range, such as ts >= "),
-            ("cast(ts as date) in ('2026-01-31')", "CAST(ts AS DATE)", "use a range, such as ts >= "),
-            ("date_trunc('day', ts) = '2026-01-31'", "DATE_TRUNC('DAY', ts)", "use a range, such as ts >= "),
-            ("year(ts) = 2026", "YEAR(ts)", "use a range, such as ts >= "),
-            ("substring(s, 1, 2) = 'ab'", "SUBSTRING(s, 1, 2)", "use LIKE with % and _, such as s like 'abc%'"),
-            ("coalesce(i, 0) = 0", "COALESCE(i, 0)", "write null as a condition of its own, such as (i = 0 or i is "),
-            ("i + 1 > 10", "i + 1", "calculate the literal instead: i > 9 for i + 1 > 10"),
-            ("-i > 3", "-i", "calculate the literal instead"),
-            ("cast(i as string) = '1'", "CAST(i AS STRING)", "use = != < <= > >= IN BETWEEN LIKE IS NULL, joined"),
-            ("my_udf(i) = 1", "MY_UDF(i)", "use = != < <= > >= IN BETWEEN LIKE IS NULL, joined"),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "shown", "instead"), [
+        ("upper(s) = 'X'", "UPPER(s)", "list the spellings that occur, such as s in ('abc', 'ABC')"),
+        ("'x' = lower(st.in.c)", "LOWER(st.in.c)", "list the spellings that occur, such as st.in.c in ("),
+        (
+            "date(ts) = '2026-01-31'",
+            "CAST(ts AS DATE)",
+            "use a range, such as ts >= '2026-01-31' and ts < '2026-02-01'",
+        ),
+        ("ts::date > '2026-01-31'", "CAST(ts AS DATE)", "use a range, such as ts >= "),
+        ("cast(ts as date) in ('2026-01-31')", "CAST(ts AS DATE)", "use a range, such as ts >= "),
+        ("date_trunc('day', ts) = '2026-01-31'", "DATE_TRUNC('DAY', ts)", "use a range, such as ts >= "),
+        ("year(ts) = 2026", "YEAR(ts)", "use a range, such as ts >= "),
+        ("substring(s, 1, 2) = 'ab'", "SUBSTRING(s, 1, 2)", "use LIKE with % and _, such as s like 'abc%'"),
+        ("coalesce(i, 0) = 0", "COALESCE(i, 0)", "write null as a condition of its own, such as (i = 0 or i is "),
+        ("i + 1 > 10", "i + 1", "calculate the literal instead: i > 9 for i + 1 > 10"),
+        ("-i > 3", "-i", "calculate the literal instead"),
+        ("cast(i as string) = '1'", "CAST(i AS STRING)", "use = != < <= > >= IN BETWEEN LIKE IS NULL, joined"),
+        ("my_udf(i) = 1", "MY_UDF(i)", "use = != < <= > >= IN BETWEEN LIKE IS NULL, joined"),
+    ])  # fmt: skip
     def test_a_function_of_a_column_says_how_to_do_without(self, text: str, shown: str, instead: str) -> None:
         with pytest.raises(UnsupportedError) as caught:
             parse(f"id = 1 or {text}")
@@ -612,9 +508,7 @@ class TestAgainstBruteForce:
 
     @examples(100)
     @given(sql_predicates(), ROWS)
-    def test_a_mask_over_arrays_is_the_same_as_an_arrow_expression(
-        self, predicate: Sql, rows: list[dict[str, Any]]
-    ) -> None:
+    def test_a_mask_over_arrays_is_the_same_as_an_arrow_expression(self, predicate, rows):
         bound = parse(predicate.text)
         if bound in (tree.ALWAYS_TRUE, tree.ALWAYS_FALSE):
             return

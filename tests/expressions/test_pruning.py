@@ -203,9 +203,7 @@ class TestNothingIsLost:
 
     @examples(500)
     @given(cases())
-    def test_partitions_manifests_and_statistics(
-        self, case: tuple[t.IcebergType, tr.Transform, list[Group], tree.Expression]
-    ) -> None:
+    def test_partitions_manifests_and_statistics(self, case):
         kind, transform, groups, expression = case
         spec, schema = spec_of(transform), schema_of(kind)
         residuals = Residuals(expression, spec)
@@ -227,9 +225,7 @@ class TestNothingIsLost:
 
     @examples(300)
     @given(cases())
-    def test_columns_say_the_same_as_one_file_after_the_other(
-        self, case: tuple[t.IcebergType, tr.Transform, list[Group], tree.Expression]
-    ) -> None:
+    def test_columns_say_the_same_as_one_file_after_the_other(self, case):
         """Planning from columns drops the same files, leaves the same residuals, and sees the same statistics."""
         kind, transform, groups, expression = case
         assume(kind != t.FixedType(0))  # records of no bytes are read one after the other
@@ -285,38 +281,23 @@ class TestProjection:
         schema = schema_from_shorthand(columns)
         return str(project(parse_filter(text, schema), spec_from_shorthand(partition_by, schema)))
 
-    @pytest.mark.parametrize(
-        ("text", "term", "expected"),
-        [
-            ("i < 10", "truncate(10, i)", "i_trunc <= 0"),
-            ("i <= 10", "truncate(10, i)", "i_trunc <= 10"),
-            ("i > 9", "truncate(10, i)", "i_trunc >= 10"),
-            ("i = 15", "truncate(10, i)", "i_trunc = 10"),
-            ("i != 15", "truncate(10, i)", "true"),
-            ("i is null", "truncate(10, i)", "i_trunc is null"),
-            ("i is not null", "bucket(4, i)", "i_bucket is not null"),
-            ("i = 34", "bucket(16, i)", "i_bucket = 3"),
-            ("i < 34", "bucket(16, i)", "true"),
-            ("i = 5", "void(i)", "true"),
-            ("i is null", "void(i)", "true"),
-            ("i > 5", "i", "i > 5"),
-            ("i not in (1, 2)", "i", "i not in (1, 2)"),
-            ("s like 'abcd%'", "truncate(3, s)", "s_trunc = 'abc'"),
-            ("s like 'ab%'", "truncate(3, s)", "startswith(s_trunc, 'ab')"),
-            ("s not like 'abc%'", "truncate(3, s)", "not startswith(s_trunc, 'abc')"),
-            ("s not like 'abcd%'", "truncate(3, s)", "true"),
-            ("s > 'abcd'", "truncate(3, s)", "s_trunc >= 'abc'"),
-            ("p < 1.50", "truncate(50, p)", "p_trunc <= Decimal('1.00')"),
-            ("ts < '2026-01-02'", "day(ts)", "ts_day <= 20454"),
-            ("ts >= '2026-01-02'", "day(ts)", "ts_day >= 20455"),
-            ("ts > '2026-01-01T23:59:59.999999Z'", "day(ts)", "ts_day >= 20455"),
-            ("ts = '2026-02-01'", "month(ts)", "ts_month = 673"),
-            ("ts = '2026-02-01'", "year(ts)", "ts_year = 56"),
-            ("j = 5", "truncate(10, i)", "true"),
-            ("i = 5 and j = 5", "i", "i = 5"),
-            ("i = 5 or j = 5", "i", "true"),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "term", "expected"), [
+        ("i < 10", "truncate(10, i)", "i_trunc <= 0"), ("i <= 10", "truncate(10, i)", "i_trunc <= 10"),
+        ("i > 9", "truncate(10, i)", "i_trunc >= 10"), ("i = 15", "truncate(10, i)", "i_trunc = 10"),
+        ("i != 15", "truncate(10, i)", "true"), ("i is null", "truncate(10, i)", "i_trunc is null"),
+        ("i is not null", "bucket(4, i)", "i_bucket is not null"), ("i = 34", "bucket(16, i)", "i_bucket = 3"),
+        ("i < 34", "bucket(16, i)", "true"), ("i = 5", "void(i)", "true"), ("i is null", "void(i)", "true"),
+        ("i > 5", "i", "i > 5"), ("i not in (1, 2)", "i", "i not in (1, 2)"),
+        ("s like 'abcd%'", "truncate(3, s)", "s_trunc = 'abc'"),
+        ("s like 'ab%'", "truncate(3, s)", "startswith(s_trunc, 'ab')"),
+        ("s not like 'abc%'", "truncate(3, s)", "not startswith(s_trunc, 'abc')"),
+        ("s not like 'abcd%'", "truncate(3, s)", "true"), ("s > 'abcd'", "truncate(3, s)", "s_trunc >= 'abc'"),
+        ("p < 1.50", "truncate(50, p)", "p_trunc <= Decimal('1.00')"),
+        ("ts < '2026-01-02'", "day(ts)", "ts_day <= 20454"), ("ts >= '2026-01-02'", "day(ts)", "ts_day >= 20455"),
+        ("ts > '2026-01-01T23:59:59.999999Z'", "day(ts)", "ts_day >= 20455"),
+        ("ts = '2026-02-01'", "month(ts)", "ts_month = 673"), ("ts = '2026-02-01'", "year(ts)", "ts_year = 56"),
+        ("j = 5", "truncate(10, i)", "true"), ("i = 5 and j = 5", "i", "i = 5"), ("i = 5 or j = 5", "i", "true"),
+    ])  # fmt: skip
     def test_by_transform(self, text: str, term: str, expected: str) -> None:
         columns = {"i": "int", "j": "int", "s": "string", "p": "decimal(9,2)", "ts": "timestamptz"}
         # The ranges that the lowest ints wrap round to are tested below.
@@ -332,14 +313,12 @@ class TestProjection:
         assert self.of("ts <= '1969-12-30 12:00:00'", columns, "day(ts)") == "ts_day <= -1"
         assert self.of("ts >= '1969-12-30 12:00:00'", columns, "day(ts)") == "ts_day >= -2"
 
-    def test_the_lowest_numbers_wrap_round_when_they_are_truncated(self) -> None:
+    def test_the_last_values_wrap_round(self) -> None:
         wrapped = tr.TruncateTransform(10).apply(-(2**31), t.IntegerType())
         assert wrapped > 0
         for text in ("c < 0", "c = -2147483648", "c <= -2147483648"):
             expression = parse_filter(text, schema_of(t.IntegerType()))
             assert Residuals(expression, spec_of(tr.TruncateTransform(10))).of((wrapped,)) != tree.ALWAYS_FALSE
-
-    def test_the_last_hours_of_a_timestamp_wrap_round(self) -> None:
         last = 2**63 - 1
         partition = tr.HourTransform().apply(last, t.TimestampType())
         expression = tree.Comparison(">", column_of(t.TimestampType()), 0)
@@ -350,12 +329,10 @@ class TestProjection:
         for text in ("c = 1", "c is null", "c < 1"):
             assert project(parse_filter(text, schema_of(t.IntegerType())), spec_of(transform)) == tree.ALWAYS_TRUE
 
-    def test_a_field_with_several_sources_says_nothing(self) -> None:
+    def test_a_field_that_cannot_be_projected_says_nothing(self) -> None:
         field = PartitionField(source_id=1, field_id=1000, name="p", transform=tr.BucketTransform(4), source_ids=(1, 2))
         expression = parse_filter("c = 1", schema_of(t.IntegerType()))
         assert project(expression, PartitionSpec(0, (field,))) == tree.ALWAYS_TRUE
-
-    def test_a_transform_that_the_column_can_no_longer_have_says_nothing(self) -> None:
         expression = parse_filter("c = 1.0", schema_of(t.DoubleType()))
         assert project(expression, spec_of(tr.BucketTransform(4))) == tree.ALWAYS_TRUE
 
@@ -379,18 +356,14 @@ class TestResiduals:
         assert self.of(text, "i", None) == "false"
         assert self.of(text, "bucket(4, i)", None) in ("false", text.replace("not (i = 5)", "i != 5"))
 
-    def test_another_bucket_answers_inequality(self) -> None:
+    def test_what_a_partition_value_answers_needs_no_reading(self) -> None:
         bucket = tr.BucketTransform(16).apply(5, t.IntegerType())
         assert self.of("i != 5", "bucket(16, i)", (bucket + 1) % 16) == "true"
         assert self.of("i != 5", "bucket(16, i)", bucket) == "i != 5"
         assert self.of("i != 5", "bucket(16, i)", None) == "i != 5"
-
-    def test_a_day_within_the_limits_needs_no_reading(self) -> None:
         assert self.of("ts >= '2026-01-01'", "day(ts)", 20454) == "true"
         assert self.of("ts >= '2026-01-01T12:00:00Z'", "day(ts)", 20454).startswith("ts >= ")
         assert self.of("ts >= '2026-01-01'", "day(ts)", 20453) == "false"
-
-    def test_a_prefix_is_answered_by_the_truncated_value(self) -> None:
         assert self.of("s like 'ab%'", "truncate(3, s)", "abc") == "true"
         assert self.of("s like 'abcd%'", "truncate(3, s)", "abc") == "startswith(s, 'abcd')"
 
@@ -416,69 +389,62 @@ def bounds(kind: t.IcebergType, low: Any, high: Any, **more: int) -> dict[str, A
 class TestStatistics:
     """Statistics are true statements about the values of a file; those that are missing say nothing."""
 
-    @pytest.mark.parametrize(
-        ("kind", "statistics", "possible", "impossible"),
-        [
-            pytest.param(
-                INT, {}, ["c = 1", "c != 1", "c is null", "c is not null", "c in (1, 2)", "c > 1"], [], id="none"
-            ),
-            pytest.param(INT, {"record_count": 0}, [], ["c = 1"], id="no rows"),
-            pytest.param(
-                INT,
-                bounds(INT, 10, 20),
-                ["c <= 10", "c < 11", "c >= 20", "c > 19", "c = 10", "c = 20", "c in (1, 15)", "c != 10"],
-                ["c < 10", "c <= 9", "c > 20", "c >= 21", "c = 9", "c = 21", "c in (1, 9, 21)"],
-                id="bounds",
-            ),
-            pytest.param(
-                INT, bounds(INT, 10, 10), ["c not in (9, 11)"], ["c != 10", "c not in (9, 10)"], id="one value alone"
-            ),
-            pytest.param(t.LongType(), bounds(INT, 10, 20), ["c > 19"], ["c > 20"], id="a promoted column"),
-            pytest.param(
-                t.StringType(),
-                {"lower_bounds": b"abc", "upper_bounds": b"abd"},
-                ["c = 'abcde'", "c > 'abcz'", "c like 'abcx%'", "c not like 'abc%'"],
-                ["c > 'abd'", "c like 'abe%'", "c like 'abb%'", "c not like 'ab%'", "c like 'x%y'"],
-                id="truncated bounds",
-            ),
-            pytest.param(
-                INT,
-                {"value_counts": 10, "null_value_counts": 10},
-                ["c is null"],
-                ["c is not null", "c = 1", "c != 1", "c not in (1, 2)"],
-                id="all null",
-            ),
-            pytest.param(INT, {"value_counts": 10, "null_value_counts": 0}, [], ["c is null"], id="no null"),
-            pytest.param(
-                INT, {"value_counts": 0, "null_value_counts": 0}, ["c = 1"], [], id="zero values prove nothing"
-            ),
-            pytest.param(DOUBLE, bounds(DOUBLE, 1.0, 2.0), ["c > 5"], ["c = 5"], id="NaN is above the upper bound"),
-            pytest.param(DOUBLE, bounds(DOUBLE, 1.0, 2.0, nan_value_counts=1), ["c > 5"], [], id="a NaN"),
-            pytest.param(DOUBLE, bounds(DOUBLE, 1.0, 2.0, nan_value_counts=0), [], ["c > 5", "isnan(c)"], id="no NaN"),
-            pytest.param(
-                DOUBLE,
-                {"value_counts": 10, "null_value_counts": 2, "nan_value_counts": 8},
-                ["c > 5"],
-                ["c < 5 or c = 5"],
-                id="only NaN",
-            ),
-            pytest.param(DOUBLE, bounds(DOUBLE, 1.0, math.nan, nan_value_counts=0), ["c < 0"], [], id="a bound is NaN"),
-            pytest.param(
-                DOUBLE, bounds(DOUBLE, -0.0, -0.0, nan_value_counts=0), ["c = 0", "c >= 0"], ["c < 0"], id="both zeros"
-            ),
-        ],
-    )
-    def test_what_may_match(
-        self, kind: t.IcebergType, statistics: dict[str, Any], possible: list[str], impossible: list[str]
-    ) -> None:
+    @pytest.mark.parametrize(("kind", "statistics", "possible", "impossible"), [
+        pytest.param(
+            INT, {}, ["c = 1", "c != 1", "c is null", "c is not null", "c in (1, 2)", "c > 1"], [], id="none"
+        ),
+        pytest.param(INT, {"record_count": 0}, [], ["c = 1"], id="no rows"),
+        pytest.param(
+            INT,
+            bounds(INT, 10, 20),
+            ["c <= 10", "c < 11", "c >= 20", "c > 19", "c = 10", "c = 20", "c in (1, 15)", "c != 10"],
+            ["c < 10", "c <= 9", "c > 20", "c >= 21", "c = 9", "c = 21", "c in (1, 9, 21)"],
+            id="bounds",
+        ),
+        pytest.param(
+            INT, bounds(INT, 10, 10), ["c not in (9, 11)"], ["c != 10", "c not in (9, 10)"], id="one value alone"
+        ),
+        pytest.param(t.LongType(), bounds(INT, 10, 20), ["c > 19"], ["c > 20"], id="a promoted column"),
+        pytest.param(
+            t.StringType(),
+            {"lower_bounds": b"abc", "upper_bounds": b"abd"},
+            ["c = 'abcde'", "c > 'abcz'", "c like 'abcx%'", "c not like 'abc%'"],
+            ["c > 'abd'", "c like 'abe%'", "c like 'abb%'", "c not like 'ab%'", "c like 'x%y'"],
+            id="truncated bounds",
+        ),
+        pytest.param(
+            INT,
+            {"value_counts": 10, "null_value_counts": 10},
+            ["c is null"],
+            ["c is not null", "c = 1", "c != 1", "c not in (1, 2)"],
+            id="all null",
+        ),
+        pytest.param(INT, {"value_counts": 10, "null_value_counts": 0}, [], ["c is null"], id="no null"),
+        pytest.param(
+            INT, {"value_counts": 0, "null_value_counts": 0}, ["c = 1"], [], id="zero values prove nothing"
+        ),
+        pytest.param(DOUBLE, bounds(DOUBLE, 1.0, 2.0), ["c > 5"], ["c = 5"], id="NaN is above the upper bound"),
+        pytest.param(DOUBLE, bounds(DOUBLE, 1.0, 2.0, nan_value_counts=1), ["c > 5"], [], id="a NaN"),
+        pytest.param(DOUBLE, bounds(DOUBLE, 1.0, 2.0, nan_value_counts=0), [], ["c > 5", "isnan(c)"], id="no NaN"),
+        pytest.param(
+            DOUBLE,
+            {"value_counts": 10, "null_value_counts": 2, "nan_value_counts": 8},
+            ["c > 5"],
+            ["c < 5 or c = 5"],
+            id="only NaN",
+        ),
+        pytest.param(DOUBLE, bounds(DOUBLE, 1.0, math.nan, nan_value_counts=0), ["c < 0"], [], id="a bound is NaN"),
+        pytest.param(
+            DOUBLE, bounds(DOUBLE, -0.0, -0.0, nan_value_counts=0), ["c = 0", "c >= 0"], ["c < 0"], id="both zeros"
+        ),
+    ])  # fmt: skip
+    def test_what_may_match(self, kind, statistics, possible, impossible):
         assert [text for text in possible if not may(text, kind, **statistics)] == []
         assert [text for text in impossible if may(text, kind, **statistics)] == []
 
-    def test_bounds_of_uuids_are_not_relied_on(self) -> None:
+    def test_bounds_of_uuids_and_those_that_cannot_be_read_say_nothing(self) -> None:
         low, high = UUID(int=1 << 127), UUID(int=1)
         assert may(f"c = '{UUID(int=5)}'", t.UUIDType(), lower_bounds=low.bytes, upper_bounds=high.bytes)
-
-    def test_bounds_that_cannot_be_read_say_nothing(self) -> None:
         assert may("c > 5", t.IntegerType(), lower_bounds=b"\x01", upper_bounds=b"\x01\x02")
         assert may("c > 'z'", t.StringType(), upper_bounds=b"\xff\xff")
 
@@ -532,20 +498,13 @@ class TestManifestSummaries:
         expression = project(parse_filter(text, schema_of(kind)), spec_of(tr.IdentityTransform()))
         return may_match(expression, lambda column: summary_range(summary, column.type))
 
-    @pytest.mark.parametrize(
-        ("kind", "described", "possible", "impossible"),
-        [
-            (INT, summary(False, None, i32(1), i32(5)), ["c = 3"], ["c is null", "c = 9"]),
-            (INT, summary(True), ["c is null"], ["c = 1"]),
-            (INT, summary(False), ["c = 1"], []),
-            (DOUBLE, summary(False, None, *ONE_AND_TWO), ["c > 5"], []),
-            (DOUBLE, summary(False, False, *ONE_AND_TWO), [], ["c > 5"]),
-        ],
-        ids=["bounds", "no bounds: all null", "no bounds and no null: unknown", "NaN unknown", "no NaN"],
-    )
-    def test_what_may_match(
-        self, kind: t.IcebergType, described: m.FieldSummary, possible: list[str], impossible: list[str]
-    ) -> None:
+    @pytest.mark.parametrize(("kind", "described", "possible", "impossible"), [
+        (INT, summary(False, None, i32(1), i32(5)), ["c = 3"], ["c is null", "c = 9"]),
+        (INT, summary(True), ["c is null"], ["c = 1"]), (INT, summary(False), ["c = 1"], []),
+        (DOUBLE, summary(False, None, *ONE_AND_TWO), ["c > 5"], []),
+        (DOUBLE, summary(False, False, *ONE_AND_TWO), [], ["c > 5"]),
+    ], ids=["bounds", "no bounds: all null", "no bounds and no null: unknown", "NaN unknown", "no NaN"])  # fmt: skip
+    def test_what_may_match(self, kind, described, possible, impossible):
         assert [text for text in possible if not self.may(text, kind, described)] == []
         assert [text for text in impossible if self.may(text, kind, described)] == []
 

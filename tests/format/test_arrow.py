@@ -22,30 +22,15 @@ from tests.support.strategies import is_canonical_equal
 class TestTypesToArrow:
     """Each Iceberg type has one Arrow type."""
 
-    @pytest.mark.parametrize(
-        ("type_", "expected"),
-        [
-            (t.BooleanType(), pa.bool_()),
-            (t.IntegerType(), pa.int32()),
-            (t.LongType(), pa.int64()),
-            (t.FloatType(), pa.float32()),
-            (t.DoubleType(), pa.float64()),
-            (t.DateType(), pa.date32()),
-            (t.TimeType(), pa.time64("us")),
-            (t.TimestampType(), pa.timestamp("us")),
-            (t.TimestamptzType(), pa.timestamp("us", tz="UTC")),
-            (t.TimestampNsType(), pa.timestamp("ns")),
-            (t.TimestamptzNsType(), pa.timestamp("ns", tz="UTC")),
-            (t.StringType(), pa.string()),
-            (t.UUIDType(), pa.binary(16)),
-            (t.FixedType(3), pa.binary(3)),
-            (t.BinaryType(), pa.binary()),
-            (t.DecimalType(9, 2), pa.decimal128(9, 2)),
-            (t.GeometryType(), pa.binary()),
-            (t.UnknownType(), pa.null()),
-        ],
-        ids=str,
-    )
+    @pytest.mark.parametrize(("type_", "expected"), [
+        (t.BooleanType(), pa.bool_()), (t.IntegerType(), pa.int32()), (t.LongType(), pa.int64()),
+        (t.FloatType(), pa.float32()), (t.DoubleType(), pa.float64()), (t.DateType(), pa.date32()),
+        (t.TimeType(), pa.time64("us")), (t.TimestampType(), pa.timestamp("us")),
+        (t.TimestamptzType(), pa.timestamp("us", tz="UTC")), (t.TimestampNsType(), pa.timestamp("ns")),
+        (t.TimestamptzNsType(), pa.timestamp("ns", tz="UTC")), (t.StringType(), pa.string()),
+        (t.UUIDType(), pa.binary(16)), (t.FixedType(3), pa.binary(3)), (t.BinaryType(), pa.binary()),
+        (t.DecimalType(9, 2), pa.decimal128(9, 2)), (t.GeometryType(), pa.binary()), (t.UnknownType(), pa.null()),
+    ], ids=str)  # fmt: skip
     def test_primitive_types(self, type_, expected):
         assert type_to_arrow(type_) == expected
 
@@ -86,30 +71,15 @@ class TestTypesToArrow:
 class TestTypesFromArrow:
     """The least Iceberg type that holds every value of an Arrow type."""
 
-    @pytest.mark.parametrize(
-        ("arrow_type", "expected"),
-        [
-            (pa.int8(), t.IntegerType()),
-            (pa.uint16(), t.IntegerType()),
-            (pa.uint32(), t.LongType()),
-            (pa.float16(), t.FloatType()),
-            (pa.large_string(), t.StringType()),
-            (pa.string_view(), t.StringType()),
-            (pa.large_binary(), t.BinaryType()),
-            (pa.dictionary(pa.int32(), pa.string()), t.StringType()),
-            (pa.date64(), t.DateType()),
-            (pa.time32("ms"), t.TimeType()),
-            (pa.timestamp("s"), t.TimestampType()),
-            (pa.timestamp("ms", tz="Europe/Berlin"), t.TimestamptzType()),
-            (pa.timestamp("ns"), t.TimestampNsType()),
-            (pa.timestamp("ns", tz="UTC"), t.TimestamptzNsType()),
-            (pa.binary(16), t.FixedType(16)),
-            (pa.uuid(), t.UUIDType()),
-            (pa.decimal256(38, 4), t.DecimalType(38, 4)),
-            (pa.null(), t.UnknownType()),
-        ],
-        ids=str,
-    )
+    @pytest.mark.parametrize(("arrow_type", "expected"), [
+        (pa.int8(), t.IntegerType()), (pa.uint16(), t.IntegerType()), (pa.uint32(), t.LongType()),
+        (pa.float16(), t.FloatType()), (pa.large_string(), t.StringType()), (pa.string_view(), t.StringType()),
+        (pa.large_binary(), t.BinaryType()), (pa.dictionary(pa.int32(), pa.string()), t.StringType()),
+        (pa.date64(), t.DateType()), (pa.time32("ms"), t.TimeType()), (pa.timestamp("s"), t.TimestampType()),
+        (pa.timestamp("ms", tz="Europe/Berlin"), t.TimestamptzType()), (pa.timestamp("ns"), t.TimestampNsType()),
+        (pa.timestamp("ns", tz="UTC"), t.TimestamptzNsType()), (pa.binary(16), t.FixedType(16)),
+        (pa.uuid(), t.UUIDType()), (pa.decimal256(38, 4), t.DecimalType(38, 4)), (pa.null(), t.UnknownType()),
+    ], ids=str)  # fmt: skip
     def test_primitive_types(self, arrow_type, expected):
         assert schema_from_arrow(pa.schema([("c", arrow_type)])).find_field("c").type == expected
 
@@ -176,11 +146,9 @@ class TestValues:
         assert scalar.type == type_to_arrow(type_)
         assert_same(values_from_array(type_, pa.repeat(scalar, 1)), [value])
 
-    def test_another_unit_or_width_is_cast(self):
+    def test_another_unit_is_cast_and_a_null_struct_is_not_a_struct_of_nulls(self):
         assert values_from_array(t.TimestampType(), pa.array([1], pa.timestamp("ms"))) == [1000]
         assert values_from_array(t.LongType(), pa.array([1], pa.int32())) == [1]
-
-    def test_a_null_struct_is_not_a_struct_of_nulls(self):
         type_ = schema_from_shorthand({"s": "struct<a: int>"}).find_field("s").type
         assert values_from_array(type_, pa.array([None, {"a": None}], type_to_arrow(type_))) == [None, (None,)]
 

@@ -56,21 +56,17 @@ THREE = commit(commit(commit(EMPTY, 1), 2, 1), 3, 2)
 class TestACommit:
     """A snapshot is added and a branch moved to it."""
 
-    def test_the_table_is_at_the_new_snapshot(self) -> None:
+    def test_the_table_is_at_the_new_snapshot_and_the_base_stays_as_it_was(self) -> None:
         after = commit(EMPTY, 1)
         assert after.current_snapshot() == snapshot(1)
         assert (after.current_snapshot_id, after.refs["main"].snapshot_id) == (1, 1)
         assert (after.last_sequence_number, after.last_updated_ms) == (1, 1000)
-
-    def test_the_base_stays_as_it_was(self) -> None:
         before = metadata_json.to_dict(EMPTY)
         commit(EMPTY, 1)
         assert metadata_json.to_dict(EMPTY) == before
 
-    def test_each_metadata_file_names_the_one_before(self) -> None:
+    def test_each_metadata_file_names_the_one_before_if_it_is_kept(self) -> None:
         assert THREE.metadata_log == ((1000, "0.json"), (1000, "0.json"), (2000, "0.json"))
-
-    def test_a_base_that_is_not_kept_is_not_named(self) -> None:
         assert change(EMPTY, u.SetProperties(updates={"a": "b"}), location=None).metadata_log == ()
 
     def test_nothing_changed_is_the_base_itself(self) -> None:
@@ -89,12 +85,10 @@ class TestTime:
     def test_a_clock_behind_the_table_does_not_turn_it_back(self) -> None:
         assert change(THREE, u.SetProperties(updates={"a": "b"}), now_ms=5).last_updated_ms == THREE.last_updated_ms
 
-    def test_it_is_not_before_the_last_move_of_main(self) -> None:
+    def test_a_snapshot_of_another_time(self) -> None:
         late = snapshot(4, 3, timestamp_ms=99_000)
         after = change(THREE, u.AddSnapshot(snapshot=late), main(4), now_ms=4000)
         assert (after.snapshot_log[-1], after.last_updated_ms) == ((99_000, 4), 99_000)
-
-    def test_an_early_snapshot_does_not_turn_the_log_back(self) -> None:
         early = snapshot(4, 3, timestamp_ms=10)
         after = change(THREE, u.AddSnapshot(snapshot=early), main(4), now_ms=10)
         assert [ms for ms, _ in after.snapshot_log] == [1000, 2000, 3000, 3000]
@@ -123,19 +117,15 @@ class TestTheMetadataLog:
 class TestTheSnapshotLog:
     """It tells when main was where, without holes."""
 
-    def test_a_new_snapshot_is_logged_with_its_own_time(self) -> None:
+    def test_each_move_of_main_is_logged_with_its_time(self) -> None:
         assert THREE.snapshot_log == ((1000, 1), (2000, 2), (3000, 3))
-
-    def test_a_rollback_is_logged_with_the_time_of_the_change(self) -> None:
         assert change(THREE, main(1), now_ms=9000).snapshot_log[-1] == (9000, 1)
 
-    def test_only_main_is_logged(self) -> None:
+    def test_only_moves_of_main_are_logged(self) -> None:
         other = u.SetSnapshotRef(ref_name="audit", ref=SnapshotRef(snapshot_id=4))
         after = change(THREE, u.AddSnapshot(snapshot=snapshot(4, 3)), other)
         assert after.snapshot_log == THREE.snapshot_log
         assert (after.current_snapshot_id, after.refs["audit"].snapshot_id) == (3, 4)
-
-    def test_retention_of_main_alone_is_no_move(self) -> None:
         kept = u.SetSnapshotRef(ref_name="main", ref=SnapshotRef(snapshot_id=3, min_snapshots_to_keep=5))
         after = change(THREE, kept)
         assert (after.snapshot_log, after.refs["main"].min_snapshots_to_keep) == (THREE.snapshot_log, 5)
@@ -147,8 +137,6 @@ class TestTheSnapshotLog:
     def test_nothing_before_a_removed_snapshot_stays(self) -> None:
         back = change(THREE, main(1), now_ms=8000)
         assert change(back, u.RemoveSnapshots(snapshot_ids=(2,))).snapshot_log == ((3000, 3), (8000, 1))
-
-    def test_removing_the_oldest_leaves_the_rest(self) -> None:
         assert change(THREE, u.RemoveSnapshots(snapshot_ids=(1,))).snapshot_log == ((2000, 2), (3000, 3))
 
 
@@ -160,11 +148,9 @@ class TestAddingSnapshots:
         with pytest.raises(CommitConflictError, match=f"sequence number {number} of snapshot 4 is not above 3"):
             change(THREE, u.AddSnapshot(snapshot=snapshot(4, 3, sequence_number=number)))
 
-    def test_without_a_parent_the_number_is_free_and_the_last_one_stays(self) -> None:
+    def test_the_last_number_never_goes_down(self) -> None:
         after = change(THREE, u.AddSnapshot(snapshot=snapshot(4, None, sequence_number=1)))
         assert after.last_sequence_number == 3
-
-    def test_a_staged_snapshot_uses_up_its_number(self) -> None:
         after = change(THREE, u.AddSnapshot(snapshot=snapshot(4, 3)))
         assert (after.last_sequence_number, after.current_snapshot_id) == (4, 3)
 
@@ -180,10 +166,8 @@ class TestRowLineage:
 
     V3 = change(EMPTY, u.UpgradeFormatVersion(format_version=3))
 
-    def test_an_upgraded_table_starts_at_0(self) -> None:
+    def test_ids_count_from_0_and_the_next_one_is_after_those_taken(self) -> None:
         assert (EMPTY.next_row_id, self.V3.next_row_id) == (None, 0)
-
-    def test_the_next_one_is_after_those_taken(self) -> None:
         after = change(self.V3, u.AddSnapshot(snapshot=snapshot(1, first_row_id=0, added_rows=30)))
         after = change(after, u.AddSnapshot(snapshot=snapshot(2, 1, first_row_id=30, added_rows=5)))
         assert after.next_row_id == 35
@@ -202,22 +186,17 @@ class TestRefusedUpdates:
     ZORDER = PartitionField(source_id=1, field_id=1001, name="z", transform=UnknownTransform("zorder[2]"))
     TAG = SnapshotRef(snapshot_id=3, type="tag")
 
-    @pytest.mark.parametrize(
-        ("updates", "message"),
-        [
-            ([u.AddSnapshot(snapshot=snapshot(3, 2, sequence_number=9))], "snapshot 3 is in table s3://b/t already"),
-            ([u.UpgradeFormatVersion(format_version=3), u.AddSnapshot(snapshot=snapshot(4, 3))], "no first-row-id"),
-            ([main(9)], "unknown snapshot 9 for branch 'main'"),
-            ([u.SetSnapshotRef(ref_name="main", ref=TAG)], "must be a branch"),
-            ([u.SetCurrentSchema()], "no schema was added"),
-            ([u.SetCurrentSchema(schema_id=5)], "unknown schema id 5"),
-            ([NARROW, u.SetCurrentSchema()], "no column with field id 2"),
-            ([NANOSECONDS], "needs format version 3"),
-            ([u.AddPartitionSpec(spec=PartitionSpec(0, (ZORDER,))), u.SetDefaultSpec()], "unknown transform"),
-            ([u.UpgradeFormatVersion(format_version=1)], "cannot go down to 1"),
-            ([u.SetProperties(updates={"write.metadata.previous-versions-max": "few"})], "previous-versions-max"),
-        ],
-    )
+    @pytest.mark.parametrize(("updates", "message"), [
+        ([u.AddSnapshot(snapshot=snapshot(3, 2, sequence_number=9))], "snapshot 3 is in table s3://b/t already"),
+        ([u.UpgradeFormatVersion(format_version=3), u.AddSnapshot(snapshot=snapshot(4, 3))], "no first-row-id"),
+        ([main(9)], "unknown snapshot 9 for branch 'main'"),
+        ([u.SetSnapshotRef(ref_name="main", ref=TAG)], "must be a branch"),
+        ([u.SetCurrentSchema()], "no schema was added"), ([u.SetCurrentSchema(schema_id=5)], "unknown schema id 5"),
+        ([NARROW, u.SetCurrentSchema()], "no column with field id 2"), ([NANOSECONDS], "needs format version 3"),
+        ([u.AddPartitionSpec(spec=PartitionSpec(0, (ZORDER,))), u.SetDefaultSpec()], "unknown transform"),
+        ([u.UpgradeFormatVersion(format_version=1)], "cannot go down to 1"),
+        ([u.SetProperties(updates={"write.metadata.previous-versions-max": "few"})], "previous-versions-max"),
+    ])  # fmt: skip
     def test_it_is_named(self, updates: list[u.Update], message: str) -> None:
         with pytest.raises(InvalidInputError, match=message):
             change(THREE, *updates)
@@ -230,8 +209,6 @@ class TestBranchesAndTags:
         base = change(THREE, u.SetSnapshotRef(ref_name="b", ref=SnapshotRef(snapshot_id=2)))
         after = change(base, u.RemoveSnapshotRef(ref_name="b"), u.RemoveSnapshotRef(ref_name="never was"))
         assert (set(after.refs), len(after.snapshots)) == ({"main"}, 3)
-
-    def test_without_main_there_is_no_current_snapshot(self) -> None:
         assert change(THREE, u.RemoveSnapshotRef(ref_name="main")).current_snapshot() is None
 
 
@@ -263,11 +240,9 @@ class TestSchemas:
 
     WIDER = Schema(fields=(*EMPTY.schema().fields, NestedField(id=3, name="s", type=StringType())), schema_id=0)
 
-    def test_a_new_schema_gets_the_next_id(self) -> None:
+    def test_a_new_schema_gets_the_next_id_and_an_equal_one_is_reused(self) -> None:
         after = change(EMPTY, u.AddSchema(schema=self.WIDER), u.SetCurrentSchema())
         assert (after.current_schema_id, after.last_column_id, len(after.schemas)) == (1, 3, 2)
-
-    def test_an_equal_schema_is_reused(self) -> None:
         wider = change(EMPTY, u.AddSchema(schema=self.WIDER), u.SetCurrentSchema())
         after = change(wider, u.AddSchema(schema=replace(EMPTY.schema(), schema_id=7)), u.SetCurrentSchema())
         assert (after.current_schema_id, after.last_column_id, len(after.schemas)) == (0, 3, 2)
@@ -292,14 +267,10 @@ class TestSpecsAndOrders:
         0, tuple(replace(f, field_id=1001) for f in spec_from_shorthand(["bucket(4, id)"], SCHEMA).fields)
     )
 
-    def test_a_new_spec_gets_the_next_id(self) -> None:
+    def test_a_new_spec_gets_the_next_id_and_an_equal_one_is_reused(self) -> None:
         after = change(EMPTY, u.AddPartitionSpec(spec=self.BUCKETS), u.SetDefaultSpec())
         assert (after.default_spec_id, after.last_partition_id) == (1, 1001)
-
-    def test_an_equal_spec_is_reused(self) -> None:
         assert change(EMPTY, u.AddPartitionSpec(spec=replace(EMPTY.spec(), spec_id=9)), u.SetDefaultSpec()) is EMPTY
-
-    def test_the_last_partition_id_never_goes_down(self) -> None:
         wide = change(EMPTY, u.AddPartitionSpec(spec=self.BUCKETS), u.SetDefaultSpec())
         after = change(wide, u.AddPartitionSpec(spec=PartitionSpec(0, ())), u.SetDefaultSpec())
         assert (after.default_spec_id, after.last_partition_id) == (2, 1001)
@@ -319,8 +290,6 @@ class TestTheRest:
         assert change(EMPTY, u.UpgradeFormatVersion(format_version=2)) is EMPTY
         with pytest.raises(UnsupportedError, match="format version 4"):
             change(EMPTY, u.UpgradeFormatVersion(format_version=4))
-
-    def test_as_a_property_it_upgrades_and_is_not_kept(self) -> None:
         after = change(EMPTY, u.SetProperties(updates={"format-version": "3", "a": "b"}))
         assert (after.format_version, after.properties) == (3, {"a": "b"})
 
@@ -328,12 +297,10 @@ class TestTheRest:
     def test_words_for_fields_are_never_kept_as_properties(self, key: str) -> None:
         assert change(EMPTY, u.SetProperties(updates={key: "1"})) is EMPTY
 
-    def test_properties_come_and_go(self) -> None:
+    def test_properties_location_and_uuid_are_set(self) -> None:
         base = change(EMPTY, u.SetProperties(updates={"a": "1", "b": "2"}))
         after = change(base, u.SetProperties(updates={"a": "3"}), u.RemoveProperties(removals=("b",)))
         assert (base.properties, after.properties) == ({"a": "1", "b": "2"}, {"a": "3"})
-
-    def test_location_and_uuid_can_be_set(self) -> None:
         after = change(EMPTY, u.SetLocation(location="s3://c/u"), u.AssignUUID(uuid="other"))
         assert (after.location, after.table_uuid) == ("s3://c/u", "other")
 
@@ -356,40 +323,30 @@ class TestRequirements:
         (r.AssertDefaultSortOrderId, "default_sort_order_id", 0, "default sort order id"),
     )
 
-    @pytest.mark.parametrize(
-        "requirement",
-        [
-            r.AssertTableUUID(uuid=UUID.upper()),
-            r.AssertRefSnapshotId(ref="main", snapshot_id=3),
-            r.AssertRefSnapshotId(ref="new", snapshot_id=None),
-            *(kind(**{field: found}) for kind, field, found, _ in IDS),
-        ],
-    )
+    @pytest.mark.parametrize("requirement", [
+        r.AssertTableUUID(uuid=UUID.upper()), r.AssertRefSnapshotId(ref="main", snapshot_id=3),
+        r.AssertRefSnapshotId(ref="new", snapshot_id=None), *(kind(**{field: found}) for kind, field, found, _ in IDS),
+    ])  # fmt: skip
     def test_what_holds_is_let_through(self, requirement: r.Requirement) -> None:
         requirement.check(THREE)
         with pytest.raises(CommitConflictError, match="exist"):
             requirement.check(None)
 
-    @pytest.mark.parametrize(
-        ("requirement", "problem"),
-        [
-            (r.AssertRefSnapshotId(ref="main", snapshot_id=2), "branch 'main' is at snapshot 3, expected 2"),
-            (r.AssertRefSnapshotId(ref="main", snapshot_id=None), "branch 'main' is at snapshot 3, expected none"),
-            (r.AssertRefSnapshotId(ref="b", snapshot_id=2), "branch 'b' does not exist, expected at snapshot 2"),
-            *((kind(**{field: 7}), f"the {what} is {found}, expected 7") for kind, field, found, what in IDS),
-        ],
-    )
+    @pytest.mark.parametrize(("requirement", "problem"), [
+        (r.AssertRefSnapshotId(ref="main", snapshot_id=2), "branch 'main' is at snapshot 3, expected 2"),
+        (r.AssertRefSnapshotId(ref="main", snapshot_id=None), "branch 'main' is at snapshot 3, expected none"),
+        (r.AssertRefSnapshotId(ref="b", snapshot_id=2), "branch 'b' does not exist, expected at snapshot 2"),
+        *((kind(**{field: 7}), f"the {what} is {found}, expected 7") for kind, field, found, what in IDS),
+    ])  # fmt: skip
     def test_what_does_not_says_found_and_expected(self, requirement: r.Requirement, problem: str) -> None:
         with pytest.raises(CommitConflictError) as error:
             requirement.check(THREE)
         assert str(error.value) == f"requirement failed: {problem}; table s3://b/t was changed by another writer"
         assert not isinstance(error.value, IncompatibleChangeError)
 
-    def test_a_replaced_table_never_comes_back(self) -> None:
+    def test_the_table_must_be_the_same_or_not_exist(self) -> None:
         with pytest.raises(IncompatibleChangeError, match="was replaced by another one"):
             r.AssertTableUUID(uuid="other").check(THREE)
-
-    def test_a_table_that_exists_cannot_be_created(self) -> None:
         r.AssertCreate().check(None)
         with pytest.raises(IncompatibleChangeError, match="exists already"):
             r.AssertCreate().check(THREE)

@@ -17,15 +17,10 @@ from airflow_iceberg.plan.alter_table.changes import evolve
 from airflow_iceberg.plan.alter_table.words import CHANGES
 
 COLUMNS = {
-    "id": "long not null",
-    "n": "int",
-    "price": "decimal(9,2)",
-    "day": "date",
-    "ts": "timestamptz",
-    "point": "struct<x: int, y: double>",
-    "points": "list<struct<x: float, y: double>>",
+    "id": "long not null", "n": "int", "price": "decimal(9,2)", "day": "date", "ts": "timestamptz",
+    "point": "struct<x: int, y: double>", "points": "list<struct<x: float, y: double>>",
     "attrs": "map<struct<k: int>, struct<v: int>>",
-}
+}  # fmt: skip
 
 
 def table(version=2, columns=None, partition_by=(), sort_by=(), **properties):
@@ -82,15 +77,10 @@ class TestAddingAColumn:
         ids = {name: after.schema().names[name] for name in ("m", "m.key", "m.value", "m.value.a")}
         assert ids == {"m": 2, "m.key": 3, "m.value": 4, "m.value.a": 5}
 
-    @pytest.mark.parametrize(
-        ("position", "expected"),
-        [
-            ({"first": True}, ["new", "id", "n"]),
-            ({"before": "n"}, ["id", "new", "n"]),
-            ({"after": "id"}, ["id", "new", "n"]),
-            ({"after": "n"}, ["id", "n", "new"]),
-        ],
-    )
+    @pytest.mark.parametrize(("position", "expected"), [
+        ({"first": True}, ["new", "id", "n"]), ({"before": "n"}, ["id", "new", "n"]),
+        ({"after": "id"}, ["id", "new", "n"]), ({"after": "n"}, ["id", "n", "new"]),
+    ])  # fmt: skip
     def test_it_stands_where_it_is_asked_for(self, position, expected):
         assert top(alter(table(columns={"id": "long", "n": "int"}), add("new", "int", **position))) == expected
 
@@ -110,33 +100,22 @@ class TestAddingAColumn:
         after = alter(table(3), add("a", "int not null", default=0))
         assert (column(after, "a").required, column(after, "a").initial_default) == (True, 0)
 
-    @pytest.mark.parametrize(
-        ("version", "change", "message"),
-        [
-            (2, add("a", "int not null"), "cannot be required: rows that are there have no value"),
-            (2, add("a", "int", default=1), "needs format version 3"),
-            (3, add("a", "int", default=2**31), "default of column 'a'"),
-            (3, add("a", "list<int>", default=[1]), "its fields can"),
-            (2, add("attrs.key.z", "int"), "keys of a map"),
-            (2, add("a", "lnog"), "lnog"),
-            (2, add("a", "variant"), "needs format version 3"),
-        ],
-    )
+    @pytest.mark.parametrize(("version", "change", "message"), [
+        (2, add("a", "int not null"), "cannot be required: rows that are there have no value"),
+        (2, add("a", "int", default=1), "needs format version 3"),
+        (3, add("a", "int", default=2**31), "default of column 'a'"),
+        (3, add("a", "list<int>", default=[1]), "its fields can"), (2, add("attrs.key.z", "int"), "keys of a map"),
+        (2, add("a", "lnog"), "lnog"), (2, add("a", "variant"), "needs format version 3"),
+    ])  # fmt: skip
     def test_what_cannot_be_added(self, version, change, message):
         with pytest.raises(InvalidInputError, match=message):
             alter(table(version), change)
 
-    @pytest.mark.parametrize(
-        ("type_", "default", "stored"),
-        [
-            ("int", 7, 7),
-            ("decimal(9,2)", "1.5", "1.50"),
-            ("date", "2026-01-01", "2026-01-01"),
-            ("timestamptz", "2026-01-01T00:00:00", "2026-01-01T00:00:00+00:00"),
-            ("string", "x", "x"),
-            ("boolean", False, False),
-        ],
-    )
+    @pytest.mark.parametrize(("type_", "default", "stored"), [
+        ("int", 7, 7), ("decimal(9,2)", "1.5", "1.50"), ("date", "2026-01-01", "2026-01-01"),
+        ("timestamptz", "2026-01-01T00:00:00", "2026-01-01T00:00:00+00:00"), ("string", "x", "x"),
+        ("boolean", False, False),
+    ])  # fmt: skip
     def test_a_default_is_both_initial_and_write_default(self, type_, default, stored):
         added = column(alter(table(3), add("a", type_, default=default)), "a")
         assert (added.initial_default, added.write_default) == (stored, stored)
@@ -162,29 +141,22 @@ class TestDroppingAColumn:
         after = alter(before, {"drop_column": "n"}, {"add_column": {"name": "n", "type": "int"}})
         assert column(after, "n").id == before.last_column_id + 1
 
-    def test_one_that_was_dropped_before_stays_so_and_a_slip_is_refused(self):
+    def test_one_that_was_dropped_before_stays_so_and_another_name_is_refused(self):
         once = alter(table(), {"drop_column": "n"})
         assert evolve(once, [{"drop_column": "n"}]).updates == ()
         with pytest.raises(NotFoundError, match="no column 'm'"):
             evolve(once, [{"drop_column": "m"}])
-
-    def test_one_that_was_renamed_is_not_taken_for_dropped(self):
         once = alter(table(), {"rename_column": {"from": "n", "to": "m"}})
         with pytest.raises(NotFoundError, match="it is called 'm' now"):
             evolve(once, [{"drop_column": "n"}])
 
-    @pytest.mark.parametrize(
-        ("name", "message", "given"),
-        [
-            ("points.element", "the element of a list or map", {}),
-            ("attrs.value", "the value of a list or map", {}),
-            ("attrs.key.k", "keys of a map", {}),
-            ("attrs.v", "last one of struct 'attrs.value'", {}),
-            ("id", "last one of the table", {"columns": {"id": "int"}}),
-            ("ts", "partition field 'ts_day' is made of it; drop the partition", {"partition_by": ["day(ts)"]}),
-            ("ts", "the table is sorted by it", {"sort_by": ["ts"]}),
-        ],
-    )
+    @pytest.mark.parametrize(("name", "message", "given"), [
+        ("points.element", "the element of a list or map", {}), ("attrs.value", "the value of a list or map", {}),
+        ("attrs.key.k", "keys of a map", {}), ("attrs.v", "last one of struct 'attrs.value'", {}),
+        ("id", "last one of the table", {"columns": {"id": "int"}}),
+        ("ts", "partition field 'ts_day' is made of it; drop the partition", {"partition_by": ["day(ts)"]}),
+        ("ts", "the table is sorted by it", {"sort_by": ["ts"]}),
+    ])  # fmt: skip
     def test_parts_of_a_type_the_last_column_and_sources_stay(self, name, message, given):
         with pytest.raises(InvalidInputError, match=message):
             alter(table(**given), {"drop_column": name})
@@ -192,16 +164,14 @@ class TestDroppingAColumn:
     def test_a_source_may_go_after_its_partition_field(self):
         after = alter(table(partition_by=["day(ts)"]), {"drop_partition_field": "day(ts)"}, {"drop_column": "ts"})
         assert "ts" not in top(after)
+        after = alter(table(1, partition_by=["day(ts)"]), {"drop_partition_field": "ts_day"}, {"drop_column": "ts"})
+        assert partitions(after) == [(1000, "ts_day", "void")]
 
     def test_identifier_fields_stay(self):
         named = alter(table(), {"set_identifier_fields": ["id"]})
         with pytest.raises(InvalidInputError, match="identifies rows"):
             alter(named, {"drop_column": "id"})
         assert "id" not in top(alter(named, {"set_identifier_fields": []}, {"drop_column": "id"}))
-
-    def test_a_void_field_of_version_1_does_not_hold_its_column(self):
-        after = alter(table(1, partition_by=["day(ts)"]), {"drop_partition_field": "ts_day"}, {"drop_column": "ts"})
-        assert partitions(after) == [(1000, "ts_day", "void")]
 
 
 class TestRenamingAndMoving:
@@ -216,14 +186,11 @@ class TestRenamingAndMoving:
     def test_the_struct_may_stand_before_the_new_name(self, to):
         assert column(alter(table(), {"rename_column": {"from": "point.x", "to": to}}), "point.lat")
 
-    @pytest.mark.parametrize(
-        ("name", "to", "error", "message"),
-        [
-            ("point.x", "other.x", InvalidInputError, "columns stay in their struct"),
-            ("n", "id", AlreadyExistsError, "there is a column of this name"),
-            ("nothing", "id", NotFoundError, "no column 'nothing'"),
-        ],
-    )
+    @pytest.mark.parametrize(("name", "to", "error", "message"), [
+        ("point.x", "other.x", InvalidInputError, "columns stay in their struct"),
+        ("n", "id", AlreadyExistsError, "there is a column of this name"),
+        ("nothing", "id", NotFoundError, "no column 'nothing'"),
+    ])  # fmt: skip
     def test_names_that_cannot_be(self, name, to, error, message):
         with pytest.raises(error, match=message):
             alter(table(), {"rename_column": {"from": name, "to": to}})
@@ -232,15 +199,10 @@ class TestRenamingAndMoving:
         rename = {"rename_column": {"from": "n", "to": "m"}}
         assert evolve(alter(table(), rename), [rename]).updates == ()
 
-    @pytest.mark.parametrize(
-        ("move", "expected"),
-        [
-            ({"name": "c", "first": True}, "cab"),
-            ({"name": "a", "after": "b"}, "bac"),
-            ({"name": "a", "after": "c"}, "bca"),
-            ({"name": "c", "before": "b"}, "acb"),
-        ],
-    )
+    @pytest.mark.parametrize(("move", "expected"), [
+        ({"name": "c", "first": True}, "cab"), ({"name": "a", "after": "b"}, "bac"),
+        ({"name": "a", "after": "c"}, "bca"), ({"name": "c", "before": "b"}, "acb"),
+    ])  # fmt: skip
     def test_moves(self, move, expected):
         before = table(columns=dict.fromkeys("abc", "int"))
         assert "".join(top(alter(before, {"move_column": move}))) == expected
@@ -255,27 +217,14 @@ class TestRenamingAndMoving:
 class TestPromotion:
     """Types become wider only, and only where partitions keep their values."""
 
-    @pytest.mark.parametrize(
-        ("version", "old", "new", "legal"),
-        [
-            (1, "int", "long", True),
-            (2, "float", "double", True),
-            (2, "decimal(9,2)", "decimal(18,2)", True),
-            (2, "decimal(9,2)", "decimal(18,3)", False),
-            (2, "decimal(9,2)", "decimal(8,2)", False),
-            (2, "long", "int", False),
-            (2, "int", "double", False),
-            (2, "int", "string", False),
-            (2, "date", "timestamp", False),
-            (3, "date", "timestamp", True),
-            (3, "date", "timestamp_ns", True),
-            (3, "date", "timestamptz", False),
-            (3, "unknown", "int", True),
-            (3, "unknown", "struct<a: int>", True),
-            (3, "timestamp", "timestamp_ns", False),
-            (2, "fixed[4]", "binary", False),
-        ],
-    )
+    @pytest.mark.parametrize(("version", "old", "new", "legal"), [
+        (1, "int", "long", True), (2, "float", "double", True), (2, "decimal(9,2)", "decimal(18,2)", True),
+        (2, "decimal(9,2)", "decimal(18,3)", False), (2, "decimal(9,2)", "decimal(8,2)", False),
+        (2, "long", "int", False), (2, "int", "double", False), (2, "int", "string", False),
+        (2, "date", "timestamp", False), (3, "date", "timestamp", True), (3, "date", "timestamp_ns", True),
+        (3, "date", "timestamptz", False), (3, "unknown", "int", True), (3, "unknown", "struct<a: int>", True),
+        (3, "timestamp", "timestamp_ns", False), (2, "fixed[4]", "binary", False),
+    ])  # fmt: skip
     def test_the_table_of_promotions(self, version, old, new, legal):
         metadata = table(version, columns={"id": "int", "a": old})
         change = {"change_type": {"name": "a", "type": new}}
@@ -324,10 +273,8 @@ class TestPromotion:
 class TestNullability:
     """Optional is always possible; required only on somebody's word."""
 
-    def test_optional(self):
+    def test_optional_always_and_required_on_ones_word(self):
         assert not column(alter(table(), {"make_optional": "id"}), "id").required
-
-    def test_required(self):
         with pytest.raises(InvalidInputError, match="rows that are there may have nulls"):
             alter(table(), {"make_required": "n"})
         assert column(alter(table(), {"make_required": {"name": "n", "allow_incompatible": True}}), "n").required
@@ -345,12 +292,10 @@ class TestNullability:
 class TestDocsAndDefaults:
     """What is said about a column changes without a trace in the rows."""
 
-    def test_docs(self):
+    def test_docs_and_write_defaults_change_and_initial_defaults_never(self):
         after = alter(table(), {"set_doc": {"name": "point.x", "doc": "degrees"}})
         assert column(after, "point.x").doc == "degrees"
         assert column(alter(after, {"set_doc": {"name": "point.x", "doc": None}}), "point.x").doc is None
-
-    def test_a_write_default_changes_and_the_initial_one_never(self):
         metadata = alter(table(3), {"add_column": {"name": "a", "type": "int", "default": 1}})
         after = column(alter(metadata, {"set_default": {"name": "a", "value": 2}}), "a")
         assert (after.initial_default, after.write_default) == (1, 2)
@@ -388,12 +333,10 @@ class TestUnionByName:
 class TestPartitionEvolutionFromVersion2:
     """Fields come and go; one that comes back has its old id."""
 
-    def test_a_new_field_gets_the_next_id_and_javas_name(self):
+    def test_a_new_field_gets_the_next_id_and_javas_name_or_ones_own(self):
         after = alter(table(partition_by=["day(ts)"]), {"add_partition_field": "bucket(16, id)"})
         assert partitions(after) == [(1000, "ts_day", "day"), (1001, "id_bucket_16", "bucket[16]")]
         assert (after.default_spec_id, after.last_partition_id) == (1, 1001)
-
-    def test_a_name_of_ones_own(self):
         after = alter(table(), {"add_partition_field": {"field": "bucket(4, id)", "name": "shard"}})
         assert partitions(after) == [(1000, "shard", "bucket[4]")]
         assert partitions(alter(table(), {"add_partition_field": "bucket(4, id) as shard"})) == partitions(after)
@@ -406,14 +349,12 @@ class TestPartitionEvolutionFromVersion2:
         assert [field_id for field_id, _, _ in partitions(again)] == [1001, 1002, 1000]
         assert partitions(again)[2] == (1000, "ts_day", "day")
 
-    def test_replacing_and_renaming(self):
+    def test_replacing_renaming_and_all_at_once(self):
         metadata = table(partition_by=["day(ts)"])
         replaced = alter(metadata, {"replace_partition_field": {"from": "day(ts)", "to": "hour(ts)"}})
         assert partitions(replaced) == [(1001, "ts_hour", "hour")]
         renamed = alter(replaced, {"rename_partition_field": {"from": "ts_hour", "to": "h"}})
         assert partitions(renamed) == [(1001, "h", "hour")]
-
-    def test_all_at_once(self):
         metadata = table(partition_by=["day(ts)", "id"])
         after = alter(metadata, {"set_partitioning": ["bucket(4, n)", "day(ts)"]})
         assert partitions(after) == [(1002, "n_bucket_4", "bucket[4]"), (1000, "ts_day", "day")]
@@ -432,36 +373,27 @@ class TestPartitionEvolutionFromVersion2:
         again = alter(without, {"add_partition_field": "day(ts)"})
         assert [without.default_spec_id, again.default_spec_id] == [1, 0]
 
-    @pytest.mark.parametrize(
-        "change",
-        [
-            {"add_partition_field": "day(ts)"},
-            {"drop_partition_field": "id"},
-            {"drop_partition_field": "identity(id)"},
-            {"rename_partition_field": {"from": "ts_day", "to": "d"}},
-            {"replace_partition_field": {"from": "day(ts)", "to": "month(ts)"}},
-            {"set_partitioning": ["month(ts)"]},
-        ],
-    )
+    @pytest.mark.parametrize("change", [
+        {"add_partition_field": "day(ts)"}, {"drop_partition_field": "id"}, {"drop_partition_field": "identity(id)"},
+        {"rename_partition_field": {"from": "ts_day", "to": "d"}},
+        {"replace_partition_field": {"from": "day(ts)", "to": "month(ts)"}}, {"set_partitioning": ["month(ts)"]},
+    ])  # fmt: skip
     def test_what_is_so_already_is_no_change(self, change):
         once = alter(table(partition_by=["day(ts)", "id"]), change)
         assert evolve(once, [change]).updates == ()
 
-    @pytest.mark.parametrize(
-        ("change", "error", "message"),
-        [
-            ({"drop_partition_field": "hour(ts)"}, NotFoundError, "no partition field 'hour\\(ts\\)'"),
-            ({"drop_partition_field": "nothing"}, NotFoundError, "partition fields: ts_day"),
-            ({"add_partition_field": "day(price)"}, InvalidInputError, "day is not defined"),
-            ({"add_partition_field": "day(nothing)"}, NotFoundError, "nothing"),
-            ({"add_partition_field": "day(ts) as other"}, AlreadyExistsError, "is there as 'ts_day'"),
-            ({"add_partition_field": "id as ts_day"}, AlreadyExistsError, "'ts_day' already"),
-            ({"add_partition_field": "bucket(4, id) as n"}, InvalidInputError, "name of another column"),
-            ({"add_partition_field": "bucket(4, points.x)"}, IcebergError, "x"),
-            ({"rename_partition_field": {"from": "no", "to": "x"}}, NotFoundError, "no partition field 'no'"),
-            ({"add_column": {"name": "ts_day", "type": "int"}}, InvalidInputError, "name of another column"),
-        ],
-    )
+    @pytest.mark.parametrize(("change", "error", "message"), [
+        ({"drop_partition_field": "hour(ts)"}, NotFoundError, "no partition field 'hour\\(ts\\)'"),
+        ({"drop_partition_field": "nothing"}, NotFoundError, "partition fields: ts_day"),
+        ({"add_partition_field": "day(price)"}, InvalidInputError, "day is not defined"),
+        ({"add_partition_field": "day(nothing)"}, NotFoundError, "nothing"),
+        ({"add_partition_field": "day(ts) as other"}, AlreadyExistsError, "is there as 'ts_day'"),
+        ({"add_partition_field": "id as ts_day"}, AlreadyExistsError, "'ts_day' already"),
+        ({"add_partition_field": "bucket(4, id) as n"}, InvalidInputError, "name of another column"),
+        ({"add_partition_field": "bucket(4, points.x)"}, IcebergError, "x"),
+        ({"rename_partition_field": {"from": "no", "to": "x"}}, NotFoundError, "no partition field 'no'"),
+        ({"add_column": {"name": "ts_day", "type": "int"}}, InvalidInputError, "name of another column"),
+    ])  # fmt: skip
     def test_what_cannot_be(self, change, error, message):
         with pytest.raises(error, match=message):
             alter(table(partition_by=["day(ts)"]), change)
@@ -470,12 +402,10 @@ class TestPartitionEvolutionFromVersion2:
 class TestPartitionEvolutionInVersion1:
     """Fields keep their place: a removed one becomes void, a new one goes to the end."""
 
-    def test_a_removed_field_becomes_void(self):
+    def test_a_removed_field_becomes_void_and_one_that_comes_back_is_new(self):
         after = alter(table(1, partition_by=["day(ts)", "id"]), {"drop_partition_field": "day(ts)"})
         assert partitions(after) == [(1000, "ts_day", "void"), (1001, "id", "identity")]
         assert evolve(after, [{"drop_partition_field": "ts_day"}]).updates == ()
-
-    def test_one_that_comes_back_is_a_new_one_and_the_void_moves_aside(self):
         void = alter(table(1, partition_by=["day(ts)", "id"]), {"drop_partition_field": "day(ts)"})
         again = alter(void, {"add_partition_field": "day(ts)"})
         assert partitions(again) == [(1000, "ts_day_1000", "void"), (1001, "id", "identity"), (1002, "ts_day", "day")]
@@ -489,18 +419,14 @@ class TestPartitionEvolutionInVersion1:
 class TestSortOrderPropertiesAndVersion:
     """The rest of what is not rows."""
 
-    def test_a_sort_order(self):
+    def test_sort_order_properties_and_location(self):
         after = alter(table(), {"set_sort_order": ["ts desc", "id"]})
         assert [(f.source_id, f.direction) for f in after.sort_order().fields] == [(5, "desc"), (1, "asc")]
         assert alter(after, {"set_sort_order": []}).default_sort_order_id == 0
         assert evolve(after, [{"set_sort_order": ["ts desc", "id"]}]).updates == ()
-
-    def test_properties(self):
         changes = {"set_properties": {"a": "3", "n": 5, "f": True}}, {"remove_properties": ["b", "x"]}
         after = alter(table(a="1", b="2"), *changes)
         assert after.properties == {"a": "3", "n": "5", "f": "true"}
-
-    def test_a_location(self):
         after = alter(table(), {"set_location": "memory://elsewhere/"})
         assert after.location == "memory://elsewhere"
         assert evolve(after, [{"set_location": "memory://elsewhere"}]).updates == ()
@@ -575,21 +501,18 @@ class TestTheCommit:
 class TestAListThatWasMadeAlready:
     """Making it again changes nothing, also where it undoes what it did itself."""
 
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            [{"rename_column": {"from": "n", "to": "m"}}, {"add_column": {"name": "n", "type": "string"}}],
-            [{"drop_column": "n"}, {"add_column": {"name": "n", "type": "int"}}],
-            [{"add_column": {"name": "a", "type": "int"}}, {"change_type": {"name": "a", "type": "long"}}],
-            [{"add_column": {"name": "a", "type": "int"}}, {"rename_column": {"from": "a", "to": "b"}}],
-            [{"add_partition_field": "id as a"}, {"rename_partition_field": {"from": "a", "to": "b"}}],
-            [{"add_column": {"name": "a", "type": "int"}}, {"add_partition_field": "bucket(4, a)"}],
-            [{"drop_partition_field": "ts_day"}, {"drop_column": "ts"}],
-            [{"rename_column": {"from": "ts", "to": "t"}}, {"set_sort_order": ["t desc"]}],
-            [{"move_column": {"name": "n", "first": True}}, {"move_column": {"name": "price", "first": True}}],
-            [{"upgrade_format_version": 3}, {"add_column": {"name": "a", "type": "int", "default": 1}}],
-        ],
-    )
+    @pytest.mark.parametrize("changes", [
+        [{"rename_column": {"from": "n", "to": "m"}}, {"add_column": {"name": "n", "type": "string"}}],
+        [{"drop_column": "n"}, {"add_column": {"name": "n", "type": "int"}}],
+        [{"add_column": {"name": "a", "type": "int"}}, {"change_type": {"name": "a", "type": "long"}}],
+        [{"add_column": {"name": "a", "type": "int"}}, {"rename_column": {"from": "a", "to": "b"}}],
+        [{"add_partition_field": "id as a"}, {"rename_partition_field": {"from": "a", "to": "b"}}],
+        [{"add_column": {"name": "a", "type": "int"}}, {"add_partition_field": "bucket(4, a)"}],
+        [{"drop_partition_field": "ts_day"}, {"drop_column": "ts"}],
+        [{"rename_column": {"from": "ts", "to": "t"}}, {"set_sort_order": ["t desc"]}],
+        [{"move_column": {"name": "n", "first": True}}, {"move_column": {"name": "price", "first": True}}],
+        [{"upgrade_format_version": 3}, {"add_column": {"name": "a", "type": "int", "default": 1}}],
+    ])  # fmt: skip
     @pytest.mark.parametrize("version", [1, 2])
     def test_is_recognised(self, changes, version):
         once = alter(table(version, partition_by=["day(ts)"]), *changes)
@@ -603,28 +526,23 @@ class TestAListThatWasMadeAlready:
 class TestWords:
     """A slip in the words is told with its place and what is known."""
 
-    @pytest.mark.parametrize(
-        ("changes", "message"),
-        [
-            ([{"add_colum": {}}], r"changes\[0\]: unknown change 'add_colum' \(known: add_column, drop_column"),
-            ([{"drop_column": "n"}, {"add_column": {"type": "int"}}], r"changes\[1\] \(add_column\): missing 'name'"),
-            ([{"add_column": {"name": "a"}}], "missing 'type'"),
-            ([{"add_column": {"name": "a", "type": "int", "afer": "b"}}], "unknown word 'afer'"),
-            ([{"add_column": {"name": "a", "type": "int", "after": "b", "first": True}}], "one of first, before and"),
-            ([{"move_column": {"name": "a"}}], "one of first, before and after, got none"),
-            ([{"add_column": "a"}], "expected an object, got str 'a'"),
-            ([{"a": 1, "b": 2}], "one key"),
-            (["add_column"], "one key"),
-            ({"add_column": {}}, "expected a list of changes"),
-            ([{"set_partitioning": "day(ts)"}], "expected a list of texts"),
-            ([{"upgrade_format_version": "three"}], "expected a number"),
-            ([{"set_properties": {"format-version": "3"}}], "use upgrade_format_version"),
-            ([{"set_properties": {"a": None}}], "expected a text for property 'a'"),
-            ([{"drop_column": 5}], "expected a text for 'name'"),
-            ([{"make_required": {"name": "n", "allow_incompatible": "yes"}}], "expected true or false"),
-            ([{"union_by_name": ["a"]}], "union_by_name"),
-        ],
-    )
+    @pytest.mark.parametrize(("changes", "message"), [
+        ([{"add_colum": {}}], r"changes\[0\]: unknown change 'add_colum' \(known: add_column, drop_column"),
+        ([{"drop_column": "n"}, {"add_column": {"type": "int"}}], r"changes\[1\] \(add_column\): missing 'name'"),
+        ([{"add_column": {"name": "a"}}], "missing 'type'"),
+        ([{"add_column": {"name": "a", "type": "int", "afer": "b"}}], "unknown word 'afer'"),
+        ([{"add_column": {"name": "a", "type": "int", "after": "b", "first": True}}], "one of first, before and"),
+        ([{"move_column": {"name": "a"}}], "one of first, before and after, got none"),
+        ([{"add_column": "a"}], "expected an object, got str 'a'"), ([{"a": 1, "b": 2}], "one key"),
+        (["add_column"], "one key"), ({"add_column": {}}, "expected a list of changes"),
+        ([{"set_partitioning": "day(ts)"}], "expected a list of texts"),
+        ([{"upgrade_format_version": "three"}], "expected a number"),
+        ([{"set_properties": {"format-version": "3"}}], "use upgrade_format_version"),
+        ([{"set_properties": {"a": None}}], "expected a text for property 'a'"),
+        ([{"drop_column": 5}], "expected a text for 'name'"),
+        ([{"make_required": {"name": "n", "allow_incompatible": "yes"}}], "expected true or false"),
+        ([{"union_by_name": ["a"]}], "union_by_name"),
+    ])  # fmt: skip
     def test_slips(self, changes, message):
         with pytest.raises(InvalidInputError, match=message):
             evolve(table(), changes)

@@ -36,21 +36,11 @@ UNPARTITIONED = PartitionSpec(spec_id=0, fields=())
 SCHEMA = schema_from_shorthand({"id": "long", "cat": "string"})
 BY_CAT = spec_from_shorthand(["cat"], SCHEMA)
 FULL = m.DataFile(
-    file_path="s3a://b//ä b/../x.parquet",
-    file_format="parquet",
-    record_count=2**40,
-    file_size_in_bytes=3,
-    column_sizes={1: 2},
-    value_counts={},
-    null_value_counts={2147483546: 0},
-    nan_value_counts={3: 1},
-    lower_bounds={1: b""},
-    upper_bounds={1: b"\xff\x00"},
-    key_metadata=b"k",
-    split_offsets=(4, 2**33),
-    equality_ids=(),
+    file_path="s3a://b//ä b/../x.parquet", file_format="parquet", record_count=2**40, file_size_in_bytes=3,
+    column_sizes={1: 2}, value_counts={}, null_value_counts={2147483546: 0}, nan_value_counts={3: 1},
+    lower_bounds={1: b""}, upper_bounds={1: b"\xff\x00"}, key_metadata=b"k", split_offsets=(4, 2**33), equality_ids=(),
     sort_order_id=0,
-)
+)  # fmt: skip
 
 
 def data_file(number: int = 0, **more: object) -> m.DataFile:
@@ -68,21 +58,12 @@ def write(entries: list[m.ManifestEntry], **more: object) -> bytes:
 
 def row(number: int = 0, **more: object) -> m.ManifestFile:
     values = {
-        "manifest_path": f"s3://b/{number}.avro",
-        "manifest_length": 5000,
-        "partition_spec_id": 0,
-        "sequence_number": 3,
-        "min_sequence_number": 2,
-        "added_snapshot_id": 77,
-        "added_files_count": 1,
-        "existing_files_count": 2,
-        "deleted_files_count": 3,
-        "added_rows_count": 4,
-        "existing_rows_count": 5,
-        "deleted_rows_count": 6,
+        "manifest_path": f"s3://b/{number}.avro", "manifest_length": 5000, "partition_spec_id": 0, "sequence_number": 3,
+        "min_sequence_number": 2, "added_snapshot_id": 77, "added_files_count": 1, "existing_files_count": 2,
+        "deleted_files_count": 3, "added_rows_count": 4, "existing_rows_count": 5, "deleted_rows_count": 6,
         "partitions": (m.FieldSummary(contains_null=True, contains_nan=None, lower_bound=b"a", upper_bound=None),),
         "key_metadata": b"k",
-    }
+    }  # fmt: skip
     return m.ManifestFile(**{**values, **more})
 
 
@@ -113,12 +94,10 @@ class TestAManifestThatWeWrite:
         assert (metadata["schema-id"], metadata["partition-spec-id"]) == ("0", "0")
         assert (metadata["format-version"], metadata["content"]) == ("2", "data")
 
-    def test_formats_are_in_upper_case_in_the_file_only(self) -> None:
+    def test_what_stands_in_the_file(self) -> None:
         data = write([added(data_file())])
         assert by_fastavro(data)[1][0]["data_file"]["file_format"] == "PARQUET"
         assert next(read_manifest(data)).data_file.file_format == "parquet"
-
-    def test_what_is_inherited_stays_null_in_the_file(self) -> None:
         (record,) = by_fastavro(write([added(data_file())]))[1]
         assert (record["snapshot_id"], record["sequence_number"], record["file_sequence_number"]) == (77, None, None)
 
@@ -214,14 +193,12 @@ class TestPartitionValues:
         found = [entry.data_file.partition for entry in read_manifest(data)]
         assert [repr(partition) for partition in found] == [repr(values), repr((None,) * count)]
 
-    def test_names_are_made_legal_and_kept_beside(self) -> None:
+    def test_names_are_made_legal_kept_beside_and_kept_apart(self) -> None:
         schema, spec = self.table([t.StringType()], ["1st né.e"])
         data = write_manifest([added(data_file(partition=("v",)))], schema=schema, spec=spec, format_version=2)
         (field,) = self.partition_fields(data)
         assert (field["name"], field["iceberg-field-name"]) == ("_1st_x20n_xE9_x2Ee", "1st né.e")
         assert next(read_manifest(data)).data_file.partition == ("v",)
-
-    def test_two_names_that_become_one_are_kept_apart(self) -> None:
         schema, spec = self.table([t.StringType(), t.StringType()], ["a.b", "a_x2Eb"])
         data = write_manifest([added(data_file(partition=("1", "2")))], schema=schema, spec=spec, format_version=2)
         assert len({field["name"] for field in self.partition_fields(data)}) == 2
@@ -248,27 +225,21 @@ class TestPartitionValues:
 class TestWhatDoesNotBelongIntoAManifest:
     """One spec, one kind of content, and numbers that cannot be inherited."""
 
-    @pytest.mark.parametrize(
-        ("entry", "message"),
-        [
-            (added(data_file(partition=(1,))), "expected 0"),
-            (added(data_file(spec_id=4)), "partition spec 4"),
-            (added(data_file(content=m.FileContent.POSITION_DELETES)), "position_deletes in a manifest of data"),
-            (m.ManifestEntry(status=m.EntryStatus.EXISTING, data_file=data_file()), "status existing"),
-            (added(data_file(value_counts={1: "x"})), "cannot be written"),
-            (added(data_file(value_counts={1: 2**63})), "cannot be written"),
-        ],
-    )
+    @pytest.mark.parametrize(("entry", "message"), [
+        (added(data_file(partition=(1,))), "expected 0"), (added(data_file(spec_id=4)), "partition spec 4"),
+        (added(data_file(content=m.FileContent.POSITION_DELETES)), "position_deletes in a manifest of data"),
+        (m.ManifestEntry(status=m.EntryStatus.EXISTING, data_file=data_file()), "status existing"),
+        (added(data_file(value_counts={1: "x"})), "cannot be written"),
+        (added(data_file(value_counts={1: 2**63})), "cannot be written"),
+    ])  # fmt: skip
     def test_it_is_refused_by_name(self, entry: m.ManifestEntry, message: str) -> None:
         with pytest.raises(InvalidInputError, match=f"{message}.*0.parquet"):
             write([entry])
 
-    def test_v1_has_no_delete_files(self) -> None:
+    def test_no_delete_files_in_v1_and_no_format_version_4(self) -> None:
         deletes = added(data_file(content=m.FileContent.EQUALITY_DELETES))
         with pytest.raises(InvalidInputError, match="v1 manifest"):
             write([deletes], content=m.ManifestContent.DELETES, format_version=1)
-
-    def test_format_version_4_is_refused(self) -> None:
         with pytest.raises(UnsupportedError, match="format version 4"):
             write([], format_version=4)
 
@@ -318,11 +289,9 @@ class TestAManifestListThatWeWrite:
         with pytest.raises(InvalidInputError, match="added by snapshot 5"):
             write_list([row(sequence_number=m.UNASSIGNED_SEQ, added_snapshot_id=5)])
 
-    def test_unknown_counts_cannot_be_written_after_v1(self) -> None:
+    def test_unknown_counts_are_of_v1_only(self) -> None:
         with pytest.raises(UnsupportedError, match="no file and row counts"):
             write_list([row(added_files_count=None)])
-
-    def test_unknown_counts_of_v1_come_back_as_unknown(self) -> None:
         old = row(added_files_count=None, deleted_rows_count=None, sequence_number=0, min_sequence_number=0)
         assert read_manifest_list(write_list([old], format_version=1)) == (old,)
 
@@ -348,12 +317,10 @@ class TestRowIdsInAManifestList:
         assert [manifest.first_row_id for manifest in found] == [100, 3, None, 109]
         assert free == 118
 
-    def test_the_writer_gives_them(self) -> None:
+    def test_the_writer_gives_them_from_a_first_one(self) -> None:
         data = write_list([row(0), row(1)], format_version=3, first_row_id=100)
         assert [manifest.first_row_id for manifest in read_manifest_list(data)] == [100, 109]
         assert by_fastavro(data)[0]["first-row-id"] == "100"
-
-    def test_without_a_first_row_id_nothing_is_written(self) -> None:
         with pytest.raises(InvalidInputError, match="first_row_id"):
             write_list([row()], format_version=3)
 
@@ -436,13 +403,11 @@ class TestFilesOfOtherWriters:
         with pytest.raises(FormatError, match="missing field 'status'"):
             list(read_manifest(write_list([row()]), path="m"))
 
-    def test_a_missing_package_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_package_and_an_unknown_codec_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         data = write_container({"avro.schema": "{}"}, [(1, b"x")], codec="null").replace(b"\x08null", b"\x0csnappy")
         monkeypatch.setitem(__import__("sys").modules, "cramjam", None)
         with pytest.raises(UnsupportedError, match=r"'snappy' needs the package cramjam.*m\.avro"):
             list(read_blocks(data, read_header(data), path="m.avro"))
-
-    def test_an_unknown_codec_is_named(self) -> None:
         data = write_container({"avro.schema": "{}"}, [], codec="null").replace(b"\x08null", b"\x06lzo")
         with pytest.raises(UnsupportedError, match="unknown Avro codec 'lzo'"):
             list(read_blocks(data, read_header(data)))
@@ -510,14 +475,11 @@ class TestDamagedFiles:
                 list(read_manifest(data[:length], manifest=whole))
             assert error.value.path == whole.manifest_path
 
-    def test_without_its_row_all_but_the_ends_of_blocks_are_found_out(self) -> None:
+    def test_all_but_the_ends_of_blocks_are_found_out_and_these_by_the_number_of_entries(self) -> None:
         data = self.manifest()
         for length in set(range(len(data))) - {read_header(data).offset}:
             with pytest.raises(FormatError):
                 list(read_manifest(data[:length], path="m"))
-
-    def test_one_cut_between_blocks_is_found_out_by_the_number_of_entries(self) -> None:
-        data = self.manifest()
         cut = data[: read_header(data).offset]
         lying = row(manifest_length=0, added_files_count=30, existing_files_count=0, deleted_files_count=0)
         with pytest.raises(FormatError, match=r"unexpected number of entries 0 .expected 30."):

@@ -99,23 +99,18 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=2
 def files(draw: st.DrawFn, types: Sequence[Any]) -> m.DataFile:
     content = draw(st.sampled_from(m.FileContent))
     return m.DataFile(
-        content=content,
-        file_path=draw(TEXTS),
+        content=content, file_path=draw(TEXTS),
         file_format=draw(st.sampled_from(["parquet", "parquet", "orc", "avro", "puffin"])),
-        partition=tuple(draw(st.none() | given_values.values(kind)) for kind in types),
-        record_count=draw(NUMBERS),
+        partition=tuple(draw(st.none() | given_values.values(kind)) for kind in types), record_count=draw(NUMBERS),
         file_size_in_bytes=draw(NUMBERS),
         **{name: draw(COUNTS) for name in ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")},
-        **{name: draw(BOUNDS) for name in ("lower_bounds", "upper_bounds")},
-        key_metadata=draw(st.none() | BYTES),
+        **{name: draw(BOUNDS) for name in ("lower_bounds", "upper_bounds")}, key_metadata=draw(st.none() | BYTES),
         split_offsets=draw(st.none() | st.lists(NUMBERS, max_size=3).map(tuple)),
         equality_ids=draw(st.none() | st.lists(st.integers(1, 2**31 - 1), max_size=3).map(tuple)),
-        sort_order_id=draw(st.none() | st.integers(0, 2**31 - 1)),
-        first_row_id=draw(st.none() | st.integers(0, 2**40)),
-        referenced_data_file=draw(st.none() | TEXTS),
-        content_offset=draw(MAYBE_NUMBER),
+        sort_order_id=draw(st.none() | st.integers(0, 2**31 - 1)), first_row_id=draw(st.none() | st.integers(0, 2**40)),
+        referenced_data_file=draw(st.none() | TEXTS), content_offset=draw(MAYBE_NUMBER),
         content_size_in_bytes=draw(MAYBE_NUMBER),
-    )
+    )  # fmt: skip
 
 
 @st.composite
@@ -166,9 +161,7 @@ class TestAnyManifest:
 
     @examples(60)
     @given(manifests(), st.data())
-    def test_a_damaged_one_gives_the_same_or_the_same_error(
-        self, manifest: tuple[bytes, m.ManifestFile], data: st.DataObject
-    ) -> None:
+    def test_a_damaged_one_gives_the_same_or_the_same_error(self, manifest, data):
         original, row = manifest
         broken = bytearray(original)
         for _ in range(data.draw(st.integers(1, 3))):
@@ -208,17 +201,14 @@ class TestFindingTheRecords:
 
     ENTRIES = tuple(added(data_file(number, lower_bounds={1: b"\x0ePARQUET" * 3})) for number in range(50))
 
-    @pytest.mark.parametrize(
-        "entries",
-        [
-            pytest.param(ENTRIES, id="the same bytes elsewhere"),
-            pytest.param([added(data_file(i, file_format=FORMATS[i % 3])) for i in range(9)], id="mixed formats"),
-            pytest.param(
-                [added(data_file(i, value_counts=dict.fromkeys(range(i % 7), i))) for i in range(40)],
-                id="maps of all sizes",
-            ),
-        ],
-    )
+    @pytest.mark.parametrize("entries", [
+        pytest.param(ENTRIES, id="the same bytes elsewhere"),
+        pytest.param([added(data_file(i, file_format=FORMATS[i % 3])) for i in range(9)], id="mixed formats"),
+        pytest.param(
+            [added(data_file(i, value_counts=dict.fromkeys(range(i % 7), i))) for i in range(40)],
+            id="maps of all sizes",
+        ),
+    ])  # fmt: skip
     def test_unusual_entries_are_read_as_columns(self, entries: Sequence[m.ManifestEntry]) -> None:
         data = write(entries)
         assert is_columnar(data, manifest_row(data))
@@ -299,26 +289,22 @@ class TestAFileFromColumns:
         (entry,) = as_columns([(data, manifest_row(data))])
         return entry.data_file
 
-    def test_it_equals_the_one_that_was_written(self) -> None:
+    def test_it_is_compared_replaced_and_pickled_as_a_whole(self) -> None:
         written = data_file(1, value_counts={1: 7}, split_offsets=(4,))
         assert self.file() == written
         assert written == self.file()
         assert self.file() != replace(written, record_count=8)
-
-    def test_it_is_replaced_and_pickled_as_a_whole(self) -> None:
         import pickle
 
         assert replace(self.file(), record_count=8).value_counts == {1: 7}
         assert pickle.loads(pickle.dumps(self.file())) == self.file()
 
-    def test_without_statistics_it_holds_none_either(self) -> None:
+    def test_without_statistics_it_holds_none_and_no_other_attributes(self) -> None:
         file = self.file()
         assert file.without_statistics() == data_file(1, split_offsets=(4,))
         with pytest.raises(AttributeError):
             m.DataFile.value_counts.__get__(file)  # type: ignore[attr-defined]
         assert file.value_counts == {1: 7}
-
-    def test_it_has_no_other_attributes(self) -> None:
         with pytest.raises(AttributeError, match="no attribute 'rows'"):
             self.file().rows  # type: ignore[attr-defined]  # noqa: B018
 

@@ -146,20 +146,12 @@ class TestOtherFields:
         data = write_manifest([entry], schema=schema, spec=BY_ID, format_version=2)
         return data, manifest_row(data), {"spec": BY_ID, "format_version": 2, "content": ManifestContent.DATA, **more}
 
-    @pytest.mark.parametrize(
-        ("before", "after", "value", "as_it_is"),
-        [
-            ("int", "long", -5, True),
-            ("float", "double", 1.5, False),
-            ("decimal(9, 2)", "decimal(38, 2)", "12.50", False),
-            ("decimal(9, 2)", "decimal(9, 2)", "12.50", True),
-            ("string", "string", "ä", True),
-            ("uuid", "uuid", "f79c3e09-677c-4bbd-a479-3f349cb785e7", True),
-        ],
-    )
-    def test_a_wider_partition_value(
-        self, before: str, after: str, value: Any, as_it_is: bool, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    @pytest.mark.parametrize(("before", "after", "value", "as_it_is"), [
+        ("int", "long", -5, True), ("float", "double", 1.5, False), ("decimal(9, 2)", "decimal(38, 2)", "12.50", False),
+        ("decimal(9, 2)", "decimal(9, 2)", "12.50", True), ("string", "string", "ä", True),
+        ("uuid", "uuid", "f79c3e09-677c-4bbd-a479-3f349cb785e7", True),
+    ])  # fmt: skip
+    def test_a_wider_partition_value(self, before, after, value, as_it_is, monkeypatch):
         from decimal import Decimal
         from uuid import UUID
 
@@ -180,9 +172,7 @@ class TestOtherFields:
         assert entry.data_file.partition == (Decimal("12.500"),)
 
     @pytest.mark.parametrize("version", [2, 3])
-    def test_of_v1_they_get_a_content_and_lose_the_block_size(
-        self, version: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_of_v1_they_get_a_content_and_lose_the_block_size(self, version, monkeypatch):
         schema, spec = schema_from_shorthand({"id": "long"}), PartitionSpec(0, ())
         entry = replace(added(data_file(1, split_offsets=(4,))), snapshot_id=9)
         data = write_manifest([entry], schema=schema, spec=spec, format_version=1)

@@ -34,11 +34,9 @@ def manifest(seq: int = 7, **more: object) -> m.ManifestFile:
 class TestInheritance:
     """What an entry leaves null comes from the row of its manifest in the manifest list."""
 
-    def test_an_added_file_gets_the_snapshot_and_both_numbers(self) -> None:
+    def test_an_added_file_gets_the_snapshot_and_the_numbers_that_it_lacks(self) -> None:
         (found,) = m.inherit([entry()], manifest())
         assert (found.snapshot_id, found.sequence_number, found.file_sequence_number) == (77, 7, 7)
-
-    def test_an_older_data_sequence_number_of_an_added_file_stays(self) -> None:
         added = m.ManifestEntry(status=m.EntryStatus.ADDED, sequence_number=4, data_file=data_file())
         (found,) = m.inherit([added], manifest())
         assert (found.sequence_number, found.file_sequence_number) == (4, 7)
@@ -59,14 +57,12 @@ class TestInheritance:
         (found,) = m.inherit([entry(status)], manifest(seq=0))
         assert (found.sequence_number, found.file_sequence_number) == (0, 0)
 
-    def test_an_existing_file_must_not_inherit_from_a_numbered_manifest(self) -> None:
+    def test_an_existing_file_must_not_inherit_from_a_numbered_manifest_and_a_deleted_one_may_lack_numbers(self):
         with pytest.raises(FormatError) as error:
             list(m.inherit([entry(m.EntryStatus.EXISTING)], manifest()))
         assert str(error.value) == (
             "missing sequence number (required for status existing) in the entry of file a.parquet of m.avro"
         )
-
-    def test_a_deleted_file_without_numbers_is_let_through(self) -> None:
         (found,) = m.inherit([entry(m.EntryStatus.DELETED)], manifest())
         assert found.sequence_number is None
 
@@ -84,11 +80,9 @@ class TestRowIdsInV3:
         found = [e.data_file.first_row_id for e in m.inherit(entries, manifest(first_row_id=100))]
         assert found == [100, None, 4, 110]
 
-    def test_without_one_in_the_manifest_those_of_the_files_mean_nothing(self) -> None:
+    def test_without_one_in_the_manifest_and_in_delete_files_there_are_none(self) -> None:
         (found,) = m.inherit([entry(first_row_id=4)], manifest())
         assert found.data_file.first_row_id is None
-
-    def test_delete_files_get_none(self) -> None:
         deletes = entry(content=m.FileContent.POSITION_DELETES)
         (found,) = m.inherit([deletes], manifest(content=m.ManifestContent.DELETES, first_row_id=100))
         assert found.data_file.first_row_id is None
@@ -118,14 +112,10 @@ class TestTheRowOfANewManifest:
     def test_the_lowest_number_is_that_of_live_files(self) -> None:
         row = describe([entry(m.EntryStatus.EXISTING, seq=3), entry(m.EntryStatus.DELETED, seq=1)], sequence_number=9)
         assert (row.sequence_number, row.min_sequence_number) == (9, 3)
-
-    def test_what_is_left_to_the_commit_is_younger_than_the_rest(self) -> None:
         assert describe([entry(), entry(m.EntryStatus.EXISTING, seq=3)]).min_sequence_number == 3
 
     @pytest.mark.parametrize("entries", [[], [entry()], [entry(m.EntryStatus.DELETED, seq=1)]])
-    def test_without_an_explicit_number_of_a_live_file_it_is_left_to_the_commit(
-        self, entries: list[m.ManifestEntry]
-    ) -> None:
+    def test_without_an_explicit_number_of_a_live_file_it_is_left_to_the_commit(self, entries):
         row = describe(entries)
         assert (row.sequence_number, row.min_sequence_number) == (m.UNASSIGNED_SEQ, m.UNASSIGNED_SEQ)
 
@@ -138,16 +128,12 @@ class TestTheRowOfANewManifest:
         assert row.partitions is not None
         return row.partitions[0]
 
-    def test_bounds_are_the_lowest_and_highest_value(self) -> None:
+    def test_bounds_are_the_lowest_and_highest_value_and_never_null_or_nan(self) -> None:
         assert self.summary("cat", "m", "z", "b") == m.FieldSummary(
             contains_null=False, contains_nan=False, lower_bound=b"b", upper_bound=b"z"
         )
-
-    def test_nulls_are_told_and_have_no_bounds(self) -> None:
         assert self.summary("cat", None, None) == m.FieldSummary(contains_null=True, contains_nan=False)
         assert self.summary("id", None, 5).lower_bound == (5).to_bytes(8, "little")
-
-    def test_nan_is_told_and_is_no_bound(self) -> None:
         summary = self.summary("x", float("nan"), 1.0, float("nan"))
         assert (summary.contains_nan, summary.lower_bound == summary.upper_bound) == (True, True)
         assert self.summary("x", float("nan")).upper_bound is None
@@ -182,28 +168,13 @@ PARTITION = t.StructType(
     )
 )
 FULL = m.DataFile(
-    content=m.FileContent.EQUALITY_DELETES,
-    file_path="s3://b/ä b.parquet",
-    file_format="parquet",
-    partition=(Decimal("-1.20"), UUID(int=5), b"\x00\xff", float("inf"), None),
-    spec_id=4,
-    record_count=2**40,
-    file_size_in_bytes=3,
-    column_sizes={1: 2},
-    value_counts={},
-    null_value_counts={2147483546: 0},
-    nan_value_counts={3: 1},
-    lower_bounds={1: b""},
-    upper_bounds={1: b"\xff\x00"},
-    key_metadata=b"k",
-    split_offsets=(4, 8),
-    equality_ids=(1, 2),
-    sort_order_id=0,
-    first_row_id=0,
-    referenced_data_file="r",
-    content_offset=4,
-    content_size_in_bytes=42,
-)
+    content=m.FileContent.EQUALITY_DELETES, file_path="s3://b/ä b.parquet", file_format="parquet",
+    partition=(Decimal("-1.20"), UUID(int=5), b"\x00\xff", float("inf"), None), spec_id=4, record_count=2**40,
+    file_size_in_bytes=3, column_sizes={1: 2}, value_counts={}, null_value_counts={2147483546: 0},
+    nan_value_counts={3: 1}, lower_bounds={1: b""}, upper_bounds={1: b"\xff\x00"}, key_metadata=b"k",
+    split_offsets=(4, 8), equality_ids=(1, 2), sort_order_id=0, first_row_id=0, referenced_data_file="r",
+    content_offset=4, content_size_in_bytes=42,
+)  # fmt: skip
 
 
 class TestADataFileInAJobResult:
@@ -226,20 +197,11 @@ class TestADataFileInAJobResult:
         }
         assert m.DataFile.from_dict(document, t.StructType(fields=())) == data_file()
 
-    @pytest.mark.parametrize(
-        ("key", "value"),
-        [
-            ("record-count", True),
-            ("record-count", -1),
-            ("file-path", ""),
-            ("partition", [1]),
-            ("content", "index"),
-            ("lower-bounds", {"1": "no base64!"}),
-            ("lower-bounds", {"one": ""}),
-            ("value-counts", {"1": 1.5}),
-            ("split-offsets", [1, "2"]),
-        ],
-    )
+    @pytest.mark.parametrize(("key", "value"), [
+        ("record-count", True), ("record-count", -1), ("file-path", ""), ("partition", [1]), ("content", "index"),
+        ("lower-bounds", {"1": "no base64!"}), ("lower-bounds", {"one": ""}), ("value-counts", {"1": 1.5}),
+        ("split-offsets", [1, "2"]),
+    ])  # fmt: skip
     def test_a_broken_document_is_a_format_error(self, key: str, value: object) -> None:
         document = {**FULL.to_dict(PARTITION), key: value}
         with pytest.raises(FormatError):
@@ -253,13 +215,11 @@ class TestADataFileInAJobResult:
 class TestWhatAFileIsKnownBy:
     """Several deletion vectors share one Puffin file: the path is not enough."""
 
-    def test_vectors_of_one_puffin_file_differ_by_their_offset(self) -> None:
+    def test_vectors_of_one_puffin_file_differ_by_their_offset_and_have_the_size_of_their_blob(self) -> None:
         vectors = [
             data_file(content=m.FileContent.POSITION_DELETES, file_format="puffin", content_offset=at) for at in (4, 46)
         ]
         assert all(vector.is_deletion_vector for vector in vectors)
         assert vectors[0].identity != vectors[1].identity
-
-    def test_the_size_of_a_vector_is_that_of_its_blob(self) -> None:
         vector = data_file(content=m.FileContent.POSITION_DELETES, file_format="puffin", content_size_in_bytes=42)
         assert (vector.size_bytes, data_file().size_bytes) == (42, 100)

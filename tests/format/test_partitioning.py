@@ -26,17 +26,10 @@ from tests.support import strategies
 from tests.support.sampling import examples
 
 UNPARTITIONED = PartitionSpec()
-SCHEMA = schema_from_shorthand(
-    {
-        "id": "long not null",
-        "ts": "timestamptz",
-        "s": "string",
-        "price": "decimal(9, 2)",
-        "d": "double",
-        "address": "struct<country: string, pos: struct<x: int>>",
-        "tags": "list<string>",
-    }
-)
+SCHEMA = schema_from_shorthand({
+    "id": "long not null", "ts": "timestamptz", "s": "string", "price": "decimal(9, 2)", "d": "double",
+    "address": "struct<country: string, pos: struct<x: int>>", "tags": "list<string>",
+})  # fmt: skip
 
 
 def partition_field(source_id=1, field_id=1000, name="x", transform=None, **more):
@@ -62,12 +55,10 @@ class TestJson:
         assert [list(item) for item in spec.fields_to_list()] == [["name", "transform", "source-id", "field-id"]] * 2
         assert spec.fields[1] == partition_field(1, 1001, "id_bucket", tr.BucketTransform(16))
 
-    def test_without_field_ids_they_count_from_1000_in_each_spec(self):
+    def test_field_ids_are_in_all_fields_or_in_none(self):
         fields = [{key: value for key, value in item.items() if key != "field-id"} for item in self.JSON["fields"]]
         spec = PartitionSpec.from_fields(fields, spec_id=7)
         assert (spec.spec_id, [child.field_id for child in spec.fields]) == (7, [1000, 1001])
-
-    def test_field_ids_in_some_fields_only_are_refused(self):
         first, second = self.JSON["fields"]
         without = {key: value for key, value in second.items() if key != "field-id"}
         with pytest.raises(FormatError, match=r"field-id is missing in 1 of 2 fields in 'partition-spec' of f\.json"):
@@ -91,8 +82,6 @@ class TestJson:
         with pytest.raises(FormatError) as caught:
             PartitionSpec.from_dict({"spec-id": 0, "fields": [{"name": "a"}]}, path="f", where="partition-specs[1]")
         assert str(caught.value) == "missing field 'partition-specs[1].fields[0].source-id' of f"
-
-    def test_a_bucket_of_zero_is_a_format_error(self):
         with pytest.raises(FormatError, match=r"invalid transform 'bucket\[0\]'"):
             PartitionSpec.from_fields([{"name": "a", "transform": "bucket[0]", "source-id": 1}])
 
@@ -100,24 +89,19 @@ class TestJson:
 class TestLegality:
     """Names and field ids are unique in a spec."""
 
-    @pytest.mark.parametrize(
-        ("fields", "message"),
-        [
-            ((partition_field(1, 1000), partition_field(2, 1001)), "partition name 'x' is used twice in spec 0"),
-            ((partition_field(1, 1000, "a"), partition_field(2, 1000, "b")), "partition field id 1000 is used twice"),
-            ((partition_field(name=""),), "a partition name is empty"),
-        ],
-    )
+    @pytest.mark.parametrize(("fields", "message"), [
+        ((partition_field(1, 1000), partition_field(2, 1001)), "partition name 'x' is used twice in spec 0"),
+        ((partition_field(1, 1000, "a"), partition_field(2, 1000, "b")), "partition field id 1000 is used twice"),
+        ((partition_field(name=""),), "a partition name is empty"),
+    ])  # fmt: skip
     def test_names_and_ids(self, fields, message):
         with pytest.raises(InvalidInputError, match=message):
             PartitionSpec(0, fields)
 
-    def test_only_void_fields_are_no_partitioning(self):
+    def test_only_void_fields_are_no_partitioning_and_ids_make_no_difference(self):
         assert UNPARTITIONED.is_unpartitioned
         assert PartitionSpec(1, (partition_field(transform=tr.VoidTransform()),)).is_unpartitioned
         assert not PartitionSpec(1, (partition_field(),)).is_unpartitioned
-
-    def test_specs_are_the_same_whatever_their_ids(self):
         spec = PartitionSpec(0, (partition_field(field_id=1000),))
         assert spec.same_fields(PartitionSpec(4, (partition_field(field_id=1009),)))
         assert not spec.same_fields(PartitionSpec(0, (partition_field(name="y"),)))
@@ -164,18 +148,11 @@ class TestPartitionPath:
         spec = spec_from_shorthand(["id as `my id/x`"], SCHEMA)
         assert spec.partition_path((1,), SCHEMA) == "my+id%2Fx=1"
 
-    @pytest.mark.parametrize(
-        ("term", "value", "expected"),
-        [
-            ("year(ts)", -1, "ts_year=1969"),
-            ("month(ts)", -1, "ts_month=1969-12"),
-            ("hour(ts)", -1, "ts_hour=1969-12-31-23"),
-            ("ts", 0, "ts=1970-01-01T00%3A00%3A00%2B00%3A00"),
-            ("price", Decimal("1.50"), "price=1.50"),
-            ("d", -0.0, "d=-0.0"),
-            ("void(id)", None, "id_null=null"),
-        ],
-    )
+    @pytest.mark.parametrize(("term", "value", "expected"), [
+        ("year(ts)", -1, "ts_year=1969"), ("month(ts)", -1, "ts_month=1969-12"),
+        ("hour(ts)", -1, "ts_hour=1969-12-31-23"), ("ts", 0, "ts=1970-01-01T00%3A00%3A00%2B00%3A00"),
+        ("price", Decimal("1.50"), "price=1.50"), ("d", -0.0, "d=-0.0"), ("void(id)", None, "id_null=null"),
+    ])  # fmt: skip
     def test_other_types(self, term, value, expected):
         assert spec_from_shorthand([term], SCHEMA).partition_path((value,), SCHEMA) == expected
 
@@ -183,38 +160,25 @@ class TestPartitionPath:
 class TestShorthand:
     """Specs as people write them."""
 
-    @pytest.mark.parametrize(
-        ("term", "name", "transform", "column"),
-        [
-            ("day(ts)", "ts_day", "day", "ts"),
-            ("days(ts)", "ts_day", "day", "ts"),
-            ("months(ts)", "ts_month", "month", "ts"),
-            ("years(ts)", "ts_year", "year", "ts"),
-            ("hours(ts)", "ts_hour", "hour", "ts"),
-            ("bucket(16, id)", "id_bucket", "bucket[16]", "id"),
-            ("bucket(id, 16)", "id_bucket", "bucket[16]", "id"),
-            ("bucket[16](id)", "id_bucket", "bucket[16]", "id"),
-            ("BUCKET( 16 ,id )", "id_bucket", "bucket[16]", "id"),
-            ("truncate(4, s)", "s_trunc", "truncate[4]", "s"),
-            ("identity(s)", "s", "identity", "s"),
-            ("s", "s", "identity", "s"),
-            ("void(s)", "s_null", "void", "s"),
-            ("day(ts) as tag", "tag", "day", "ts"),
-            ("s AS land", "land", "identity", "s"),
-            ("address.country", "address.country", "identity", "address.country"),
-            ("bucket(4, address.pos.x)", "address.pos.x_bucket", "bucket[4]", "address.pos.x"),
-            ("`s`", "s", "identity", "s"),
-        ],
-    )
+    @pytest.mark.parametrize(("term", "name", "transform", "column"), [
+        ("day(ts)", "ts_day", "day", "ts"), ("days(ts)", "ts_day", "day", "ts"),
+        ("months(ts)", "ts_month", "month", "ts"), ("years(ts)", "ts_year", "year", "ts"),
+        ("hours(ts)", "ts_hour", "hour", "ts"), ("bucket(16, id)", "id_bucket", "bucket[16]", "id"),
+        ("bucket(id, 16)", "id_bucket", "bucket[16]", "id"), ("bucket[16](id)", "id_bucket", "bucket[16]", "id"),
+        ("BUCKET( 16 ,id )", "id_bucket", "bucket[16]", "id"), ("truncate(4, s)", "s_trunc", "truncate[4]", "s"),
+        ("identity(s)", "s", "identity", "s"), ("s", "s", "identity", "s"), ("void(s)", "s_null", "void", "s"),
+        ("day(ts) as tag", "tag", "day", "ts"), ("s AS land", "land", "identity", "s"),
+        ("address.country", "address.country", "identity", "address.country"),
+        ("bucket(4, address.pos.x)", "address.pos.x_bucket", "bucket[4]", "address.pos.x"),
+        ("`s`", "s", "identity", "s"),
+    ])  # fmt: skip
     def test_terms_and_the_names_that_java_gives(self, term, name, transform, column):
         (found,) = spec_from_shorthand([term], SCHEMA).fields
         assert (found.name, str(found.transform), found.source_id) == (name, transform, SCHEMA.names[column])
 
-    def test_field_ids_count_from_1000(self):
+    def test_field_ids_count_from_1000_or_the_highest_that_is_there(self):
         spec = spec_from_shorthand(["day(ts)", "bucket(16, id)"], SCHEMA, spec_id=2)
         assert (spec.spec_id, [child.field_id for child in spec.fields]) == (2, [1000, 1001])
-
-    def test_ready_fields_keep_their_ids(self):
         ready = partition_field(1, 1005, "id_x", tr.BucketTransform(4))
         spec = spec_from_shorthand([ready, "day(ts)"], SCHEMA)
         assert spec.fields[0] is ready
@@ -225,25 +189,22 @@ class TestShorthand:
         spec = spec_from_shorthand(["day(x)", "a as b", "truncate(2, c.d)"], schema)
         assert [child.name for child in spec.fields] == ["day(x)", "a as b", "c.d_trunc"]
 
-    @pytest.mark.parametrize(
-        ("terms", "message"),
-        [
-            (["zorder(id)"], "unknown transform 'zorder' in 'zorder(id)' (allowed: identity, bucket(N, column)"),
-            (["bucket(id)"], "expected a number and a column in 'bucket(id)', like bucket(16, id)"),
-            (["bucket(0, id)"], "invalid transform 'bucket[0]'"),
-            (["bucket(4, d)"], "partition 'd_bucket': transform bucket[4] is not defined for column 'd' (double)"),
-            (["hour(s)"], "transform hour is not defined for column 's' (string)"),
-            (["address"], "partition 'address': transform identity is not defined for column 'address' (struct<"),
-            (["tags.element"], "partition 'tags.element': column 'tags.element' is inside the list<string>"),
-            (["day(ts) as id"], "partition name 'id' is the name of another column; add 'as <name>'"),
-            (["s as id"], "partition name 'id' is the name of another column"),
-            (["bucket(4, id)", "bucket(8, id)"], "partition name 'id_bucket' is used twice"),
-            (["day(ts)", "hour(ts)"], "partition 'ts_hour' is redundant: 'ts_day' is of the same column"),
-            (["s", "identity(s) as t"], "partition 't' is redundant: 's' is of the same column"),
-            ([""], "expected a partition term like 'day(ts)', got ''"),
-            ("day(ts)", "expected a list of partition terms, got the text 'day(ts)'"),
-        ],
-    )
+    @pytest.mark.parametrize(("terms", "message"), [
+        (["zorder(id)"], "unknown transform 'zorder' in 'zorder(id)' (allowed: identity, bucket(N, column)"),
+        (["bucket(id)"], "expected a number and a column in 'bucket(id)', like bucket(16, id)"),
+        (["bucket(0, id)"], "invalid transform 'bucket[0]'"),
+        (["bucket(4, d)"], "partition 'd_bucket': transform bucket[4] is not defined for column 'd' (double)"),
+        (["hour(s)"], "transform hour is not defined for column 's' (string)"),
+        (["address"], "partition 'address': transform identity is not defined for column 'address' (struct<"),
+        (["tags.element"], "partition 'tags.element': column 'tags.element' is inside the list<string>"),
+        (["day(ts) as id"], "partition name 'id' is the name of another column; add 'as <name>'"),
+        (["s as id"], "partition name 'id' is the name of another column"),
+        (["bucket(4, id)", "bucket(8, id)"], "partition name 'id_bucket' is used twice"),
+        (["day(ts)", "hour(ts)"], "partition 'ts_hour' is redundant: 'ts_day' is of the same column"),
+        (["s", "identity(s) as t"], "partition 't' is redundant: 's' is of the same column"),
+        ([""], "expected a partition term like 'day(ts)', got ''"),
+        ("day(ts)", "expected a list of partition terms, got the text 'day(ts)'"),
+    ])  # fmt: skip
     def test_what_cannot_be_is_refused(self, terms, message):
         with pytest.raises(InvalidInputError) as caught:
             spec_from_shorthand(terms, SCHEMA)
@@ -358,30 +319,25 @@ class TestRowsByPartition:
         buffers = [rows.column("id").chunk(0).buffers()[1].address for _, rows in groups]
         assert set(buffers) == {table.column("id").chunk(0).buffers()[1].address}
 
-    def test_an_unpartitioned_table_is_one_partition(self):
+    def test_an_unpartitioned_table_is_one_partition_and_an_empty_one_none(self):
         table = pa.table({"id": [1, 2]})
         assert list(group_by_partition(table, UNPARTITIONED, SCHEMA)) == [((), table)]
+        table = schema_to_arrow(SCHEMA).empty_table()
+        assert list(group_by_partition(table, UNPARTITIONED, SCHEMA)) == []
+        assert list(group_by_partition(table, spec_from_shorthand(["s"], SCHEMA), SCHEMA)) == []
 
     def test_void_fields_stay_in_the_tuple_as_null(self):
         spec = spec_from_shorthand(["void(id)", "s"], SCHEMA)
         table = pa.table({"id": [1, 2], "s": ["a", "b"]})
         assert [key for key, _ in group_by_partition(table, spec, SCHEMA)] == [(None, "a"), (None, "b")]
 
-    def test_an_empty_table_has_no_partitions(self):
-        table = schema_to_arrow(SCHEMA).empty_table()
-        assert list(group_by_partition(table, UNPARTITIONED, SCHEMA)) == []
-        assert list(group_by_partition(table, spec_from_shorthand(["s"], SCHEMA), SCHEMA)) == []
-
-    @pytest.mark.parametrize(
-        ("field", "message"),
-        [
-            (
-                partition_field(1, 1000, "z", tr.UnknownTransform("zorder")),
-                "cannot write with partition 'z': unknown tra",
-            ),
-            (partition_field(99, 1000, "z"), "partition 'z': no column with field id 99"),
-        ],
-    )
+    @pytest.mark.parametrize(("field", "message"), [
+        (
+            partition_field(1, 1000, "z", tr.UnknownTransform("zorder")),
+            "cannot write with partition 'z': unknown tra",
+        ),
+        (partition_field(99, 1000, "z"), "partition 'z': no column with field id 99"),
+    ])  # fmt: skip
     def test_unknown_transforms_and_dropped_columns_cannot_be_written_with(self, field, message):
         with pytest.raises(InvalidInputError, match=message):
             list(group_by_partition(pa.table({"id": [1]}), PartitionSpec(1, (field,)), SCHEMA))

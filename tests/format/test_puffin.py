@@ -89,41 +89,31 @@ class TestADamagedVectorIsRefused:
 
     BLOB = RowPositions.of([1, 5, 70_000]).to_blob()
 
-    @pytest.mark.parametrize(
-        ("blob", "message"),
-        [
-            (BLOB[:-1], "unexpected length"),
-            (BLOB[:4] + b"\x00" + BLOB[5:], "unexpected magic"),
-            (BLOB[:12] + b"\x07" + BLOB[13:], "checksum of a deletion vector differs"),
-        ],
-    )
+    @pytest.mark.parametrize(("blob", "message"), [
+        (BLOB[:-1], "unexpected length"), (BLOB[:4] + b"\x00" + BLOB[5:], "unexpected magic"),
+        (BLOB[:12] + b"\x07" + BLOB[13:], "checksum of a deletion vector differs"),
+    ])  # fmt: skip
     def test_by_its_length_magic_or_checksum(self, blob: bytes, message: str) -> None:
         with pytest.raises(FormatError, match=message):
             RowPositions.from_blob(blob, path="x.puffin")
 
-    @pytest.mark.parametrize(
-        ("vector", "message"),
-        [
-            (struct.pack("<Q", 1 << 60), "unexpected number"),
-            (struct.pack("<QII", 1, 0, 12346), "unexpected end"),
-            (struct.pack("<QIII", 1, 0, 12346, 1 << 31), "unexpected number"),
-            (struct.pack("<QIII", 1, 1 << 31, 12346, 0), "unexpected key"),
-            (struct.pack("<QIII", 1, 0, 99, 0), "unexpected cookie"),
-            (struct.pack("<QIIIHHIHH", 1, 0, 12346, 1, 0, 1, 16, 5, 5), "not in order"),
-            (struct.pack("<QIIIHHIHH", 1, 0, 12346, 1, 0, 1, 17, 5, 6), "unexpected offset"),
-            (struct.pack("<QIIBHHHHH", 1, 0, 12347, 1, 0, 9, 1, 0, 8), "holds 9 positions, expected 10"),
-            (struct.pack("<QB", 0, 0), "bytes behind the last bitmap"),
-        ],
-    )
+    @pytest.mark.parametrize(("vector", "message"), [
+        (struct.pack("<Q", 1 << 60), "unexpected number"), (struct.pack("<QII", 1, 0, 12346), "unexpected end"),
+        (struct.pack("<QIII", 1, 0, 12346, 1 << 31), "unexpected number"),
+        (struct.pack("<QIII", 1, 1 << 31, 12346, 0), "unexpected key"),
+        (struct.pack("<QIII", 1, 0, 99, 0), "unexpected cookie"),
+        (struct.pack("<QIIIHHIHH", 1, 0, 12346, 1, 0, 1, 16, 5, 5), "not in order"),
+        (struct.pack("<QIIIHHIHH", 1, 0, 12346, 1, 0, 1, 17, 5, 6), "unexpected offset"),
+        (struct.pack("<QIIBHHHHH", 1, 0, 12347, 1, 0, 9, 1, 0, 8), "holds 9 positions, expected 10"),
+        (struct.pack("<QB", 0, 0), "bytes behind the last bitmap"),
+    ])  # fmt: skip
     def test_by_what_it_says(self, vector: bytes, message: str) -> None:
         with pytest.raises(FormatError, match=message):
             RowPositions.from_blob(sealed(vector))
 
     @given(POSITIONS, st.data())
     @examples(300)
-    def test_mutations_give_our_errors_only_and_no_more_than_the_blob_can_hold(
-        self, positions: set[int], data: st.DataObject
-    ) -> None:
+    def test_mutations_give_our_errors_only_and_no_more_than_the_blob_can_hold(self, positions, data):
         vector = bytearray(roaring(positions))
         for _ in range(data.draw(st.integers(1, 4))):
             vector[data.draw(st.integers(0, len(vector) - 1))] = data.draw(st.integers(0, 255))

@@ -56,27 +56,19 @@ def metadata_documents(draw: st.DrawFn) -> dict[str, Any]:
     snapshots = [draw(snapshots_of(number, version, len(schemas))) for number in range(1, count + 1)]
     refs = {name: draw(refs_of(count)) for name in draw(st.sets(TEXTS, max_size=3))} if count else {}
     document: dict[str, Any] = {
-        "format-version": version,
-        "table-uuid": UUID,
-        "location": "s3://b/" + draw(TEXTS),
-        "last-sequence-number": count,
-        "last-updated-ms": 10_000_000,
-        "last-column-id": max(schema.highest_field_id for schema in schemas),
-        "schemas": documents,
-        "current-schema-id": 0,
-        "partition-specs": [{"spec-id": 0, "fields": []}, {"spec-id": 3, "fields": fields}],
-        "default-spec-id": draw(st.sampled_from([0, 3])),
-        "last-partition-id": 1000 + len(fields),
+        "format-version": version, "table-uuid": UUID, "location": "s3://b/" + draw(TEXTS),
+        "last-sequence-number": count, "last-updated-ms": 10_000_000,
+        "last-column-id": max(schema.highest_field_id for schema in schemas), "schemas": documents,
+        "current-schema-id": 0, "partition-specs": [{"spec-id": 0, "fields": []}, {"spec-id": 3, "fields": fields}],
+        "default-spec-id": draw(st.sampled_from([0, 3])), "last-partition-id": 1000 + len(fields),
         "sort-orders": [{"order-id": 0, "fields": []}, *([{"order-id": 1, "fields": order}] if order else [])],
-        "default-sort-order-id": 0,
-        "properties": draw(st.dictionaries(TEXTS, st.text(max_size=9), max_size=3)),
+        "default-sort-order-id": 0, "properties": draw(st.dictionaries(TEXTS, st.text(max_size=9), max_size=3)),
         "current-snapshot-id": count or (None if version == 3 else -1),
         "refs": {**refs, **({"main": {"snapshot-id": count, "type": "branch"}} if count else {})},
         "snapshots": snapshots,
         "snapshot-log": [{"timestamp-ms": 1000 * n, "snapshot-id": n} for n in range(1, count + 1)],
-        "metadata-log": [{"timestamp-ms": 1, "metadata-file": draw(TEXTS)}],
-        "x-unknown": draw(JSON),
-    }
+        "metadata-log": [{"timestamp-ms": 1, "metadata-file": draw(TEXTS)}], "x-unknown": draw(JSON),
+    }  # fmt: skip
     if version == 3:
         document |= {"next-row-id": 10**9, "encryption-keys": []}
     return document
@@ -157,18 +149,10 @@ def lists_of(draw: st.DrawFn) -> tuple[m.ManifestFile, ...]:
     }
     counts |= {name: st.integers(0, 2**31 - 1) for name in counts if "files" in name}
     one = st.builds(
-        m.ManifestFile,
-        manifest_path=TEXTS,
-        manifest_length=NUMBERS,
-        partition_spec_id=st.integers(0, 2**31 - 1),
-        content=st.sampled_from(m.ManifestContent),
-        sequence_number=NUMBERS,
-        min_sequence_number=NUMBERS,
-        added_snapshot_id=NUMBERS,
-        partitions=summaries,
-        key_metadata=st.none() | BYTES,
-        **counts,
-    )
+        m.ManifestFile, manifest_path=TEXTS, manifest_length=NUMBERS, partition_spec_id=st.integers(0, 2**31 - 1),
+        content=st.sampled_from(m.ManifestContent), sequence_number=NUMBERS, min_sequence_number=NUMBERS,
+        added_snapshot_id=NUMBERS, partitions=summaries, key_metadata=st.none() | BYTES, **counts,
+    )  # fmt: skip
     return tuple(draw(st.lists(one, max_size=4)))
 
 

@@ -31,18 +31,14 @@ def field(field_id: int, name: str, type_=None, required: bool = False) -> t.Nes
 class TestLookup:
     """Fields are found by id and by full dotted name, at every depth."""
 
-    def test_elements_keys_and_values_have_names(self):
+    def test_every_field_has_a_name_and_is_found_by_it_and_its_id(self):
         assert list(NESTED.names) == [
             *("id", "points", "points.element", "points.element.x", "points.element.y", "tags", "tags.key"),
             *("tags.value", "tags.value.n", "where", "where.country", "where.city", "where.city.name"),
         ]
-
-    def test_every_field_is_found_by_its_id_and_its_name(self):
         for name, field_id in NESTED.names.items():
             assert NESTED.find_field(name) is NESTED.find_field(field_id) is NESTED.fields_by_id[field_id]
             assert NESTED.find_name(field_id) == name
-
-    def test_the_short_name_of_java_stands_for_the_full_one(self):
         assert NESTED.find_field("points.x") is NESTED.find_field("points.element.x")
         assert NESTED.find_field("tags.n") is NESTED.find_field("tags.value.n")
 
@@ -50,8 +46,6 @@ class TestLookup:
         assert NESTED.find_field("WHERE.City.Name", case_sensitive=False).name == "name"
         with pytest.raises(NotFoundError):
             NESTED.find_field("ID")
-
-    def test_two_names_that_differ_in_case_only_are_ambiguous_without_it(self):
         schema = Schema((field(1, "a"), field(2, "A")))
         assert schema.find_field("A", case_sensitive=False).id == 2
         with pytest.raises(InvalidInputError, match="column 'ab' is ambiguous without case: aB, Ab"):
@@ -69,11 +63,9 @@ class TestLookup:
     def test_a_column_may_have_a_dot_in_its_name(self):
         assert Schema((field(1, "a.b"),)).find_field("a.b").id == 1
 
-    def test_the_highest_id_may_be_a_nested_one(self):
+    def test_the_highest_id_and_the_fields_around_a_field_are_known(self):
         assert NESTED.highest_field_id == max(child.id for child in t.walk_fields(NESTED.fields))
         assert Schema().highest_field_id == 0
-
-    def test_the_fields_around_a_field_are_known(self):
         name = NESTED.find_field("where.city.name")
         assert [parent.name for parent in NESTED.ancestors(name.id)] == ["city", "where"]
 
@@ -84,14 +76,11 @@ class TestLookup:
 class TestLegality:
     """A schema that exists is legal."""
 
-    @pytest.mark.parametrize(
-        ("fields", "message"),
-        [
-            ((field(1, "a"), field(1, "b")), "field id 1 is used twice: 'a' and 'b'"),
-            ((field(1, "a"), field(2, "a")), "column name 'a' is used twice: field ids 1 and 2"),
-            ((field(1, "a.b"), field(2, "a", t.StructType(fields=(field(3, "b"),)))), r"name 'a\.b' is used twice"),
-        ],
-    )
+    @pytest.mark.parametrize(("fields", "message"), [
+        ((field(1, "a"), field(1, "b")), "field id 1 is used twice: 'a' and 'b'"),
+        ((field(1, "a"), field(2, "a")), "column name 'a' is used twice: field ids 1 and 2"),
+        ((field(1, "a.b"), field(2, "a", t.StructType(fields=(field(3, "b"),)))), r"name 'a\.b' is used twice"),
+    ])  # fmt: skip
     def test_no_id_or_name_twice(self, fields, message):
         with pytest.raises(InvalidInputError, match=message):
             Schema(fields)
@@ -110,18 +99,14 @@ class TestIdentifierFields:
         country = NESTED.names["where.country"]
         assert Schema(NESTED.fields, 0, (1, country)).identifier_field_ids == (1, country)
 
-    @pytest.mark.parametrize(
-        ("columns", "name", "problem"),
-        [
-            ({"a": "long"}, "a", "it is optional"),
-            ({"a": "double not null"}, "a", "its type is double"),
-            ({"a": "float not null"}, "a", "its type is float"),
-            ({"a": "struct<b: int not null> not null"}, "a", "is not a primitive type"),
-            ({"a": "struct<b: int not null>"}, "a.b", "struct 'a' is optional"),
-            ({"a": "list<struct<b: int not null> not null> not null"}, "a.element.b", "it is inside the list<"),
-            ({"a": "map<string, int not null> not null"}, "a.key", "it is inside the map<"),
-        ],
-    )
+    @pytest.mark.parametrize(("columns", "name", "problem"), [
+        ({"a": "long"}, "a", "it is optional"), ({"a": "double not null"}, "a", "its type is double"),
+        ({"a": "float not null"}, "a", "its type is float"),
+        ({"a": "struct<b: int not null> not null"}, "a", "is not a primitive type"),
+        ({"a": "struct<b: int not null>"}, "a.b", "struct 'a' is optional"),
+        ({"a": "list<struct<b: int not null> not null> not null"}, "a.element.b", "it is inside the list<"),
+        ({"a": "map<string, int not null> not null"}, "a.key", "it is inside the map<"),
+    ])  # fmt: skip
     def test_others_may_not(self, columns, name, problem):
         schema = schema_from_shorthand(columns)
         with pytest.raises(InvalidInputError, match="cannot identify rows") as caught:
@@ -146,10 +131,8 @@ class TestJson:
         assert list(schema.to_dict()) == ["type", "schema-id", "identifier-field-ids", "fields"]
         assert list(Schema((field(1, "a"),)).to_dict()) == ["type", "schema-id", "fields"]
 
-    def test_the_schema_of_version_1_has_no_id_and_gets_0(self):
+    def test_a_schema_is_a_struct_and_has_the_id_0_without_one(self):
         assert Schema.from_dict({"type": "struct", "fields": []}).schema_id == 0
-
-    def test_a_schema_is_a_struct(self):
         with pytest.raises(FormatError):
             Schema.from_dict({"type": "list", "element-id": 1, "element": "int", "element-required": True})
 
@@ -161,26 +144,21 @@ class TestJson:
 class TestSelect:
     """A projection keeps ids and the table's order."""
 
-    def test_the_order_is_that_of_the_schema(self):
+    def test_the_order_is_that_of_the_schema_and_a_star_is_everything(self):
         assert [child.name for child in NESTED.select(["where", "id"]).fields] == ["id", "where"]
+        assert NESTED.select(["*"]) is NESTED
+        assert list(NESTED.select(["ID"], case_sensitive=False).names) == ["id"]
 
-    def test_a_nested_name_prunes_its_struct(self):
+    def test_nested_names_prune_structs_lists_and_maps(self):
         chosen = NESTED.select(["where.city.name"])
         assert list(chosen.names) == ["where", "where.city", "where.city.name"]
         assert chosen.find_field("where.city.name").id == NESTED.names["where.city.name"]
-
-    def test_a_struct_is_whole_when_it_is_named(self):
-        assert NESTED.select(["where", "where.country"]).find_field("where") == NESTED.find_field("where")
-
-    def test_lists_and_maps_are_pruned_inside(self):
         assert list(NESTED.select(["points.element.y"]).names) == ["points", "points.element", "points.element.y"]
         assert "tags.key" in NESTED.select(["tags.value.n"]).names
 
-    def test_of_a_map_the_key_alone_gives_the_whole_map(self):
+    def test_a_struct_that_is_named_and_a_map_whose_key_is_are_whole(self):
+        assert NESTED.select(["where", "where.country"]).find_field("where") == NESTED.find_field("where")
         assert NESTED.select(["tags.key"]).find_field("tags") == NESTED.find_field("tags")
-
-    def test_a_star_is_everything(self):
-        assert NESTED.select(["*"]) is NESTED
 
     def test_identifier_fields_go_with_their_columns(self):
         schema = Schema((field(1, "a", required=True), field(2, "b")), 0, (1,))
@@ -190,9 +168,6 @@ class TestSelect:
     def test_an_unknown_name_is_not_found(self):
         with pytest.raises(NotFoundError, match="no column 'nope'"):
             NESTED.select(["id", "nope"])
-
-    def test_without_case(self):
-        assert list(NESTED.select(["ID"], case_sensitive=False).names) == ["id"]
 
     @given(st.data())
     def test_what_is_selected_is_a_part_of_the_schema(self, data):
@@ -229,30 +204,15 @@ class TestFreshIds:
 class TestShorthand:
     """Columns as people write them."""
 
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("long", t.LongType()),
-            ("bigint", t.LongType()),
-            ("BIGINT", t.LongType()),
-            ("integer", t.IntegerType()),
-            ("str", t.StringType()),
-            ("varchar", t.StringType()),
-            ("varchar(20)", t.StringType()),
-            ("bool", t.BooleanType()),
-            ("bytes", t.BinaryType()),
-            ("float", t.FloatType()),
-            ("double precision", t.DoubleType()),
-            ("timestamp", t.TimestampType()),
-            ("timestamp with time zone", t.TimestamptzType()),
-            ("timestamp  without time zone", t.TimestampType()),
-            ("decimal(9,2)", t.DecimalType(9, 2)),
-            ("numeric(9, 2)", t.DecimalType(9, 2)),
-            ("decimal(7)", t.DecimalType(7, 0)),
-            ("fixed[16]", t.FixedType(16)),
-            ("fixed(16)", t.FixedType(16)),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "expected"), [
+        ("long", t.LongType()), ("bigint", t.LongType()), ("BIGINT", t.LongType()), ("integer", t.IntegerType()),
+        ("str", t.StringType()), ("varchar", t.StringType()), ("varchar(20)", t.StringType()),
+        ("bool", t.BooleanType()), ("bytes", t.BinaryType()), ("float", t.FloatType()),
+        ("double precision", t.DoubleType()), ("timestamp", t.TimestampType()),
+        ("timestamp with time zone", t.TimestamptzType()), ("timestamp  without time zone", t.TimestampType()),
+        ("decimal(9,2)", t.DecimalType(9, 2)), ("numeric(9, 2)", t.DecimalType(9, 2)),
+        ("decimal(7)", t.DecimalType(7, 0)), ("fixed[16]", t.FixedType(16)), ("fixed(16)", t.FixedType(16)),
+    ])  # fmt: skip
     def test_types_and_their_aliases(self, text, expected):
         found = schema_from_shorthand({"c": text}).find_field("c")
         assert found.type == expected
@@ -275,48 +235,40 @@ class TestShorthand:
         assert schema.find_field("l").type.element_required
         assert schema.find_field("m").type.value_required
 
-    def test_a_comment_and_quoted_members(self):
+    def test_comments_quoted_members_and_objects_with_words(self):
         schema = schema_from_shorthand({"c": "struct<`a b`: int comment 'x, y'> not null comment 'it''s'"})
         assert schema.find_field("c").doc == "it's"
         assert schema.find_field("c").required
         assert schema.find_field("c.a b").doc == "x, y"
-
-    def test_an_object_says_the_same_in_words(self):
         schema = schema_from_shorthand({"c": {"type": "long", "required": True, "doc": "words"}})
         assert schema.find_field("c") == t.NestedField(id=1, name="c", type=t.LongType(), required=True, doc="words")
 
-    @pytest.mark.parametrize(
-        ("columns", "message"),
-        [
-            ({"a": "nope"}, "column 'a': unknown type 'nope' (allowed: boolean, int, long"),
-            ({"a": "list<nope>"}, "column 'a.element': unknown type 'nope' (allowed: "),
-            ({"a": "struct<x: int, y: nope>"}, "column 'a.y': unknown type 'nope' (allowed: "),
-            ({"a": "map<int>"}, "column 'a': a map has a key and a value type, got 'map<int>'"),
-            ({"a": "list<int, int>"}, "column 'a': a list has one element type"),
-            ({"a": "struct<x>"}, "column 'a': a struct has members like 'x: double', got 'x'"),
-            ({"a": "decimal(40, 2)"}, "column 'a': invalid type 'decimal(40, 2)': the precision must be from 1 to 38"),
-            ({"a": "decimal"}, "column 'a': decimal needs its number of digits, and how many of them are after the po"),
-            ({"a": "list<numeric not null>"}, "column 'a.element': numeric needs its number of digits"),
-            ({"a": ""}, "column 'a': unknown type ''"),
-            ({"a": "list<int"}, "column 'a': unknown type 'list<int'"),
-            ({"a": 5}, "column 'a': expected a type like 'long not null' or an object with 'type'"),
-            (
-                {"a": {"type": "int", "requird": True}},
-                "column 'a': unknown key 'requird' (allowed: type, required, doc)",
-            ),
-            ({"": "int"}, "a column name must be a text that is not empty"),
-        ],
-    )
+    @pytest.mark.parametrize(("columns", "message"), [
+        ({"a": "nope"}, "column 'a': unknown type 'nope' (allowed: boolean, int, long"),
+        ({"a": "list<nope>"}, "column 'a.element': unknown type 'nope' (allowed: "),
+        ({"a": "struct<x: int, y: nope>"}, "column 'a.y': unknown type 'nope' (allowed: "),
+        ({"a": "map<int>"}, "column 'a': a map has a key and a value type, got 'map<int>'"),
+        ({"a": "list<int, int>"}, "column 'a': a list has one element type"),
+        ({"a": "struct<x>"}, "column 'a': a struct has members like 'x: double', got 'x'"),
+        ({"a": "decimal(40, 2)"}, "column 'a': invalid type 'decimal(40, 2)': the precision must be from 1 to 38"),
+        ({"a": "decimal"}, "column 'a': decimal needs its number of digits, and how many of them are after the po"),
+        ({"a": "list<numeric not null>"}, "column 'a.element': numeric needs its number of digits"),
+        ({"a": ""}, "column 'a': unknown type ''"), ({"a": "list<int"}, "column 'a': unknown type 'list<int'"),
+        ({"a": 5}, "column 'a': expected a type like 'long not null' or an object with 'type'"),
+        (
+            {"a": {"type": "int", "requird": True}},
+            "column 'a': unknown key 'requird' (allowed: type, required, doc)",
+        ),
+        ({"": "int"}, "a column name must be a text that is not empty"),
+    ])  # fmt: skip
     def test_what_cannot_be_understood_names_the_column(self, columns, message):
         with pytest.raises(InvalidInputError) as caught:
             schema_from_shorthand(columns)
         assert message in str(caught.value)
 
-    def test_a_schema_gets_fresh_ids(self):
+    def test_schemas_of_ours_and_of_arrow_get_fresh_ids(self):
         given_schema = Schema((field(7, "a"),), 5)
         assert schema_from_shorthand(given_schema, schema_id=1) == Schema((field(1, "a"),), 1)
-
-    def test_an_arrow_schema_gets_fresh_ids(self):
         arrow = pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("l", pa.list_(pa.date32()))])
         schema = schema_from_shorthand(arrow)
         assert schema.find_field("a") == field(1, "a", t.LongType(), required=True)

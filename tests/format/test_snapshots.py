@@ -35,15 +35,9 @@ def equality_deletes(name: str = "e", *, rows: int = 2) -> DataFile:
 
 def deletion_vector(*, rows: int = 4) -> DataFile:
     return DataFile(
-        content=FileContent.POSITION_DELETES,
-        file_path="v.puffin",
-        file_format="puffin",
-        record_count=rows,
-        file_size_in_bytes=5000,
-        content_offset=4,
-        content_size_in_bytes=42,
-        referenced_data_file="a.parquet",
-    )
+        content=FileContent.POSITION_DELETES, file_path="v.puffin", file_format="puffin", record_count=rows,
+        file_size_in_bytes=5000, content_offset=4, content_size_in_bytes=42, referenced_data_file="a.parquet",
+    )  # fmt: skip
 
 
 class TestTheSummaryOfAChange:
@@ -84,17 +78,11 @@ class TestTheSummaryOfAChange:
             **ZEROS,
         }
 
-    @pytest.mark.parametrize(
-        ("added", "removed", "operation"),
-        [
-            ([data_file()], [], "append"),
-            ([], [data_file()], "delete"),
-            ([data_file("b")], [data_file()], "overwrite"),
-            ([position_deletes()], [], "delete"),
-            ([data_file(), position_deletes()], [], "overwrite"),
-            ([], [position_deletes()], "delete"),
-        ],
-    )
+    @pytest.mark.parametrize(("added", "removed", "operation"), [
+        ([data_file()], [], "append"), ([], [data_file()], "delete"), ([data_file("b")], [data_file()], "overwrite"),
+        ([position_deletes()], [], "delete"), ([data_file(), position_deletes()], [], "overwrite"),
+        ([], [position_deletes()], "delete"),
+    ])  # fmt: skip
     def test_the_operation_is_derived(self, added: list[DataFile], removed: list[DataFile], operation: str) -> None:
         assert summarize(added=added, removed=removed, previous=None)["operation"] == operation
 
@@ -117,12 +105,10 @@ class TestTotals:
         after = summarize(added=[data_file("c", rows=1, size=9)], removed=[data_file("a")], previous=before)
         assert (after["total-records"], after["total-data-files"], after["total-files-size"]) == ("11", "2", "109")
 
-    def test_one_that_the_previous_snapshot_lacks_is_left_out(self) -> None:
+    def test_one_that_is_not_known_or_would_be_negative_is_left_out(self) -> None:
         summary = summarize(added=[data_file()], removed=[], previous={"operation": "append", "total-records": "5"})
         assert summary["total-records"] == "15"
         assert not [key for key in summary if key.startswith("total-") and key != "total-records"]
-
-    def test_one_that_would_be_negative_is_left_out(self) -> None:
         summary = summarize(added=[], removed=[data_file(rows=10)], previous={**ZEROS, "total-records": "9"})
         assert "total-records" not in summary
         assert summary["total-delete-files"] == "0"
@@ -155,24 +141,18 @@ class TestPartitionsInTheSummary:
             added=self.FILES, removed=[], previous=None, specs={0: SPEC}, schema=SCHEMA, partition_limit=limit
         )
 
-    def test_partitions_are_counted_once_each(self) -> None:
+    def test_partitions_are_counted_once_each_by_spec_and_value(self) -> None:
         assert self.summary(0)["changed-partition-count"] == "2"
-
-    def test_equal_values_of_different_specs_are_different_partitions(self) -> None:
         files = [data_file("a", partition=("x",)), data_file("b", partition=("x",), spec_id=1)]
         assert summarize(added=files, removed=[], previous=None)["changed-partition-count"] == "2"
-
-    def test_nan_is_one_partition(self) -> None:
         files = [data_file("a", partition=(float("nan"),)), data_file("b", partition=(float("nan"),))]
         assert summarize(added=files, removed=[], previous=None)["changed-partition-count"] == "1"
 
-    def test_up_to_the_limit_each_partition_is_summarized_by_its_path(self) -> None:
+    def test_up_to_the_limit_each_partition_is_summarized_by_its_path_and_above_none_is(self) -> None:
         summary = self.summary(2)
         assert summary["partition-summaries-included"] == "true"
         assert summary["partitions.cat=x"] == "added-data-files=2,added-records=20,added-files-size=200"
         assert summary["partitions.cat=y+z"] == "added-data-files=1,added-records=10,added-files-size=100"
-
-    def test_above_the_limit_none_is(self) -> None:
         assert not [key for key in self.summary(1) if key.startswith("partition")]
 
     def test_an_unpartitioned_table_has_no_path_to_summarize(self) -> None:
@@ -197,28 +177,20 @@ class TestASnapshotInJson:
         snapshot = Snapshot.from_dict({**self.BARE, "manifests": ["m1", "m2"]})
         assert (snapshot.manifest_list, snapshot.manifests, snapshot.sequence_number) == (None, ("m1", "m2"), 0)
 
-    @pytest.mark.parametrize(
-        "more",
-        [
-            {"manifest-list": "l", "summary": {"a": "b"}},
-            {"manifests": ["m1", "m2"]},
-            {"manifest-list": "l", "from-the-future": {"x": [1]}},
-        ],
-    )
+    @pytest.mark.parametrize("more", [
+        {"manifest-list": "l", "summary": {"a": "b"}}, {"manifests": ["m1", "m2"]},
+        {"manifest-list": "l", "from-the-future": {"x": [1]}},
+    ])  # fmt: skip
     def test_it_is_written_back_with_unknown_keys(self, more: dict[str, Any]) -> None:
         assert Snapshot.from_dict({**self.BARE, **more}).to_dict() == {**self.BARE, **more}
 
-    @pytest.mark.parametrize(
-        ("document", "message"),
-        [
-            (
-                {**MINIMAL, "timestamp-ms": True},
-                r"unexpected type bool \(expected int\) in 's\[3\]\.timestamp-ms' of m$",
-            ),
-            ({**MINIMAL, "summary": {"n": 1}}, r"expected str.* in 's\[3\]\.summary\.n'"),
-            (BARE, "manifest-list"),
-        ],
-    )
+    @pytest.mark.parametrize(("document", "message"), [
+        (
+            {**MINIMAL, "timestamp-ms": True},
+            r"unexpected type bool \(expected int\) in 's\[3\]\.timestamp-ms' of m$",
+        ),
+        ({**MINIMAL, "summary": {"n": 1}}, r"expected str.* in 's\[3\]\.summary\.n'"), (BARE, "manifest-list"),
+    ])  # fmt: skip
     def test_what_is_wrong_is_named(self, document: dict[str, Any], message: str) -> None:
         with pytest.raises(FormatError, match=message):
             Snapshot.from_dict(document, path="m", where="s[3]")

@@ -28,14 +28,12 @@ class TestReading:
         assert values.columns() == ("a.b",)
         assert values.of("c") == OF_COLUMNS[name].default
 
-    def test_values_are_typed(self) -> None:
+    def test_values_are_typed_and_the_class_knows_the_names(self) -> None:
         found = of(write__target_file_size_bytes=" 7 ", gc__enabled="TRUE", write__parquet__page_version="V2")
         assert (found.target_file_size_bytes, found.gc_enabled, found.page_version) == (7, True, "v2")
         assert of(write__parquet__compression_level="null").compression_level is None
         shares = of(write__parquet__bloom_filter_fpp__column__x="0.5").bloom_filter_fpp
         assert (shares.of("x"), shares.property_name("x")) == (0.5, "write.parquet.bloom-filter-fpp.column.x")
-
-    def test_the_class_knows_the_names(self) -> None:
         assert TableProperties.gc_enabled.name == str(TableProperties.gc_enabled) == "gc.enabled"
         assert TableProperties.stats_enabled.prefix == "write.parquet.stats-enabled.column."
 
@@ -55,33 +53,20 @@ class TestReading:
 class TestValuesOfOtherEngines:
     """What another engine has set is read as Iceberg Java reads it, also where nobody could set it here."""
 
-    @pytest.mark.parametrize(
-        ("attribute", "text", "expected"),
-        [
-            ("gc_enabled", "no", False),
-            ("manifest_merge_enabled", "yes", False),
-            ("metadata_delete_after_commit", " True ", True),
-            ("summary_partition_limit", "-1", -1),
-            ("metadata_previous_versions_max", "-1", -1),
-            ("distribution_mode", " Sorted ", "sorted"),
-            ("metrics_default", "some", "some"),
-            ("metadata_path", "", None),
-        ],
-    )
+    @pytest.mark.parametrize(("attribute", "text", "expected"), [
+        ("gc_enabled", "no", False), ("manifest_merge_enabled", "yes", False),
+        ("metadata_delete_after_commit", " True ", True), ("summary_partition_limit", "-1", -1),
+        ("metadata_previous_versions_max", "-1", -1), ("distribution_mode", " Sorted ", "sorted"),
+        ("metrics_default", "some", "some"), ("metadata_path", "", None),
+    ])  # fmt: skip
     def test_it_is_read(self, attribute: str, text: str, expected: object) -> None:
         name = READ[attribute].name
         assert getattr(TableProperties.of({name: text}), attribute) == expected
 
-    @pytest.mark.parametrize(
-        ("name", "text"),
-        [
-            ("gc.enabled", "no"),
-            ("commit.manifest-merge.enabled", "yes"),
-            ("write.summary.partition-limit", "-1"),
-            ("write.metadata.metrics.column.a", "some"),
-            ("commit.status-check.max-wait-ms", "soon"),
-        ],
-    )
+    @pytest.mark.parametrize(("name", "text"), [
+        ("gc.enabled", "no"), ("commit.manifest-merge.enabled", "yes"), ("write.summary.partition-limit", "-1"),
+        ("write.metadata.metrics.column.a", "some"), ("commit.status-check.max-wait-ms", "soon"),
+    ])  # fmt: skip
     def test_it_is_not_set(self, name: str, text: str) -> None:
         with pytest.raises(InvalidInputError, match=f"^property {name}"):
             check_values({name: text})

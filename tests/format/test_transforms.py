@@ -76,25 +76,17 @@ class TestJavaAgrees:
 class TestBucketHashesTheValuesOfTheSpecification:
     """Appendix B gives test values for the 32-bit hash of each type."""
 
-    @pytest.mark.parametrize(
-        ("type_", "value", "expected"),
-        [
-            (t.IntegerType(), 34, 2017239379),
-            (t.LongType(), 34, 2017239379),
-            (t.DecimalType(9, 2), Decimal("14.20"), -500754589),
-            (t.DateType(), 17486, -653330422),
-            (t.TimeType(), 81_068_000_000, -662762989),
-            (t.TimestampType(), 1_510_871_468_000_000, -2047944441),
-            (t.TimestampType(), 1_510_871_468_000_001, -1207196810),
-            (t.TimestamptzType(), 1_510_871_468_000_000, -2047944441),
-            (t.TimestampNsType(), 1_510_871_468_000_000_000, -2047944441),
-            (t.TimestampNsType(), 1_510_871_468_000_001_001, -1207196810),
-            (t.StringType(), "iceberg", 1210000089),
-            (t.UUIDType(), uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7"), 1488055340),
-            (t.FixedType(4), b"\x00\x01\x02\x03", -188683207),
-            (t.BinaryType(), b"\x00\x01\x02\x03", -188683207),
-        ],
-    )
+    @pytest.mark.parametrize(("type_", "value", "expected"), [
+        (t.IntegerType(), 34, 2017239379), (t.LongType(), 34, 2017239379),
+        (t.DecimalType(9, 2), Decimal("14.20"), -500754589), (t.DateType(), 17486, -653330422),
+        (t.TimeType(), 81_068_000_000, -662762989), (t.TimestampType(), 1_510_871_468_000_000, -2047944441),
+        (t.TimestampType(), 1_510_871_468_000_001, -1207196810),
+        (t.TimestamptzType(), 1_510_871_468_000_000, -2047944441),
+        (t.TimestampNsType(), 1_510_871_468_000_000_000, -2047944441),
+        (t.TimestampNsType(), 1_510_871_468_000_001_001, -1207196810), (t.StringType(), "iceberg", 1210000089),
+        (t.UUIDType(), uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7"), 1488055340),
+        (t.FixedType(4), b"\x00\x01\x02\x03", -188683207), (t.BinaryType(), b"\x00\x01\x02\x03", -188683207),
+    ])  # fmt: skip
     def test_the_hash_without_its_sign_is_taken_modulo_the_buckets(self, type_, value, expected):
         for count in (1, 7, 16, 1_000_003, (1 << 31) - 1):
             bucket = tr.BucketTransform(count)
@@ -129,29 +121,23 @@ class TestTruncateGoesTowardMinusInfinity:
         assert tr.TruncateTransform(10).apply(-(1 << 31), t.IntegerType()) == (1 << 31) - 2
         assert tr.TruncateTransform(10).apply(-(1 << 63), t.LongType()) == (1 << 63) - 2
 
-    def test_decimals_count_the_width_in_units_of_their_last_digit(self):
+    def test_decimals_count_the_width_in_units_of_their_last_digit_and_stay_exact(self):
         truncate = tr.TruncateTransform(50)
         assert truncate.apply(Decimal("10.65"), t.DecimalType(9, 2)) == Decimal("10.50")
         assert truncate.apply(Decimal("-0.05"), t.DecimalType(9, 2)) == Decimal("-0.50")
-
-    def test_decimals_that_leave_their_precision_stay_exact(self):
         type_, lowest = t.DecimalType(9, 2), Decimal("-9999999.99")
         assert tr.TruncateTransform(50).apply(lowest, type_) == Decimal("-10000000.00")
         column = columns.apply(tr.TruncateTransform(50), pa.array([lowest], pa.decimal128(9, 2)), type_)
         assert column.to_pylist() == [Decimal("-10000000.00")]
-
-    def test_decimals_keep_all_their_digits_whatever_the_context(self):
         value = Decimal("-1234567890123456789012345678.0123456789")
         expected = Decimal("-1234567890123456789012345678.0123456800")
         assert tr.TruncateTransform(100).apply(value, t.DecimalType(38, 10)).as_tuple() == expected.as_tuple()
 
-    def test_strings_are_cut_by_code_points_and_not_by_bytes_or_utf16(self):
+    def test_strings_are_cut_by_code_points_and_binaries_by_bytes(self):
         assert tr.TruncateTransform(2).apply("a\U0001f600é", t.StringType()) == "a\U0001f600"
         assert columns.apply(tr.TruncateTransform(2), pa.array(["a\U0001f600é"]), t.StringType()).to_pylist() == [
             "a\U0001f600"
         ]
-
-    def test_binaries_are_cut_by_bytes(self):
         assert tr.TruncateTransform(1).apply(b"\xff\x00", t.BinaryType()) == b"\xff"
 
 
@@ -170,11 +156,9 @@ class TestTimeTransformsGoTowardMinusInfinity:
         for transform in (tr.YearTransform(), tr.MonthTransform(), tr.HourTransform()):
             assert transform.result_type(t.TimestampType()) == t.IntegerType()
 
-    def test_nanoseconds_are_understood(self):
+    def test_nanoseconds_and_years_outside_of_pythons_calendar_are_no_obstacle(self):
         assert tr.HourTransform().apply(-1, t.TimestampNsType()) == -1
         assert tr.DayTransform().apply(DAY * 1000, t.TimestampNsType()) == 1
-
-    def test_years_outside_of_pythons_calendar_are_no_obstacle(self):
         assert tr.YearTransform().apply(-(1 << 31), t.DateType()) == -5_877_641 - 1970
         assert tr.MonthTransform().to_human_string(12 * 10_000, t.DateType()) == "11970-01"
 
@@ -247,32 +231,20 @@ class TestATransformIsForSomeTypes:
     """The table of transforms says which source types each one takes."""
 
     EVERY = (
-        *strategies.PLAIN_TYPES,
-        t.DecimalType(9, 2),
-        t.FixedType(4),
-        t.UnknownType(),
-        t.VariantType(),
-        t.GeometryType(),
-        t.GeographyType(),
-        t.StructType(),
-    )
+        *strategies.PLAIN_TYPES, t.DecimalType(9, 2), t.FixedType(4), t.UnknownType(), t.VariantType(),
+        t.GeometryType(), t.GeographyType(), t.StructType(),
+    )  # fmt: skip
 
     def allowed(self, transform):
         return {str(type_) for type_ in self.EVERY if transform.can_transform(type_)}
 
-    def test_identity_is_for_primitives_but_variant_and_the_geospatial_ones(self):
+    def test_which_types_each_takes(self):
         assert self.allowed(tr.IdentityTransform()) == {
             str(type_) for type_ in (*strategies.PLAIN_TYPES, t.DecimalType(9, 2), t.FixedType(4), t.UnknownType())
         }
-
-    def test_bucket_is_not_for_booleans_and_floats(self):
         excluded = {str(t.BooleanType()), str(t.FloatType()), str(t.DoubleType()), str(t.UnknownType())}
         assert self.allowed(tr.BucketTransform(4)) == self.allowed(tr.IdentityTransform()) - excluded
-
-    def test_truncate_is_for_int_long_decimal_string_and_binary(self):
         assert self.allowed(tr.TruncateTransform(4)) == {"int", "long", "decimal(9, 2)", "string", "binary"}
-
-    def test_time_transforms_are_for_dates_and_timestamps_and_hour_not_for_dates(self):
         stamps = {"timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"}
         assert self.allowed(tr.HourTransform()) == stamps
         for transform in (tr.YearTransform(), tr.MonthTransform(), tr.DayTransform()):
@@ -324,25 +296,14 @@ class TestOrder:
 class TestHumanStrings:
     """Partition paths write values as Java does."""
 
-    @pytest.mark.parametrize(
-        ("kind", "value", "expected"),
-        [
-            (t.TimeType(), 0, "00:00"),
-            (t.TimeType(), 81_068_000_000, "22:31:08"),
-            (t.TimeType(), 1_500_000, "00:00:01.500"),
-            (t.TimeType(), 1, "00:00:00.000001"),
-            (t.TimeType(), 60_000_000, "00:01"),
-            (t.DoubleType(), 0.001, "0.001"),
-            (t.DoubleType(), 1.0e-4, "1.0E-4"),
-            (t.DoubleType(), 9_999_999.0, "9999999.0"),
-            (t.DoubleType(), 1.0e7, "1.0E7"),
-            (t.DoubleType(), 123.456, "123.456"),
-            (t.DoubleType(), 100.0, "100.0"),
-            (t.DoubleType(), 5e-324, "5.0E-324"),
-            (t.DoubleType(), -1.5e-10, "-1.5E-10"),
-            (t.FloatType(), float(np.float32(0.1)), "0.1"),
-        ],
-    )
+    @pytest.mark.parametrize(("kind", "value", "expected"), [
+        (t.TimeType(), 0, "00:00"), (t.TimeType(), 81_068_000_000, "22:31:08"),
+        (t.TimeType(), 1_500_000, "00:00:01.500"), (t.TimeType(), 1, "00:00:00.000001"),
+        (t.TimeType(), 60_000_000, "00:01"), (t.DoubleType(), 0.001, "0.001"), (t.DoubleType(), 1.0e-4, "1.0E-4"),
+        (t.DoubleType(), 9_999_999.0, "9999999.0"), (t.DoubleType(), 1.0e7, "1.0E7"),
+        (t.DoubleType(), 123.456, "123.456"), (t.DoubleType(), 100.0, "100.0"), (t.DoubleType(), 5e-324, "5.0E-324"),
+        (t.DoubleType(), -1.5e-10, "-1.5E-10"), (t.FloatType(), float(np.float32(0.1)), "0.1"),
+    ])  # fmt: skip
     def test_times_and_floating_point_numbers_are_written_as_in_java(self, kind, value, expected):
         assert tr.human_value(value, kind) == expected
 

@@ -33,16 +33,11 @@ class TestTypeStrings:
         assert type_from_json("fixed[16]") == type_from_json("fixed[ 16 ]") == t.FixedType(16)
         assert type_to_json(t.FixedType(length=16)) == "fixed[16]"
 
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("geometry", t.GeometryType()),
-            ("geometry(srid:3857)", t.GeometryType("srid:3857")),
-            ("geography", t.GeographyType()),
-            ("geography(OGC:CRS83)", t.GeographyType("OGC:CRS83")),
-            ("geography(OGC:CRS83, karney)", t.GeographyType("OGC:CRS83", "karney")),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "expected"), [
+        ("geometry", t.GeometryType()), ("geometry(srid:3857)", t.GeometryType("srid:3857")),
+        ("geography", t.GeographyType()), ("geography(OGC:CRS83)", t.GeographyType("OGC:CRS83")),
+        ("geography(OGC:CRS83, karney)", t.GeographyType("OGC:CRS83", "karney")),
+    ])  # fmt: skip
     def test_geospatial_types_are_written_back_as_they_were(self, text, expected):
         assert type_from_json(text) == expected
         assert type_to_json(expected) == text
@@ -72,13 +67,11 @@ class TestTypeStrings:
 class TestNestedTypes:
     """Struct, list and map are objects with ids."""
 
-    def test_a_list_has_javas_keys_in_javas_order(self):
+    def test_lists_and_maps_have_javas_keys_in_javas_order(self):
         type_ = t.ListType(element_id=3, element=t.StringType(), element_required=True)
         json = {"type": "list", "element-id": 3, "element": "string", "element-required": True}
         assert list(type_to_json(type_).items()) == list(json.items())
         assert type_from_json(json) == type_
-
-    def test_a_map_has_javas_keys_in_javas_order(self):
         type_ = t.MapType(key_id=4, key=t.StringType(), value_id=5, value=t.LongType())
         json = {"type": "map", "key-id": 4, "key": "string", "value-id": 5, "value": "long", "value-required": False}
         assert list(type_to_json(type_).items()) == list(json.items())
@@ -113,17 +106,13 @@ class TestNestedTypes:
         assert copy == type_
         assert hash(copy) == hash(type_)
 
-    def test_an_unknown_nested_type_is_named(self):
+    def test_what_is_no_type_is_named_with_its_place(self):
         with pytest.raises(
             FormatError, match=r"unknown nested type 'set' \(expected struct, list or map\) in 'type.type'"
         ):
             type_from_json({"type": "set"})
-
-    def test_neither_text_nor_object_is_no_type(self):
         with pytest.raises(FormatError, match=r"unexpected type int \(expected str or object\) in 'type'"):
             type_from_json(5)
-
-    def test_the_path_reaches_into_the_depth(self):
         json = {"type": "struct", "fields": [{"id": 1, "name": "a", "required": False, "type": {"type": "list"}}]}
         with pytest.raises(FormatError, match=r"missing field 'schema.fields\[0\].type.element-id' of f.json"):
             type_from_json(json, path="f.json", where="schema")
@@ -139,20 +128,17 @@ class TestTypedGetters:
 
     DOCUMENT = Fields({"a": True, "n": None, "l": [{"b": 1.0}], "m": {"k": 1}, "i": 7}, "", "f.json")
 
-    @pytest.mark.parametrize(
-        ("getter", "key", "message"),
-        [
-            ("int", "a", "unexpected type bool (expected int) in 'a' of f.json"),
-            ("str", "i", "unexpected type int (expected str) in 'i' of f.json"),
-            ("bool", "i", "unexpected type int (expected bool) in 'i' of f.json"),
-            ("list", "m", "unexpected type object (expected list) in 'm' of f.json"),
-            ("child", "l", "unexpected type list (expected object) in 'l' of f.json"),
-            ("int", "n", "unexpected type null (expected int) in 'n' of f.json"),
-            ("int", "x", "missing field 'x' of f.json"),
-            ("str_map", "m", "unexpected type int (expected str) in 'm.k' of f.json"),
-            ("int_list", "l", "unexpected type object (expected int) in 'l[0]' of f.json"),
-        ],
-    )
+    @pytest.mark.parametrize(("getter", "key", "message"), [
+        ("int", "a", "unexpected type bool (expected int) in 'a' of f.json"),
+        ("str", "i", "unexpected type int (expected str) in 'i' of f.json"),
+        ("bool", "i", "unexpected type int (expected bool) in 'i' of f.json"),
+        ("list", "m", "unexpected type object (expected list) in 'm' of f.json"),
+        ("child", "l", "unexpected type list (expected object) in 'l' of f.json"),
+        ("int", "n", "unexpected type null (expected int) in 'n' of f.json"),
+        ("int", "x", "missing field 'x' of f.json"),
+        ("str_map", "m", "unexpected type int (expected str) in 'm.k' of f.json"),
+        ("int_list", "l", "unexpected type object (expected int) in 'l[0]' of f.json"),
+    ])  # fmt: skip
     def test_a_wrong_shape_is_named_with_what_was_expected(self, getter, key, message):
         with pytest.raises(FormatError) as caught:
             getattr(self.DOCUMENT, getter)(key)
@@ -163,11 +149,9 @@ class TestTypedGetters:
             next(self.DOCUMENT.items("l")).int("b")
         assert str(caught.value) == "unexpected type float (expected int) in 'l[0].b' of f.json"
 
-    def test_null_and_missing_are_the_same_where_a_value_is_optional(self):
+    def test_null_and_missing_are_the_same_and_a_wrong_type_is_refused_where_a_value_is_optional(self):
         assert self.DOCUMENT.opt_int("n") is self.DOCUMENT.opt_str("x") is None
         assert self.DOCUMENT.opt_child("n") is None
-
-    def test_an_optional_value_of_the_wrong_type_is_refused_all_the_same(self):
         with pytest.raises(FormatError, match="unexpected type bool"):
             self.DOCUMENT.opt_int("a")
 

@@ -87,16 +87,12 @@ class TestWhatIsPutTogetherIsTakenApart:
 class TestBytesWrittenByOthers:
     """Those of Spark and Iceberg Java, bit for bit."""
 
-    @pytest.mark.parametrize(
-        ("value", "expected"),
-        [
-            ("00", v.Primitive(t.UnknownType(), None)),
-            ("0c80", v.Primitive(t.IntegerType(), -128)),
-            ("108000", v.Primitive(t.IntegerType(), 128)),
-            ("200296000000", v.Primitive(t.DecimalType(9, 2), Decimal("1.50"))),
-            ("50" + "11" * 16, v.Primitive(t.UUIDType(), UUID("11" * 16))),
-        ],
-    )
+    @pytest.mark.parametrize(("value", "expected"), [
+        ("00", v.Primitive(t.UnknownType(), None)), ("0c80", v.Primitive(t.IntegerType(), -128)),
+        ("108000", v.Primitive(t.IntegerType(), 128)),
+        ("200296000000", v.Primitive(t.DecimalType(9, 2), Decimal("1.50"))),
+        ("50" + "11" * 16, v.Primitive(t.UUIDType(), UUID("11" * 16))),
+    ])  # fmt: skip
     def test_primitive_values(self, value: str, expected: v.Primitive) -> None:
         assert v.decode(b"\x01\x00\x00", bytes.fromhex(value)) == expected
 
@@ -116,19 +112,12 @@ class TestBytesWrittenByOthers:
 class TestDamagedBytes:
     """They give an error of the format and never more than they can hold."""
 
-    @pytest.mark.parametrize(
-        ("metadata", "value", "message"),
-        [
-            ("020000", "00", "unexpected version"),
-            ("01ff00", "00", "has 255 names"),
-            ("010000", "", "has no bytes"),
-            ("010000", "18", "unexpected end"),
-            ("010000", "fc", "unknown primitive type 63"),
-            ("010000", "02010000", "an object of 4 bytes in a variant has 1 fields"),
-            ("0101000161", "020200000000010000", "overlap, or have no names"),
-            ("010000", "03ff", "has 255 items"),
-        ],
-    )
+    @pytest.mark.parametrize(("metadata", "value", "message"), [
+        ("020000", "00", "unexpected version"), ("01ff00", "00", "has 255 names"), ("010000", "", "has no bytes"),
+        ("010000", "18", "unexpected end"), ("010000", "fc", "unknown primitive type 63"),
+        ("010000", "02010000", "an object of 4 bytes in a variant has 1 fields"),
+        ("0101000161", "020200000000010000", "overlap, or have no names"), ("010000", "03ff", "has 255 items"),
+    ])  # fmt: skip
     def test_what_is_wrong_is_said(self, metadata: str, value: str, message: str) -> None:
         with pytest.raises(FormatError, match=message):
             v.decode(bytes.fromhex(metadata), bytes.fromhex(value))

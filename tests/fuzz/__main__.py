@@ -7,9 +7,7 @@ inputs of one target are led by coverage, for as long as it takes.
 import argparse
 import sys
 import time
-from pathlib import Path
 
-FINDINGS = Path("build/fuzz")
 # The whole-table target opens many files an input: it gets fewer.
 SHARES = {"metadata": 0.25, "manifest": 0.3, "manifest_list": 0.15, "puffin": 0.1, "vector": 0.1, "variant": 0.07}
 SHARES["table"] = 0.03
@@ -28,27 +26,10 @@ def main(arguments: list[str] | None = None) -> int:
         if not given.target:
             parser.error("--atheris needs --target")
         led_by_coverage(given.target, given.runs, given.seed)
-    from tests.fuzz.mutation import make_input
-    from tests.fuzz.runner import run
+    from tests.fuzz.runner import run_and_report
 
     targets = {given.target: 1.0} if given.target else SHARES
-    print(f"seed {given.seed}", flush=True)
-    findings = 0
-    for target, share in targets.items():
-        start = time.monotonic()
-        outcome = run(target, seed=given.seed, numbers=range(max(1, int(given.runs * share))))
-        findings += len(outcome.findings)
-        print(
-            f"{target}: {outcome.inputs} inputs, {outcome.accepted} read without an error, slowest "
-            f"{outcome.slowest:.2f} s, {len(outcome.findings)} findings, {time.monotonic() - start:.0f} s",
-            flush=True,
-        )
-        for finding in outcome.findings:
-            FINDINGS.mkdir(parents=True, exist_ok=True)
-            path = FINDINGS / f"{target}-{given.seed}-{finding.number}"
-            path.write_bytes(make_input(target, given.seed, finding.number))
-            print(f"--- {path}\n{finding.problem}", flush=True)
-    return 1 if findings else 0
+    return run_and_report({t: max(1, int(given.runs * share)) for t, share in targets.items()}, seed=given.seed)
 
 
 def led_by_coverage(target: str, runs: int, seed: int) -> None:
@@ -60,7 +41,7 @@ def led_by_coverage(target: str, runs: int, seed: int) -> None:
     # Only what is imported here is watched, so nothing of the package may have been imported before.
     with atheris.instrument_imports(include=["airflow_iceberg"]):
         from tests.fuzz.mutation import HERE, corpus, mutate
-        from tests.fuzz.runner import check
+        from tests.fuzz.runner import FINDINGS, check
         from tests.fuzz.targets import TARGETS
 
     function, samples = TARGETS[target], corpus(target)

@@ -54,15 +54,9 @@ class NoFiles:
 def manifest(data: bytes) -> None:
     """Read a manifest by itself, and as its snapshot's manifest list describes it: one by one, and as columns."""
     row = ManifestFile(
-        manifest_path=WHERE,
-        manifest_length=len(data),
-        partition_spec_id=0,
-        content=ManifestContent.DATA,
-        sequence_number=7,
-        min_sequence_number=7,
-        added_snapshot_id=7,
-        first_row_id=1000,
-    )
+        manifest_path=WHERE, manifest_length=len(data), partition_spec_id=0, content=ManifestContent.DATA,
+        sequence_number=7, min_sequence_number=7, added_snapshot_id=7, first_row_id=1000,
+    )  # fmt: skip
     list(read_manifest(data, path=WHERE))
     if zlib.crc32(data) % 4:
         list(read_manifest(data, manifest=row))

@@ -16,18 +16,10 @@ from tests.support.builders import age
 
 IO = load_file_io({})
 NAMES = (
-    "metadata/v1.metadata.json",
-    "metadata/m0.avro",
-    "data/day=1/hour=2/a.parquet",
-    "data/day=1/hour=3/a.parquet",
-    "data/day=2/a.parquet",
-    "data/_day=2/b.parquet",
-    "data/_tmp/b.parquet",
-    "data/x y/é%20/c.parquet",
-    ".staging/try/plan.json",
-    ".quarantine/run/files/data/z.parquet",
-    "inner/metadata/00001-x.gz.metadata.json",
-)
+    "metadata/v1.metadata.json", "metadata/m0.avro", "data/day=1/hour=2/a.parquet", "data/day=1/hour=3/a.parquet",
+    "data/day=2/a.parquet", "data/_day=2/b.parquet", "data/_tmp/b.parquet", "data/x y/é%20/c.parquet",
+    ".staging/try/plan.json", ".quarantine/run/files/data/z.parquet", "inner/metadata/00001-x.gz.metadata.json",
+)  # fmt: skip
 
 
 @pytest.fixture

@@ -29,16 +29,10 @@ from tests.support.memory import MemoryFileIO
 
 def manifest(number: int, **given: object) -> ManifestFile:
     settings = {
-        "manifest_path": f"memory://t/{number}.avro",
-        "manifest_length": 1000,
-        "partition_spec_id": 0,
-        "sequence_number": 7,
-        "min_sequence_number": 3,
-        "added_snapshot_id": 2**60 + number,
-        "added_files_count": 1,
-        "existing_files_count": 2,
-        "deleted_files_count": 3,
-    }
+        "manifest_path": f"memory://t/{number}.avro", "manifest_length": 1000, "partition_spec_id": 0,
+        "sequence_number": 7, "min_sequence_number": 3, "added_snapshot_id": 2**60 + number, "added_files_count": 1,
+        "existing_files_count": 2, "deleted_files_count": 3,
+    }  # fmt: skip
     return ManifestFile(**{**settings, **given})  # type: ignore[arg-type]
 
 
@@ -53,11 +47,9 @@ class TestCutting:
         assert all(len(unit.manifests) <= UNIT_MANIFESTS for unit in units)
         assert all(unit.weight <= UNIT_BYTES or len(unit.manifests) == 1 for unit in units)
 
-    def test_a_very_large_table_has_no_more_units_than_a_driver_can_hand_out(self) -> None:
+    def test_no_manifests_no_units_and_a_very_large_table_has_a_thousand(self) -> None:
         manifests = [manifest(number, manifest_length=8 << 20) for number in range(20_000)]
         assert 500 < len(manifest_units(manifests, is_live=True)) <= 1100
-
-    def test_no_manifests_no_units(self) -> None:
         assert manifest_units([], is_live=True) == []
 
     def test_entries_are_counted_by_the_list_or_else_by_length(self) -> None:
@@ -68,15 +60,12 @@ class TestCutting:
 class TestDocuments:
     """A unit comes out of its document as it went in."""
 
-    @pytest.mark.parametrize(
-        "unit",
-        [
-            ManifestUnit(manifests=(manifest(1), manifest(2, content=ManifestContent.DELETES, first_row_id=9))),
-            ManifestUnit(manifests=(manifest(1, added_files_count=None),), is_live=False, with_paths=True),
-            ManifestUnit(manifests=(), may_be_missing=True),
-            ListingUnit(root="s3://b/ä t/", folders=("data/day=1", ""), partition_names=("_p",), before_ms=17),
-        ],
-    )
+    @pytest.mark.parametrize("unit", [
+        ManifestUnit(manifests=(manifest(1), manifest(2, content=ManifestContent.DELETES, first_row_id=9))),
+        ManifestUnit(manifests=(manifest(1, added_files_count=None),), is_live=False, with_paths=True),
+        ManifestUnit(manifests=(), may_be_missing=True),
+        ListingUnit(root="s3://b/ä t/", folders=("data/day=1", ""), partition_names=("_p",), before_ms=17),
+    ])  # fmt: skip
     def test_there_and_back(self, unit: ManifestUnit | ListingUnit) -> None:
         assert read_unit(write_unit(unit), path="x") == unit
 

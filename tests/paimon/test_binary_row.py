@@ -38,24 +38,15 @@ def times(precision: int) -> st.SearchStrategy[int]:
 
 
 ATOMIC: list[tuple[str, st.SearchStrategy[Any]]] = [
-    ("BOOLEAN", st.booleans()),
-    ("TINYINT", integers(8)),
-    ("SMALLINT", integers(16)),
-    ("INT", integers(32)),
-    ("BIGINT", integers(64)),
-    ("FLOAT", st.floats(width=32, allow_nan=False)),
-    ("DOUBLE", st.floats(allow_nan=False)),
-    ("DATE", integers(32)),
-    ("TIME(3)", st.integers(0, 86_399_999).map(lambda millis: millis * 1000)),
-    ("CHAR(3)", st.text(max_size=3)),
-    ("VARCHAR(20)", st.text(max_size=20)),
-    ("STRING", st.text()),
-    ("BINARY(4)", st.binary(max_size=4)),
-    ("BYTES", st.binary()),
+    ("BOOLEAN", st.booleans()), ("TINYINT", integers(8)), ("SMALLINT", integers(16)), ("INT", integers(32)),
+    ("BIGINT", integers(64)), ("FLOAT", st.floats(width=32, allow_nan=False)), ("DOUBLE", st.floats(allow_nan=False)),
+    ("DATE", integers(32)), ("TIME(3)", st.integers(0, 86_399_999).map(lambda millis: millis * 1000)),
+    ("CHAR(3)", st.text(max_size=3)), ("VARCHAR(20)", st.text(max_size=20)), ("STRING", st.text()),
+    ("BINARY(4)", st.binary(max_size=4)), ("BYTES", st.binary()),
     *[(f"DECIMAL({p}, {s})", decimals(p, s)) for p, s in ((1, 0), (9, 2), (18, 18), (19, 4), (28, 0), (38, 10))],
     *[(f"TIMESTAMP({p})", times(p)) for p in range(10)],
     *[(f"TIMESTAMP({p}) WITH LOCAL TIME ZONE", times(p)) for p in (0, 3, 6, 9)],
-]
+]  # fmt: skip
 
 
 def nested(inner: tuple[Any, st.SearchStrategy[Any]], form: str) -> tuple[Any, st.SearchStrategy[Any]]:
@@ -123,11 +114,9 @@ class TestEveryTypeIsDecoded:
         with pytest.raises(FormatError, match=rf"^{size} bytes are no vector of {length} elements of type FLOAT"):
             decode_row(row, [other])
 
-    def test_a_multiset_is_a_count_for_each_element(self):
+    def test_multisets_are_counts_and_variants_two_parts(self):
         type_ = parse_type({"type": "MULTISET", "element": "STRING"})
         assert decode_row(encode_row(({"a": 2, "b": 1},), [type_]), [type_]) == ({"a": 2, "b": 1},)
-
-    def test_a_variant_is_its_two_parts(self):
         type_ = parse_type("VARIANT")
         assert decode_row(encode_row(((b"\x0c\x01", b"\x01\x00"),), [type_]), [type_]) == ((b"\x0c\x01", b"\x01\x00"),)
 
@@ -188,20 +177,16 @@ class TestBytesThatAreNoRow:
 
     STRING = (parse_type("STRING"),)
 
-    def test_another_number_of_fields(self):
+    def test_another_number_of_fields_and_fewer_bytes_than_they_take(self):
         with pytest.raises(FormatError, match=r"^a row has 1 fields, expected 2 in '_MIN_VALUES' of m$"):
             decode_row(encode_row((1,), [parse_type("INT")]), [parse_type("INT")] * 2, where="_MIN_VALUES", path="m")
-
-    def test_fewer_bytes_than_the_fields_take(self):
         with pytest.raises(FormatError, match=r"unexpected 19 bytes for a row of 1 fields \(expected at least 20\)"):
             row_arity(encode_row((1,), [parse_type("INT")])[:-1])
 
-    def test_a_part_outside_of_the_row(self):
+    def test_parts_outside_of_the_row_or_overlapping(self):
         blob = encode_row(("twelve bytes",), self.STRING)
         with pytest.raises(FormatError, match="12 bytes at 16 are outside of a row of 24 bytes"):
             decode_row(blob[:-8], self.STRING)
-
-    def test_parts_that_overlap(self):
         slot = encode_row(("twelve bytes",), self.STRING)[12:20]
         blob = (20).to_bytes(4, "big") + bytes(8) + slot * 20 + bytes(16)
         with pytest.raises(FormatError, match="the parts of a row of 184 bytes overlap"):

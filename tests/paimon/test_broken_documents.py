@@ -16,18 +16,13 @@ from tests.support.paimon_tables import table as reference
 
 # kind of document: a reference table that has it, and which of its files that is
 KINDS = {
-    "schema": ("dv_append", "schema/schema-0"),
-    "snapshot": ("dv_append", "snapshot/snapshot-4"),
-    "base manifest list": ("dv_append", "baseManifestList"),
-    "delta manifest list": ("dv_append", "deltaManifestList"),
+    "schema": ("dv_append", "schema/schema-0"), "snapshot": ("dv_append", "snapshot/snapshot-4"),
+    "base manifest list": ("dv_append", "baseManifestList"), "delta manifest list": ("dv_append", "deltaManifestList"),
     "changelog manifest list": ("pk_changelog", "changelogManifestList"),
-    "manifest": ("dv_append", "manifest/manifest-[!l]*"),
-    "index manifest": ("dv_append", "indexManifest"),
-    "deletion vectors": ("dv_append", "index/index-*"),
-    "hash index": ("pk_dynamic", "index/index-*"),
-    "tag": ("refs", "tag/tag-*"),
-    "statistics": ("dv_append", "statistics/stat-1"),
-}
+    "manifest": ("dv_append", "manifest/manifest-[!l]*"), "index manifest": ("dv_append", "indexManifest"),
+    "deletion vectors": ("dv_append", "index/index-*"), "hash index": ("pk_dynamic", "index/index-*"),
+    "tag": ("refs", "tag/tag-*"), "statistics": ("dv_append", "statistics/stat-1"),
+}  # fmt: skip
 DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
     "missing": lambda data: None,
     "empty": lambda data: b"",

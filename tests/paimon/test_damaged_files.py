@@ -14,8 +14,11 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.errors import FormatError
+from airflow_iceberg.format.avro.container import read_header, write_container, write_long
 from airflow_iceberg.paimon.containers import read_records
 from airflow_iceberg.paimon.data_manifests import FileEntries, read_manifest
+from tests.fuzz.containers import bomb
+from tests.fuzz.runner import run
 from tests.paimon import fuzz
 from tests.support.paimon_writer import ENTRY
 from tests.support.sampling import SEED, sampled
@@ -29,10 +32,10 @@ class TestDamagedFiles:
     @pytest.mark.generated
     @pytest.mark.parametrize("name", fuzz.KINDS)
     def test_no_input_breaks_a_rule(self, name):
-        outcome = fuzz.run_here(name, seed=SEED, numbers=range(COUNT))
-        assert outcome.findings == ()
+        outcome = run(name, seed=SEED, numbers=range(COUNT), trial=fuzz.trial_of, limit_s=fuzz.SECONDS)
+        assert (outcome.findings, outcome.inputs) == ((), COUNT)
         # Damage that is always refused, or never, would show that it does not go deep, or does none.
-        assert 0 < outcome.refused < COUNT
+        assert 0 < outcome.accepted < COUNT
 
     def test_a_rule_that_is_broken_is_found(self, monkeypatch):
         def breaks(data: bytes, more: Any) -> None:
@@ -41,8 +44,8 @@ class TestDamagedFiles:
         kind = fuzz.KINDS["snapshot"]
         broken = fuzz.Kind(samples=kind.samples, damage=kind.damage, read=breaks)
         monkeypatch.setitem(fuzz.KINDS, "snapshot", broken)  # type: ignore[arg-type]
-        outcome = fuzz.run_here("snapshot", seed=7, numbers=range(3))
-        assert [finding.splitlines()[-1].split(":")[0] for finding in outcome.findings] == ["KeyError"] * 3
+        outcome = run("snapshot", seed=7, numbers=range(3), trial=fuzz.trial_of)
+        assert [finding.problem.splitlines()[-1].split(":")[0] for finding in outcome.findings] == ["KeyError"] * 3
 
 
 class TestInputsThatBrokeARule:
@@ -62,9 +65,9 @@ class TestInputsThatBrokeARule:
         record = {"type": "record", "name": "r", "fields": fields}
         inner = {"type": "record", "name": "o", "fields": [{"name": "l", "type": {"type": "array", "items": record}}]}
         for schema in (record, inner):
-            fresh = fuzz.write_container({"avro.schema": json.dumps(schema)}, [], codec="null")
-            header = fuzz.read_header(fresh)
-            block = fuzz.write_long(2**40) + fuzz.write_long(0) + header.sync
+            fresh = write_container({"avro.schema": json.dumps(schema)}, [], codec="null")
+            header = read_header(fresh)
+            block = write_long(2**40) + write_long(0) + header.sync
             with pytest.raises(FormatError, match="of nothing"):
                 read_records(fresh + block, path="m")
 
@@ -74,9 +77,7 @@ class TestBombs:
 
     @pytest.mark.parametrize("codec", ["deflate", "zstandard", "bzip2", "xz"])
     def test_by_codec(self, codec):
-        packed = fuzz.zeros(codec, fuzz.BOMB_BYTES)
-        header = fuzz.read_header(packed)
-        block = packed[header.offset + 1 :]
-        fresh = fuzz.write_container({"avro.schema": json.dumps(ENTRY)}, [], codec=codec)
+        block = bomb(codec, 40 << 20)
+        fresh = write_container({"avro.schema": json.dumps(ENTRY)}, [], codec=codec)
         with pytest.raises(FormatError, match=f"^damaged {codec} block at byte .* of m$"):
-            read_records(fresh + fuzz.write_long(1) + block[:-16] + fresh[-16:], path="m")
+            read_records(fresh + write_long(1) + write_long(len(block)) + block + fresh[-16:], path="m")

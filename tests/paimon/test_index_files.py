@@ -55,18 +55,15 @@ class TestDeletionVectors:
         blob = RowPositions.of([1, 2**40]).to_blob()
         assert read_vector(blob, vector(len(blob), 2)).to_array().tolist() == [1, 2**40]
 
-    @pytest.mark.parametrize(
-        ("blob", "length", "rows", "message"),
-        [
-            (REAL_32, 24, 3, r"^2 rows \(expected 3\) in the deletion vector of data-1.parquet at byte 1 of f$"),
-            (REAL_32, 32, 2, r"^unexpected size 24 \(expected 32\) in the deletion vector"),
-            (REAL_64, 36, 2, r"^unexpected size 36 \(expected 28\) in the deletion vector"),
-            (REAL_32[:-1], 24, 2, r"^unexpected size 24 \(expected 24\) in the deletion vector"),
-            (REAL_32[:-1] + b"x", 24, 2, r"^the checksum differs in the deletion vector of data-1.parquet"),
-            (b"\0\0\0\1PAR1", 24, 2, r"^unexpected magic 50415231 \(expected 5e43f2d0 or d1d33964\) in the deletion"),
-            (b"", 24, 2, r"^unexpected magic nothing "),
-        ],
-    )
+    @pytest.mark.parametrize(("blob", "length", "rows", "message"), [
+        (REAL_32, 24, 3, r"^2 rows \(expected 3\) in the deletion vector of data-1.parquet at byte 1 of f$"),
+        (REAL_32, 32, 2, r"^unexpected size 24 \(expected 32\) in the deletion vector"),
+        (REAL_64, 36, 2, r"^unexpected size 36 \(expected 28\) in the deletion vector"),
+        (REAL_32[:-1], 24, 2, r"^unexpected size 24 \(expected 24\) in the deletion vector"),
+        (REAL_32[:-1] + b"x", 24, 2, r"^the checksum differs in the deletion vector of data-1.parquet"),
+        (b"\0\0\0\1PAR1", 24, 2, r"^unexpected magic 50415231 \(expected 5e43f2d0 or d1d33964\) in the deletion"),
+        (b"", 24, 2, r"^unexpected magic nothing "),
+    ])  # fmt: skip
     def test_what_is_wrong_is_said(self, blob, length, rows, message):
         with pytest.raises(FormatError, match=message):
             read_vector(blob, vector(length, rows), path="f")
@@ -81,10 +78,8 @@ class TestDeletionVectors:
 class TestHashes:
     """Hashes are numbers of four bytes, big-endian."""
 
-    def test_they_are_read(self):
+    def test_they_are_read_and_are_as_many_as_the_manifest_says(self):
         assert read_hashes(bytes.fromhex("ffffffff00000007"), index(8, 2)).tolist() == [-1, 7]
-
-    def test_another_number_than_the_manifest_says(self):
         with pytest.raises(FormatError, match=r"^unexpected 8 bytes \(expected 4 for each of 3 hashes\) of f$"):
             read_hashes(bytes(8), index(8, 3), path="f")
 
@@ -97,23 +92,20 @@ class TestIndexManifests:
         **{"_FILE_NAME": "index-1", "_FILE_SIZE": 9, "_ROW_COUNT": 1, "_DELETIONS_VECTORS_RANGES": None},
     }
 
-    @pytest.mark.parametrize(
-        ("change", "message"),
-        [
-            (
-                {"_KIND": 1},
-                r"^unexpected kind 1 \(expected 0, since an index manifest is complete\) in '\[0\]._KIND' of m",
-            ),
-            (
-                {"_DELETIONS_VECTORS_RANGES": [{"f0": "a", "f1": 1, "f2": 2}] * 2},
-                r"^two deletion vectors of one file in '\[0\]._DELETIONS_VECTORS_RANGES' of m$",
-            ),
-            (
-                {"_DELETIONS_VECTORS_RANGES": [{"f0": "a", "f1": -1, "f2": 2}]},
-                r"^unexpected 2 bytes at -1 in '\[0\]._DELETIONS_VECTORS_RANGES\[0\]' of m$",
-            ),
-        ],
-    )
+    @pytest.mark.parametrize(("change", "message"), [
+        (
+            {"_KIND": 1},
+            r"^unexpected kind 1 \(expected 0, since an index manifest is complete\) in '\[0\]._KIND' of m",
+        ),
+        (
+            {"_DELETIONS_VECTORS_RANGES": [{"f0": "a", "f1": 1, "f2": 2}] * 2},
+            r"^two deletion vectors of one file in '\[0\]._DELETIONS_VECTORS_RANGES' of m$",
+        ),
+        (
+            {"_DELETIONS_VECTORS_RANGES": [{"f0": "a", "f1": -1, "f2": 2}]},
+            r"^unexpected 2 bytes at -1 in '\[0\]._DELETIONS_VECTORS_RANGES\[0\]' of m$",
+        ),
+    ])  # fmt: skip
     def test_what_breaks_the_rules_is_refused(self, change, message):
         data = write_avro(INDEX, [{**self.ENTRY, **change}])
         with pytest.raises(FormatError, match=message):

@@ -40,10 +40,8 @@ class TestWhichColumns:
         assert found["b"] == ColumnStats(min="a", max="b", null_count=None)
         assert found["c"] == COUNTED
 
-    def test_dense_columns(self):
+    def test_dense_columns_or_none_at_all(self):
         assert decode(stats(["STRING"], ("a",), ("b",), (3,)), dense=["b"]).keys() == {"b"}
-
-    def test_no_columns_at_all(self):
         assert decode(stats([], (), (), ()), dense=[]) == {}
         assert decode(SimpleStats(min_values=b"", max_values=b"", null_counts=None)) == {}
 
@@ -51,15 +49,11 @@ class TestWhichColumns:
         assert decode(stats(["STRING"], ("a",), ("b",)), written=["b", "_ROW_ID"]).keys() == {"b"}
         assert decode(stats(["STRING", "BIGINT"], ("a", 1), ("b", 2)), written=["b", "_ROW_ID"]).keys() == {"b"}
 
-    def test_a_dense_column_that_the_schema_does_not_have(self):
+    def test_what_contradicts_the_schema_is_refused(self):
         with pytest.raises(FormatError, match=r"^schema 0 has no field 'x' of m$"):
             decode(stats(["STRING"], ("a",), ("b",)), dense=["x"])
-
-    def test_more_null_counts_than_columns(self):
         with pytest.raises(FormatError, match=r"^2 null counts for 1 columns in '_VALUE_STATS._NULL_COUNTS' of m$"):
             decode(stats(["STRING"], ("a",), ("b",), (0, 0)), dense=["b"])
-
-    def test_another_number_of_columns(self):
         with pytest.raises(FormatError, match=r"^a row has 2 fields, expected 3 in '_VALUE_STATS._MIN_VALUES' of m$"):
             decode(stats(["INT", "STRING"], (1, "a"), (1, "a")))
 
@@ -67,27 +61,16 @@ class TestWhichColumns:
 class TestTypes:
     """Both spellings of a type, Java's and Python's."""
 
-    @pytest.mark.parametrize(
-        ("text", "printed"),
-        [
-            ("INT NOT NULL", "INT NOT NULL"),
-            ("integer", "INT"),
-            ("DECIMAL(9,2)", "DECIMAL(9, 2)"),
-            ("NUMERIC", "DECIMAL(10, 0)"),
-            ("DECIMAL(5)", "DECIMAL(5, 0)"),
-            ("TIMESTAMP", "TIMESTAMP(6)"),
-            ("TIMESTAMP(3) WITH LOCAL TIME ZONE NOT NULL", "TIMESTAMP_LTZ(3) NOT NULL"),
-            ("TIMESTAMP_LTZ(6)", "TIMESTAMP_LTZ(6)"),
-            ("TIME(0) WITHOUT TIME ZONE", "TIME(0)"),
-            ("DOUBLE PRECISION", "DOUBLE"),
-            ("STRING", "STRING"),
-            ("VARCHAR(2147483647)", "STRING"),
-            ("CHAR", "CHAR(1)"),
-            ({"type": "ARRAY NOT NULL", "element": "INT NOT NULL"}, "ARRAY<INT NOT NULL> NOT NULL"),
-            ({"type": "VECTOR", "element": "FLOAT", "length": 3, "nullable": True}, "VECTOR<FLOAT, 3>"),
-            ("GEOMETRY", "GEOMETRY"),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "printed"), [
+        ("INT NOT NULL", "INT NOT NULL"), ("integer", "INT"), ("DECIMAL(9,2)", "DECIMAL(9, 2)"),
+        ("NUMERIC", "DECIMAL(10, 0)"), ("DECIMAL(5)", "DECIMAL(5, 0)"), ("TIMESTAMP", "TIMESTAMP(6)"),
+        ("TIMESTAMP(3) WITH LOCAL TIME ZONE NOT NULL", "TIMESTAMP_LTZ(3) NOT NULL"),
+        ("TIMESTAMP_LTZ(6)", "TIMESTAMP_LTZ(6)"), ("TIME(0) WITHOUT TIME ZONE", "TIME(0)"),
+        ("DOUBLE PRECISION", "DOUBLE"), ("STRING", "STRING"), ("VARCHAR(2147483647)", "STRING"), ("CHAR", "CHAR(1)"),
+        ({"type": "ARRAY NOT NULL", "element": "INT NOT NULL"}, "ARRAY<INT NOT NULL> NOT NULL"),
+        ({"type": "VECTOR", "element": "FLOAT", "length": 3, "nullable": True}, "VECTOR<FLOAT, 3>"),
+        ("GEOMETRY", "GEOMETRY"),
+    ])  # fmt: skip
     def test_it_is_understood(self, text, printed):
         assert str(parse_type(text)) == printed
 

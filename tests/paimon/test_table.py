@@ -235,17 +235,13 @@ class TestPruning:
             builder.commit(entries)
         return opened(store)
 
-    @pytest.mark.parametrize(
-        ("wanted", "files", "manifests"),
-        [
-            (FileFilter(partition={"p": 2}), ["1-1-0", "1-1-1"], 1),
-            (FileFilter(partition={"p": None}), ["2-2-0", "2-2-2"], 3),
-            (FileFilter(partition={"p": 7}), [], 0),
-            (FileFilter(buckets=frozenset({0, 2})), ["0-0-0", "2-2-0", "2-2-2"], 2),
-            (FileFilter(levels=frozenset({1, 2})), ["1-1-1", "2-2-2"], 2),
-            (FileFilter(levels=frozenset({0}), buckets=frozenset({1})), ["1-1-0"], 1),
-        ],
-    )
+    @pytest.mark.parametrize(("wanted", "files", "manifests"), [
+        (FileFilter(partition={"p": 2}), ["1-1-0", "1-1-1"], 1),
+        (FileFilter(partition={"p": None}), ["2-2-0", "2-2-2"], 3), (FileFilter(partition={"p": 7}), [], 0),
+        (FileFilter(buckets=frozenset({0, 2})), ["0-0-0", "2-2-0", "2-2-2"], 2),
+        (FileFilter(levels=frozenset({1, 2})), ["1-1-1", "2-2-2"], 2),
+        (FileFilter(levels=frozenset({0}), buckets=frozenset({1})), ["1-1-0"], 1),
+    ])  # fmt: skip
     def test_what_is_wanted_is_found(self, store, table, wanted, files, manifests):
         store.calls.clear()
         found = [entry.file_name for entry in table.live_files(table.snapshot(3), wanted)]
@@ -320,15 +316,12 @@ class TestOtherContainers:
 class TestTypesThatAreNotRead:
     """A column of a type that this package has no values of does not stand in the way of the others."""
 
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("GEOMETRY(OGC:CRS84)", "GEOMETRY(OGC:CRS84)"),
-            ("geometry('EPSG: 4326') not null", "GEOMETRY('EPSG: 4326') NOT NULL"),
-            ("GEOGRAPHY(OGC:CRS84, SPHERICAL)", "GEOGRAPHY(OGC:CRS84, SPHERICAL)"),
-            ("GEOMETRY NOT NULL", "GEOMETRY NOT NULL"),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "expected"), [
+        ("GEOMETRY(OGC:CRS84)", "GEOMETRY(OGC:CRS84)"),
+        ("geometry('EPSG: 4326') not null", "GEOMETRY('EPSG: 4326') NOT NULL"),
+        ("GEOGRAPHY(OGC:CRS84, SPHERICAL)", "GEOGRAPHY(OGC:CRS84, SPHERICAL)"),
+        ("GEOMETRY NOT NULL", "GEOMETRY NOT NULL"),
+    ])  # fmt: skip
     def test_a_schema_with_places_is_read(self, store, text, expected):
         builder = PaimonBuilder(store, ROOT, fields={"id": "BIGINT", "place": text})
         builder.commit([builder.add("a", bounds=((1, None), (9, None)))])
@@ -374,14 +367,11 @@ class TestBrokenTables:
         with pytest.raises(FormatError, match=r"^found 1 added and 0 deleted files, expected 2 and 0 by its manifest"):
             self.read_all(store)
 
-    @pytest.mark.parametrize(
-        ("change", "error", "message"),
-        [
-            ({"_VERSION": 1}, UnsupportedError, r"^version 1 of a manifest entry \(known: 2\) of "),
-            ({"_KIND": 2}, FormatError, r"^unexpected kind 2 of an entry \(expected 0 or 1\) in '_KIND'"),
-            ({"_PARTITION": encode_row((), ())}, FormatError, r"^a row has 0 fields, expected 2 in '_PARTITION' of "),
-        ],
-    )
+    @pytest.mark.parametrize(("change", "error", "message"), [
+        ({"_VERSION": 1}, UnsupportedError, r"^version 1 of a manifest entry \(known: 2\) of "),
+        ({"_KIND": 2}, FormatError, r"^unexpected kind 2 of an entry \(expected 0 or 1\) in '_KIND'"),
+        ({"_PARTITION": encode_row((), ())}, FormatError, r"^a row has 0 fields, expected 2 in '_PARTITION' of "),
+    ])  # fmt: skip
     def test_an_entry_that_breaks_the_rules(self, store, builder, change, error, message):
         builder.commit([{**builder.add("a", partition=(1, None)), **change}])
         with pytest.raises(error, match=message):

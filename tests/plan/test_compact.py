@@ -53,32 +53,22 @@ def groups(tasks: list[FileScanTask], **given: object) -> tuple[FileGroup, ...]:
 class TestCandidates:
     """A file is rewritten when its size is outside of [min, max], or when too much of it is deleted."""
 
-    def test_files_within_the_limits_stay(self):
+    def test_files_outside_of_the_limits_are_rewritten(self):
         assert planned([task(75), task(100), task(180), task(100), task(90)]) == []
-
-    def test_small_files_are_rewritten_together(self):
         assert planned([task(10), task(100), task(20), task(30), task(40), task(50)]) == [[10, 20, 30, 40, 50]]
-
-    def test_a_file_that_is_too_large_is_cut(self):
         assert planned([task(181)]) == [[181]]
         assert planned([task(180)]) == []
 
-    def test_a_share_of_deleted_rows_triggers(self):
+    def test_a_share_of_deleted_rows_of_this_file_alone_triggers(self):
         assert planned([task(100, deletes=(vector(30),))]) == [[100]]
         assert planned([task(100, deletes=(vector(29),))]) == []
-
-    def test_the_share_counts_only_deletes_of_this_file_alone(self):
         assert planned([task(100, deletes=(vector(100, referenced=None),))]) == []
-
-    def test_deletes_never_count_more_than_the_rows_of_the_file(self):
         assert planned([task(100, rows=0, deletes=(vector(5),))]) == []
 
     def test_a_number_of_delete_files_triggers(self):
         both = (vector(1), vector(1, referenced=None))
         assert planned([task(100, deletes=both)], delete_file_threshold=2) == [[100]]
         assert planned([task(100, deletes=both)], delete_file_threshold=3) == []
-
-    def test_a_threshold_of_no_delete_files_takes_every_file_as_in_java(self):
         assert planned([task(100)], delete_file_threshold=0) == [[100]]
 
     def test_rewrite_all_takes_every_file(self):
@@ -89,23 +79,17 @@ class TestCandidates:
 class TestGroups:
     """Files of one partition go together, in the order of the scan, up to the size of a group."""
 
-    def test_fewer_than_min_input_files_are_left(self):
+    def test_few_files_are_left_unless_they_make_more_than_the_target(self):
         assert planned([task(1), task(1), task(1), task(1)]) == []
         assert planned([task(1), task(1)], min_input_files=2) == [[1, 1]]
-
-    def test_one_small_file_is_never_rewritten(self):
         assert planned([task(1)], min_input_files=1) == []
-
-    def test_two_files_that_make_more_than_the_target_are_enough(self):
         assert planned([task(60), task(60)]) == [[60, 60]]
         assert planned([task(50), task(50)]) == []
 
-    def test_partitions_are_apart(self):
+    def test_partitions_are_apart_and_nan_is_one(self):
         one, other = ("a",), ("b",)
         tasks = [task(60, partition=one), task(60, partition=other), task(60, partition=one), task(61, partition=other)]
         assert planned(tasks) == [[60, 60], [60, 61]]
-
-    def test_nan_is_one_partition_and_zero_and_minus_zero_are_two(self):
         nan = [task(60, partition=(float("nan"),)) for _ in range(2)]
         zeros = [task(60, partition=(0.0,)), task(60, partition=(-0.0,))]
         assert planned([*nan, *zeros]) == [[60, 60]]
@@ -115,34 +99,24 @@ class TestGroups:
         (group,) = groups(tasks)
         assert (group.partition, group.spec_id, len(group.tasks)) == ((), 0, 2)
 
-    def test_a_group_ends_where_it_would_grow_too_large(self):
+    def test_a_group_ends_at_its_size_and_its_number_of_files(self):
         assert planned([task(60)] * 4, max_file_group_size_bytes=130 * MB) == [[60, 60], [60, 60]]
-
-    def test_a_group_ends_at_its_number_of_files(self):
         assert planned([task(60)] * 5, max_file_group_input_files=2) == [[60, 60], [60, 60]]
 
-    @pytest.mark.parametrize(
-        ("order", "expected"),
-        [
-            ("none", [[60, 60], [20] * 6, [70, 70]]),
-            ("bytes-asc", [[60, 60], [20] * 6, [70, 70]]),
-            ("bytes-desc", [[70, 70], [20] * 6, [60, 60]]),
-            ("files-asc", [[60, 60], [70, 70], [20] * 6]),
-            ("files-desc", [[20] * 6, [60, 60], [70, 70]]),
-            ("FILES-DESC", [[20] * 6, [60, 60], [70, 70]]),
-        ],
-    )
+    @pytest.mark.parametrize(("order", "expected"), [
+        ("none", [[60, 60], [20] * 6, [70, 70]]), ("bytes-asc", [[60, 60], [20] * 6, [70, 70]]),
+        ("bytes-desc", [[70, 70], [20] * 6, [60, 60]]), ("files-asc", [[60, 60], [70, 70], [20] * 6]),
+        ("files-desc", [[20] * 6, [60, 60], [70, 70]]), ("FILES-DESC", [[20] * 6, [60, 60], [70, 70]]),
+    ])  # fmt: skip
     def test_groups_are_numbered_in_the_order_asked_for(self, order, expected):
         first, many, large = [task(60, partition=("a",))] * 2, [task(20.5, partition=("b",))] * 6, [task(70)] * 2
         assert planned([*first, *many, *large], rewrite_job_order=order) == expected
         assert [group.number for group in groups([*first, *many, *large], rewrite_job_order=order)] == [1, 2, 3]
 
-    def test_the_order_decides_what_a_limit_of_files_leaves_out(self):
+    def test_a_limit_of_files_leaves_out_by_order_and_cuts_the_last_group(self):
         tasks = [*[task(60, partition=("a",))] * 2, *[task(20, partition=("b",))] * 6]
         assert planned(tasks, rewrite_job_order="files-desc", max_files_to_rewrite=6) == [[20] * 6]
         assert planned(tasks, rewrite_job_order="files-asc", max_files_to_rewrite=2) == [[60, 60]]
-
-    def test_a_limit_of_files_cuts_the_last_group(self):
         tasks = [task(60, partition=(name,)) for name in "aabb"]
         assert planned(tasks, max_files_to_rewrite=3) == [[60, 60], [60]]
 
@@ -197,32 +171,29 @@ class TestOptions:
         given = {"target-file-size-bytes": None, "rewrite-all": None, "max-files-to-rewrite": None}
         assert RewriteOptions.of(given, {}) == RewriteOptions.of({}, {})
 
-    @pytest.mark.parametrize(
-        ("given", "message"),
-        [
-            ({"target-file-size-bytes": 0}, "target-file-size-bytes is 0, expected 1 or more"),
-            ({"min-file-size-bytes": 600 * MB}, "0 <= min < target < max"),
-            ({"min-input-files": 0}, "min-input-files is 0, expected 1 or more"),
-            ({"min-input-files": "many"}, "option min-input-files is 'many', expected a whole number"),
-            ({"partial-progress.enabled": "yes"}, "option partial-progress.enabled is 'yes', expected true or false"),
-            ({"delete-ratio-threshold": 1.5}, "delete-ratio-threshold is 1.5, expected above 0 and at most 1"),
-            ({"compression-factor": "0"}, "compression-factor is 0.0, expected a number above 0"),
-            ({"compression-factor": "nan"}, "compression-factor is nan, expected a number above 0"),
-            ({"compression-factor": "1e308"}, "compression-factor is 1e+308, expected a number above 0, 1000 at most"),
-            ({"var-length-contribution": 2000}, "var-length-contribution is 2000, expected 1024 bytes at most"),
-            ({"shuffle-partitions-per-file": 0}, "shuffle-partitions-per-file is 0, expected 1 or more"),
-            ({"var-length-contribution": 0}, "var-length-contribution is 0, expected 1 or more"),
-            ({"max-output-size": 0}, "max-output-size is 0, expected 1 or more"),
-            ({"delete-file-threshold": -1}, "delete-file-threshold is -1, expected 0 or more"),
-            ({"rewrite-job-order": "up"}, "rewrite-job-order is 'up', expected one of none, bytes-asc"),
-            (
-                {"partial-progress.max-failed-commits": -1},
-                "partial-progress.max-failed-commits is -1, expected 0 or more",
-            ),
-            ("rewrite-all", "options are 'rewrite-all', expected names and values"),
-            ({"target_file_size": 1}, "unknown option 'target_file_size'; one of compression-factor"),
-        ],
-    )
+    @pytest.mark.parametrize(("given", "message"), [
+        ({"target-file-size-bytes": 0}, "target-file-size-bytes is 0, expected 1 or more"),
+        ({"min-file-size-bytes": 600 * MB}, "0 <= min < target < max"),
+        ({"min-input-files": 0}, "min-input-files is 0, expected 1 or more"),
+        ({"min-input-files": "many"}, "option min-input-files is 'many', expected a whole number"),
+        ({"partial-progress.enabled": "yes"}, "option partial-progress.enabled is 'yes', expected true or false"),
+        ({"delete-ratio-threshold": 1.5}, "delete-ratio-threshold is 1.5, expected above 0 and at most 1"),
+        ({"compression-factor": "0"}, "compression-factor is 0.0, expected a number above 0"),
+        ({"compression-factor": "nan"}, "compression-factor is nan, expected a number above 0"),
+        ({"compression-factor": "1e308"}, "compression-factor is 1e+308, expected a number above 0, 1000 at most"),
+        ({"var-length-contribution": 2000}, "var-length-contribution is 2000, expected 1024 bytes at most"),
+        ({"shuffle-partitions-per-file": 0}, "shuffle-partitions-per-file is 0, expected 1 or more"),
+        ({"var-length-contribution": 0}, "var-length-contribution is 0, expected 1 or more"),
+        ({"max-output-size": 0}, "max-output-size is 0, expected 1 or more"),
+        ({"delete-file-threshold": -1}, "delete-file-threshold is -1, expected 0 or more"),
+        ({"rewrite-job-order": "up"}, "rewrite-job-order is 'up', expected one of none, bytes-asc"),
+        (
+            {"partial-progress.max-failed-commits": -1},
+            "partial-progress.max-failed-commits is -1, expected 0 or more",
+        ),
+        ("rewrite-all", "options are 'rewrite-all', expected names and values"),
+        ({"target_file_size": 1}, "unknown option 'target_file_size'; one of compression-factor"),
+    ])  # fmt: skip
     def test_what_cannot_be_is_refused(self, given, message):
         with pytest.raises(InvalidInputError, match=re.escape(message)):
             RewriteOptions.of(given, {})

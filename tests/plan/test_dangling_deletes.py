@@ -44,11 +44,9 @@ class TestRules:
     def test_global_positions_are_not(self):
         assert dangling([entry("x", 5, content=POSITION)], in_partition("a", 4, 1.0), entry("b", 9)) == ["x"]
 
-    def test_a_vector_goes_with_its_file(self):
+    def test_a_vector_goes_with_its_file_and_does_not_reach_a_newer_one(self):
         vectors = [vector("p", 5, "a"), vector("p", 5, "b", content_offset=9)]
         assert dangling(vectors, entry("a", 1), entry("c", 1)) == ["p"]
-
-    def test_a_vector_does_not_reach_a_newer_file_of_the_path(self):
         assert dangling([vector("p", 5, "a")], entry("a", 6)) == ["p"]
 
     def test_positions_about_one_file_go_with_it_though_others_are_as_old(self):

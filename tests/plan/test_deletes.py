@@ -70,15 +70,10 @@ def bounds(low: int | None, high: int | None, nulls: int = 0) -> dict[str, Any]:
 class TestSequenceNumbers:
     """Position deletes reach rows of their own commit and older; equality deletes older ones only."""
 
-    @pytest.mark.parametrize(
-        ("delete", "reached"),
-        [
-            (entry("x", 5, content=POSITION), [4, 5]),
-            (vector("x", 5, "d"), [4, 5]),
-            (entry("x", 5, content=EQUALITY), [4]),
-        ],
-        ids=["position deletes", "a deletion vector", "equality deletes"],
-    )
+    @pytest.mark.parametrize(("delete", "reached"), [
+        (entry("x", 5, content=POSITION), [4, 5]), (vector("x", 5, "d"), [4, 5]),
+        (entry("x", 5, content=EQUALITY), [4]),
+    ], ids=["position deletes", "a deletion vector", "equality deletes"])  # fmt: skip
     def test_a_delete_reaches(self, delete: ManifestEntry, reached: list[int]) -> None:
         assert [number for number in (4, 5, 6) if applied(entry("d", number), delete)] == reached
 
@@ -113,12 +108,10 @@ class TestPartitions:
 class TestTheFileThatADeleteIsAbout:
     """Position deletes of one file apply to that file only, and nothing beside a deletion vector."""
 
-    def test_by_reference(self) -> None:
+    def test_by_reference_or_by_equal_bounds_of_the_path(self) -> None:
         delete = entry("x", 5, content=POSITION, referenced_data_file="d")
         assert applied(entry("d", 1), delete) == ["x"]
         assert applied(entry("e", 1), delete) == []
-
-    def test_by_equal_bounds_of_the_path(self) -> None:
         one, more = {FILE_PATH_ID: b"d"}, {FILE_PATH_ID: b"f"}
         assert applied(entry("e", 1), entry("x", 5, content=POSITION, lower_bounds=one, upper_bounds=one)) == []
         assert applied(entry("d", 1), entry("x", 5, content=POSITION, lower_bounds=one, upper_bounds=one)) == ["x"]
@@ -129,15 +122,11 @@ class TestTheFileThatADeleteIsAbout:
         assert applied(entry("d", 1), *deletes) == ["v", "e"]
         assert applied(entry("d", 7), *deletes) == ["p"]
 
-    def test_two_vectors_of_one_file_are_refused(self) -> None:
+    def test_what_contradicts_itself_is_refused(self) -> None:
         with pytest.raises(FormatError, match="data file d has two deletion vectors, expected one at most: a and b"):
             applied(entry("d", 1), vector("a", 5, "d"), vector("b", 6, "d"))
-
-    def test_a_vector_of_no_file_is_refused(self) -> None:
         with pytest.raises(FormatError, match="has no 'referenced_data_file' of x"):
             applied(entry("d", 1), vector("x", 5, None))
-
-    def test_an_equality_delete_without_ids_is_refused(self) -> None:
         with pytest.raises(FormatError, match="has no equality ids of x"):
             applied(entry("d", 1), entry("x", 5, content=EQUALITY, equality_ids=None))
 
@@ -145,13 +134,11 @@ class TestTheFileThatADeleteIsAbout:
 class TestStatisticsLeaveEqualityDeletesOut:
     """An equality delete is not read where its keys are in no row, or in none that is selected."""
 
-    def test_by_the_rows_of_the_data_file(self) -> None:
+    def test_by_the_rows_of_the_data_file_where_null_equals_null(self) -> None:
         delete = entry("x", 5, content=EQUALITY, **bounds(10, 20))
         assert applied(entry("d", 1, **bounds(1, 9)), delete) == []
         assert applied(entry("d", 1, **bounds(1, 10)), delete) == ["x"]
         assert applied(entry("d", 1), delete) == ["x"]
-
-    def test_null_equals_null(self) -> None:
         delete = entry("x", 5, content=EQUALITY, **bounds(10, 20, nulls=1))
         assert applied(entry("d", 1, **bounds(1, 9, nulls=1)), delete) == ["x"]
         assert applied(entry("d", 1, **bounds(None, None, nulls=3)), delete) == ["x"]

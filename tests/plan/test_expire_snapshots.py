@@ -53,16 +53,10 @@ def expired(metadata, **options):
 class TestABranch:
     """Its head stays, and its ancestors while they are few or young enough."""
 
-    @pytest.mark.parametrize(
-        ("ages", "options", "gone"),
-        [
-            ((9, 6, 5, 4, 1), {}, (9, 6)),
-            ((90, 80), {}, (90,)),
-            ((90, 80, 70, 60), {"retain_last": 3}, (90,)),
-            ((9, 5, 1), {"older_than_ms": NOW - 5 * DAY}, (9,)),
-        ],
-        ids=["five days by default", "the head however old", "so many whatever their age", "the border"],
-    )
+    @pytest.mark.parametrize(("ages", "options", "gone"), [
+        ((9, 6, 5, 4, 1), {}, (9, 6)), ((90, 80), {}, (90,)), ((90, 80, 70, 60), {"retain_last": 3}, (90,)),
+        ((9, 5, 1), {"older_than_ms": NOW - 5 * DAY}, (9,)),
+    ], ids=["five days by default", "the head however old", "so many whatever their age", "the border"])  # fmt: skip
     def test_what_stays(self, ages, options, gone):
         assert expired(table(*line(*ages)), **options).snapshot_ids == gone
 
@@ -70,8 +64,6 @@ class TestABranch:
         made = table(*line(9, 6, 3, 1), history__expire__max_snapshot_age_ms=2 * DAY)
         assert expired(made).snapshot_ids == (9, 6, 3)
         assert expired(made, older_than_ms=NOW - 7 * DAY).snapshot_ids == (9,)
-
-    def test_so_it_does_for_how_many_stay(self):
         made = table(*line(90, 80, 70, 60), history__expire__min_snapshots_to_keep=3)
         assert expired(made).snapshot_ids == (90,)
         assert expired(made, retain_last=2).snapshot_ids == (90, 80)
@@ -95,24 +87,18 @@ class TestABranch:
 class TestOtherRefs:
     """They go when their snapshot is older than they may be; main never does."""
 
-    def test_a_tag_keeps_its_snapshot_alone(self):
+    def test_a_tag_keeps_its_snapshot_alone_while_it_is_young(self):
         parents, refs = line(9, 8, 7, 1, release=SnapshotRef(snapshot_id=8, type="tag"))
         assert expired(table(parents, refs)) == Expiry(snapshot_ids=(9, 7))
-
-    def test_a_tag_that_is_too_old_goes_with_its_snapshot(self):
         tag = SnapshotRef(snapshot_id=8, type="tag", max_ref_age_ms=7 * DAY)
         parents, refs = line(9, 8, 7, 1, release=tag)
         assert expired(table(parents, refs)) == Expiry(snapshot_ids=(9, 8, 7), refs=("release",))
-
-    def test_the_table_may_say_how_old(self):
         parents, refs = line(9, 1, release=SnapshotRef(snapshot_id=9, type="tag"))
         assert expired(table(parents, refs, history__expire__max_ref_age_ms=2 * DAY)).refs == ("release",)
 
-    def test_main_stays_whatever_its_age(self):
+    def test_main_stays_whatever_its_age_and_a_branch_that_goes_keeps_nothing(self):
         main = SnapshotRef(snapshot_id=90, max_ref_age_ms=1)
         assert expired(table({90: None}, {"main": main})).is_empty
-
-    def test_a_branch_that_goes_keeps_nothing(self):
         branch = SnapshotRef(snapshot_id=30, max_ref_age_ms=DAY)
         assert expired(table({30: None, 1: None}, {"main": 1, "old": branch})) == Expiry(
             snapshot_ids=(30,), refs=("old",)
@@ -122,10 +108,8 @@ class TestOtherRefs:
 class TestOnNoRef:
     """Staged and rolled-back snapshots stay while they are young."""
 
-    def test_young_ones_stay(self):
+    def test_young_ones_stay_and_the_argument_counts_for_them(self):
         assert expired(table({9: None, 8: 9, 4: 9, 1: 9}, {"main": 1})).snapshot_ids == (9, 8)
-
-    def test_the_argument_counts_for_them(self):
         made = table({9: None, 4: 9, 1: 9}, {"main": 1})
         assert expired(made, older_than_ms=NOW - 3 * DAY).snapshot_ids == (9, 4)
 
@@ -133,15 +117,11 @@ class TestOnNoRef:
 class TestNamedSnapshots:
     """They go besides, unless a ref that stays points to them."""
 
-    def test_from_the_middle(self):
+    def test_from_the_middle_but_not_the_head_of_a_ref_nor_one_that_is_not_there(self):
         assert expired(table(*line(4, 3, 2, 1)), snapshot_ids=[3]).snapshot_ids == (3,)
-
-    def test_not_the_head_of_a_ref(self):
         parents, refs = line(4, 3, 1, release=SnapshotRef(snapshot_id=3, type="tag"))
         with pytest.raises(InvalidInputError, match="cannot expire snapshot 3: it is still referenced by 'release'"):
             expired(table(parents, refs), snapshot_ids=[3])
-
-    def test_not_one_that_is_not_there(self):
         with pytest.raises(NotFoundError, match="does not have it"):
             expired(table(*line(2, 1)), snapshot_ids=[77])
 

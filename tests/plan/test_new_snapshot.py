@@ -68,10 +68,8 @@ def history() -> History:
 class TestNews:
     """The newest snapshot of the branch that meets the condition is the answer."""
 
-    def test_an_empty_table_has_none(self, history: History) -> None:
+    def test_without_conditions_it_is_the_head_and_an_empty_table_has_none(self, history: History) -> None:
         assert history.find() is None
-
-    def test_without_conditions_it_is_the_head(self, history: History) -> None:
         history.commit()
         second = history.commit()
         assert history.find() == second

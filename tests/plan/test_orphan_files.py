@@ -15,17 +15,10 @@ def judge(known: str, listed: str, **spelling: dict[str, str]) -> str:
 class TestPaths:
     """A file is known by its path, whatever way it is spelled."""
 
-    @pytest.mark.parametrize(
-        "listed",
-        [
-            "s3://b/t/data/a.parquet",
-            "s3a://b/t/data/a.parquet",
-            "s3n://B/t/data/a.parquet",
-            "s3://b//t/data//a.parquet",
-            "s3://b/t/data/%61.parquet",
-            "/t/data/a.parquet",
-        ],
-    )
+    @pytest.mark.parametrize("listed", [
+        "s3://b/t/data/a.parquet", "s3a://b/t/data/a.parquet", "s3n://B/t/data/a.parquet", "s3://b//t/data//a.parquet",
+        "s3://b/t/data/%61.parquet", "/t/data/a.parquet",
+    ])  # fmt: skip
     def test_spellings_of_one_file(self, listed):
         assert judge("s3a://b/t/data/a.parquet", listed) == "known"
 
@@ -44,10 +37,8 @@ class TestPaths:
 class TestPrefixes:
     """The same path elsewhere is a doubt, unless the caller says that the two are the same."""
 
-    def test_another_bucket_or_scheme(self):
+    def test_another_bucket_or_scheme_unless_the_caller_calls_them_equal(self):
         assert judge("s3://one/t/a", "s3://two/t/a") == judge("hdfs://n/t/a", "s3://n/t/a") == "doubtful"
-
-    def test_what_the_caller_calls_equal(self):
         assert judge("hdfs://n1/t/a", "hdfs://n2/t/a", equal_authorities={"n1,n2": "cluster"}) == "known"
         assert judge("gs://b/t/a", "gcs://b/t/a", equal_schemes={"gcs": "gs"}) == "known"
 
@@ -75,10 +66,8 @@ class TestHidden:
 class TestAge:
     """Only files of three days ago and older are orphans, unless the caller insists."""
 
-    def test_the_default(self):
+    def test_three_days_by_default_and_less_than_one_has_to_be_said_twice(self):
         assert older_than_ms(None, now_ms=10 * DAY_MS, allow_recent=False) == 7 * DAY_MS
-
-    def test_less_than_a_day_has_to_be_said_twice(self):
         with pytest.raises(InvalidInputError, match="less than 24 hours ago"):
             older_than_ms(10 * DAY_MS - 1, now_ms=10 * DAY_MS, allow_recent=False)
         assert older_than_ms(10 * DAY_MS, now_ms=10 * DAY_MS, allow_recent=True) == 10 * DAY_MS

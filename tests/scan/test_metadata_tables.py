@@ -109,10 +109,8 @@ class TestFirstRowIds:
         found, java = (sorted(file["first_row_id"] for file in files) for files in (files_of(name, 0), expected))
         assert found == java
 
-    def test_delete_files_have_none(self) -> None:
+    def test_delete_files_have_none_and_entries_tell_the_same(self) -> None:
         assert {file["first_row_id"] for file in files_of(VECTORS, 1)} == {None}
-
-    def test_entries_tell_the_same(self) -> None:
         live = [entry["data_file"] for entry in look_into(VECTORS).entries().to_pylist() if entry["status"] != 2]
         assert live == look_into(VECTORS).files().drop_columns("readable_metrics").to_pylist()
 
@@ -168,15 +166,12 @@ class TestDeletionVectors:
         assert vectors
         assert {file["referenced_data_file"] for file in vectors} <= data
 
-    def test_the_bytes_at_its_offset_are_a_vector_of_that_many_rows(self) -> None:
+    def test_what_lies_at_its_offset_is_a_vector_of_that_many_rows_as_the_puffin_file_says(self) -> None:
         io = golden.table(VECTORS).io
         for file in files_of(VECTORS, 1):
             start = file["content_offset"]
             blob = io.read(file["file_path"])[start : start + file["content_size_in_bytes"]]
             assert len(RowPositions.from_blob(blob).to_array()) == file["record_count"]
-
-    def test_the_puffin_file_says_the_same(self) -> None:
-        io = golden.table(VECTORS).io
         for file in files_of(VECTORS, 1):
             blobs = read_footer(io.read(file["file_path"])).blobs
             spans = {blob.properties["referenced-data-file"]: (blob.offset, blob.length) for blob in blobs}
