@@ -2,12 +2,17 @@
 
 import ast
 import importlib
+import inspect
 import pkgutil
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+from airflow.sdk import BaseSensorOperator
+
+from airflow_iceberg import operators
+from airflow_iceberg.sensors import iceberg, paimon
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -131,13 +136,6 @@ class TestCodeInPagesIsRight:
                 assert {str(keyword.arg) for keyword in node.keywords} <= accepted
 
     def arguments(self, name: str) -> set[str]:
-        import inspect
-
-        from airflow.sdk import BaseSensorOperator
-
-        from airflow_iceberg import operators
-        from airflow_iceberg.sensors import iceberg, paimon
-
         names = [module.name for module in pkgutil.iter_modules(operators.__path__)]
         modules = [iceberg, paimon, *(importlib.import_module(f"{operators.__name__}.{one}") for one in names)]
         cls = next(vars(module)[name] for module in modules if name in vars(module))

@@ -1,6 +1,7 @@
 """The test button on connections that fail at each step, against real servers: the step and what to do are named."""
 
 import json
+import sqlite3
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_iceberg.hooks.iceberg import IcebergHook
+from airflow_iceberg.storage import load_file_io
 from tests.services.launch import free_ports
 from tests.services.seaweedfs import SeaweedFS
 from tests.support.certificates import make_certificates
@@ -82,8 +84,6 @@ class TestNothingIsCreated:
         assert files_below(tmp_path) == []
 
     def test_the_tables_of_a_sql_catalog(self, tmp_path, press):
-        import sqlite3
-
         path = tmp_path / "airflow.db"
         with sqlite3.connect(path) as connection:
             connection.execute("create table dag (id int)")
@@ -94,8 +94,6 @@ class TestNothingIsCreated:
             assert connection.execute("select name from sqlite_master").fetchall() == [("dag",)]
 
     def test_an_object_store_has_no_folder_that_could_be_missing(self, seaweedfs, press):
-        from airflow_iceberg.storage import load_file_io
-
         extra = {**seaweedfs.s3_properties, "type": "hadoop", "warehouse": "s3://lake/new/warehose"}
         message = press(works=True, extra=extra)
         assert message.startswith("the warehouse s3://lake/new/warehose does not exist yet: the first table creates ")

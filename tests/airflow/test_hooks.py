@@ -3,13 +3,16 @@
 import asyncio
 import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
-from airflow.sdk import Connection
+from airflow.sdk import BaseHook, Connection
+from airflow.sdk.log import redact
+from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.connection import CatalogConfig
-from airflow_iceberg.hooks.iceberg import IcebergHook
+from airflow_iceberg.hooks.iceberg import IcebergHook, load_catalog_async
 
 
 def config(conn_type: str = "iceberg_catalog", extra: Any = None, **fields: Any) -> CatalogConfig:
@@ -85,11 +88,7 @@ class TestLoginAndPassword:
             (
                 "glue",
                 {"host": "http://h", "port": 4566},
-                {
-                    "glue.endpoint": "http://h:4566",
-                    "glue.access-key-id": "me@x",
-                    "glue.secret-access-key": "p/w",
-                },
+                {"glue.endpoint": "http://h:4566", "glue.access-key-id": "me@x", "glue.secret-access-key": "p/w"},
             ),
         ],
     )
@@ -157,8 +156,6 @@ class TestSecrets:
         }
 
     def test_the_hook_masks_them(self, monkeypatch):
-        from airflow.sdk.log import redact
-
         monkeypatch.setenv("AIRFLOW_CONN_SECRETIVE", json.dumps({"conn_type": "iceberg_catalog", "extra": self.EXTRA}))
         assert IcebergHook("secretive").config.name == "secretive"
         assert redact("a my-account-key and my-secret here") == "a *** and *** here"
@@ -205,9 +202,6 @@ class TestTheTestButton:
         assert message.startswith("could not read the connection: catalog connection 'nobody' does not exist; create")
 
     def test_airflow_finds_the_hook_by_the_connections_type(self, lake, airflow_db, monkeypatch):
-        from airflow.sdk import BaseHook
-        from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
-
         if "airflow-iceberg" not in ProvidersManagerTaskRuntime().providers:
             pytest.skip("the package is not installed in this environment, so Airflow cannot know it")
         assert isinstance(BaseHook.get_hook("iceberg_catalog_default"), IcebergHook)
@@ -224,8 +218,6 @@ class TestTheHooksTables:
         assert hook.get_conn() is hook.catalog
 
     def test_a_connection_as_a_uri_works_too(self, lake, monkeypatch):
-        from urllib.parse import quote
-
         warehouse = quote(lake.connection["extra"]["warehouse"], safe="")
         uri = quote(lake.connection["host"], safe="")
         monkeypatch.setenv(
@@ -239,7 +231,5 @@ class TestInATrigger:
     """The same connection, read without blocking the event loop."""
 
     def test_the_catalog_is_the_same(self, lake):
-        from airflow_iceberg.hooks.iceberg import load_catalog_async
-
         catalog = asyncio.run(load_catalog_async("iceberg_catalog_default"))
         assert (catalog.name, dict(catalog.properties)) == (IcebergHook().catalog.name, dict(lake.catalog.properties))

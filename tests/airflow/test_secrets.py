@@ -8,14 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.models.renderedtifields import RenderedTaskInstanceFields
+from airflow.models.xcom import XComModel
+from airflow.sdk import Connection
+from airflow.utils.session import create_session
+from sqlalchemy import select
 
 from airflow_iceberg.backends.backend import open_backend
 from airflow_iceberg.backends.config import SparkConfig
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.format.avro.container import read_header
 from airflow_iceberg.hooks.connection import CatalogConfig
-from airflow_iceberg.hooks.diagnosis import Diagnosis
+from airflow_iceberg.hooks.diagnosis import Diagnosis, Step
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operators.append import IcebergAppendOperator
+from airflow_iceberg.storage import load_file_io
 from tests.airflow.conftest import CONN_ID, Lake
 from tests.support.append_steps import plan_append
 from tests.support.http_server import HttpServer, Reply, Request
@@ -89,8 +97,6 @@ def _files(*folders: Path) -> Iterator[Path]:
 
 
 def _text(path: Path) -> str:
-    from airflow_iceberg.format.avro.container import read_header
-
     data = path.read_bytes()
     inflated = b""
     if path.suffix == ".avro":
@@ -170,8 +176,6 @@ class TestEveryCatalog:
     @pytest.mark.parametrize("status", [401, 403, 500])
     @pytest.mark.parametrize("kind", ["rest", "nessie", "glue"])
     def test_an_error_page_that_repeats_the_request(self, kind, status, caplog):
-        from airflow_iceberg.catalogs import load_catalog
-
         caplog.set_level("DEBUG")
         with HttpServer(lambda request: repeating(request, status)) as server:
             extra = {**SECRETS, "type": kind, "glue.region": "eu-central-1", "glue.access-key-id": "AK"}
@@ -196,8 +200,6 @@ class TestEveryCatalog:
         ],
     )
     def test_a_server_that_is_away(self, kind, uri, caplog):
-        from airflow_iceberg.catalogs import load_catalog
-
         caplog.set_level("DEBUG")
         extra = {**SECRETS, "type": kind, "rest.client.max-retries": "0", "warehouse": "file:///tmp/none"}
         config = _config(host=uri, extra=extra, password=PASSWORD)
@@ -210,8 +212,6 @@ class TestEveryCatalog:
         ["s3://b/f", *(pytest.param(each, marks=pytest.mark.services) for each in ("abfs://c/f", "gs://b/f"))],
     )
     def test_a_store_that_is_away(self, location):
-        from airflow_iceberg.storage import load_file_io
-
         away = {**dict.fromkeys(("s3.endpoint", "gcs.service.host"), "http://127.0.0.1:9"), "adls.account-name": "a"}
         key = f"AccountName=a;AccountKey={MARK}AccountKeyInBase64=;BlobEndpoint=http://127.0.0.1:9/a;"
         away["adls.connection-string"] = f"DefaultEndpointsProtocol=http;{key}"
@@ -266,8 +266,6 @@ class TestLibrariesThatShowRequests:
     @pytest.mark.parametrize("is_lent", [False, True], ids=["of the connection", "lent"])
     @pytest.mark.parametrize("store", STORES)
     def test_of_stores(self, store, is_lent, caplog):
-        from airflow_iceberg.storage import load_file_io
-
         caplog.set_level("DEBUG")
         location, properties_of = self.STORES[store]
         with HttpServer(repeating) as server:
@@ -285,8 +283,6 @@ class TestLibrariesThatShowRequests:
 
     def test_of_rows_over_http_to_hdfs(self, caplog):
         """Its delegation token is a part of each address."""
-        from airflow_iceberg.storage import load_file_io
-
         caplog.set_level("DEBUG")
         with HttpServer(repeating) as server:
             location = f"webhdfs://{server.uri.removeprefix('http://')}/f"
@@ -304,8 +300,6 @@ class TestWhatALoginGives:
 
     @pytest.mark.parametrize("refused", ["/v1/oauth/tokens", "/v1/config", "/v1/namespaces"])
     def test_it_is_not_shown_either(self, refused, caplog):
-        from airflow_iceberg.catalogs import load_catalog
-
         def answer(request: Request) -> Reply:
             if request.path.startswith(refused):
                 return repeating(request)
@@ -330,31 +324,20 @@ class TestWhatALoginGives:
 
 
 def _config(**fields: Any) -> CatalogConfig:
-    from airflow.sdk import Connection
-
     extra = json.dumps(fields.pop("extra"))
     return CatalogConfig.from_connection(Connection(conn_id="prod", conn_type="iceberg_catalog", extra=extra, **fields))
 
 
 def _one_step(config: CatalogConfig) -> Iterator[Any]:
-    from airflow_iceberg.catalogs import load_catalog
-    from airflow_iceberg.hooks.diagnosis import Step
-
     yield Step(what="log in", run=lambda: str(load_catalog("prod", **config.properties).list_namespaces()))
 
 
 def _kept_of(run: Any, task_id: str) -> list[Any]:
     """What Airflow keeps of a task: its rendered templates and every XCom."""
-    from airflow.models.renderedtifields import RenderedTaskInstanceFields
-    from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
     with create_session() as session:
         fields = session.scalars(
             select(RenderedTaskInstanceFields.rendered_fields).where(
-                RenderedTaskInstanceFields.run_id == run.dag_run.run_id,
-                RenderedTaskInstanceFields.task_id == task_id,
+                RenderedTaskInstanceFields.run_id == run.dag_run.run_id, RenderedTaskInstanceFields.task_id == task_id
             )
         ).all()
         results = session.scalars(

@@ -1,5 +1,7 @@
 """Where a job runs, and what is found to be missing before it starts."""
 
+import importlib.metadata
+import importlib.util
 import json
 import os
 import signal
@@ -16,13 +18,17 @@ import pytest
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_iceberg.backends.backend import InProcess, _reaching, open_backend
+from airflow_iceberg.backends.backend import InProcess, _reaching, open_backend, run_job
 from airflow_iceberg.backends.config import SparkConfig, storage_properties
 from airflow_iceberg.backends.spark_submit import SparkSubmit, spark_environment
+from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.jobs import run_local
 from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.jobs.spark.installation import spark_home
 from airflow_iceberg.operators.append import IcebergAppendOperator
 from airflow_iceberg.storage import FsspecFileIO
+from airflow_iceberg.table import Table
 from tests.airflow.conftest import Lake, operators
 from tests.support.append_steps import plan_append
 
@@ -90,8 +96,6 @@ class TestTheSparkOfThisMachine:
     """Found or missed before anything is written."""
 
     def test_two_versions_over_each_other_are_refused(self, connection, table, monkeypatch):
-        import importlib.metadata
-
         versions = {"pyspark": "4.2.0", "pyspark-client": "4.3.0"}
         monkeypatch.delenv("SPARK_HOME", raising=False)
         monkeypatch.setattr(importlib.metadata, "version", versions.__getitem__)
@@ -99,8 +103,6 @@ class TestTheSparkOfThisMachine:
             backend(connection(host="local[1]"), table)
 
     def test_no_spark_at_all_says_what_to_do(self, connection, table, tmp_path, monkeypatch):
-        import importlib.util
-
         monkeypatch.delenv("SPARK_HOME", raising=False)
         monkeypatch.setenv("PATH", str(tmp_path))
         monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None)
@@ -110,10 +112,6 @@ class TestTheSparkOfThisMachine:
     def test_a_spark_submit_on_the_path_takes_the_place_of_neither_a_wrong_home_nor_a_missing_java(
         self, connection, table, tmp_path, monkeypatch
     ):
-        import importlib.util
-
-        from airflow_iceberg.jobs.spark.installation import spark_home
-
         submit = spark_home() / "bin" / "spark-submit"
         monkeypatch.setenv("PATH", str(submit.parent))
         monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -143,8 +141,6 @@ class TestWhatTheJobIsTold:
     @pytest.fixture
     def submission(self, connection: Callable[..., str], lake: Lake) -> Callable[..., Any]:
         """Returns the hook as it would submit, its command, and the plan."""
-        from airflow_iceberg.catalogs import load_catalog
-        from airflow_iceberg.table import Table
 
         def submit(master: str = "local[1]", **config: Any) -> Any:
             lake.create()
@@ -230,8 +226,6 @@ class TestACancelledJob:
     """In this process, too: what it has staged is not committed, and no other is begun."""
 
     def test_fails_though_it_could_have_reported_files(self, lake):
-        from airflow_iceberg.backends.backend import run_job
-
         table = lake.create()
         source = Source.from_files(str(lake.write_file("a.parquet", [1])))
         made = open_backend(None, SparkConfig(), table=table, source=source, name="job")
@@ -243,8 +237,6 @@ class TestACancelledJob:
         assert lake.data_files() == []
 
     def test_while_it_reads_its_first_file_begins_no_other(self, lake, run_task, monkeypatch):
-        from airflow_iceberg.jobs import run_local
-
         lake.create(properties={"write.target-file-size-bytes": "1"})
         for number in range(3):
             lake.write_file(f"{number}.parquet", [number])
@@ -318,8 +310,6 @@ class TestOnARealSpark:
         assert (lake.staged(), lake.data_files()) == ([], [])
 
     def test_killing_the_task_ends_its_spark(self, lake):
-        from airflow_iceberg.backends.backend import run_job
-
         table = lake.create()
         source = Source.from_sql("select id from range(10) where reflect('java.lang.Thread', 'sleep', 600000L) is null")
         made = open_backend("spark_default", SparkConfig(), table=table, source=source, name="job")

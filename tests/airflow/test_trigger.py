@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
 from airflow_iceberg.retries import from_event, to_event
 from airflow_iceberg.triggers import IcebergSnapshotTrigger
@@ -53,8 +54,6 @@ class TestTheEventLoop:
     """Many triggers share it: nothing that reads may run on it."""
 
     def test_is_free_while_the_catalog_is_slow(self, lake, event_beside):
-        from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
-
         lake.create()
         lake.append([1])
         assert event_beside(SqlCatalog, "load", trigger())["status"] == "found"
