@@ -59,20 +59,14 @@ def backend(conn_id: str | None, table: Any, source: Source = FILES, **config: A
 class TestTheChoice:
     """The connection's type decides; nothing is guessed."""
 
-    def test_none_is_this_process(self, table):
+    def test_none_is_this_process_and_a_spark_connection_submits(self, connection, table):
         assert isinstance(backend(None, table), InProcess)
-
-    def test_a_spark_connection_submits(self, connection, table):
         assert isinstance(backend(connection(host="local[1]"), table), SparkSubmit)
 
     @pytest.mark.parametrize(
         ("fields", "error", "message"),
         [
-            (
-                {"conn_type": "spark_connect", "host": "sc://h"},
-                UnsupportedError,
-                "spark_connect, which is not supported",
-            ),
+            ({"conn_type": "spark_connect", "host": "sc://h"}, UnsupportedError, "spark_connect, which is not supp"),
             ({"conn_type": "http", "host": "h"}, InvalidInputError, "'somewhere' is of type 'http', expected 'spark'"),
             ({}, InvalidInputError, "spark connection 'somewhere' has no host"),
             (
@@ -86,8 +80,6 @@ class TestTheChoice:
     def test_what_cannot_run_a_job_is_refused(self, fields, error, message, connection, table):
         with pytest.raises(error, match=message):
             backend(connection(**fields), table)
-
-    def test_a_missing_connection_is_an_error_and_not_yarn(self, table):
         with pytest.raises(NotFoundError, match="spark connection 'nobody' does not exist; create it with a master"):
             backend("nobody", table)
 
@@ -134,9 +126,12 @@ class TestTheSparkOfThisMachine:
 class TestWhatTheJobIsTold:
     """How to reach the files, and nothing of the catalog."""
 
-    def test_only_storage_properties_travel(self):
-        catalog = {"uri": "postgresql://me:pw@db", "credential": "c", "token": "t", "type": "sql"}
-        assert storage_properties({**catalog, "s3.endpoint": "e"}) == {"s3.endpoint": "e"}
+    def test_only_storage_properties_travel_and_what_a_rest_catalog_lent_for_the_table(self):
+        catalog: Any = {"uri": "postgresql://me:pw@db", "credential": "c", "token": "t", "s3.endpoint": "e"}
+        assert storage_properties(catalog) == {"s3.endpoint": "e"}
+        lent = FsspecFileIO({"s3.access-key-id": "lent"})
+        table: Any = SimpleNamespace(catalog=SimpleNamespace(properties=catalog), io=lent)
+        assert storage_properties(_reaching(table)) == {"s3.endpoint": "e", "s3.access-key-id": "lent"}
 
     @pytest.fixture
     def submission(self, connection: Callable[..., str], lake: Lake) -> Callable[..., Any]:
@@ -144,8 +139,7 @@ class TestWhatTheJobIsTold:
 
         def submit(master: str = "local[1]", **config: Any) -> Any:
             lake.create()
-            warehouse = lake.connection["extra"]["warehouse"]
-            catalog = load_catalog("lake", type="sql", uri=lake.connection["host"], warehouse=warehouse, **STORAGE)
+            catalog = load_catalog("lake", **lake.catalog.properties, **STORAGE)
             table = Table.load(catalog, "s.t")
             made = backend(connection(host=master), table, **config)
             plan = plan_append(table, FILES)
@@ -163,11 +157,6 @@ class TestWhatTheJobIsTold:
         assert "spark.a=b" in command
         assert any("spark.redaction.regex=" in part for part in command)
         assert "spark.executorEnv.MIMALLOC_PURGE_DELAY=60000" in command
-
-    def test_what_a_user_sets_comes_before_our_defaults(self, submission):
-        name = "spark.executorEnv.MIMALLOC_PURGE_DELAY"
-        _, command, _ = submission(conf={name: "10"})
-        assert [part for part in command if part.startswith(name)] == [f"{name}=10"]
 
     def test_in_client_mode_secrets_go_by_the_environment_alone(self, submission):
         hook, command, _ = submission("yarn")
@@ -190,11 +179,6 @@ class TestWhatTheJobIsTold:
         assert environment["AWS_ENDPOINT_URL"] == "http://s3.example.com:9000"
         assert "AWS_SECRET_ACCESS_KEY" not in spark_environment({"s3.endpoint": "http://x"})
 
-    def test_what_a_rest_catalog_lent_for_the_table_goes_along(self):
-        catalog = SimpleNamespace(properties={"s3.endpoint": "http://x", "credential": "c"})
-        table: Any = SimpleNamespace(catalog=catalog, io=FsspecFileIO({"s3.access-key-id": "lent"}))
-        assert storage_properties(_reaching(table)) == {"s3.endpoint": "http://x", "s3.access-key-id": "lent"}
-
     @pytest.mark.parametrize(
         ("storage", "is_safe"),
         [
@@ -216,9 +200,11 @@ class TestWhatTheJobIsTold:
         hook, _, _ = submission(master)
         assert {key: value for key, value in hook._env.items() if "PYTHON" in key} == {name: sys.executable}
 
-    def test_credentials_of_any_name_are_masked_in_the_log(self, submission):
+    def test_what_a_user_sets_comes_before_our_defaults_and_credentials_are_masked_in_the_log(self, submission):
         names = ("spark.sql.catalog.c.credential", "spark.x.account-key", "spark.y.token")
-        hook, command, _ = submission(conf=dict.fromkeys(names, "a:s3cr3t"))
+        delay = "spark.executorEnv.MIMALLOC_PURGE_DELAY"
+        hook, command, _ = submission(conf={**dict.fromkeys(names, "a:s3cr3t"), delay: "10"})
+        assert [part for part in command if part.startswith(delay)] == [f"{delay}=10"]
         assert "s3cr3t" not in hook._mask_cmd(command)
 
 

@@ -32,14 +32,11 @@ class TestItsSerializedForm:
 class TestItsEvent:
     """One event: the snapshot, or the error that made waiting pointless."""
 
-    def test_is_the_snapshot(self, lake):
+    def test_is_the_snapshot_or_the_error(self, lake):
         lake.create()
         result = lake.append([1])
         event = first_event(trigger())
         assert (event["status"], event["snapshot"]["snapshot_id"]) == ("found", str(result.snapshot_id))
-
-    def test_or_the_error(self, lake):
-        lake.create()
         event = first_event(trigger(branch="nothing"))
         assert isinstance(from_event(event), NotFoundError)
         assert "nothing" in str(from_event(event))
