@@ -25,18 +25,15 @@ append = operators(IcebergAppendOperator, task_id="append", spark_conn_id=None)
 class TestTheSource:
     """Exactly one of files, sql and python_callable; everything about it can be a template."""
 
-    def test_files_by_a_glob_with_the_runs_date(self, lake, run_task):
+    def test_files_by_a_glob_with_the_runs_date_and_several_files(self, lake, run_task):
         lake.create()
         lake.write_file("2026-01-01-a.parquet", [1, 2])
         lake.write_file("2026-01-01-b.parquet", [3])
-        lake.write_file("2026-01-02-a.parquet", [4])
+        other = lake.write_file("2026-01-02-a.parquet", [4])
         assert run_task(append, files=f"{lake.folder}/source/{{{{ ds }}}}-*.parquet").state == "success"
         assert lake.ids() == [1, 2, 3]
-
-    def test_several_files(self, lake, run_task):
-        lake.create()
-        run_task(append, files=[str(lake.write_file("a.parquet", [1])), str(lake.write_file("b.parquet", [2]))])
-        assert lake.ids() == [1, 2]
+        run_task(append, files=[str(other), str(lake.write_file("b.parquet", [5]))])
+        assert lake.ids() == [1, 2, 3, 4, 5]
 
     @pytest.mark.parametrize(
         "options",

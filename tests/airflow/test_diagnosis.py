@@ -53,7 +53,7 @@ class TestNothingIsCreated:
         )
         assert files_below(tmp_path) == []
 
-    def test_a_warehouse_in_a_folder_that_does_not_exist(self, tmp_path, press):
+    def test_a_warehouse_in_a_folder_that_does_not_exist_or_that_is_a_file(self, tmp_path, press):
         warehouse = (tmp_path / "dta" / "warehouse").as_uri()
         message = press(extra={"type": "hadoop", "warehouse": warehouse})
         assert message.startswith(
@@ -61,8 +61,6 @@ class TestNothingIsCreated:
             "the warehouse of the connection, or create the folder (worked: "
         )
         assert files_below(tmp_path) == []
-
-    def test_a_warehouse_that_is_a_file(self, tmp_path, press):
         (tmp_path / "w").write_text("")
         warehouse = (tmp_path / "w").as_uri()
         message = press(extra={"type": "hadoop", "warehouse": warehouse})
@@ -166,13 +164,6 @@ def seaweedfs() -> Iterator[SeaweedFS]:
     server.stop()
 
 
-@pytest.fixture(scope="module")
-def postgresql() -> Iterator[PostgreSQL]:
-    server = PostgreSQL()
-    yield server
-    server.remove()
-
-
 class TestLogins:
     """A wrong one is the step of the login, with everything before it named as working."""
 
@@ -187,7 +178,9 @@ class TestLogins:
         message = press(host=properties.pop("uri"), login=client, password=WRONG, extra=properties)
         assert "connect to 127.0.0.1:" in self.parted(message)[1]
 
-    def test_of_postgresql(self, postgresql, press):
+    def test_of_postgresql(self, request, press):
+        postgresql = PostgreSQL()
+        request.addfinalizer(postgresql.remove)
         host = f"postgresql://127.0.0.1:{postgresql.port}/postgres"
         message = press(host=host, login="lab", password=WRONG, extra={"type": "sql", "warehouse": "file:///tmp/w"})
         step, worked = self.parted(message)
