@@ -2,12 +2,17 @@
 
 import ast
 import importlib
+import inspect
 import pkgutil
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+from airflow.sdk import BaseSensorOperator
+
+from airflow_iceberg import operators
+from airflow_iceberg.sensors import iceberg, paimon
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -54,15 +59,9 @@ class TestWhatADagAuthorUsesIsShown:
         assert {"IcebergAppendOperator", "IcebergCreateTableOperator", "IcebergSnapshotSensor"} <= users_classes()
 
     @pytest.mark.parametrize("name", sorted(users_classes()))
-    def test_in_the_reference(self, name: str) -> None:
+    def test_in_the_reference_a_how_to_and_an_example(self, name: str) -> None:
         assert re.search(rf"^::: airflow_iceberg\.[\w.]+\.{name}$", (DOCS / "reference.md").read_text(), re.MULTILINE)
-
-    @pytest.mark.parametrize("name", sorted(users_classes()))
-    def test_in_a_how_to(self, name: str) -> None:
         assert any(name in page.read_text() for page in (DOCS / "how-to").glob("*.md"))
-
-    @pytest.mark.parametrize("name", sorted(users_classes()))
-    def test_in_an_example(self, name: str) -> None:
         assert any(f"{name}(" in path.read_text() or f"{name}." in path.read_text() for path in EXAMPLES.glob("*.py"))
 
 
@@ -87,19 +86,15 @@ class TestCommandsExist:
         return set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
     @pytest.mark.parametrize("page", PAGES, ids=page_id)
-    def test_every_make_target(self, page: Path) -> None:
+    def test_every_make_target_and_every_file_that_is_named(self, page: Path) -> None:
         text = page.read_text()
-        named = set(re.findall(r"(?:`|^|\n)make ([a-z][a-z-]*)", text))
-        assert named <= self.targets()
+        assert set(re.findall(r"(?:`|^|\n)make ([a-z][a-z-]*)", text)) <= self.targets()
+        for name in re.findall(r"\b((?:dags_examples|tests|airflow_iceberg)/[\w/]+\.py)\b", text):
+            assert (ROOT / name).exists(), f"{page_id(page)} names {name}"
 
     def test_make_help_lists_all_of_them(self) -> None:
         listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
         assert set(re.findall(r"^  make ([a-z-]+)", listed, re.MULTILINE)) == self.targets()
-
-    @pytest.mark.parametrize("page", PAGES, ids=page_id)
-    def test_every_example_file_that_is_named(self, page: Path) -> None:
-        for name in re.findall(r"\b((?:dags_examples|tests|airflow_iceberg)/[\w/]+\.py)\b", page.read_text()):
-            assert (ROOT / name).exists(), f"{page_id(page)} names {name}"
 
 
 def python_blocks() -> list[tuple[str, str]]:
@@ -115,29 +110,17 @@ class TestCodeInPagesIsRight:
     """Code in a page is Python, imports what exists, and calls our classes with arguments that they have."""
 
     @pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in python_blocks()])
-    def test_it_parses_and_its_imports_work(self, code: str) -> None:
-        tree = ast.parse(code.replace("…", "..."))
-        for node in ast.walk(tree):
+    def test_it_parses_its_imports_work_and_our_operators_know_the_arguments(self, code: str) -> None:
+        for node in ast.walk(ast.parse(code.replace("…", "..."))):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("airflow_iceberg"):
                 module = importlib.import_module(str(node.module))
                 for alias in node.names:
                     assert hasattr(module, alias.name), f"from {node.module} import {alias.name}"
-
-    @pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in python_blocks()])
-    def test_our_operators_know_the_arguments(self, code: str) -> None:
-        for node in ast.walk(ast.parse(code.replace("…", "..."))):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in users_classes():
                 accepted = self.arguments(ast.unparse(node.func))
                 assert {str(keyword.arg) for keyword in node.keywords} <= accepted
 
     def arguments(self, name: str) -> set[str]:
-        import inspect
-
-        from airflow.sdk import BaseSensorOperator
-
-        from airflow_iceberg import operators
-        from airflow_iceberg.sensors import iceberg, paimon
-
         names = [module.name for module in pkgutil.iter_modules(operators.__path__)]
         modules = [iceberg, paimon, *(importlib.import_module(f"{operators.__name__}.{one}") for one in names)]
         cls = next(vars(module)[name] for module in modules if name in vars(module))

@@ -8,6 +8,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / ".ci" / "mkdocs.yml"
@@ -69,9 +71,6 @@ class TestThePackage:
         assert all(url.startswith(urls["Source"]) for url in urls.values())
 
     def test_every_link_of_its_readme_is_absolute_and_leads_to_a_file(self) -> None:
-        from hatchling.metadata.core import ProjectMetadata
-        from hatchling.plugin.manager import PluginManager
-
         found = ProjectMetadata(str(ROOT), PluginManager())
         links = re.findall(r"\]\(([^)\s]+)\)", found.core.readme)
         files = f"{found.core.urls['Source']}/blob/main/"

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,10 @@ from typing import Any
 
 import pytest
 
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.table import Table
 from tests.support.airflow_home import EXAMPLES, ROOT, xcom
+from tests.support.paimon_env import peer
 
 DATE = datetime(2014, 1, 1, tzinfo=UTC)
 # February and March: 24,951 and 28,834 flights, as the package's own documentation counts them.
@@ -31,9 +35,6 @@ def load_module(path: Path) -> Any:
 
 
 def load_table(warehouse: str, name: str) -> Any:
-    from airflow_iceberg.catalogs import load_catalog
-    from airflow_iceberg.table import Table
-
     return Table.load(load_catalog("demo", type="hadoop", warehouse=warehouse), name)
 
 
@@ -243,10 +244,6 @@ class TestAPaimonTableIsWaitedFor:
     """A table that pypaimon makes and writes while the sensor waits: the snapshot that holds enough wakes the DAG."""
 
     def test_the_report_is_about_that_snapshot(self, airflow_db, tmp_path, monkeypatch):
-        from concurrent.futures import ThreadPoolExecutor
-
-        from tests.support.paimon_env import peer
-
         connection = {"conn_type": "paimon", "extra": {"warehouse": str(tmp_path)}}
         monkeypatch.setenv("AIRFLOW_CONN_PAIMON_DEFAULT", json.dumps(connection))
         module = load_module(EXAMPLES / "paimon_wait.py")

@@ -20,7 +20,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from airflow.sdk import DAG
 
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.storage import load_file_io
+from airflow_iceberg.table import Table
 from tests.support.airflow_home import register, xcom
 from tests.support.paimon_writer import PaimonBuilder
 from tests.test_docs import DOCS, FENCE, PAGES, ROOT
@@ -52,9 +56,6 @@ class Story:
 
     @property
     def table(self) -> Any:
-        from airflow_iceberg.catalogs import load_catalog
-        from airflow_iceberg.table import Table
-
         return Table.load(load_catalog("prod", type="hadoop", warehouse=self.warehouse), "sales.orders")
 
     def count(self, row_filter: str | None = None) -> int:
@@ -75,8 +76,6 @@ class Story:
 
     def run(self, name: str, code: str) -> None:
         """Run a snippet; then the DAG that it ends with, or the tasks that it defined outside of a DAG."""
-        from airflow.sdk import DAG
-
         with DAG(f"how_to_{name}", schedule=None) as dag:
             value = self.value_of(name, code)
         if isinstance(value, dict):
@@ -134,8 +133,6 @@ def story(airflow_db: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def write_paimon(folder: Path) -> None:
     """Make the Paimon table of the page, of seven snapshots with rows of the day."""
-    from airflow_iceberg.storage import load_file_io
-
     table = PaimonBuilder(
         load_file_io(),
         f"{folder}/paimon/db.db/orders",
@@ -228,9 +225,7 @@ def shown_templates() -> list[tuple[str, str]]:
 class TestTemplatesWorkInEveryRun:
     """A run that an asset starts has no logical date, so that `ds` and its kin are undefined in it."""
 
-    def test_there_are_templates(self):
-        assert any("dag_run.run_after" in template for _, template in shown_templates())
-
     def test_none_of_them_needs_a_logical_date(self):
+        assert any("dag_run.run_after" in template for _, template in shown_templates())
         wrong = [(where, text) for where, text in shown_templates() if UNDEFINED.search(re.sub(r"\|\s*\w+", "", text))]
         assert wrong == []

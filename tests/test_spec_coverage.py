@@ -109,12 +109,9 @@ class TestWhatIsNamedExists:
     """A reader who follows a name finds the code."""
 
     @EVERY_ROW
-    def test_modules(self, row: Row) -> None:
+    def test_modules_and_tests(self, row: Row) -> None:
         for module in row.modules:
             assert (PACKAGE / f"{module.replace('.', '/')}.py").is_file(), f"{row} names the module {module}"
-
-    @EVERY_ROW
-    def test_tests(self, row: Row) -> None:
         for test in row.tests:
             path, _, name = test.partition("::")
             assert (TESTS / path).is_file(), f"{row} names the file {path}"
@@ -125,19 +122,10 @@ class TestStates:
     """A state is a word that the page explains, and agrees with what stands beside it."""
 
     @EVERY_ROW
-    def test_it_is_one_of_the_allowed(self, row: Row) -> None:
+    def test_it_is_allowed_and_agrees_with_the_row(self, row: Row) -> None:
         assert row.word in STATES, f"{row} is {row.state!r}"
-
-    @EVERY_ROW
-    def test_what_is_followed_has_code_and_tests(self, row: Row) -> None:
-        assert row.word not in FOLLOWED or (row.modules and row.tests)
-
-    @EVERY_ROW
-    def test_where_there_is_no_rule_there_is_no_code(self, row: Row) -> None:
-        assert row.word != "no rule" or not (row.modules or row.tests)
-
-    @EVERY_ROW
-    def test_what_is_less_than_done_says_why(self, row: Row) -> None:
+        assert row.word not in FOLLOWED or (row.modules and row.tests), f"{row} is followed without code or tests"
+        assert row.word != "no rule" or not (row.modules or row.tests), f"{row} has code for no rule"
         assert row.word != "not yet" or row.state != row.word, f"{row} does not say what happens instead"
 
     def test_the_page_explains_each_of_them(self) -> None:
@@ -147,10 +135,8 @@ class TestStates:
 class TestNothingIsForgotten:
     """Every module of the format has its heading, and every heading stands there once."""
 
-    def test_both_specifications_are_there(self) -> None:
+    def test_both_specifications_are_there_and_each_heading_of_a_section_once(self) -> None:
         assert {"Scan Planning", "Equality Delete Files", "FileMetadata"} <= {row.heading for row in ROWS}
-
-    def test_headings_are_told_apart_by_their_section(self) -> None:
         assert len({(row.section, row.heading) for row in ROWS}) == len(ROWS)
 
     @pytest.mark.parametrize("module", EVERY_MODULE)

@@ -11,8 +11,21 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from airflow.models.dagrun import DagRun
+from airflow.models.taskinstance import clear_task_instances
+from airflow.sdk import DAG
+from airflow.sdk.definitions.dag import _run_task
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.serialization.serialized_objects import DagSerialization
+from airflow.utils.session import create_session
 
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
+from airflow_iceberg.paimon import new_snapshot
+from airflow_iceberg.table import Table
 from tests.airflow.paimon_lake import CONN_ID as PAIMON_CONN_ID
 from tests.airflow.paimon_lake import PaimonLake
 from tests.support.airflow_home import register, xcom
@@ -37,38 +50,27 @@ class Lake:
 
     @property
     def catalog(self) -> Any:
-        from airflow_iceberg.catalogs import load_catalog
-
         extra = dict(self.connection["extra"])
         return load_catalog(extra.pop("catalog_name"), uri=self.connection["host"], **extra)
 
     def create(self, name: str = "s.t", schema: Mapping[str, str] | None = None, **options: Any) -> Any:
-        from airflow_iceberg.table import Table
-
         catalog = self.catalog
         catalog.create_namespace(name.rpartition(".")[0], if_not_exists=True)
         return Table.create(catalog, name, schema=schema or {"id": "long"}, **options)
 
     def load(self, name: str = "s.t") -> Any:
-        from airflow_iceberg.table import Table
-
         return Table.load(self.catalog, name)
 
     def ids(self, name: str = "s.t", **scan: Any) -> list[int]:
         return sorted(self.load(name).scan(**scan).to_arrow()["id"].to_pylist())
 
     def write_file(self, name: str, ids: list[int]) -> Path:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         path = self.folder / "source" / name
         path.parent.mkdir(exist_ok=True)
         pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), path)
         return path
 
     def append(self, ids: list[int], name: str = "s.t", **options: Any) -> Any:
-        import pyarrow as pa
-
         return self.load(name).append(pa.table({"id": pa.array(ids, pa.int64())}), **options)
 
     def staged(self, name: str = "s.t") -> list[Path]:
@@ -107,8 +109,6 @@ class Run:
     @property
     def refusal(self) -> str:
         """What the only try says, which has failed for good."""
-        from airflow.sdk.exceptions import AirflowFailException
-
         (error,) = self.failures
         assert (self.state, type(error)) == ("failed", AirflowFailException)
         return str(error)
@@ -151,7 +151,6 @@ def failures() -> list[BaseException]:
 @pytest.fixture
 def new_dag(failures: list[BaseException]) -> Callable[..., Any]:
     """Makes a DAG of a name that no other test uses, whose retries do not wait."""
-    from airflow.sdk import DAG
 
     def collect(context: Mapping[str, Any]) -> None:
         failures.append(context["exception"])
@@ -203,7 +202,6 @@ def operators(kind: Callable[..., Any], **defaults: Any) -> Callable[..., Any]:
 
 def dying(kind: type[Any], then: Callable[[], Any] = lambda: None) -> type[Any]:
     """Return an operator whose first try fails after it has done its work, and after something else has happened."""
-    from airflow.sdk.exceptions import AirflowException
 
     class Dies(kind):
         def execute(self, context: Any) -> Any:
@@ -219,11 +217,6 @@ def dying(kind: type[Any], then: Callable[[], Any] = lambda: None) -> type[Any]:
 @pytest.fixture
 def clear(airflow_db: Path) -> Callable[[Any, Run], Run]:
     """Clears all tasks of a run, as the button does, and runs them again; `dag.test()` would make another run."""
-    from airflow.models.dagrun import DagRun
-    from airflow.models.taskinstance import clear_task_instances
-    from airflow.sdk.definitions.dag import _run_task
-    from airflow.serialization.serialized_objects import DagSerialization
-    from airflow.utils.session import create_session
 
     def rerun(dag: Any, run: Run) -> Run:
         with create_session() as session:
@@ -287,8 +280,6 @@ def before_look(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Callable[[], A
     Give it an action for each look from the second one on: the first is that of the sensor, which defers then, the
     others are those of its poking or its triggerer. It gives a function that returns what the last action returned.
     """
-    from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
-    from airflow_iceberg.paimon import new_snapshot
 
     def start(*actions: Callable[[], Any], skip: int = 1, when: Callable[[], Any] = lambda: True) -> Callable[[], Any]:
         left, done, seen, busy = list(actions), [], itertools.count(), threading.Lock()

@@ -3,7 +3,7 @@
 import pytest
 
 from airflow_iceberg.operators import IcebergAlterTableOperator
-from tests.airflow.conftest import Lake, dying, operators
+from tests.airflow.conftest import DAY, Lake, dying, operators
 
 # A list that cannot be made twice in a row, unless it is noticed that it was made.
 CHANGES = [
@@ -52,15 +52,10 @@ class TestAlteringATable:
 class TestATaskThatIsRunAgain:
     """It finds its work done."""
 
-    def test_a_retry_after_the_commit(self, table, run_task):
-        run = run_task(dying(IcebergAlterTableOperator), table="s.t", retries=1, **OPTIONS)
-        assert (run.state, run.result("alter")["done_by_this_try"]) == ("success", False)
-        assert len(table.load().metadata.metadata_log) == 1
-
-    def test_another_run_of_the_same_dag(self, table, new_dag, run_dag):
-        with new_dag() as dag:
-            alter()
-        run_dag(dag)
-        location = table.load().metadata_location
-        assert run_dag(dag, day=None).result("alter")["done_by_this_try"] is False
-        assert table.load().metadata_location == location
+    def test_a_retry_after_the_commit_and_another_run_of_the_same_dag(self, table, new_dag, run_dag):
+        with new_dag(retries=1) as dag:
+            dying(IcebergAlterTableOperator)(table="s.t", **OPTIONS)
+        for day in (DAY, None):
+            run = run_dag(dag, day=day)
+            assert (run.state, run.result("alter")["done_by_this_try"]) == ("success", False)
+            assert len(table.load().metadata.metadata_log) == 1

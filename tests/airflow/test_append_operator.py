@@ -5,10 +5,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from airflow.models.asset import AssetEvent, AssetModel
 from airflow.sdk import DAG, Asset
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.serialization.helpers import serialize_template_field
+from airflow.utils.session import create_session
+from sqlalchemy import select
 
 from airflow_iceberg.backends.config import SparkConfig
+from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
+from airflow_iceberg.commit.actions.snapshot_refs import create_ref
 from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError
 from airflow_iceberg.operators import FileOptions, IcebergAppendOperator
 from tests.airflow.conftest import operators
@@ -19,25 +25,19 @@ append = operators(IcebergAppendOperator, task_id="append", spark_conn_id=None)
 class TestTheSource:
     """Exactly one of files, sql and python_callable; everything about it can be a template."""
 
-    def test_files_by_a_glob_with_the_runs_date(self, lake, run_task):
+    def test_files_by_a_glob_with_the_runs_date_and_several_files(self, lake, run_task):
         lake.create()
         lake.write_file("2026-01-01-a.parquet", [1, 2])
         lake.write_file("2026-01-01-b.parquet", [3])
-        lake.write_file("2026-01-02-a.parquet", [4])
+        other = lake.write_file("2026-01-02-a.parquet", [4])
         assert run_task(append, files=f"{lake.folder}/source/{{{{ ds }}}}-*.parquet").state == "success"
         assert lake.ids() == [1, 2, 3]
-
-    def test_several_files(self, lake, run_task):
-        lake.create()
-        run_task(append, files=[str(lake.write_file("a.parquet", [1])), str(lake.write_file("b.parquet", [2]))])
-        assert lake.ids() == [1, 2]
+        run_task(append, files=[str(other), str(lake.write_file("b.parquet", [5]))])
+        assert lake.ids() == [1, 2, 3, 4, 5]
 
     @pytest.mark.parametrize(
         "options",
-        [
-            {"file_format": "csv"},
-            FileOptions(file_format="{{ params.kind }}", format_options={"delimiter": ";"}),
-        ],
+        [{"file_format": "csv"}, FileOptions(file_format="{{ params.kind }}", format_options={"delimiter": ";"})],
         ids=["a dictionary", "an object with templates"],
     )
     def test_options_of_the_format(self, lake, run_task, options):
@@ -70,8 +70,6 @@ class TestTemplates:
         assert config.driver_memory == "{{ params.m }}"
 
     def test_what_airflow_keeps_of_a_spark_config_has_no_secrets(self):
-        from airflow.serialization.helpers import serialize_template_field
-
         conf = {"spark.hadoop.fs.s3a.secret.key": "s3cr3t", "spark.a": "b"}
         config = SparkConfig(conf=conf, env_vars={"API_TOKEN": "s3cr3t"})
         assert serialize_template_field(config, "spark_config") == {
@@ -124,8 +122,6 @@ class TestTheResult:
         assert lake.staged() == []
 
     def test_a_branch_is_written_and_main_is_not(self, lake, run_task):
-        from airflow_iceberg.commit.actions.snapshot_refs import create_ref
-
         table = lake.create()
         lake.append([1])
         uuid = table.metadata.table_uuid
@@ -167,8 +163,6 @@ class TestErrors:
         ],
     )
     def test_only_what_a_retry_can_mend_is_tried_again(self, error, tries, lake, run_task, monkeypatch):
-        from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
-
         def refuse(*_: Any, **__: Any) -> None:
             raise error
 
@@ -259,10 +253,6 @@ class TestOnceOnly:
 
 
 def events_of(asset: Asset) -> list[dict[str, Any]]:
-    from airflow.models.asset import AssetEvent, AssetModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
     with create_session() as session:
         query = select(AssetEvent).join(AssetModel, AssetModel.id == AssetEvent.asset_id)
         found = session.scalars(query.where(AssetModel.name == asset.name).order_by(AssetEvent.id))

@@ -20,6 +20,7 @@ from airflow_iceberg.backends.config import SparkConfig
 from airflow_iceberg.commit.actions.snapshot_refs import create_ref
 from airflow_iceberg.table import Table
 from tests.airflow.conftest import Lake
+from tests.airflow.conftest import operators as kinds_of_operators
 
 
 @pytest.fixture
@@ -30,14 +31,10 @@ def table(lake: Lake) -> Table:
     for start in (0, 10):
         made.append(pa.table({"id": list(range(start, start + 10))}))
         if not start:
-            tag(made, "kept")
+            uuid = made.metadata.table_uuid
+            made.change(create_ref("kept", kind="tag", table_uuid=uuid, new_uuid=uuid))
     lake.write_file("rows.parquet", [3])
     return made
-
-
-def tag(table: Table, name: str) -> None:
-    uuid = table.metadata.table_uuid
-    table.change(create_ref(name, kind="tag", table_uuid=uuid, new_uuid=uuid))
 
 
 def local_path(location: str) -> Path:
@@ -86,10 +83,7 @@ def refused(lake: Lake, table: Table, execute: Callable[[Any], Any]) -> Callable
     return run
 
 
-def task(kind: Any, **defaults: Any) -> Callable[..., Any]:
-    return lambda **options: kind(**{"task_id": "task", "table": "s.t", **defaults, **options})
-
-
+task = partial(kinds_of_operators, task_id="task")
 local = partial(task, spark_conn_id=None)
 append = local(operators.IcebergAppendOperator, files="{{ source }}/rows.parquet")
 overwrite = local(operators.IcebergOverwriteOperator, files="{{ source }}/rows.parquet")
@@ -125,14 +119,9 @@ PREDICATES = [
 class TestPredicates:
     """One that does not parse, names no column, or compares what cannot be compared."""
 
-    def test_of_a_delete(self, refused, predicate, message):
-        assert message in refused(delete(predicate=predicate))
-
-    def test_of_an_overwrite(self, refused, predicate, message):
-        assert message in refused(overwrite(overwrite_filter=predicate))
-
-    def test_of_a_compaction(self, refused, predicate, message):
-        assert message in refused(compact(where=predicate))
+    def test_of_a_delete_an_overwrite_and_a_compaction(self, refused, predicate, message):
+        for operator in (delete(predicate=predicate), overwrite(overwrite_filter=predicate), compact(where=predicate)):
+            assert message in refused(operator)
 
 
 class TestNumbersAndWords:

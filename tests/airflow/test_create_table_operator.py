@@ -35,15 +35,11 @@ class TestCreatingATable:
             "operation_key": f"{run.dag_run.dag_id}/{run.dag_run.run_id}/create/-1/0",
         }
 
-    def test_the_table_and_its_schema_can_be_templates(self, lake, run_task):
-        params = {"columns": '{"id": "long"}'}
-        run_task(create, table="s.t_{{ ds_nodash }}", schema="{{ params.columns }}", params=params)
+    def test_the_table_and_its_schema_can_be_templates_and_its_location_is_ones_own(self, lake, run_task):
+        params, location = {"columns": '{"id": "long"}'}, (lake.folder / "elsewhere").as_uri()
+        run_task(create, table="s.t_{{ ds_nodash }}", schema="{{ params.columns }}", params=params, location=location)
         assert [field.name for field in lake.load("s.t_20260101").schema().fields] == ["id"]
-
-    def test_a_location_of_ones_own(self, lake, run_task):
-        location = (lake.folder / "elsewhere").as_uri()
-        run_task(create, location=location)
-        assert lake.load().location == location
+        assert lake.load("s.t_20260101").location == location
 
 
 class TestATableThatIsThere:

@@ -1,6 +1,7 @@
 """The test button on connections that fail at each step, against real servers: the step and what to do are named."""
 
 import json
+import sqlite3
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_iceberg.hooks.iceberg import IcebergHook
+from airflow_iceberg.storage import load_file_io
 from tests.services.launch import free_ports
 from tests.services.seaweedfs import SeaweedFS
 from tests.support.certificates import make_certificates
@@ -51,7 +53,7 @@ class TestNothingIsCreated:
         )
         assert files_below(tmp_path) == []
 
-    def test_a_warehouse_in_a_folder_that_does_not_exist(self, tmp_path, press):
+    def test_a_warehouse_in_a_folder_that_does_not_exist_or_that_is_a_file(self, tmp_path, press):
         warehouse = (tmp_path / "dta" / "warehouse").as_uri()
         message = press(extra={"type": "hadoop", "warehouse": warehouse})
         assert message.startswith(
@@ -59,8 +61,6 @@ class TestNothingIsCreated:
             "the warehouse of the connection, or create the folder (worked: "
         )
         assert files_below(tmp_path) == []
-
-    def test_a_warehouse_that_is_a_file(self, tmp_path, press):
         (tmp_path / "w").write_text("")
         warehouse = (tmp_path / "w").as_uri()
         message = press(extra={"type": "hadoop", "warehouse": warehouse})
@@ -82,8 +82,6 @@ class TestNothingIsCreated:
         assert files_below(tmp_path) == []
 
     def test_the_tables_of_a_sql_catalog(self, tmp_path, press):
-        import sqlite3
-
         path = tmp_path / "airflow.db"
         with sqlite3.connect(path) as connection:
             connection.execute("create table dag (id int)")
@@ -94,8 +92,6 @@ class TestNothingIsCreated:
             assert connection.execute("select name from sqlite_master").fetchall() == [("dag",)]
 
     def test_an_object_store_has_no_folder_that_could_be_missing(self, seaweedfs, press):
-        from airflow_iceberg.storage import load_file_io
-
         extra = {**seaweedfs.s3_properties, "type": "hadoop", "warehouse": "s3://lake/new/warehose"}
         message = press(works=True, extra=extra)
         assert message.startswith("the warehouse s3://lake/new/warehose does not exist yet: the first table creates ")
@@ -168,13 +164,6 @@ def seaweedfs() -> Iterator[SeaweedFS]:
     server.stop()
 
 
-@pytest.fixture(scope="module")
-def postgresql() -> Iterator[PostgreSQL]:
-    server = PostgreSQL()
-    yield server
-    server.remove()
-
-
 class TestLogins:
     """A wrong one is the step of the login, with everything before it named as working."""
 
@@ -189,7 +178,9 @@ class TestLogins:
         message = press(host=properties.pop("uri"), login=client, password=WRONG, extra=properties)
         assert "connect to 127.0.0.1:" in self.parted(message)[1]
 
-    def test_of_postgresql(self, postgresql, press):
+    def test_of_postgresql(self, request, press):
+        postgresql = PostgreSQL()
+        request.addfinalizer(postgresql.remove)
         host = f"postgresql://127.0.0.1:{postgresql.port}/postgres"
         message = press(host=host, login="lab", password=WRONG, extra={"type": "sql", "warehouse": "file:///tmp/w"})
         step, worked = self.parted(message)

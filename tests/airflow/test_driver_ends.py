@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from airflow_iceberg.jobs.spark.installation import spark_home
 from tests.airflow.conftest import Lake
 from tests.support.airflow_home import ROOT
 
@@ -146,8 +147,7 @@ class TestAProcessThatIsKilled:
     """Whichever of them dies first, the others end, and the function of the user with them."""
 
     @pytest.mark.parametrize(
-        "victim",
-        ["task", *(pytest.param(name, marks=WITH_SERVICES) for name in ("worker", "spark-submit", "driver"))],
+        "victim", ["task", *(pytest.param(name, marks=WITH_SERVICES) for name in ("worker", "spark-submit", "driver"))]
     )
     def test_takes_all_others_along(self, victim, lake, start):
         chain = start()
@@ -190,8 +190,6 @@ class TestAScriptBetweenTaskAndSpark:
 
     @pytest.fixture
     def path(self, tmp_path: Path) -> str:
-        from airflow_iceberg.jobs.spark.installation import spark_home
-
         home = tmp_path / "spark"
         (home / "bin").mkdir(parents=True)
         (home / "jars").symlink_to(spark_home() / "jars")

@@ -3,13 +3,16 @@
 import asyncio
 import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
-from airflow.sdk import Connection
+from airflow.sdk import BaseHook, Connection
+from airflow.sdk.log import redact
+from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.connection import CatalogConfig
-from airflow_iceberg.hooks.iceberg import IcebergHook
+from airflow_iceberg.hooks.iceberg import IcebergHook, load_catalog_async
 
 
 def config(conn_type: str = "iceberg_catalog", extra: Any = None, **fields: Any) -> CatalogConfig:
@@ -20,22 +23,22 @@ def config(conn_type: str = "iceberg_catalog", extra: Any = None, **fields: Any)
 class TestTheCatalogsProperties:
     """A connection's fields become properties under PyIceberg's names."""
 
-    def test_the_extra_holds_them_flat_or_nested_or_both(self):
-        flat = config(extra={"type": "sql", "warehouse": "file:///w", "s3.endpoint": "http://s"})
-        nested = config(extra={"type": "sql", "properties": {"warehouse": "file:///w", "s3.endpoint": "http://s"}})
-        expected = {"type": "sql", "warehouse": "file:///w", "s3.endpoint": "http://s"}
-        assert flat.properties == nested.properties == expected
-
-    def test_nested_properties_may_be_json_text_as_a_form_keeps_it(self):
-        assert config(extra={"properties": '{"a": "b"}'}).properties == {"a": "b"}
-        assert config(extra={"properties": " "}).properties == {}
-
-    def test_a_flat_key_wins_over_a_nested_one(self):
-        assert config(extra={"type": "sql", "properties": {"type": "hadoop"}}).properties["type"] == "sql"
-
-    def test_values_are_text_and_empty_fields_of_a_form_are_none(self):
-        found = config(extra={"a": True, "b": 5, "c": None, "d": "", "e": {"f": 1}}).properties
-        assert found == {"a": "true", "b": "5", "e": '{"f": 1}'}
+    @pytest.mark.parametrize(
+        ("extra", "properties"),
+        [
+            ({"type": "sql", "s3.endpoint": "http://s"}, {"type": "sql", "s3.endpoint": "http://s"}),
+            ({"type": "sql", "properties": {"s3.endpoint": "http://s"}}, {"type": "sql", "s3.endpoint": "http://s"}),
+            ({"type": "sql", "properties": {"type": "hadoop"}}, {"type": "sql"}),
+            # JSON text, as a form keeps it.
+            ({"properties": '{"a": "b"}'}, {"a": "b"}),
+            ({"properties": " "}, {}),
+            ({"a": True, "b": 5, "c": None, "d": "", "e": {"f": 1}}, {"a": "true", "b": "5", "e": '{"f": 1}'}),
+            ({"uri": "sqlite:///c.db"}, {"uri": "sqlite:///c.db"}),
+        ],
+        ids=["flat", "nested", "both: flat wins", "a text", "an empty text", "values are text or left out", "the uri"],
+    )
+    def test_the_extra_holds_them(self, extra, properties):
+        assert config(extra=extra).properties == properties
 
     @pytest.mark.parametrize("broken", ["{not json", [1], 5])
     def test_broken_nested_properties_are_an_error_that_shows_no_secret(self, broken):
@@ -60,9 +63,6 @@ class TestTheCatalogsProperties:
     def test_the_host_is_the_uri(self, host, port, kind, uri):
         assert config(host=host, port=port, extra={"type": kind}).properties["uri"] == uri
 
-    def test_an_extra_without_a_host_may_say_the_uri(self):
-        assert config(extra={"uri": "sqlite:///c.db"}).properties == {"uri": "sqlite:///c.db"}
-
 
 class TestLoginAndPassword:
     """They go where the catalog's type looks for them; what the extra says explicitly wins."""
@@ -85,11 +85,7 @@ class TestLoginAndPassword:
             (
                 "glue",
                 {"host": "http://h", "port": 4566},
-                {
-                    "glue.endpoint": "http://h:4566",
-                    "glue.access-key-id": "me@x",
-                    "glue.secret-access-key": "p/w",
-                },
+                {"glue.endpoint": "http://h:4566", "glue.access-key-id": "me@x", "glue.secret-access-key": "p/w"},
             ),
         ],
     )
@@ -105,10 +101,8 @@ class TestLoginAndPassword:
 class TestTheCatalogsName:
     """SQL catalogs keep tables under it: the connection id, unless `catalog_name` says otherwise."""
 
-    def test_it_is_the_connection_id(self):
+    def test_it_is_the_connection_id_or_what_the_connection_says(self):
         assert config().name == "lake"
-
-    def test_or_what_the_connection_says(self):
         found = config(extra={"catalog_name": "prod"})
         assert (found.name, found.properties) == ("prod", {})
 
@@ -148,23 +142,19 @@ class TestSecrets:
         "s3.endpoint": "http://not-secret",
     }
 
-    def test_all_of_them_are_found(self):
-        found = set(config(host="postgresql://me:my%2Fpassword@db/x", extra=self.EXTRA).secrets())
-        assert found == {
+    def test_all_of_them_are_found_and_not_shown(self):
+        found = config(host="postgresql://me:my%2Fpassword@db/x", extra=self.EXTRA)
+        assert "my-" not in repr(found)
+        assert set(found.secrets()) == {
             *("my-client:my-secret", "my-secret", "my-token", "my-s3-key", "my-account-key", "my-connection-string"),
             *("my%2Fpassword", "my/password", "my%40proxy", "my@proxy", "Bearer my-header", "my-header", "my-gate"),
             *("my-basic", "sv=2026&sig=my-signature", "my-signature"),
         }
 
     def test_the_hook_masks_them(self, monkeypatch):
-        from airflow.sdk.log import redact
-
         monkeypatch.setenv("AIRFLOW_CONN_SECRETIVE", json.dumps({"conn_type": "iceberg_catalog", "extra": self.EXTRA}))
         assert IcebergHook("secretive").config.name == "secretive"
         assert redact("a my-account-key and my-secret here") == "a *** and *** here"
-
-    def test_a_config_does_not_show_them(self):
-        assert "my-" not in repr(config(extra=self.EXTRA))
 
 
 class TestTheTestButton:
@@ -184,6 +174,7 @@ class TestTheTestButton:
     @pytest.mark.parametrize(
         ("connection", "step"),
         [
+            (None, "could not read the connection: catalog connection 'broken' does not exist; create"),
             ({"extra": {"properties": "{"}}, "could not read the connection: extra field 'properties'"),
             ({"extra": {"type": "nonsense"}}, "could not open the catalog: catalog broken: unknown type 'nonsense'"),
             (
@@ -194,20 +185,13 @@ class TestTheTestButton:
         ],
     )
     def test_the_step_that_fails_is_named(self, connection, step, monkeypatch):
-        monkeypatch.setenv("AIRFLOW_CONN_BROKEN", json.dumps({"conn_type": "iceberg_catalog", **connection}))
+        if connection is not None:
+            monkeypatch.setenv("AIRFLOW_CONN_BROKEN", json.dumps({"conn_type": "iceberg_catalog", **connection}))
         worked, message = IcebergHook("broken").test_connection()
         assert not worked
         assert message.startswith(step)
 
-    def test_a_connection_that_does_not_exist(self):
-        worked, message = IcebergHook("nobody").test_connection()
-        assert not worked
-        assert message.startswith("could not read the connection: catalog connection 'nobody' does not exist; create")
-
     def test_airflow_finds_the_hook_by_the_connections_type(self, lake, airflow_db, monkeypatch):
-        from airflow.sdk import BaseHook
-        from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
-
         if "airflow-iceberg" not in ProvidersManagerTaskRuntime().providers:
             pytest.skip("the package is not installed in this environment, so Airflow cannot know it")
         assert isinstance(BaseHook.get_hook("iceberg_catalog_default"), IcebergHook)
@@ -224,8 +208,6 @@ class TestTheHooksTables:
         assert hook.get_conn() is hook.catalog
 
     def test_a_connection_as_a_uri_works_too(self, lake, monkeypatch):
-        from urllib.parse import quote
-
         warehouse = quote(lake.connection["extra"]["warehouse"], safe="")
         uri = quote(lake.connection["host"], safe="")
         monkeypatch.setenv(
@@ -239,7 +221,5 @@ class TestInATrigger:
     """The same connection, read without blocking the event loop."""
 
     def test_the_catalog_is_the_same(self, lake):
-        from airflow_iceberg.hooks.iceberg import load_catalog_async
-
         catalog = asyncio.run(load_catalog_async("iceberg_catalog_default"))
         assert (catalog.name, dict(catalog.properties)) == (IcebergHook().catalog.name, dict(lake.catalog.properties))

@@ -1,7 +1,7 @@
 """From the fields of a `paimon` connection to tables."""
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from airflow.sdk import Connection
@@ -49,16 +49,20 @@ class TestWhereTablesAre:
         with pytest.raises(InvalidInputError, match=message):
             config(extra).location(table)
 
-    def test_secrets_are_known_and_not_shown(self):
-        found = config({"warehouse": "s3://b/w", "s3.secret-access-key": "hush", "properties": {"s3.endpoint": "e"}})
-        assert found.secrets() == ["hush"]
-        assert found.properties == {"s3.endpoint": "e", "s3.secret-access-key": "hush"}
-        assert "hush" not in repr(found)
+    S3: ClassVar = {"s3.secret-access-key": "hush", "s3.endpoint": "e"}
 
-    @pytest.mark.parametrize("extra", [{"warehouse": "hdfs://me:hush@n/w"}, {"path": "hdfs://me:hush@n/w/db.db/t"}])
-    def test_a_password_in_a_location_is_one(self, extra):
+    @pytest.mark.parametrize(
+        ("extra", "properties"),
+        [
+            ({"warehouse": "s3://b/w", "s3.secret-access-key": "hush", "properties": {"s3.endpoint": "e"}}, S3),
+            ({"warehouse": "hdfs://me:hush@n/w"}, {}),
+            ({"path": "hdfs://me:hush@n/w/db.db/t"}, {}),
+        ],
+    )
+    def test_secrets_are_known_and_not_shown(self, extra, properties):
         found = config(extra)
         assert found.secrets() == ["hush"]
+        assert found.properties == properties
         assert "hush" not in repr(found)
 
 
@@ -110,6 +114,16 @@ class TestTheButton:
                 False,
                 "could not resolve the name no-such-host.invalid: ",
             ),
+            (
+                {"warehouse": "s4://me:hush-hush@b/w"},
+                False,
+                "could not look into the warehouse s4://me:***@b/w: a location that begins with s4://",
+            ),
+            (
+                {"warehouse": "{w}/new"},
+                True,
+                "the warehouse {w}/new does not exist yet: the first table creates it; if it ",
+            ),
         ],
     )
     def test_by_connection(self, extra, works, message, tmp_path, monkeypatch):
@@ -119,22 +133,8 @@ class TestTheButton:
         filled = {name: value.format(w=tmp_path) for name, value in extra.items()}
         monkeypatch.setenv("AIRFLOW_CONN_P", json.dumps({"conn_type": "paimon", "extra": filled}))
         found, text = PaimonHook("p").test_connection()
-        start = "the connection works: read the connection; " if works else ""
+        is_there = works and not message.startswith("the warehouse")
+        start = "the connection works: read the connection; " if is_there else ""
         assert (found, text.startswith(start + message.format(w=tmp_path))) == (works, True), text
-
-    def test_a_warehouse_that_does_not_exist_yet_is_said_first(self, tmp_path, monkeypatch):
-        warehouse = tmp_path / "new"
-        connection = {"conn_type": "paimon", "extra": {"warehouse": str(warehouse)}}
-        monkeypatch.setenv("AIRFLOW_CONN_P", json.dumps(connection))
-        found, text = PaimonHook("p").test_connection()
-        assert found
-        assert text.startswith(f"the warehouse {warehouse} does not exist yet: the first table creates it; if it ")
-        assert not warehouse.exists()
-
-    def test_it_shows_no_password(self, monkeypatch):
-        extra = {"warehouse": "s4://me:hush-hush@b/w"}
-        monkeypatch.setenv("AIRFLOW_CONN_P", json.dumps({"conn_type": "paimon", "extra": extra}))
-        found, text = PaimonHook("p").test_connection()
-        assert not found
-        assert text.startswith("could not look into the warehouse s4://me:***@b/w: a location that begins with s4://")
         assert "hush" not in text
+        assert not (tmp_path / "new").exists()

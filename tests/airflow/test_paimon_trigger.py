@@ -50,8 +50,7 @@ class TestItsEvent:
         assert json.loads(json.dumps(event)) == event
 
     @pytest.mark.parametrize(
-        ("options", "kind"),
-        [({"branch": "nothing"}, NotFoundError), ({"partition": {"x": 1}}, InvalidInputError)],
+        ("options", "kind"), [({"branch": "nothing"}, NotFoundError), ({"partition": {"x": 1}}, InvalidInputError)]
     )
     def test_or_the_error(self, options, kind, lake):
         assert isinstance(from_event(first_event(trigger(**options))), kind)

@@ -9,6 +9,8 @@ from importlib.resources import files
 import jsonschema
 import pytest
 
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.get_provider_info import get_provider_info
 
 
@@ -36,9 +38,6 @@ class TestTheDescription:
         assert (hook.conn_type, hook.hook_name) == (entry["connection-type"], entry["hook-name"])
 
     def test_the_form_offers_exactly_the_catalogs_that_there_are(self):
-        from airflow_iceberg.catalogs import load_catalog
-        from airflow_iceberg.errors import InvalidInputError
-
         offered = get_provider_info()["connection-types"][0]["conn-fields"]["type"]["schema"]["enum"]
         with pytest.raises(InvalidInputError, match="unknown type 'nonsense', expected one of") as raised:
             load_catalog("c", type="nonsense")

@@ -8,15 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.models.renderedtifields import RenderedTaskInstanceFields as Rendered
+from airflow.models.xcom import XComModel
+from airflow.sdk import Connection
+from airflow.utils.session import create_session
+from sqlalchemy import select
 
 from airflow_iceberg.backends.backend import open_backend
 from airflow_iceberg.backends.config import SparkConfig
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.format.avro.container import read_header
 from airflow_iceberg.hooks.connection import CatalogConfig
-from airflow_iceberg.hooks.diagnosis import Diagnosis
+from airflow_iceberg.hooks.diagnosis import Diagnosis, Step
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operators.append import IcebergAppendOperator
-from tests.airflow.conftest import CONN_ID, Lake
+from airflow_iceberg.storage import load_file_io
+from tests.airflow.conftest import CONN_ID, Lake, operators
 from tests.support.append_steps import plan_append
 from tests.support.http_server import HttpServer, Reply, Request
 
@@ -47,6 +55,7 @@ SECRETS = {
     "hive.metastore.truststore.password": f"{MARK}-truststore",
 }
 PASSWORD = f"{MARK}-password"
+append = operators(IcebergAppendOperator, spark_conn_id=None)
 
 
 @pytest.fixture
@@ -89,8 +98,6 @@ def _files(*folders: Path) -> Iterator[Path]:
 
 
 def _text(path: Path) -> str:
-    from airflow_iceberg.format.avro.container import read_header
-
     data = path.read_bytes()
     inflated = b""
     if path.suffix == ".avro":
@@ -116,17 +123,10 @@ class TestTheTask:
         broken_file = lake.write_file("broken.parquet", [3])
         broken_file.write_bytes(broken_file.read_bytes()[:-9])
         with new_dag() as dag:
-            good = IcebergAppendOperator(
-                task_id="append", table="s.t", files=str(lake.write_file("a.parquet", [1, 2])), spark_conn_id=None
-            )
-            broken = IcebergAppendOperator(task_id="broken", table="s.t", files=str(broken_file), spark_conn_id=None)
-            unknown = IcebergAppendOperator(
-                task_id="unknown", table="s.nope", files=str(lake.folder), spark_conn_id=None
-            )
-            remote = IcebergAppendOperator(
-                task_id="remote", table="s.t", files="s3://lake/a.parquet", spark_conn_id=None
-            )
-            assert [good, broken, unknown, remote]
+            append(task_id="append", files=str(lake.write_file("a.parquet", [1, 2])))
+            append(task_id="broken", files=str(broken_file))
+            append(task_id="unknown", table="s.nope", files=str(lake.folder))
+            append(task_id="remote", files="s3://lake/a.parquet")
         run = run_dag(dag)
         assert run.state == "failed"
         assert run.task("append").state == "success"
@@ -170,20 +170,18 @@ class TestEveryCatalog:
     @pytest.mark.parametrize("status", [401, 403, 500])
     @pytest.mark.parametrize("kind", ["rest", "nessie", "glue"])
     def test_an_error_page_that_repeats_the_request(self, kind, status, caplog):
-        from airflow_iceberg.catalogs import load_catalog
-
         caplog.set_level("DEBUG")
         with HttpServer(lambda request: repeating(request, status)) as server:
             extra = {**SECRETS, "type": kind, "glue.region": "eu-central-1", "glue.access-key-id": "AK"}
             extra |= {"glue.max-retries": "1", "rest.client.max-retries": "0", "warehouse": "file:///tmp/none"}
             extra.pop("s3.proxy-uri")
             config = _config(host=server.uri + ("/api/v2" if kind == "nessie" else ""), extra=extra)
-            works, text = Diagnosis(secrets=config.secrets()).follow(_one_step(config), str)
+            step = Step(what="log in", run=lambda: str(load_catalog("prod", **config.properties).list_namespaces()))
+            works, text = Diagnosis(secrets=config.secrets()).follow(iter((step,)), str)
             shown = shown_by(lambda: load_catalog("prod", **config.properties).list_namespaces())
             assert server.seen, text
         assert not works
-        assert MARK not in text + shown
-        assert MARK not in caplog.text
+        assert MARK not in text + shown + caplog.text
 
     @pytest.mark.parametrize(
         ("kind", "uri"),
@@ -196,13 +194,11 @@ class TestEveryCatalog:
         ],
     )
     def test_a_server_that_is_away(self, kind, uri, caplog):
-        from airflow_iceberg.catalogs import load_catalog
-
         caplog.set_level("DEBUG")
         extra = {**SECRETS, "type": kind, "rest.client.max-retries": "0", "warehouse": "file:///tmp/none"}
         config = _config(host=uri, extra=extra, password=PASSWORD)
-        assert MARK not in shown_by(lambda: load_catalog("prod", **config.properties).list_namespaces())
-        assert MARK not in caplog.text
+        shown = shown_by(lambda: load_catalog("prod", **config.properties).list_namespaces())
+        assert MARK not in shown + caplog.text
 
     # The drivers of the others wait for long before they give up.
     @pytest.mark.parametrize(
@@ -210,8 +206,6 @@ class TestEveryCatalog:
         ["s3://b/f", *(pytest.param(each, marks=pytest.mark.services) for each in ("abfs://c/f", "gs://b/f"))],
     )
     def test_a_store_that_is_away(self, location):
-        from airflow_iceberg.storage import load_file_io
-
         away = {**dict.fromkeys(("s3.endpoint", "gcs.service.host"), "http://127.0.0.1:9"), "adls.account-name": "a"}
         key = f"AccountName=a;AccountKey={MARK}AccountKeyInBase64=;BlobEndpoint=http://127.0.0.1:9/a;"
         away["adls.connection-string"] = f"DefaultEndpointsProtocol=http;{key}"
@@ -266,8 +260,6 @@ class TestLibrariesThatShowRequests:
     @pytest.mark.parametrize("is_lent", [False, True], ids=["of the connection", "lent"])
     @pytest.mark.parametrize("store", STORES)
     def test_of_stores(self, store, is_lent, caplog):
-        from airflow_iceberg.storage import load_file_io
-
         caplog.set_level("DEBUG")
         location, properties_of = self.STORES[store]
         with HttpServer(repeating) as server:
@@ -279,14 +271,10 @@ class TestLibrariesThatShowRequests:
             # Not ours: what the driver says by itself, which we wrap where rows are read and written.
             driver = "" if store == "webhdfs" else shown_by(lambda: filesystem.open(path, "rb").read())
             assert len(server.seen) > 2
-        assert MARK not in shown
-        assert MARK not in driver
-        assert MARK not in caplog.text
+        assert MARK not in shown + driver + caplog.text
 
     def test_of_rows_over_http_to_hdfs(self, caplog):
         """Its delegation token is a part of each address."""
-        from airflow_iceberg.storage import load_file_io
-
         caplog.set_level("DEBUG")
         with HttpServer(repeating) as server:
             location = f"webhdfs://{server.uri.removeprefix('http://')}/f"
@@ -295,8 +283,7 @@ class TestLibrariesThatShowRequests:
             shown = shown_by(lambda: filesystem.open(path, "rb").read())
             server.handle = lambda _request: None
             shown += shown_by(lambda: filesystem.open(path, "rb").read())
-        assert MARK not in shown
-        assert MARK not in caplog.text
+        assert MARK not in shown + caplog.text
 
 
 class TestWhatALoginGives:
@@ -304,8 +291,6 @@ class TestWhatALoginGives:
 
     @pytest.mark.parametrize("refused", ["/v1/oauth/tokens", "/v1/config", "/v1/namespaces"])
     def test_it_is_not_shown_either(self, refused, caplog):
-        from airflow_iceberg.catalogs import load_catalog
-
         def answer(request: Request) -> Reply:
             if request.path.startswith(refused):
                 return repeating(request)
@@ -317,47 +302,26 @@ class TestWhatALoginGives:
 
         caplog.set_level("DEBUG")
         with HttpServer(answer) as server:
-            config = _config(
-                host=server.uri,
-                extra={"type": "rest", "credential": f"me:{MARK}-c", "scope": "all", "warehouse": "file:///tmp/none"},
-            )
+            extra = {"type": "rest", "credential": f"me:{MARK}-c", "scope": "all", "warehouse": "file:///tmp/none"}
+            config = _config(host=server.uri, extra=extra)
             catalog = load_catalog("prod", **config.properties, **{"rest.client.max-retries": "0"})
             shown = shown_by(catalog.list_namespaces)
             assert any(request.path.startswith(refused) for request in server.seen)
-        assert MARK not in shown
-        assert MARK not in repr(catalog)
-        assert MARK not in caplog.text
+        assert MARK not in shown + repr(catalog) + caplog.text
 
 
 def _config(**fields: Any) -> CatalogConfig:
-    from airflow.sdk import Connection
-
     extra = json.dumps(fields.pop("extra"))
     return CatalogConfig.from_connection(Connection(conn_id="prod", conn_type="iceberg_catalog", extra=extra, **fields))
 
 
-def _one_step(config: CatalogConfig) -> Iterator[Any]:
-    from airflow_iceberg.catalogs import load_catalog
-    from airflow_iceberg.hooks.diagnosis import Step
-
-    yield Step(what="log in", run=lambda: str(load_catalog("prod", **config.properties).list_namespaces()))
-
-
 def _kept_of(run: Any, task_id: str) -> list[Any]:
     """What Airflow keeps of a task: its rendered templates and every XCom."""
-    from airflow.models.renderedtifields import RenderedTaskInstanceFields
-    from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
     with create_session() as session:
-        fields = session.scalars(
-            select(RenderedTaskInstanceFields.rendered_fields).where(
-                RenderedTaskInstanceFields.run_id == run.dag_run.run_id,
-                RenderedTaskInstanceFields.task_id == task_id,
+        return [
+            value
+            for column, kind in ((Rendered.rendered_fields, Rendered), (XComModel.value, XComModel))
+            for value in session.scalars(
+                select(column).where(kind.run_id == run.dag_run.run_id, kind.task_id == task_id)
             )
-        ).all()
-        results = session.scalars(
-            select(XComModel.value).where(XComModel.run_id == run.dag_run.run_id, XComModel.task_id == task_id)
-        ).all()
-    return [*fields, *results]
+        ]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
+from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 from airflow_iceberg.errors import StorageError
 from airflow_iceberg.format.metadata.updates import AddSnapshot, Change, SetSnapshotRef
 from airflow_iceberg.format.snapshots import SnapshotRef
@@ -175,8 +176,6 @@ class TestWaitingIsNotFailing:
         assert found["snapshot_id"] == str(made().snapshot_id)
 
     def test_a_store_that_is_away_is_waited_through(self, deferrable, loaded, run_task, monkeypatch):
-        from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
-
         real, refused = SqlCatalog.load, []
 
         def load(catalog: SqlCatalog, table: Any) -> Any:

@@ -1,5 +1,7 @@
 """Where a job runs, and what is found to be missing before it starts."""
 
+import importlib.metadata
+import importlib.util
 import json
 import os
 import signal
@@ -16,13 +18,17 @@ import pytest
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_iceberg.backends.backend import InProcess, _reaching, open_backend
+from airflow_iceberg.backends.backend import InProcess, _reaching, open_backend, run_job
 from airflow_iceberg.backends.config import SparkConfig, storage_properties
 from airflow_iceberg.backends.spark_submit import SparkSubmit, spark_environment
+from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.jobs import run_local
 from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.jobs.spark.installation import spark_home
 from airflow_iceberg.operators.append import IcebergAppendOperator
 from airflow_iceberg.storage import FsspecFileIO
+from airflow_iceberg.table import Table
 from tests.airflow.conftest import Lake, operators
 from tests.support.append_steps import plan_append
 
@@ -53,20 +59,14 @@ def backend(conn_id: str | None, table: Any, source: Source = FILES, **config: A
 class TestTheChoice:
     """The connection's type decides; nothing is guessed."""
 
-    def test_none_is_this_process(self, table):
+    def test_none_is_this_process_and_a_spark_connection_submits(self, connection, table):
         assert isinstance(backend(None, table), InProcess)
-
-    def test_a_spark_connection_submits(self, connection, table):
         assert isinstance(backend(connection(host="local[1]"), table), SparkSubmit)
 
     @pytest.mark.parametrize(
         ("fields", "error", "message"),
         [
-            (
-                {"conn_type": "spark_connect", "host": "sc://h"},
-                UnsupportedError,
-                "spark_connect, which is not supported",
-            ),
+            ({"conn_type": "spark_connect", "host": "sc://h"}, UnsupportedError, "spark_connect, which is not supp"),
             ({"conn_type": "http", "host": "h"}, InvalidInputError, "'somewhere' is of type 'http', expected 'spark'"),
             ({}, InvalidInputError, "spark connection 'somewhere' has no host"),
             (
@@ -80,8 +80,6 @@ class TestTheChoice:
     def test_what_cannot_run_a_job_is_refused(self, fields, error, message, connection, table):
         with pytest.raises(error, match=message):
             backend(connection(**fields), table)
-
-    def test_a_missing_connection_is_an_error_and_not_yarn(self, table):
         with pytest.raises(NotFoundError, match="spark connection 'nobody' does not exist; create it with a master"):
             backend("nobody", table)
 
@@ -90,8 +88,6 @@ class TestTheSparkOfThisMachine:
     """Found or missed before anything is written."""
 
     def test_two_versions_over_each_other_are_refused(self, connection, table, monkeypatch):
-        import importlib.metadata
-
         versions = {"pyspark": "4.2.0", "pyspark-client": "4.3.0"}
         monkeypatch.delenv("SPARK_HOME", raising=False)
         monkeypatch.setattr(importlib.metadata, "version", versions.__getitem__)
@@ -99,8 +95,6 @@ class TestTheSparkOfThisMachine:
             backend(connection(host="local[1]"), table)
 
     def test_no_spark_at_all_says_what_to_do(self, connection, table, tmp_path, monkeypatch):
-        import importlib.util
-
         monkeypatch.delenv("SPARK_HOME", raising=False)
         monkeypatch.setenv("PATH", str(tmp_path))
         monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None)
@@ -110,10 +104,6 @@ class TestTheSparkOfThisMachine:
     def test_a_spark_submit_on_the_path_takes_the_place_of_neither_a_wrong_home_nor_a_missing_java(
         self, connection, table, tmp_path, monkeypatch
     ):
-        import importlib.util
-
-        from airflow_iceberg.jobs.spark.installation import spark_home
-
         submit = spark_home() / "bin" / "spark-submit"
         monkeypatch.setenv("PATH", str(submit.parent))
         monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -136,20 +126,20 @@ class TestTheSparkOfThisMachine:
 class TestWhatTheJobIsTold:
     """How to reach the files, and nothing of the catalog."""
 
-    def test_only_storage_properties_travel(self):
-        catalog = {"uri": "postgresql://me:pw@db", "credential": "c", "token": "t", "type": "sql"}
-        assert storage_properties({**catalog, "s3.endpoint": "e"}) == {"s3.endpoint": "e"}
+    def test_only_storage_properties_travel_and_what_a_rest_catalog_lent_for_the_table(self):
+        catalog: Any = {"uri": "postgresql://me:pw@db", "credential": "c", "token": "t", "s3.endpoint": "e"}
+        assert storage_properties(catalog) == {"s3.endpoint": "e"}
+        lent = FsspecFileIO({"s3.access-key-id": "lent"})
+        table: Any = SimpleNamespace(catalog=SimpleNamespace(properties=catalog), io=lent)
+        assert storage_properties(_reaching(table)) == {"s3.endpoint": "e", "s3.access-key-id": "lent"}
 
     @pytest.fixture
     def submission(self, connection: Callable[..., str], lake: Lake) -> Callable[..., Any]:
         """Returns the hook as it would submit, its command, and the plan."""
-        from airflow_iceberg.catalogs import load_catalog
-        from airflow_iceberg.table import Table
 
         def submit(master: str = "local[1]", **config: Any) -> Any:
             lake.create()
-            warehouse = lake.connection["extra"]["warehouse"]
-            catalog = load_catalog("lake", type="sql", uri=lake.connection["host"], warehouse=warehouse, **STORAGE)
+            catalog = load_catalog("lake", **lake.catalog.properties, **STORAGE)
             table = Table.load(catalog, "s.t")
             made = backend(connection(host=master), table, **config)
             plan = plan_append(table, FILES)
@@ -167,11 +157,6 @@ class TestWhatTheJobIsTold:
         assert "spark.a=b" in command
         assert any("spark.redaction.regex=" in part for part in command)
         assert "spark.executorEnv.MIMALLOC_PURGE_DELAY=60000" in command
-
-    def test_what_a_user_sets_comes_before_our_defaults(self, submission):
-        name = "spark.executorEnv.MIMALLOC_PURGE_DELAY"
-        _, command, _ = submission(conf={name: "10"})
-        assert [part for part in command if part.startswith(name)] == [f"{name}=10"]
 
     def test_in_client_mode_secrets_go_by_the_environment_alone(self, submission):
         hook, command, _ = submission("yarn")
@@ -194,11 +179,6 @@ class TestWhatTheJobIsTold:
         assert environment["AWS_ENDPOINT_URL"] == "http://s3.example.com:9000"
         assert "AWS_SECRET_ACCESS_KEY" not in spark_environment({"s3.endpoint": "http://x"})
 
-    def test_what_a_rest_catalog_lent_for_the_table_goes_along(self):
-        catalog = SimpleNamespace(properties={"s3.endpoint": "http://x", "credential": "c"})
-        table: Any = SimpleNamespace(catalog=catalog, io=FsspecFileIO({"s3.access-key-id": "lent"}))
-        assert storage_properties(_reaching(table)) == {"s3.endpoint": "http://x", "s3.access-key-id": "lent"}
-
     @pytest.mark.parametrize(
         ("storage", "is_safe"),
         [
@@ -220,9 +200,11 @@ class TestWhatTheJobIsTold:
         hook, _, _ = submission(master)
         assert {key: value for key, value in hook._env.items() if "PYTHON" in key} == {name: sys.executable}
 
-    def test_credentials_of_any_name_are_masked_in_the_log(self, submission):
+    def test_what_a_user_sets_comes_before_our_defaults_and_credentials_are_masked_in_the_log(self, submission):
         names = ("spark.sql.catalog.c.credential", "spark.x.account-key", "spark.y.token")
-        hook, command, _ = submission(conf=dict.fromkeys(names, "a:s3cr3t"))
+        delay = "spark.executorEnv.MIMALLOC_PURGE_DELAY"
+        hook, command, _ = submission(conf={**dict.fromkeys(names, "a:s3cr3t"), delay: "10"})
+        assert [part for part in command if part.startswith(delay)] == [f"{delay}=10"]
         assert "s3cr3t" not in hook._mask_cmd(command)
 
 
@@ -230,8 +212,6 @@ class TestACancelledJob:
     """In this process, too: what it has staged is not committed, and no other is begun."""
 
     def test_fails_though_it_could_have_reported_files(self, lake):
-        from airflow_iceberg.backends.backend import run_job
-
         table = lake.create()
         source = Source.from_files(str(lake.write_file("a.parquet", [1])))
         made = open_backend(None, SparkConfig(), table=table, source=source, name="job")
@@ -243,8 +223,6 @@ class TestACancelledJob:
         assert lake.data_files() == []
 
     def test_while_it_reads_its_first_file_begins_no_other(self, lake, run_task, monkeypatch):
-        from airflow_iceberg.jobs import run_local
-
         lake.create(properties={"write.target-file-size-bytes": "1"})
         for number in range(3):
             lake.write_file(f"{number}.parquet", [number])
@@ -318,8 +296,6 @@ class TestOnARealSpark:
         assert (lake.staged(), lake.data_files()) == ([], [])
 
     def test_killing_the_task_ends_its_spark(self, lake):
-        from airflow_iceberg.backends.backend import run_job
-
         table = lake.create()
         source = Source.from_sql("select id from range(10) where reflect('java.lang.Thread', 'sleep', 600000L) is null")
         made = open_backend("spark_default", SparkConfig(), table=table, source=source, name="job")

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
 from airflow_iceberg.retries import from_event, to_event
 from airflow_iceberg.triggers import IcebergSnapshotTrigger
@@ -31,14 +32,11 @@ class TestItsSerializedForm:
 class TestItsEvent:
     """One event: the snapshot, or the error that made waiting pointless."""
 
-    def test_is_the_snapshot(self, lake):
+    def test_is_the_snapshot_or_the_error(self, lake):
         lake.create()
         result = lake.append([1])
         event = first_event(trigger())
         assert (event["status"], event["snapshot"]["snapshot_id"]) == ("found", str(result.snapshot_id))
-
-    def test_or_the_error(self, lake):
-        lake.create()
         event = first_event(trigger(branch="nothing"))
         assert isinstance(from_event(event), NotFoundError)
         assert "nothing" in str(from_event(event))
@@ -53,8 +51,6 @@ class TestTheEventLoop:
     """Many triggers share it: nothing that reads may run on it."""
 
     def test_is_free_while_the_catalog_is_slow(self, lake, event_beside):
-        from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
-
         lake.create()
         lake.append([1])
         assert event_beside(SqlCatalog, "load", trigger())["status"] == "found"
