@@ -8,8 +8,6 @@ process is a fork of one that has imported everything, so that an order takes as
 and connections come with the environment.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A Paimon warehouse in a folder, an Airflow connection to it, and commits to its table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path

@@ -6,8 +6,6 @@ clears the task. A few steps of two operators run with `make test`, an eighth of
 them by `make stress`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What every catalog promises: each catalog's own test module subclasses `CatalogContract` and runs it for real."""
 
-from __future__ import annotations
-
 import multiprocessing
 import uuid
 from collections.abc import Callable, Mapping

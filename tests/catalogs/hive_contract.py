@@ -1,7 +1,5 @@
 """What a catalog on a Hive Metastore promises beside the contract of all catalogs; for every version of the server."""
 
-from __future__ import annotations
-
 import pytest
 
 from airflow_iceberg.catalogs.hive.client import Connection, HiveClient

@@ -1,7 +1,5 @@
 """Catalogs for a Spark with Iceberg Java that runs already: Spark looks for a catalog when its name is used first."""
 
-from __future__ import annotations
-
 import uuid
 
 from tests.support.iceberg_java import IcebergJava

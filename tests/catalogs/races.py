@@ -3,8 +3,6 @@
 One piece for all catalogs; `test_races` runs it on each of them, `test_races_beside` beside other engines.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import threading

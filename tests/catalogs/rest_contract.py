@@ -3,8 +3,6 @@
 Subclass `RestContract` and give the properties of an empty catalog, as for `CatalogContract`.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import pytest

@@ -1,7 +1,5 @@
 """The Hive catalog on other metastores: 4.0.1, and the 2.3.9 that ignores expected parameters. Races: `test_races`."""
 
-from __future__ import annotations
-
 import datetime as dt
 import ipaddress
 import os

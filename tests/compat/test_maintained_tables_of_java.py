@@ -5,8 +5,6 @@ A random history of Java's statements: inserts, deletes by vectors that share Pu
 manifests, expiry and clean-up. Which files the table needs is found by brute force after each step.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 from typing import Any

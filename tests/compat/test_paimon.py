@@ -3,8 +3,6 @@
 The rules are those of `tests/paimon/test_reference_tables.py`; only who says what has to come out is another.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

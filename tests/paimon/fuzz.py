@@ -5,8 +5,6 @@
 Inputs are made from the files of the reference tables and from rows of every type, damaged as those of `tests.fuzz`.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -1,7 +1,5 @@
 """BinaryRow: every type, nulls and extremes; the bytes of real tables; and bytes that are none."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any

@@ -1,7 +1,5 @@
 """A torn, missing or foreign file of any kind gives an error with the file, and never an empty table."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A sample of what `python -m tests.paimon.fuzz --runs 100000` does, the same each
 of each kind are tried.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any

@@ -1,7 +1,5 @@
 """Deletion vectors of 32 and 64 bits and hash indexes: the bytes, and bytes that are none."""
 
-from __future__ import annotations
-
 import zlib
 
 import pytest

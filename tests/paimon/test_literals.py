@@ -1,7 +1,5 @@
 """Values of partition keys as people write them."""
 
-from __future__ import annotations
-
 import datetime as dt
 from decimal import Decimal
 

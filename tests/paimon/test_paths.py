@@ -1,7 +1,5 @@
 """Names of partition directories as Java and as Python write them."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

@@ -1,7 +1,5 @@
 """Every reference table decodes as its expectations say: snapshots, files, statistics, deletion vectors, hashes."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from collections.abc import Iterator

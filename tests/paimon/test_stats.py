@@ -1,7 +1,5 @@
 """Statistics of files: which columns they are of, and their values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

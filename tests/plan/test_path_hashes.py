@@ -1,7 +1,5 @@
 """Paths compared by their hashes, and by nothing else of a location."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

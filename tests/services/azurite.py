@@ -1,7 +1,5 @@
 """Azurite, Microsoft's emulator of Azure's Blob storage, from npm."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

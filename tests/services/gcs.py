@@ -3,8 +3,6 @@
 It ignores the condition of resumable and simple uploads, which makes it the store that our probe must refuse, too.
 """
 
-from __future__ import annotations
-
 import os
 import urllib.request
 from importlib.util import find_spec

@@ -5,8 +5,6 @@
 The check and what it guards are one step, as a creation is: moto answers requests in threads.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import threading

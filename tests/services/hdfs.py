@@ -1,7 +1,5 @@
 """A real HDFS: NameNode and DataNode of Hadoop 3.4.2 from Maven, spoken to by RPC and by WebHDFS."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

@@ -5,8 +5,6 @@ Started as Hive starts it, a 2.3 listens on all interfaces; `python -m tests.ser
 parts, through py4j, on the loopback interface. That needs no compiler and no jar beside those of the wheel.
 """
 
-from __future__ import annotations
-
 import glob
 import json
 import os

@@ -4,8 +4,6 @@ Needs mvn and a Java 17 or 21. On Derby, locks that are asked for at the same ti
 the metastore for minutes: races for locks need a PostgreSQL.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

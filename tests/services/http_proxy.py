@@ -6,8 +6,6 @@
 Each fault hits one request and is used up.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Lives here: `Server`, `cached` and `maven_jars`. Each service has a module of it
 is set up, started and asked whether it is ready; fixtures belong into the test modules that use them.
 """
 
-from __future__ import annotations
-
 import atexit
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """A real MariaDB, from Debian's package; it is installed where that is missing and we may do it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A real Nessie server: the Quarkus runner from Maven on a Java 21, contents in memory."""
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 from pathlib import Path

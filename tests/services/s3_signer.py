@@ -6,8 +6,6 @@
 It has the keys, the clients have none. Payloads are not signed, since it does not see them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

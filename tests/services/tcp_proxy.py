@@ -9,8 +9,6 @@ An answer begins with the first bytes that the service sends after the client ha
 there. In contrast to `http_proxy` nothing is understood of what passes.
 """
 
-from __future__ import annotations
-
 import select
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Tasks that last longer than what they were given to reach their files, on servers that refuse what is over."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import re

@@ -4,8 +4,6 @@ The meaning is written here a second time on purpose, row by row in plain Python
 what is right. Not a number equals itself and is above every number, and the two zeros are equal, as in Spark.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import re

@@ -7,8 +7,6 @@ expiry, which deletes files: there the table is made twice.
 Not here: what the cases are (`cases`), what is right (the test).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The types of generated cases: their values, with the odd ones among them, as Python, SQL and Arrow have them."""
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import math

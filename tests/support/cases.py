@@ -8,8 +8,6 @@ Every generated table has the columns `id` (a number that no other row has), `p`
 `st` (a struct) and `tags`.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator, Mapping

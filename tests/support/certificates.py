@@ -1,7 +1,5 @@
 """Certificates for servers and clients on loopback, made for one test run."""
 
-from __future__ import annotations
-
 import datetime as dt
 import ipaddress
 import ssl

@@ -1,7 +1,5 @@
 """Data files and delete files of every format, written as other engines write them: with field ids at every depth."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields

@@ -4,8 +4,6 @@
 extracted from them (`iceberg-ref`).
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

@@ -1,7 +1,5 @@
 """HTTP on loopback for tests: a server that answers as a function says, and a proxy that spoils real answers."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

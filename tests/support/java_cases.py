@@ -4,8 +4,6 @@ Here: tables are made, statements run, rows read, in a session of its own beside
 what the cases are (`cases`) and who compares (`case_runs`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from typing import Any

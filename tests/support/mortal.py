@@ -11,8 +11,6 @@ all of it), written by a job, removed, and each swap of the pointer (before and 
 classes of this process alone; there is no way back.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -1,7 +1,5 @@
 """The environment of the other readers and writers of Paimon, `.venv-paimon`: programs run there and answer in JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

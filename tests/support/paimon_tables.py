@@ -5,8 +5,6 @@ same layout, extracted (`expected/NAME.json` beside `warehouse/db.db/NAME`) or i
 tables beside this repository are taken where they are: they are test data of others, and never part of it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

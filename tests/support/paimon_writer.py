@@ -4,8 +4,6 @@ table = PaimonBuilder(io, "memory:///t", fields={"id": "BIGINT", "p": "STRING"},
 table.commit([table.add("a.parquet", partition=("x",), rows=3)])
 """
 
-from __future__ import annotations
-
 import io
 import json
 import struct

@@ -1,7 +1,5 @@
 """The pages of a Parquet file as they lie on disk, of which pyarrow tells nothing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

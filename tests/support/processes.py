@@ -4,8 +4,6 @@ Each starts in milliseconds where a new interpreter would take a second. What th
 connection, no thread of a driver.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """A FileIO for tables that do not lie where their metadata says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 

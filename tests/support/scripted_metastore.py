@@ -1,7 +1,5 @@
 """A Hive Metastore's interface on loopback whose answers a test writes: for what is said while a connection is made."""
 
-from __future__ import annotations
-
 import socket
 import socketserver
 import ssl
