@@ -5,7 +5,8 @@ import itertools
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +27,7 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 from airflow_iceberg.paimon import new_snapshot
 from airflow_iceberg.table import Table
+from tests.airflow.live import LiveAirflow
 from tests.airflow.paimon_lake import CONN_ID as PAIMON_CONN_ID
 from tests.airflow.paimon_lake import PaimonLake
 from tests.support.airflow_home import register, xcom
@@ -97,6 +99,18 @@ def paimon_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PaimonLake:
     made = PaimonLake(tmp_path / "warehouse")
     monkeypatch.setenv(f"AIRFLOW_CONN_{PAIMON_CONN_ID.upper()}", json.dumps(made.connection))
     return made
+
+
+@contextmanager
+def airflow_of(lake: Lake, dags: str, environment: Mapping[str, str]) -> Iterator[LiveAirflow]:
+    """Run an Airflow of its own with the DAGs of a folder of this one, and the lake."""
+    known = {
+        "AIRFLOW_ICEBERG_TEST_LAKE": str(lake.folder),
+        f"AIRFLOW_CONN_{CONN_ID.upper()}": json.dumps(lake.connection),
+    }
+    home = lake.folder.with_name(f"{lake.folder.name}-airflow")
+    with LiveAirflow(home, dags=Path(__file__).parent / dags, environment={**known, **environment}) as running:
+        yield running
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A worker that watches a task that runs a Spark job: the processes that `test_driver_ends` kills.
 
-    python -m tests.airflow.job_chain FOLDER {"keeps_lock": false, "alarm_while_cancelled": false}
+    python -m tests.airflow.job_chain FOLDER {"keeps_lock": true, "alarm_while_cancelled": true}
 
 The worker does what Airflow's supervisor does to a task: it forks the task, whose standard input is a socket to it, and
 waits for its end. The task does what Airflow's task runner does: it calls `on_kill` on SIGTERM and after its execution
@@ -57,10 +57,10 @@ def execute(folder: Path, options: dict[str, Any]) -> None:
             task_id="task",
             table="s.t",
             python_callable="endless_rows:hold",
-            op_kwargs={"folder": str(folder), "keeps_lock": options["keeps_lock"]},
+            op_kwargs={"folder": str(folder), "keeps_lock": options.get("keeps_lock", False)},
             spark_config=SparkConfig(py_files=(USERS_CODE,), conf={"spark.ui.enabled": "false"}),
         )
-    if options["alarm_while_cancelled"]:
+    if options.get("alarm_while_cancelled"):
         alarm_while_cancelled()
     signal.signal(signal.SIGTERM, lambda *_: task.on_kill())
     try:

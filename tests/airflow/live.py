@@ -20,9 +20,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
-from tests.support.airflow_home import migrate, settings
+from tests.support.airflow_home import ROOT, migrate, settings
 
-ROOT = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
 
 
@@ -139,36 +138,30 @@ class LiveAirflow:
         return found
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> Any:
-        path = (
-            f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances/{task_id}/xcomEntries/return_value"
-        )
-        return self.call("GET", f"{path}?map_index={map_index}&stringify=false")["value"]
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances/{task_id}"
+        answer = self.call("GET", f"{path}/xcomEntries/return_value?map_index={map_index}&stringify=false")
+        return answer["value"]
 
-    def finished(self, dag_id: str, *, timeout_s: float = 550) -> dict[str, Any]:
-        """Wait for the only run of a DAG to end, and return it."""
+    def ended(self, dag_id: str, run_id: str | None = None) -> tuple[str, list[dict[str, Any]]]:
+        """Wait for a run of a DAG, by default its only one, to succeed; return its id and its tasks."""
 
-        def ended() -> dict[str, Any] | None:
-            return next((run for run in self.runs(dag_id) if run["state"] in ("success", "failed")), None)
+        def found() -> dict[str, Any] | None:
+            runs = (run for run in self.runs(dag_id) if run_id in (None, run["dag_run_id"]))
+            return next((run for run in runs if run["state"] in ("success", "failed")), None)
 
-        return self.wait_for(ended, f"the run of {dag_id} to end", timeout_s=timeout_s)
+        run = self.wait_for(found, f"the run of {dag_id} to end")
+        assert run["state"] == "success", self.logs()
+        return run["dag_run_id"], self.tasks(dag_id, run["dag_run_id"])
 
     def trigger(self, dag_id: str) -> str:
         """Start a run without a logical date, and return its id."""
         return str(self.call("POST", f"/api/v2/dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"])
 
-    def ended(self, dag_id: str, run_id: str) -> None:
-        """Wait for a run to succeed."""
-
-        def state() -> str | None:
-            found = next(run["state"] for run in self.runs(dag_id) if run["dag_run_id"] == run_id)
-            return found if found in ("success", "failed") else None
-
-        assert self.wait_for(state, f"run {run_id} of {dag_id} to end") == "success", self.logs()
-
     def clear(self, dag_id: str, run_id: str) -> None:
-        """Clear all tasks of a run, as the button in the UI does."""
+        """Clear all tasks of the only run of a DAG, as the button in the UI does, and wait until it starts again."""
         body = {"dag_run_id": run_id, "dry_run": False, "only_failed": False, "reset_dag_runs": True}
         self.call("POST", f"/api/v2/dags/{dag_id}/clearTaskInstances", body)
+        self.wait_for(lambda: self.runs(dag_id)[0]["state"] != "success", "the run to start again")
 
     def wait_for(self, answer: Callable[[], T | None], what: str, *, timeout_s: float = 550) -> T:
         deadline = time.monotonic() + timeout_s

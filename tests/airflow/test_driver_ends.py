@@ -83,8 +83,10 @@ class Chain:
                 continue
         return alive
 
-    def check_all_end(self) -> None:
-        """Wait until nobody is left, and check that the user's function has stopped."""
+    def end(self, name: str, how: int = signal.SIGKILL) -> None:
+        """Send a signal to a process; wait until nobody is left, and check that the user's function has stopped."""
+        self.find()[name].send_signal(how)
+        self.worker.wait(END_SECONDS)  # it waits for its task; a task whose worker was killed ends by itself
         started = time.monotonic()
         wait_for(lambda: not self.alive(), "all processes to end", self, END_SECONDS)
         sys.stderr.write(f"all have ended after {time.monotonic() - started:.2f} s\n")
@@ -114,9 +116,8 @@ def wait_for(answer: Callable[[], Any], what: str, chain: Chain, seconds: float)
 def start(lake: Lake, tmp_path: Path, airflow_db: Path) -> Iterator[Callable[..., Chain]]:
     chains = []
 
-    def begin(*, path: str | None = None, keeps_lock: bool = False, alarm_while_cancelled: bool = False) -> Chain:
+    def begin(*, path: str | None = None, **options: bool) -> Chain:
         lake.create()
-        options = {"keeps_lock": keeps_lock, "alarm_while_cancelled": alarm_while_cancelled}
         environment = {
             **os.environ,
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
@@ -151,9 +152,8 @@ class TestAProcessThatIsKilled:
     )
     def test_takes_all_others_along(self, victim, lake, start):
         chain = start()
-        chain.wait_until_it_works()[victim].kill()
-        reap(chain)
-        chain.check_all_end()
+        chain.wait_until_it_works()
+        chain.end(victim)
         assert lake.load().current_snapshot() is None
         if victim in ("spark-submit", "driver"):
             who = "spark-submit" if victim == "spark-submit" else "the driver"
@@ -172,16 +172,13 @@ class TestAProcessThatIsKilled:
         found["guard"].kill()
         # The driver does not ask for its end, so that it stays in the list of processes.
         wait_for(lambda: found["guard"].status() == psutil.STATUS_ZOMBIE, "the guard to end", chain, END_SECONDS)
-        found[victim].kill()
-        reap(chain)
-        chain.check_all_end()
+        chain.end(victim)
 
     @pytest.mark.parametrize("moment", ["spark-submit", pytest.param("driver", marks=WITH_SERVICES)])
     def test_while_the_driver_is_starting(self, moment, start):
         chain = start()
-        chain.wait_for(moment)["task"].kill()
-        reap(chain)
-        chain.check_all_end()
+        chain.wait_for(moment)
+        chain.end("task")
         assert not (chain.folder / "begun").exists()
 
 
@@ -202,17 +199,15 @@ class TestAScriptBetweenTaskAndSpark:
 
     def test_a_killed_task_ends_them_through_the_driver(self, path, start):
         chain = start(path=path, keeps_lock=True)
-        chain.wait_until_it_works()["task"].kill()
-        reap(chain)
-        chain.check_all_end()
+        chain.wait_until_it_works()
+        chain.end("task")
         assert "killed; nothing was committed (the task has ended)" in chain.log()
 
     @pytest.mark.services
     def test_a_driver_that_starts_after_the_tasks_end_does_nothing(self, path, start):
         chain = start(path=path)
-        chain.wait_for("spark-submit")["task"].kill()
-        reap(chain)
-        chain.check_all_end()
+        chain.wait_for("spark-submit")
+        chain.end("task")
         assert not (chain.folder / "begun").exists()
 
 
@@ -221,9 +216,8 @@ class TestATaskThatIsCancelled:
 
     def test_after_its_timeout(self, lake, start):
         chain = start(keeps_lock=True)
-        chain.wait_until_it_works()["task"].send_signal(signal.SIGALRM)
-        reap(chain)
-        chain.check_all_end()
+        chain.wait_until_it_works()
+        chain.end("task", signal.SIGALRM)
         assert chain.error().startswith("AirflowTaskTimeout: ")
         assert "killed; nothing was committed" in chain.log()
         assert lake.load().current_snapshot() is None
@@ -232,17 +226,11 @@ class TestATaskThatIsCancelled:
     @pytest.mark.parametrize("alarm", [False, True])
     def test_by_a_signal_and_by_its_timeout_meanwhile(self, alarm, lake, start):
         chain = start(alarm_while_cancelled=alarm)
-        chain.wait_until_it_works()["task"].send_signal(signal.SIGTERM)
-        reap(chain)
-        chain.check_all_end()
+        chain.wait_until_it_works()
+        chain.end("task", signal.SIGTERM)
         expected = (
             "AirflowTaskTimeout: " if alarm else "AirflowException: the job for table s.t was killed; nothing was "
         )
         assert chain.error().startswith(expected)
         assert "killed; nothing was committed" in chain.log()
         assert lake.load().current_snapshot() is None
-
-
-def reap(chain: Chain) -> None:
-    """Wait for the worker, which waits for its task; a task whose worker was killed ends by itself."""
-    chain.worker.wait(END_SECONDS)

@@ -29,8 +29,8 @@ from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.airflow.conftest import CONN_ID, Lake
+from tests.support.airflow_home import ROOT
 
-ROOT = Path(__file__).parents[2]
 DAY_MS = 24 * 60 * 60 * 1000
 LITTER = ("data/x.parquet", "data/part=a/y.parquet", "metadata/z.avro")
 ROWS = Counter(n for n in range(40) if n != 3)
@@ -45,7 +45,7 @@ class Program:
     def __init__(self, lake: Lake) -> None:
         environment = {**os.environ, f"AIRFLOW_CONN_{CONN_ID.upper()}": json.dumps(lake.connection)}
         self._log = (lake.folder.parent / "operators.log").open("wb")
-        self._process = subprocess.Popen(
+        self._process: Any = subprocess.Popen(
             [sys.executable, "-m", "tests.airflow.killed_operator"],
             cwd=ROOT,
             env=environment,
@@ -56,8 +56,6 @@ class Program:
         )
 
     def ask(self, order: dict[str, Any]) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
@@ -66,10 +64,7 @@ class Program:
         return answer
 
     def close(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
-        self._process.wait(timeout=300)
+        self._process.communicate(timeout=300)
         self._log.close()
 
 
@@ -252,8 +247,8 @@ def state(lake: Lake) -> Counter[int]:
 
 def lineage(lake: Lake) -> dict[int, tuple[int, int]]:
     columns = ("id", "_row_id", "_last_updated_sequence_number")
-    found = lake.load().scan(selected_fields=columns).to_arrow()
-    return {number: (row, last) for number, row, last in zip(*(found[c].to_pylist() for c in columns), strict=True)}
+    found = lake.load().scan(selected_fields=columns).to_arrow().to_pylist()
+    return {row["id"]: (row["_row_id"], row["_last_updated_sequence_number"]) for row in found}
 
 
 def reachable(table: Table) -> set[str]:
@@ -335,13 +330,9 @@ class Scene:
         }
         self.case.finished(self.lake, result)
 
-    def check_cleared(self) -> None:
-        """Its first run was replaced; once what it has left is cleaned up nothing is there but the table."""
-        wanted = self.case.after if self.case.after_clear is None else self.case.after_clear
-        assert state(self.lake) == wanted
-        self.check_clean(wanted)
-
     def check_clean(self, wanted: Counter[int]) -> None:
+        """The rows are those; once what it has left is cleaned up nothing is there but the table."""
+        assert state(self.lake) == wanted
         age(self.lake)
         table = self.lake.load()
         remove_orphan_files(
@@ -366,7 +357,7 @@ def step_through(scene: Scene, steps: range) -> None:
             continue  # what was restored is litter again
         cleared = scene.execute(try_number=3, epoch=2)
         assert "error" not in cleared, (step, cleared["error"], cleared["trace"])
-        scene.check_cleared()
+        scene.check_clean(scene.case.after if scene.case.after_clear is None else scene.case.after_clear)
 
 
 def count_steps(scene: Scene) -> int:
@@ -424,4 +415,4 @@ class TestAnOperatorThatIsKilled:
             result = scene.execute(try_number=3)
             assert "error" not in result, (step, result["error"], result["trace"])
             scene.check_done(result["result"])
-            scene.check_clean(state(scene.lake))
+            scene.check_clean(scene.case.after)

@@ -5,15 +5,13 @@ All DAGs start by themselves when Airflow does; each test looks at one of them.
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.airflow.conftest import CONN_ID, Lake
+from tests.airflow.conftest import Lake, airflow_of
 from tests.airflow.live import LiveAirflow
 
-DAGS = Path(__file__).parent / "dags"
 # What the second try has to find: nothing was committed when the first was killed, or everything was.
 NOTHING_COMMITTED = ("before_submit", "files_written_no_result", "before_commit", "metadata_written_no_swap")
 COMMITTED = ("after_swap", "after_swap_with_worker", "after_commit", "before_xcom")
@@ -40,25 +38,15 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 @pytest.fixture(scope="module")
-def airflow(
-    lake: Lake, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[LiveAirflow]:
+def airflow(lake: Lake, request: pytest.FixtureRequest) -> Iterator[LiveAirflow]:
     chosen = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
     points = {str(found.params["point"]) for found in chosen if found is not None} | {"after_swap"}
     environment = {
         "AIRFLOW_ICEBERG_TEST_POINTS": ",".join(sorted(points)),
-        "AIRFLOW_ICEBERG_TEST_LAKE": str(lake.folder),
-        f"AIRFLOW_CONN_{CONN_ID.upper()}": json.dumps(lake.connection),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
     }
-    with LiveAirflow(tmp_path_factory.mktemp("airflow"), dags=DAGS, environment=environment) as running:
+    with airflow_of(lake, "dags", environment) as running:
         yield running
-
-
-def ended(airflow: LiveAirflow, dag_id: str) -> tuple[str, dict[str, Any], list[dict[str, Any]]]:
-    run = airflow.finished(dag_id)
-    assert run["state"] == "success", airflow.logs()
-    return run["dag_run_id"], run, airflow.tasks(dag_id, run["dag_run_id"])
 
 
 def killed_try(lake: Lake, point: str, map_index: int = -1) -> int:
@@ -71,7 +59,7 @@ class TestATaskThatIsKilled:
 
     @pytest.mark.parametrize("point", sampled(NOTHING_COMMITTED))
     def test_before_its_commit_does_the_work_again(self, point, lake, airflow):
-        run_id, _, (task,) = ended(airflow, f"kill_{point}")
+        run_id, (task,) = airflow.ended(f"kill_{point}")
         assert task["try_number"] > killed_try(lake, point)
         assert lake.ids(f"s.{point}") == [1, 2, 3]
         assert [s.operation for s in lake.load(f"s.{point}").snapshots()] == ["append"]
@@ -79,8 +67,8 @@ class TestATaskThatIsKilled:
         assert (result["outcome"], result["done_by_this_try"]) == ("committed", True)
 
     @pytest.mark.parametrize("point", sampled(COMMITTED))
-    def test_after_its_commit_finds_it(self, point, lake, airflow):
-        run_id, _, (task,) = ended(airflow, f"kill_{point}")
+    def test_after_its_commit_finds_it_and_gives_the_same_asset_event(self, point, lake, airflow):
+        run_id, (task,) = airflow.ended(f"kill_{point}")
         assert task["try_number"] > killed_try(lake, point)
         assert lake.ids(f"s.{point}") == [1, 2, 3]
         (snapshot,) = lake.load(f"s.{point}").snapshots()
@@ -88,19 +76,15 @@ class TestATaskThatIsKilled:
         assert (result["outcome"], result["done_by_this_try"]) == ("found", False)
         assert (result["snapshot_id"], result["added_records"]) == (str(snapshot.snapshot_id), 3)
         assert snapshot.summary["airflow.try-number"] == str(killed_try(lake, point))
-
-    @pytest.mark.parametrize("point", sampled(COMMITTED))
-    def test_and_found_work_gives_the_same_asset_event(self, point, airflow):
-        run_id, _, _ = ended(airflow, f"kill_{point}")
         assets = airflow.call("GET", f"/api/v2/assets?name_pattern=asset_{point}")["assets"]
         (asset,) = (asset for asset in assets if asset["name"] == f"asset_{point}")
         events = airflow.call("GET", f"/api/v2/assets/events?asset_id={asset['id']}")["asset_events"]
-        assert [event["extra"] for event in events] == [airflow.xcom(f"kill_{point}", run_id, "append")]
+        assert [event["extra"] for event in events] == [result]
 
     @pytest.mark.spark
     @pytest.mark.parametrize("point", sampled(SPARK))
     def test_while_spark_runs_or_with_spark_itself(self, point, lake, airflow):
-        _, _, (task,) = ended(airflow, f"kill_{point}")
+        _, (task,) = airflow.ended(f"kill_{point}")
         assert task["try_number"] > killed_try(lake, point)
         assert lake.ids(f"s.{point}") == [1, 2, 3]
         assert len(lake.load(f"s.{point}").snapshots()) == 1
@@ -109,7 +93,7 @@ class TestATaskThatIsKilled:
             assert (lake.folder / "ended-with-its-worker").read_text() == "the job was cancelled"
 
     def test_each_index_of_a_mapped_task_for_itself(self, lake, airflow):
-        run_id, _, tasks = ended(airflow, "kill_mapped")
+        run_id, tasks = airflow.ended("kill_mapped")
         assert all(task["try_number"] > killed_try(lake, "after_swap", task["map_index"]) for task in tasks)
         assert lake.ids("s.mapped") == [1, 2, 3]
         assert len(lake.load("s.mapped").snapshots()) == 2
@@ -121,10 +105,9 @@ class TestAClearedTask:
     """A person clears a run that succeeded: its rows are replaced in one commit, or doubled, or kept, as was chosen."""
 
     def test_that_was_killed_at_its_first_run_replaces_its_rows(self, lake, airflow):
-        run_id, _, (before,) = ended(airflow, "kill_after_swap")
+        run_id, (before,) = airflow.ended("kill_after_swap")
         airflow.clear("kill_after_swap", run_id)
-        airflow.wait_for(lambda: airflow.runs("kill_after_swap")[0]["state"] != "success", "the run to start again")
-        _, _, (task,) = ended(airflow, "kill_after_swap")
+        _, (task,) = airflow.ended("kill_after_swap")
         assert task["try_number"] > before["try_number"]
         assert lake.ids("s.after_swap") == [1, 2, 3]
         assert [s.operation for s in lake.load("s.after_swap").snapshots()] == ["append", "overwrite"]
@@ -143,7 +126,7 @@ class TestASensorInATriggerer:
         airflow.wait_for(deferred, "the sensor to defer")
         lake.create("s.waited")
         result = lake.append([1, 2], "s.waited")
-        run_id, _, (task,) = ended(airflow, "wait")
+        run_id, (task,) = airflow.ended("wait")
         found = airflow.xcom("wait", run_id, "wait")
         assert (found["snapshot_id"], found["added_records"]) == (str(result.snapshot_id), 2)
         assert task["state"] == "success"
@@ -151,7 +134,10 @@ class TestASensorInATriggerer:
     def test_runs_without_a_logical_date_wait_for_what_earlier_ones_have_not_seen(self, lake, airflow):
         lake.create("s.seen")
         first = lake.append([1], "s.seen")
-        airflow.wait_for(lambda: parsed(airflow, "seen"), "the DAG to be parsed")
+        airflow.wait_for(
+            lambda: any(dag["dag_id"] == "seen" for dag in airflow.call("GET", "/api/v2/dags")["dags"]),
+            "the DAG to be parsed",
+        )
         one = airflow.trigger("seen")
         airflow.ended("seen", one)
         assert airflow.xcom("seen", one, "wait")["snapshot_id"] == str(first.snapshot_id)
@@ -160,7 +146,3 @@ class TestASensorInATriggerer:
         second = lake.append([2], "s.seen")
         airflow.ended("seen", two)
         assert airflow.xcom("seen", two, "wait")["snapshot_id"] == str(second.snapshot_id)
-
-
-def parsed(airflow: LiveAirflow, dag_id: str) -> bool:
-    return dag_id in {dag["dag_id"] for dag in airflow.call("GET", "/api/v2/dags")["dags"]}

@@ -44,19 +44,15 @@ class TestCompaction:
         assert (live(table), table.ids()) == (1, list(range(60)))
         assert not table.staged()
 
-    def test_options_and_the_filter_are_templates(self, table, new_dag, run_dag):
+    def test_options_and_the_filter_are_templates_and_a_table_in_shape_starts_no_job(self, table, new_dag, run_dag):
         with new_dag(params={"least": "7", "from": 30}) as dag:
-            compact(options={"min-input-files": "{{ params.least }}"})
+            # A connection that does not exist would fail the task, if it were asked for.
+            compact(options={"min-input-files": "{{ params.least }}"}, spark_conn_id="nowhere")
             compact(task_id="some", where="id >= {{ params['from'] }}", options={"min-input-files": 2})
         run = run_dag(dag)
-        assert run.result("compact")["outcome"] == "nothing"
+        assert (run.state, run.result("compact")["outcome"]) == ("success", "nothing")
         assert run.result("some")["deleted_data_files"] == 3
         assert table.ids() == list(range(60))
-
-    def test_a_table_in_shape_starts_no_job(self, table, run_task):
-        # A connection that does not exist would fail the task, if it were asked for.
-        run = run_task(compact, options={"min-input-files": 100}, spark_conn_id="nowhere")
-        assert (run.state, run.result("compact")["outcome"]) == ("success", "nothing")
 
     def test_a_task_that_died_after_its_commit_finds_it(self, table, run_task):
         dies = dying(IcebergCompactOperator)
@@ -94,16 +90,14 @@ class TestExpiry:
         assert len(table.data_files()) == 1
         assert table.ids() == list(range(60))
 
-    def test_the_defaults_keep_what_is_young(self, table, run_task):
-        assert run_task(expire).result("expire")["outcome"] == "nothing"
-        assert len(table.load().snapshots()) == 6
-
     def test_a_spark_that_is_not_there_is_missed_before_anything_is_changed(self, table, new_dag, run_dag):
         with new_dag(params={"files": "6"}) as dag:
             options = {"older_than": "2100-01-01", "spark_conn_id": "nowhere"}
+            expire()
             expire(task_id="small", dry_run=True, **options)
             expire(task_id="large", spark_from_files="{{ params.files }}", **options)
         run = run_dag(dag)
+        assert run.result("expire")["outcome"] == "nothing", "the default keeps what is young"
         assert run.result("small")["expired_snapshots"] == 5
         assert "spark connection 'nowhere' does not exist" in run.refusal
         assert len(table.load().snapshots()) == 6

@@ -23,12 +23,8 @@ class TestTheDescription:
 
     def test_every_module_that_it_names_can_be_imported(self):
         info = get_provider_info()
-        named = [
-            module
-            for kind in ("operators", "sensors", "hooks", "triggers")
-            for entry in info[kind]
-            for module in entry["python-modules"]
-        ]
+        entries = [entry for kind in ("operators", "sensors", "hooks", "triggers") for entry in info[kind]]
+        named = [module for entry in entries for module in entry["python-modules"]]
         assert {importlib.import_module(name).__name__ for name in named} == set(named)
 
     @pytest.mark.parametrize("entry", get_provider_info()["connection-types"], ids=lambda entry: entry["hook-name"])
@@ -47,12 +43,8 @@ class TestTheDescription:
     def test_secrets_are_password_fields(self):
         fields = get_provider_info()["connection-types"][0]["conn-fields"]
         formats = {name: field["schema"].get("format") for name, field in fields.items()}
-        assert {name for name, kind in formats.items() if kind == "password"} == {
-            "token",
-            "adls.account-key",
-            "s3.access-key-id",
-            "s3.secret-access-key",
-        }
+        secret = {"token", "adls.account-key", "s3.access-key-id", "s3.secret-access-key"}
+        assert {name for name, kind in formats.items() if kind == "password"} == secret
 
     def test_reading_it_imports_nothing_but_this_package(self):
         code = (

@@ -45,9 +45,15 @@ wait = operators(IcebergSnapshotSensor, task_id="wait", poke_interval=0.2, timeo
 class TestWhatIsNew:
     """A snapshot newer than one given, than a time, or than the last one that this DAG saw."""
 
-    def test_the_first_run_takes_any_snapshot(self, deferrable, loaded, run_task):
+    def test_the_first_run_takes_any_snapshot_and_sees_it_again_when_it_is_cleared(
+        self, deferrable, loaded, new_dag, run_dag, clear
+    ):
         snapshot = loaded.load().current_snapshot()
-        assert run_task(wait, deferrable=deferrable).result("wait") == {
+        with new_dag() as dag:
+            wait(deferrable=deferrable)
+        run = run_dag(dag)
+        first = run.result("wait")
+        assert first == {
             "table": "s.t",
             "branch": "main",
             "snapshot_id": str(snapshot.snapshot_id),
@@ -61,6 +67,7 @@ class TestWhatIsNew:
             "total_data_files": 1,
             "total_records": 2,
         }
+        assert clear(dag, run).result("wait") == first
 
     def test_the_second_run_waits_for_one_that_the_first_has_not_seen(
         self, deferrable, loaded, new_dag, run_dag, before_look
@@ -81,13 +88,6 @@ class TestWhatIsNew:
             wait(table="{{ params.tables[ds_nodash] }}", deferrable=deferrable)
         run_dag(dag)
         assert run_dag(dag, day=DAY + timedelta(days=1)).result("wait")["table"] == "s.b"
-
-    def test_a_cleared_run_sees_the_same_snapshot_again(self, deferrable, loaded, new_dag, run_dag, clear):
-        with new_dag() as dag:
-            wait(deferrable=deferrable)
-        run = run_dag(dag)
-        first = run.result("wait")
-        assert clear(dag, run).result("wait") == first
 
     def test_newer_than_a_snapshot_given_by_an_upstream_task(self, deferrable, lake, new_dag, run_dag, before_look):
         lake.create()
@@ -130,14 +130,11 @@ class TestWhatDoesNotCount:
         assert run.state == "failed"
         assert isinstance(run.failures[0], AirflowSensorTimeout)
 
-    def test_maintenance_counts_when_it_is_asked_for(self, lake, run_task):
-        lake.create()
-        maintain(lake, "s.t")
-        assert run_task(wait, include_maintenance=True).state == "success"
-
-    def test_soft_fail_skips_when_the_time_is_up(self, lake, run_task):
+    def test_unless_maintenance_is_asked_for_and_soft_fail_skips(self, lake, run_task):
         lake.create()
         assert run_task(wait, timeout=0.5, soft_fail=True).task("wait").state == "skipped"
+        maintain(lake, "s.t")
+        assert run_task(wait, include_maintenance=True).state == "success"
 
 
 @BOTH
