@@ -16,7 +16,6 @@ CONFIG = ROOT / ".ci" / "mkdocs.yml"
 
 
 def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
-    """Build a site with the command of `make docs`."""
     recipe = re.search(r"^docs: .*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert recipe is not None
     line = next(line for line in recipe[1].splitlines() if "mkdocs build" in line)

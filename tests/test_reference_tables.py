@@ -77,7 +77,6 @@ def with_fraction(text: str, digits: int) -> str:
 
 
 def rows_of(table: pa.Table, schema: Schema) -> list[str]:
-    """Return rows as sorted lines of canonical JSON."""
     columns = [
         [canonical(field.type, value) for value in values_from_array(field.type, table[field.name])]
         for field in schema.fields

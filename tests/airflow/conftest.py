@@ -81,7 +81,6 @@ class Lake:
         return [path for path in Path(location).rglob("*") if ".staging" in path.parts and path.is_file()]
 
     def data_files(self, name: str = "s.t") -> list[Path]:
-        """Every Parquet file of the table, live or not."""
         return list(Path(self.load(name).location.removeprefix("file://")).rglob("*.parquet"))
 
 
@@ -187,8 +186,6 @@ def new_dag(failures: list[BaseException]) -> Callable[..., Any]:
 
 @pytest.fixture
 def run_dag(airflow_db: Path, failures: list[BaseException]) -> Callable[..., Run]:
-    """Runs a DAG with `dag.test()`."""
-
     def run(dag: Any, day: datetime | None = DAY, **options: Any) -> Run:
         register(dag)
         before = len(failures)
@@ -257,7 +254,6 @@ async def _first(trigger: Any) -> Any:
 
 
 def first_event(trigger: Any, timeout: float | None = None) -> Any:
-    """Run a trigger until its first event."""
     return asyncio.run(asyncio.wait_for(_first(trigger), timeout))
 
 

@@ -17,7 +17,6 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def dag(name: str) -> DAG:
-    """Return a DAG that starts by itself."""
     return DAG(name, schedule="@once", start_date=BEGIN, catchup=True, default_args=DEFAULTS)
 
 
@@ -43,13 +42,10 @@ def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable
 
 
 def before(owner: Any, name: str) -> None:
-    """Die instead of calling a function."""
     replace(owner, name, lambda real: lambda *_, **__: die())
 
 
 def after(owner: Any, name: str, **how: bool) -> None:
-    """Die after calling a function."""
-
     def make(real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> None:
             real(*args, **kwargs)

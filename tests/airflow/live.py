@@ -113,7 +113,6 @@ class LiveAirflow:
         return all(health[part]["status"] == "healthy" for part in parts)
 
     def call(self, method: str, path: str, body: Any = None, *, token: bool = True) -> Any:
-        """Call the REST API and return what it answers."""
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if token:
             self._token = self._token or self.call("GET", "/auth/token", token=False)["access_token"]

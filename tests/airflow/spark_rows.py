@@ -4,7 +4,6 @@ from typing import Any
 
 
 def numbers(spark: Any, first: int, count: int) -> Any:
-    """Return a DataFrame of numbers."""
     return spark.range(first, first + count)
 
 

@@ -11,7 +11,6 @@ overwrite = operators(IcebergOverwriteOperator, task_id="overwrite", spark_conn_
 
 @pytest.fixture
 def table(lake: Lake) -> Lake:
-    """Three files of ten rows."""
     lake.create(schema={"id": "long"})
     for start in range(0, 30, 10):
         lake.append(list(range(start, start + 10)))

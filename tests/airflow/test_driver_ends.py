@@ -39,7 +39,6 @@ class Chain:
         self.seen: dict[int, psutil.Process] = {}
 
     def find(self) -> dict[str, psutil.Process]:
-        """Return who is there now; remember all."""
         try:
             all_of_them = psutil.Process(self.worker.pid).children(recursive=True)
         except psutil.NoSuchProcess:

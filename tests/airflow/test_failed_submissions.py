@@ -44,7 +44,6 @@ def failing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Iceber
 
 @pytest.fixture
 def bare_python(tmp_path: Path) -> str:
-    """A Python of this version that has no packages."""
     venv.create(tmp_path / "bare", symlinks=True)
     python = str(tmp_path / "bare" / "bin" / "python")
     assert subprocess.run([python, "-c", "import pyarrow"], capture_output=True, check=False).returncode == 1

@@ -232,7 +232,6 @@ def visible(lake: Lake) -> set[str]:
 
 
 def age(lake: Lake) -> None:
-    """Let every file look ten days old."""
     for path in folder_of(lake).rglob("*"):
         os.utime(path, (1_700_000_000, 1_700_000_000))
 
@@ -293,7 +292,6 @@ class Scene:
         return self.lake.folder / f"source-{run}.parquet"
 
     def begin(self) -> None:
-        """Everything as it was."""
         shutil.rmtree(self.lake.folder)
         shutil.copytree(self._template, self.lake.folder)
 
@@ -320,7 +318,6 @@ class Scene:
         assert reachable(self.lake.load()) <= visible(self.lake)
 
     def check_done(self, result: dict[str, Any]) -> None:
-        """It was done once."""
         assert state(self.lake) == self.case.after
         table = self.lake.load()
         own = [s for s in table.snapshots() if s.summary.get(OPERATION_KEY, "").startswith("killed/")]
@@ -405,7 +402,6 @@ class TestAnOperatorThatIsKilled:
         indirect=["scene"],
     )
     def test_and_killed_again(self, scene, every):
-        """The second try dies as well, somewhere else."""
         steps = count_steps(scene)
         for step in range(2, steps, every):
             scene.begin()

@@ -65,7 +65,6 @@ def result_of(airflow: LiveAirflow, lake: Lake, dag_id: str) -> dict[str, Any]:
 
 
 def own(lake: Lake, dag_id: str) -> list[Any]:
-    """The snapshots that a task has made."""
     return [s for s in lake.load(f"s.{dag_id}").snapshots() if OPERATION_KEY in s.summary]
 
 

@@ -22,7 +22,6 @@ expire = operators(IcebergExpireSnapshotsOperator, task_id="expire")
 
 @pytest.fixture
 def table(lake: Lake) -> Lake:
-    """Six files of ten rows, a manifest each."""
     lake.create(schema={"id": "long"}, properties={"commit.manifest-merge.enabled": "false"})
     for start in range(0, 60, 10):
         lake.append(list(range(start, start + 10)))

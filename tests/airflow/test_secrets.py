@@ -274,7 +274,6 @@ class TestLibrariesThatShowRequests:
         assert MARK not in shown + driver + caplog.text
 
     def test_of_rows_over_http_to_hdfs(self, caplog):
-        """Its delegation token is a part of each address."""
         caplog.set_level("DEBUG")
         with HttpServer(repeating) as server:
             location = f"webhdfs://{server.uri.removeprefix('http://')}/f"

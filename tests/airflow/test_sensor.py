@@ -31,7 +31,6 @@ def maintain(lake: Lake, name: str) -> None:
 
 @pytest.fixture
 def loaded(lake: Lake) -> Lake:
-    """The lake with a table of one snapshot."""
     lake.create()
     lake.append([1, 2])
     return lake

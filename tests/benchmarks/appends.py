@@ -89,7 +89,6 @@ def _bare(bench: Bench) -> AbstractContextManager[Run]:
 
 
 def _rows_of_query(source: lineitem.Lineitem) -> int:
-    """Return how many rows the query gives."""
     first = pa.scalar(dt.date.fromisoformat(QUERY_FROM))
     dates = (pq.read_table(path, columns=["l_shipdate"]).column(0) for path in source.files)
     return sum(int(pc.sum(pc.greater_equal(column, first)).as_py()) for column in dates)

@@ -127,7 +127,6 @@ class Contestant:
         return self._answer()
 
     def finish(self) -> None:
-        """Wait for a process that is asked nothing."""
         if self._process.wait():
             raise RuntimeError(f"the process for {self._who} failed with exit code {self._process.returncode}")
 

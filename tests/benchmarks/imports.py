@@ -39,7 +39,6 @@ for module in sys.argv[1:]:
 
 @contextmanager
 def ours(bench: Bench) -> Iterator[Run]:
-    """Give the import of the slowest of the modules."""
     yield lambda: _slowest(bench.work)
 
 

@@ -31,7 +31,6 @@ class Samples:
     peak_mb: tuple[float, ...] = ()
 
     def and_(self, answer: Mapping[str, float]) -> "Samples":
-        """Return these with one run more."""
         return Samples(
             values=(*self.values, answer["value"]),
             processor_seconds=(*self.processor_seconds, answer["processor_seconds"]),

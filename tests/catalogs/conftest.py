@@ -49,7 +49,6 @@ def mariadb() -> Iterator[MariaDB]:
 
 @pytest.fixture(scope="session")
 def nessie() -> Iterator[str]:
-    """The address of its API."""
     server, uri = start_nessie()
     yield uri
     server.stop()

@@ -30,7 +30,6 @@ COLUMNS = {"id": "long not null", "name": "string"}
 
 
 def new_metadata(location: str, **properties: str) -> TableMetadata:
-    """The metadata of an empty table of two columns."""
     return new_table_metadata(
         location=location,
         schema=schema_from_shorthand(COLUMNS),
@@ -41,7 +40,6 @@ def new_metadata(location: str, **properties: str) -> TableMetadata:
 
 
 def make_table(catalog: Catalog, name: str = "db.t", **properties: str) -> TableState:
-    """Create an empty table at its default location."""
     return catalog.create(name, new_metadata(catalog.default_location(name), **properties))
 
 
@@ -57,7 +55,6 @@ def fill_table(catalog: Catalog, name: str = "db.t", **properties: str) -> Table
 
 
 def files_below(catalog: Catalog, location: str) -> set[str]:
-    """Every file in a directory, however deep."""
     return {status.location for status in catalog.io.list(location)}
 
 
@@ -122,7 +119,6 @@ class CatalogContract:
 
     @pytest.fixture
     def other(self, properties: dict[str, str]) -> Catalog:
-        """The same catalog as another program sees it."""
         return load_catalog("prod", **properties)
 
     # A table exists from its creation to its removal, under one name.

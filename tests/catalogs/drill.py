@@ -78,13 +78,11 @@ def change(table: Table, what: str, number: int, key: OperationKey | None) -> ob
 
 
 def prepare(table: Table, what: str, number: int) -> None:
-    """Give the change something to do."""
     if what in ("delete", "expire"):
         table.append(arrow([("a", 3000 + number), ("a", number)]))
 
 
 def meaning(what: str, number: int, rows: Rows) -> Rows:
-    """Return the rows after the change."""
     if what == "append":
         return rows + Counter({("a", 1000 + number): 1})
     if what == "overwrite":
@@ -243,7 +241,6 @@ def check_once(table: Table, what: str, number: int, key: OperationKey, outcome:
 
 
 def check_whole(table: Table) -> None:
-    """No file that any snapshot names is gone."""
     named: set[str] = set()
     for snapshot in table.snapshots():
         for manifest in read_manifests(table.io, snapshot):
@@ -293,7 +290,6 @@ class TableDrill(Drill):
         return has_hit
 
     def _drop(self, number: int, *, purge: bool = False) -> bool:
-        """A table is there with all its rows, or gone."""
         name = f"db.d{uuid.uuid4().hex[:12]}"
         rows = rows_in(make(self.catalog, name))
         outcome, has_hit = self._try(number, lambda catalog: catalog.drop_table(name, purge=purge))

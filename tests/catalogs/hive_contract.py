@@ -34,7 +34,6 @@ class CountedCalls:
         monkeypatch.setattr(Connection, "call", call)
 
     def of(self, act) -> list[str]:
-        """Return the calls of one act."""
         self.names.clear()
         act()
         return list(self.names)

@@ -24,7 +24,6 @@ SCHEMA = {"writer": "int", "number": "int"}
 
 
 def row(writer: int, number: int) -> pa.Table:
-    """One row that says who wrote it."""
     return pa.table({"writer": pa.array([writer], pa.int32()), "number": pa.array([number], pa.int32())})
 
 
@@ -77,7 +76,6 @@ def check_history(table: Table, commits: int) -> None:
 
 
 def check_rows(catalog: Catalog, table: str, expected: Sequence[tuple[int, int]]) -> None:
-    """Each row is there once."""
     rows = Table.load(catalog, table).scan().to_arrow().to_pylist()
     assert Counter((each["writer"], each["number"]) for each in rows) == Counter(expected)
 

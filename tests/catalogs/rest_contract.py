@@ -22,7 +22,6 @@ from tests.catalogs.contract import CatalogContract, fill_table, make_table, set
 
 
 def empty(catalog: Catalog, namespace: tuple[str, ...] | None = None) -> None:
-    """Drop all tables and namespaces."""
     for child in catalog.list_namespaces(namespace):
         empty(catalog, child)
         with suppress(NotFoundError):  # it was known only by those below it
@@ -37,21 +36,18 @@ class RestContract(CatalogContract):
     # -- instead of what the other catalogs do --
 
     def test_a_new_table_lies_in_the_warehouse_by_namespace_and_name(self, catalog, properties):
-        """The server says where."""
         assert catalog.default_location("db.t") == ""
         state = make_table(catalog)
         assert state.metadata.location.startswith(properties["warehouse"])
         assert state.metadata_location.startswith(_plain(state.metadata.location))
 
     def test_the_loser_of_a_creation_leaves_no_file_behind(self, catalog):
-        """We write none, and what the winner made stays."""
         made = make_table(catalog, owner="me")
         with pytest.raises(AlreadyExistsError):
             make_table(catalog, owner="you")
         assert catalog.load("db.t") == made
 
     def test_a_commit_for_an_older_state_is_a_conflict_and_changes_nothing(self, catalog, other, properties):
-        """It is one if it relies on what has changed."""
         old = make_table(catalog)
         newer = other.commit(other.load("db.t"), _adding("color"))
         with pytest.raises(CommitConflictError, match=r"table db\.t in catalog prod was changed by another writer"):
@@ -71,7 +67,6 @@ class RestContract(CatalogContract):
         assert catalog.load("db.t") == state
 
     def test_a_purged_table_leaves_no_file_behind(self, catalog, other):
-        """The server is asked for it and does it."""
         state = fill_table(catalog)
         io = state.io or catalog.io
         table = Table(state, io=io, catalog=catalog)
@@ -106,7 +101,6 @@ class RestContract(CatalogContract):
         assert Table.load(other, "db.u").scan().to_arrow().num_rows == 2
 
     def test_a_purge_takes_the_files_of_a_commit_that_came_meanwhile(self, catalog, other):
-        """It is one step of the server."""
         fill_table(catalog)
         other.commit(other.load("db.t"), setting(color="green"))
         catalog.drop_table("db.t", purge=True)
@@ -129,7 +123,6 @@ class RestContract(CatalogContract):
         assert catalog.load("db.t") == state
 
     def test_forgotten_metadata_files_are_deleted_when_the_table_asks(self, catalog, other):
-        """That is the server's affair, too."""
         wishes = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
         state = make_table(catalog, **wishes)
         for number in range(3):

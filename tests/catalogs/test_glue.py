@@ -58,7 +58,6 @@ def properties(glue_address, tmp_path):
 
 @pytest.fixture(scope="module")
 def glue(glue_address):
-    """Our own access to Glue."""
     keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing", "region_name": KEYS["glue.region"]}
     return boto3.client("glue", endpoint_url=glue_address, **keys)
 
@@ -77,7 +76,6 @@ def proxy(gateway):
 
 @pytest.fixture
 def shaky(properties, proxy):
-    """The catalog through the proxy."""
     return load_catalog("prod", **{**properties, "glue.endpoint": proxy.uri, "glue.session-token": SESSION})
 
 

@@ -61,7 +61,6 @@ def catalog(tmp_path, io):
 
 @pytest.fixture
 def directory(tmp_path):
-    """The metadata directory of the table db.t."""
     return tmp_path / "db" / "t" / "metadata"
 
 
@@ -94,7 +93,6 @@ class TestFindingTheNewestVersion:
 
     @pytest.fixture
     def newest(self, catalog, directory):
-        """A table at version 4."""
         make_table(catalog)
         commit_until_done(catalog, "db.t", 3, "n")
         return catalog.load("db.t")
@@ -281,7 +279,6 @@ class TestOutcomes:
 
     @pytest.mark.parametrize("hint", [b"5", b"1", b"0", None])
     def test_a_writer_that_slept_cannot_commit_into_the_hole_of_a_deleted_version(self, catalog, directory, hint):
-        """Not when the hint is behind or gone, either."""
         metadata = directory.parents[1] / "u" / "metadata"
         old = make_table(catalog, "db.u", **FORGETFUL)
         commit_until_done(catalog, "db.u", 4, "n")

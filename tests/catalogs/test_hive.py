@@ -402,7 +402,6 @@ def shown_columns(client):
 
 
 def with_columns(catalog, state, columns):
-    """Commit another schema."""
     schema = replace(schema_from_shorthand(columns), schema_id=1)
     change = Change(updates=(AddSchema(schema=schema), SetCurrentSchema(schema_id=-1)), requirements=())
     return catalog.commit(state, change)
@@ -772,7 +771,6 @@ class TestLostReplies:
 
     @pytest.fixture
     def shaky(self, catalog, proxy):
-        """The catalog through the proxy."""
         uri = f"thrift://127.0.0.1:{proxy.port}"
         return load_catalog("prod", **{**catalog.properties, "uri": uri})
 

@@ -38,7 +38,6 @@ def metastore_2(hive_2_3_10):
 
 @pytest.fixture(scope="module")
 def ignorant(hive_2_3_9):
-    """The 2.3.9, which ignores expected parameters."""
     return hive_2_3_9
 
 
@@ -67,7 +66,6 @@ def impatient(tmp_path_factory, trusted):
 
 @pytest.fixture
 def addresses(impatient):
-    """Where one metastore is reached in which way."""
     return dict(zip(("framed", "compact", "tls"), impatient.others, strict=True))
 
 

@@ -19,7 +19,6 @@ def server(mariadb):
 
 @pytest.fixture
 def uri(server):
-    """A database without tables."""
     return server.new_database()
 
 
@@ -30,7 +29,6 @@ def properties(uri, tmp_path):
 
 @pytest.fixture
 def shaky(server, uri, properties, proxy):
-    """The catalog through the proxy."""
     name = uri.rpartition("/")[2]
     return load_catalog("prod", **{**properties, "uri": server.uri(name, port=proxy.port)})
 

@@ -38,7 +38,6 @@ def uri(nessie):
 
 @pytest.fixture
 def branch(uri):
-    """A branch of the server on which nothing is."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     start = requests.get(f"{uri}/config", timeout=10).json()["noAncestorHash"]
     source = {"type": "BRANCH", "name": "main", "hash": start}
@@ -60,12 +59,10 @@ def proxy(uri):
 
 @pytest.fixture
 def shaky(properties, proxy):
-    """The catalog through the proxy."""
     return load_catalog("prod", **{**properties, "uri": f"{proxy.uri}/api/v2", "token": TOKEN})
 
 
 def new_table(catalog):
-    """A table of one row."""
     table = Table.create(catalog, "db.t", schema={"id": "long"})
     table.append(rows(1))
     return table

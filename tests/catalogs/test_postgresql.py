@@ -38,7 +38,6 @@ def properties(server, engine, tmp_path):
 
 @pytest.fixture
 def shaky(server, properties, proxy):
-    """The catalog through the proxy."""
     return load_catalog("prod", **{**properties, "uri": server.uri(port=proxy.port)})
 
 

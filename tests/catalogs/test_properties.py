@@ -58,13 +58,11 @@ def guarded(certificates):
 
 
 def ask_rest(uri, **properties):
-    """Ask a REST catalog for something, once."""
     found = load_catalog("prod", type="rest", uri=uri, **{"rest.client.max-retries": "0", **properties})
     return [".".join(each) for each in found.list_namespaces()]
 
 
 def ask_nessie(uri, **properties):
-    """Ask a Nessie for something."""
     found = load_catalog("prod", type="nessie", uri=f"{uri}/api/v2", **properties)
     return [each.name for each in found.references.list()]
 

@@ -23,7 +23,6 @@ EAGER = {"iceberg.hive.lock-check-max-wait-ms": "200", "iceberg.hive.lock-timeou
 
 
 def new_table(catalog: Catalog, **properties: str) -> str:
-    """Make an empty table and return its name."""
     catalog.create_namespace("db", if_not_exists=True)
     name = f"db.t{uuid.uuid4().hex[:8]}"
     Table.create(catalog, name, schema=SCHEMA, properties={**PATIENCE, **properties})

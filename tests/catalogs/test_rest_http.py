@@ -47,7 +47,6 @@ def error(status, type_="SomeException", message="because", **headers):
 
 
 def table(metadata_location="file:///w/db/t/metadata/1.json", **more):
-    """The answer to a load or a commit."""
     metadata = {
         **metadata_json.to_dict(new_metadata("file:///w/db/t")),
         "table-uuid": "6a1cbe1c-7c68-4b9e-9a4e-3f3b6f1f0001",

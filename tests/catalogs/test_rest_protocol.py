@@ -77,7 +77,6 @@ def snapshot(number, parent=None):
 
 
 def with_history() -> TableMetadata:
-    """Two snapshots on main, a tag on the first."""
     change = Change(
         updates=(
             AddSnapshot(snapshot=snapshot(1)),

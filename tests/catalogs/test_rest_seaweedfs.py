@@ -28,7 +28,6 @@ def server(seaweedfs):
 
 @pytest.fixture
 def properties(server):
-    """The properties of a catalog that holds nothing."""
     empty(load_catalog("clean", **server.catalog_properties))
     return server.catalog_properties
 

@@ -44,7 +44,6 @@ def properties(tmp_path, database):
 
 
 def query(database, sql, *parameters):
-    """Ask the file itself."""
     with closing(sqlite3.connect(database)) as connection, connection:
         return connection.execute(sql, parameters).fetchall()
 

@@ -216,7 +216,6 @@ class Writers(RuleBasedStateMachine):
 
     @rule(data=st.data(), fault=st.sampled_from([each for each in Fault if "RIVAL" in each.name] + [Fault.CONFLICT]))
     def overtake(self, data, fault):
-        """One commits while the other one does."""
         work, other = (self.plan(data.draw(CHANGES[self.version])) for _ in range(2))
         self.commit(work, fault, other)
 
@@ -241,7 +240,6 @@ class Writers(RuleBasedStateMachine):
     @precondition(lambda self: self.late)
     @rule()
     def arrive(self):
-        """Requests that nobody waits for any more."""
         self.late.pop(0).late.arrive()
         self.order.follow()
 

@@ -74,13 +74,11 @@ def make_table(inner):
 
 @pytest.fixture
 def state(make_table):
-    """The state of a table without properties."""
     return make_table()
 
 
 @pytest.fixture
 def land(time):
-    """Commit, in the time of the fake clock."""
     return lambda catalog, state, action: commit(catalog, state, action, clock=time.clock())
 
 
@@ -110,7 +108,6 @@ def append(catalog, *files, operation=None, snapshot_id=None, state=None):
 
 
 def rival_append(catalog, table):
-    """Another writer appends a file."""
     commit(catalog, catalog.load(table), append(catalog))
 
 
@@ -125,7 +122,6 @@ def metadata_files(catalog):
 
 
 def reachable(catalog):
-    """All metadata files that the table names."""
     state = catalog.load("db.t")
     named = {state.metadata_location, *(location for _, location in state.metadata.metadata_log)}
     for snapshot in state.metadata.snapshots:
@@ -166,7 +162,6 @@ class TestConflict:
 
     @pytest.mark.parametrize("retries", [0, 2])
     def test_giving_up_leaves_nothing_behind(self, make_table, inner, land, retries):
-        """After as many retries as the table allows."""
         state = make_table(commit__retry__num_retries=retries)
         catalog = FaultyCatalog(inner, [Fault.CONFLICT] * 9)
         with pytest.raises(CommitConflictError, match=rf"won {retries + 1} attempts? to commit to db\.t"):

@@ -76,7 +76,6 @@ def steps_of(name, swap=Fault.PROCEED, kind="pointer"):
 
 
 def check_once(name, rules=(), swaps=(), kind="pointer", late_after=1):
-    """Commit with faults, then run the task again."""
     change, catalog = CHANGES[name], world(kind, late_after=late_after)
     before = rows_of(catalog)
     after = +change.after(before)
@@ -209,7 +208,6 @@ class TestEveryFaultAtEveryStep:
     @pytest.mark.parametrize("name", CHANGES)
     @pytest.mark.parametrize("kind", KINDS)
     def test_files_in_one_way_for_each_step(self, name, kind):
-        """The short form of the two above."""
         check_files(name, kind, Fault.LAND_THEN_UNKNOWN, lambda faults, number: [faults[(number + 1) % len(faults)]])
 
 

@@ -54,7 +54,6 @@ def pointing(make, *args, **options) -> Callable[[Catalog], object]:
 
 
 def to_first(name: str, **options: Any) -> Callable[[Catalog], object]:
-    """Let a ref point to the first snapshot."""
     return pointing(
         lambda snapshot_id, **more: snapshot_refs.create_ref(name, snapshot_id=snapshot_id, **more), first, **options
     )

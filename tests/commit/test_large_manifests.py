@@ -34,7 +34,6 @@ def data_file(name):
 
 
 def write(table):
-    """Return a manifest of many files, and these."""
     writer = SnapshotWriter(table.io, snapshot_id=1, commit_uuid=uuid4())
     files = [data_file(f"x-{number}") for number in range(FILES)]
     given = {"status": EntryStatus.ADDED, "snapshot_id": 1, "sequence_number": 0, "file_sequence_number": 0}
@@ -45,7 +44,6 @@ def write(table):
 
 
 def in_list(manifest):
-    """Return the row as a list would give it back."""
     return replace(manifest, sequence_number=0, min_sequence_number=0)
 
 

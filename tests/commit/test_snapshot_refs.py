@@ -59,7 +59,6 @@ def audit(catalog, work=None):
 
 
 def history(catalog, ref="main"):
-    """Snapshot ids, oldest first."""
     metadata = table(catalog).metadata
     return [s.snapshot_id for s in metadata.ancestors(metadata.ref_snapshot(ref).snapshot_id)][::-1]
 

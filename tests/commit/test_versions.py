@@ -59,7 +59,6 @@ def manifests(table):
 
 
 def live_files(table):
-    """Name to (first row id, rows) of each live file."""
     files = [entry.data_file for entry in live_entries(table)]
     return {file.file_path: (file.first_row_id, file.record_count) for file in files}
 

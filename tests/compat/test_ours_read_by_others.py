@@ -56,7 +56,6 @@ def shaped_rows(arrow, like=None):
 
 @pytest.fixture(scope="module")
 def tables(catalog):
-    """One table a spec, with two commits each."""
     made = {}
     for name, partition_by in SPECS.items():
         table = Table.create(catalog, f"db.ours_{name}", schema=samples.SCHEMA, partition_by=partition_by)

@@ -24,7 +24,6 @@ from tests.support.sampling import examples
 
 
 def cast(array: pa.Array | pa.ChunkedArray, type_text: str) -> pa.ChunkedArray:
-    """Return a column as the table's type."""
     table = conform(pa.table({"c": array}), schema_from_shorthand({"c": type_text}), source="a.parquet")
     table.validate(full=True)
     assert table.schema.equals(schema_to_arrow(schema_from_shorthand({"c": type_text})), check_metadata=True)

@@ -68,7 +68,6 @@ def files_below(place: Path) -> list[str]:
 
 
 def write(place: Path | str, schema: Schema, *tables: pa.Table, **properties: str) -> DataFile:
-    """Write rows into one file."""
     out = writer(place, schema, properties=properties)
     for table in tables:
         out.write(table)

@@ -74,7 +74,6 @@ def kind_of(data: bytes, content: ManifestContent) -> dict[str, Any]:
 
 
 def is_copied(data: bytes, row: Any, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether no object is made of any entry."""
     made = []
     monkeypatch.setattr(EntryColumns, "entries", lambda self, rows: made.append(rows) or [])
     copied(data, row, kind)

@@ -29,7 +29,6 @@ POSITIONS = st.one_of(
 
 
 def roaring(positions: Iterable[int]) -> bytes:
-    """Return what another implementation writes."""
     bitmap = BitMap64(positions)
     bitmap.run_optimize()
     return bytes(bitmap.serialize())

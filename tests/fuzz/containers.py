@@ -40,7 +40,6 @@ _BOMBS: dict[tuple[str, int], bytes] = {}
 
 
 def bomb(codec: str, size: int) -> bytes:
-    """Return a few bytes that become very many zeros."""
     if (codec, size) not in _BOMBS:
         pack = {**CODECS, "gzip": lambda data: gzip.compress(data, 1), "lz4": _lz4}[codec]
         # Snappy and LZ4 are no good at it: what is large before is large behind.

@@ -24,7 +24,6 @@ NAMES = (
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """A table's folder, its files ten days old."""
     for name in NAMES:
         path = tmp_path / "t" / name
         path.parent.mkdir(parents=True, exist_ok=True)

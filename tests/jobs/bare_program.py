@@ -15,7 +15,6 @@ class Bare(MetaPathFinder):
     """Finds nothing that a bare worker has not."""
 
     def find_spec(self, name, path=None, target=None):
-        """See `MetaPathFinder.find_spec`."""
         # Private modules are of an interpreter, such as _sysconfigdata__linux_x86_64-linux-gnu.
         if name.partition(".")[0] not in ALLOWED and not name.startswith("_"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)

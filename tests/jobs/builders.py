@@ -58,13 +58,11 @@ def make_plan(
 
 
 def append_task(plan: JobPlan) -> AppendTask:
-    """Return the task of an append's plan."""
     assert isinstance(plan.task, AppendTask)
     return plan.task
 
 
 def data_files(plan: JobPlan, result: JobResult) -> list[DataFile]:
-    """Return the data files that a result names."""
     task = append_task(plan)
     kind = task.spec.partition_type(task.write.schema)
     return [DataFile.from_dict(document, kind) for document in result.data_files]
@@ -78,7 +76,6 @@ def rows_of(plan: JobPlan, result: JobResult) -> list[dict[str, Any]]:
 
 
 def files_below(location: str) -> list[str]:
-    """Return the files below a location, sorted."""
     return sorted(status.location for status in IO.list(location))
 
 

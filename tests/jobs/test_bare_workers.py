@@ -38,8 +38,6 @@ def zipped(tmp_path_factory):
 
 
 def run_bare(table: Table, zipped: Path) -> Callable[[JobPlan], JobResult]:
-    """Return what runs a job in a bare process."""
-
     def run(plan: JobPlan) -> JobResult:
         environ = {**os.environ, "PYTHONPATH": str(zipped)}
         command = [sys.executable, str(PROGRAM), plan.location]

@@ -37,7 +37,6 @@ def read(path: Path, *, schema: Schema = SCHEMA, options: Mapping[str, str] | No
 
 
 def broken(path: Path, message: str | None = None) -> None:
-    """A file cannot be read, and the error names it."""
     with pytest.raises(FormatError, match=message) as caught:
         read(path)
     assert caught.value.path == str(path)

@@ -23,7 +23,6 @@ KEY = OperationKey(dag_id="d", run_id="r", task_id="compact")
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    """Two partitions of five small files each."""
     table = new_table(tmp_path, schema={"id": "long", "part": "int"}, partition_by=["part"])
     for start in range(5):
         table.append(rows(range(start * 10, start * 10 + 10)))

@@ -524,7 +524,6 @@ class TestAgainstBruteForce:
 
     @staticmethod
     def check(table: Table, expected: list[Row], predicate: Predicate, job: bool) -> list[Row]:
-        """Delete; return the rows that are left."""
         result = run(table, predicate.sql) if job else table.delete(predicate.sql)
         kept = [row for row in expected if predicate.says(row) is not True]
         assert as_bag(table_rows(table)) == as_bag(kept), predicate.sql

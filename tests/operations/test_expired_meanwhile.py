@@ -43,7 +43,6 @@ def catalog(request: pytest.FixtureRequest) -> MemoryCatalog:
 
 @pytest.fixture
 def table(catalog: MemoryCatalog) -> Table:
-    """As somebody loaded it before all else."""
     return Table.load(catalog, NAME)
 
 

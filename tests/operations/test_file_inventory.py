@@ -65,7 +65,6 @@ def on_spark(spark_of: Callable[[str], SparkPrograms]) -> Way:
 
 @pytest.fixture(params=["here", "job", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.services])])
 def way(request: pytest.FixtureRequest) -> Way:
-    """Where an inventory runs."""
     if request.param == "spark":
         found: Way = request.getfixturevalue("on_spark")
         return found
@@ -95,7 +94,6 @@ def table(tmp_path: Path) -> Table:
 
 @pytest.fixture(scope="module")
 def still(tmp_path_factory: pytest.TempPathFactory) -> Table:
-    """Such a table for tests that change nothing."""
     return make(tmp_path_factory.mktemp("still"))
 
 

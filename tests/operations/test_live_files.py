@@ -110,7 +110,6 @@ class Maintenance(RuleBasedStateMachine):
         return {name: self.read(table, ref.snapshot_id) for name, ref in table.refs.items()}
 
     def note(self) -> None:
-        """Read the snapshots that are new."""
         table = self.table
         for snapshot in table.metadata.snapshots:
             if snapshot.snapshot_id not in self.rows:

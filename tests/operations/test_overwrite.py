@@ -36,8 +36,6 @@ def catalog(tmp_path: Path) -> Catalog:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Callable[..., Source]:
-    """Write rows to a Parquet file, to be loaded."""
-
     def write(*values: tuple[Any, ...]) -> Source:
         path = tmp_path / "source.parquet"
         pq.write_table(rows(values), path)

@@ -38,7 +38,6 @@ OLD = {
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    """A table whose files are all ten days old."""
     table = new_table(tmp_path, schema={"id": "long", "_day": "int"}, partition_by=["_day"])
     for start in range(3):
         table.append(rows(start))

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.parametrize("reference", tables(), ids=lambda item: f"{
 
 
 def spelled(value: Any, type_: PaimonType) -> Any:
-    """Return a value as the expectations spell it."""
     if value is None:
         return None
     if type_.root == "DATE":

@@ -110,7 +110,6 @@ def by_name(value: Any, type_: Any) -> Any:
 
 
 def append(table: Table, number: int) -> list[Any]:
-    """Append two rows and return them by field id."""
     arrow = schema_to_arrow(table.schema(), with_field_ids=False)
     rows = [{column.name: a_value(column.type, number + i) for column in arrow} for i in range(2)]
     table.append(pa.Table.from_pylist(rows, schema=arrow))

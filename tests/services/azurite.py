@@ -34,7 +34,6 @@ class Azurite(Service):
             client.create_container(CONTAINER)
 
     def connection_string(self, key: str = KEY) -> str:
-        """The connection string of the account."""
         return f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={key};BlobEndpoint={self.endpoint};"
 
     def properties(self) -> dict[str, str]:

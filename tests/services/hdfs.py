@@ -56,7 +56,6 @@ class Hdfs:
             server.kill()
 
     def remove(self) -> None:
-        """End both and remove their files."""
         self.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
 

@@ -24,7 +24,6 @@ def lose_request(request: Request, forward: Forward) -> None:
 
 
 def lose_reply(request: Request, forward: Forward) -> None:
-    """The service does it, the client never hears."""
     forward(request)
 
 
@@ -50,8 +49,6 @@ def fail_before(status: int) -> Fault:
 
 
 def delay(seconds: float) -> Fault:
-    """The service does it, and the answer comes late."""
-
     def fault(request: Request, forward: Forward) -> Reply:
         reply = forward(request)
         time.sleep(seconds)
@@ -93,7 +90,6 @@ class HttpProxy(HttpServer):
 
     @property
     def is_done(self) -> bool:
-        """Whether every fault has hit."""
         return not self._faults
 
     def count(self) -> list[tuple[str, str]]:

@@ -105,7 +105,6 @@ class IcebergRest(Service):
 
     @property
     def catalog_properties(self) -> dict[str, str]:
-        """What `load_catalog` needs."""
         return {"type": "rest", "uri": self.uri, "warehouse": self.warehouse}
 
 

@@ -121,7 +121,6 @@ class Service:
         self._server.kill()
 
     def stop(self) -> None:
-        """End it and remove what it wrote."""
         self._server.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -151,7 +150,6 @@ class Server:
         atexit.register(self.kill)
 
     def start(self, is_ready: Callable[[], bool], *, seconds: float = 300) -> Self:
-        """Start it and wait until it is ready."""
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 self.command,
@@ -173,7 +171,6 @@ class Server:
         return self
 
     def stop(self) -> None:
-        """Ask it to end, and see to it."""
         if self.process is not None and self.process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGTERM)
@@ -182,7 +179,6 @@ class Server:
         self.kill()
 
     def kill(self) -> None:
-        """End it at once, as a crash would."""
         if self.process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)

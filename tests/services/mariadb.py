@@ -37,7 +37,6 @@ class MariaDB:
         self.start()
 
     def start(self) -> None:
-        """Start it; the data of before are there."""
         command = [_program(), "--no-defaults", f"--datadir={self._data}", f"--bind-address={HOST}"]
         command += [f"--port={self.port}", f"--socket={self._directory}/socket", f"--pid-file={self._data}/pid"]
         command += [f"--init-file={self._directory}/start.sql", "--innodb-flush-log-at-trx-commit=2"]
@@ -55,16 +54,13 @@ class MariaDB:
         return True
 
     def stop(self) -> None:
-        """End it as a crash would."""
         self._server.kill()
 
     def remove(self) -> None:
-        """End it and remove its data."""
         self.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def new_database(self, *, port: int | None = None) -> str:
-        """Make an empty database and return its URI."""
         import pymysql
 
         name = f"iceberg_{uuid.uuid4().hex[:12]}"

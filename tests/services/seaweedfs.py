@@ -69,7 +69,6 @@ class SeaweedFS(Service):
 
     @property
     def s3_properties(self) -> dict[str, str]:
-        """What a FileIO needs to reach its S3."""
         return {
             "s3.endpoint": self.s3_endpoint,
             "s3.access-key-id": ACCESS_KEY,
@@ -79,7 +78,6 @@ class SeaweedFS(Service):
 
     @property
     def catalog_properties(self) -> dict[str, str]:
-        """What `load_catalog` needs."""
         return {
             "type": "rest",
             "uri": self.rest_uri,

@@ -55,7 +55,6 @@ class Gate:
         return forward(request)
 
     def end_all(self) -> None:
-        """What was shown until now is over."""
         self._over |= self._seen
 
 
@@ -73,7 +72,6 @@ def batches(interrupt, count=6):
 
 
 def create_table(catalog) -> Table:
-    """An empty table in a namespace of its own."""
     namespace = f"ns{uuid.uuid4().hex[:8]}"
     catalog.create_namespace(namespace)
     return Table.create(catalog, f"{namespace}.t", schema={"id": "long"})

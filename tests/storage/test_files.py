@@ -22,7 +22,6 @@ def io() -> FileIO:
 
 @pytest.fixture(params=["file://", "file:", "", "memory://", "fake"])
 def place(request, tmp_path):
-    """A FileIO and an empty directory in it."""
     if request.param == "fake":
         return MemoryFileIO(), "memory://fake"
     directory = f"bucket/{uuid.uuid4().hex}" if request.param == "memory://" else str(tmp_path)

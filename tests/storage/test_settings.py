@@ -35,8 +35,6 @@ def server() -> Iterator[HttpServer]:
 
 @pytest.fixture
 def sent(server: HttpServer) -> Callable[..., Request]:
-    """Creates an object on S3 and gives the request."""
-
     def create(properties: Mapping[str, str]) -> Request:
         place = {} if "s3.proxy-uri" in properties else {"s3.endpoint": server.uri}
         FsspecFileIO({**place, "s3.request-timeout": "20", **properties}).create("s3://lake/a/b", b"data")
@@ -107,7 +105,6 @@ class TestS3:
 
 
 def private_key() -> str:
-    """A new RSA key as PEM."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 

@@ -69,7 +69,6 @@ def _options() -> argparse.Namespace:
 
 
 def make_table(stage: Stage) -> None:
-    """Make the table that all of them work on."""
     catalog = stage.open_catalog()
     catalog.create_namespace("db")
     properties = {**PROPERTIES, "format-version": str(stage.version)}

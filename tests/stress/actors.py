@@ -79,19 +79,16 @@ class Stage:
     pause_s: float = 0.5
 
     def open_catalog(self) -> Catalog:
-        """Return a catalog of this process's own."""
         warehouse = (self.folder / "warehouse").as_uri()
         if self.catalog == "hadoop":
             return load_catalog("stress", type="hadoop", warehouse=warehouse)
         return load_catalog("stress", type="sql", uri=f"sqlite:///{self.folder / 'catalog.db'}", warehouse=warehouse)
 
     def load(self) -> Table:
-        """Load the table."""
         return Table.load(self.open_catalog(), NAME)
 
     @property
     def is_over(self) -> bool:
-        """Whether everybody is asked to come to an end."""
         return (self.folder / "over").exists()
 
 
@@ -124,7 +121,6 @@ class Actor:
             time.sleep(self.stage.pause_s * (random.random() if writes else 1))
 
     def bring_to_an_end(self, operation: Operation) -> None:
-        """Try until it is done, as Airflow's retries do."""
         while operation.outcome is None:
             operation.tries += 1
             if operation.tries > MOST_TRIES:
@@ -151,7 +147,6 @@ class Actor:
         mortal.lose_a_reply(random.choice(("before", "after")) if random.random() < self.stage.mortality else None)
 
     def key(self, operation: Operation) -> OperationKey:
-        """The same for every try."""
         return OperationKey(
             dag_id="stress",
             run_id=self.name,
@@ -227,13 +222,11 @@ def _landed(work: Work, *snapshot_ids: int | None) -> Landed:
 
 
 def append(actor: Actor, operation: Operation) -> Landed:
-    """As `IcebergAppendOperator` does."""
     work = _work(actor, operation)
     return _landed(work, operations_append.append(work, AppendRequest(rows=actor.source(operation))).snapshot_id)
 
 
 def remove(actor: Actor, operation: Operation) -> Landed:
-    """Delete rows."""
     work, chosen = _work(actor, operation), operation.arguments
     request = DeleteRequest(predicate=Range(*chosen["range"]).sql, mode=chosen["mode"])
     return _landed(work, delete(work, request).snapshot_id)
@@ -251,14 +244,12 @@ def overwrite_rows(actor: Actor, operation: Operation) -> Landed:
 
 
 def rewrite(actor: Actor, operation: Operation) -> Landed:
-    """Compact."""
     work = _work(actor, operation)
     sort_by = ("k",) if operation.arguments["strategy"] == "sort" else ()
     return _landed(work, *compact(work, CompactRequest(sort_by=sort_by, **operation.arguments)).snapshot_ids)
 
 
 def put_manifests_together(actor: Actor, operation: Operation) -> Landed:
-    """Rewrite manifests."""
     work = _work(actor, operation)
     return _landed(work, rewrite_manifests(work, RewriteManifestsRequest()).snapshot_id)
 
@@ -286,7 +277,6 @@ def clean(actor: Actor, operation: Operation) -> Landed:
 
 
 def read(actor: Actor, operation: Operation) -> Landed:
-    """Read a snapshot, and write down what is in it."""
     table = actor.stage.load()
     snapshots = table.snapshots()
     if not snapshots:

@@ -41,7 +41,6 @@ class Operation:
 
     @property
     def tag(self) -> str:
-        """The name of the operation, which its rows bear."""
         return f"{self.actor}:{self.number}"
 
 
@@ -86,16 +85,13 @@ class Journal:
         return Operation(self.actor, number, kind, arguments, begun_ms=at_ms)
 
     def note(self, operation: Operation, event: str, **more: Any) -> None:
-        """Write down what happened to an operation."""
         self._write({"event": event, "op": operation.number, **more})
 
     def done(self, operation: Operation, outcome: str, snapshots: list[tuple[int, int]]) -> None:
-        """Write down how an operation ended."""
         self._write({"event": "done", "op": operation.number, "outcome": outcome, "snapshots": snapshots})
         self.idle()
 
     def idle(self) -> None:
-        """Nothing is under way."""
         self._current.unlink(missing_ok=True)
 
     def _write(self, line: dict[str, Any]) -> None:
@@ -113,7 +109,6 @@ class Journal:
 
 
 def now_ms() -> int:
-    """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
@@ -131,6 +126,5 @@ def oldest_begin_ms(folder: Path) -> int:
 
 
 def journals(folder: Path) -> list[Operation]:
-    """Return all operations of all actors."""
     names = sorted(path.stem for path in (folder / "journal").iterdir())
     return [operation for name in names for operation in Journal(folder, name).operations()]

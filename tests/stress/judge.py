@@ -227,5 +227,4 @@ def _counts(table: Table, operations: list[Operation]) -> dict[str, Any]:
 
 
 def write(verdict: Verdict, folder: Path) -> None:
-    """Leave the verdict beside the journals."""
     (folder / "verdict.json").write_text(json.dumps({"faults": verdict.faults, **verdict.counts}, indent=1))

@@ -27,14 +27,12 @@ class Range(NamedTuple):
 
     @property
     def sql(self) -> str:
-        """The predicate for the table."""
         terms = [] if self.part is None else [f"part = '{self.part}'"]
         if self.low is not None:
             terms.append(f"k >= {self.low} and k < {self.high}")
         return " and ".join(terms) or "true"
 
     def selects(self, row: Row) -> bool:
-        """The predicate for the judge."""
         in_part = self.part is None or row.part == self.part
         return in_part and (self.low is None or self.high is None or self.low <= row.k < self.high)
 

@@ -63,7 +63,6 @@ def change_ref(table: Table, make: Callable[..., Any], *args: Any, **options: An
 
 
 def staged(table: Table) -> list[str]:
-    """Return the documents of jobs, sorted."""
     return sorted(status.location for status in table.io.list(f"{table.location}/.staging"))
 
 
@@ -84,7 +83,6 @@ def data_locations(table: Table) -> set[str]:
 
 
 def folder_of(table: Table) -> Path:
-    """Return the folder of a table on this machine."""
     return Path(table.location.removeprefix("file://"))
 
 

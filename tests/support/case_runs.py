@@ -363,12 +363,10 @@ def _refusal(text: str) -> str | None:
 
 
 def in_order(rows: Texts) -> list[str]:
-    """Return rows in an order of their own."""
     return sorted(json.dumps(row, ensure_ascii=False, sort_keys=True) for row in rows)
 
 
 def read_ours(table: Table, base: Base, snapshot_id: int | None = None) -> Texts:
-    """Return the rows of a table as we read them."""
     fields = ("*", *LINEAGE) if base.version >= 3 and snapshot_id is None else ("*",)
     return texts(base.final, table.scan(selected_fields=fields, snapshot_id=snapshot_id).to_arrow())
 

@@ -65,7 +65,6 @@ def rows_of(catalog: Catalog, ref: str | None = None) -> Rows:
 
 
 def rows_in(table: Table, ref: str | None = None) -> Rows:
-    """Return the rows of a table as it was loaded."""
     # Without the threads of `to_arrow`, which take longer than such few rows.
     found = table.scan(ref=ref).to_arrow_batch_reader().read_all()
     return Counter(zip(found["part"].to_pylist(), found["id"].to_pylist(), strict=True))
@@ -86,7 +85,6 @@ def arrow(rows: Iterable[tuple[str | None, int]]) -> pa.Table:
 
 
 def ids(*numbers: int) -> frozenset[int]:
-    """Return the ids of a change."""
     return frozenset(numbers)
 
 
@@ -103,7 +101,6 @@ class Planned:
     action: Action
 
     def commit(self, *, clock: Clock | None = None, catalog: Catalog | None = None) -> TableState:
-        """Land it, however the table has changed since."""
         return commit(catalog or self.catalog, self.state, self.action, clock=clock or HURRY)
 
     @property
@@ -181,7 +178,6 @@ class _Work:
         return result
 
     def live_rows(self, paths: Iterable[str]) -> dict[str, list[tuple[str | None, int]]]:
-        """Return the rows of files, deletes applied."""
         wanted = set(paths)
         if not wanted:
             return {}
@@ -197,11 +193,9 @@ class Change:
     """What a task does to the table."""
 
     def action(self, work: _Work) -> Action:
-        """Plan it."""
         raise NotImplementedError
 
     def after(self, rows: Rows) -> Rows:
-        """Return the rows when it has run alone."""
         return rows
 
 

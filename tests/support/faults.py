@@ -137,7 +137,6 @@ def faults_of(call, location):
 
 
 def check_whole(catalog):
-    """All that the table names is there."""
     io = catalog.io.inner
     table = Table.load(catalog, NAME)
     assert all(io.exists(entry.data_file.file_path) for entry in live_entries(table))
@@ -152,7 +151,6 @@ OTHER = "db.other"
 
 
 def rename(catalog, table):
-    """Be a rival that gives the table another name."""
     catalog.rename_table(NAME, OTHER)
 
 

@@ -35,7 +35,6 @@ class Reply:
 
 
 def document(value: object, status: int = 200, **headers: str) -> Reply:
-    """Return a reply with a JSON document."""
     kind = {"Content-Type": "application/json"}
     return Reply(status=status, body=json.dumps(value).encode(), headers={**kind, **headers})
 

@@ -231,7 +231,6 @@ class Late:
         self._waiting.append((self._gone + self._after, request))
 
     def let_one_go(self) -> None:
-        """Another request is about to be done."""
         self._arrive(self._gone)
         self._gone += 1
 

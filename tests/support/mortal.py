@@ -63,7 +63,6 @@ def kinds() -> dict[str, int]:
 
 
 def _step(kind: str) -> bool:
-    """Count; tell whether this step is the last."""
     global _count
     with _lock:
         _count += 1

@@ -206,7 +206,6 @@ def as_arrow(data: bytes) -> pa.Table:
 def schema_of(
     *fields: PaimonField, partition_keys: tuple[str, ...] = (), options: Mapping[str, str] | None = None
 ) -> PaimonSchema:
-    """Return a schema without primary keys."""
     return PaimonSchema(
         version=3,
         id=0,
@@ -326,7 +325,6 @@ class PaimonBuilder:
         return snapshot
 
     def commits(self, count: int) -> None:
-        """Write snapshots that change nothing."""
         for _ in range(count):
             self.commit()
 
@@ -334,11 +332,9 @@ class PaimonBuilder:
         self.write(f"tag/tag-{name}", json.dumps(self.snapshots[snapshot - 1]).encode())
 
     def expire(self, before: int) -> None:
-        """Forget the snapshots before one."""
         self.store.delete(f"{self.location}/snapshot/snapshot-{number}" for number in range(1, before))
 
     def roll_back(self, to: int) -> None:
-        """Go back to a snapshot, as `rollback_to` does."""
         later = range(to + 1, len(self.snapshots) + 1)
         self.store.delete(f"{self.location}/snapshot/snapshot-{number}" for number in later)
         del self.snapshots[to:]

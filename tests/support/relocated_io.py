@@ -19,7 +19,6 @@ class RelocatedFileIO:
         self.mapping = dict(mapping)
 
     def actual(self, location: str) -> str:
-        """Return where a location really is."""
         return _swap(location, self.mapping.items())
 
     def read(self, location: str, *, offset: int = 0, length: int | None = None) -> bytes:

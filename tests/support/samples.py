@@ -33,7 +33,6 @@ INT, LONG = 2**31, 2**63
 
 
 def rows(first: int = 0) -> pa.Table:
-    """Return eight rows; `first` shifts the ids."""
     place = [{"x": 1.5, "y": 2.5, "tags": ["a", None]}, {"x": None, "y": -1.0, "tags": []}, None]
     place += [{"x": 0.0, "y": 0.0, "tags": None}] * 5
     columns = {
@@ -82,7 +81,6 @@ DEEP = pa.list_(pa.struct([("k", pa.string()), ("v", pa.map_(pa.int32(), pa.list
 
 
 def decimals(text: str) -> list[decimal.Decimal | None]:
-    """Return numbers written in one text."""
     return [None if word == "None" else decimal.Decimal(word) for word in text.split()]
 
 

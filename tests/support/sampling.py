@@ -18,7 +18,6 @@ settings.register_profile("new seed", deadline=None, print_blob=True)
 
 
 def sampled(count: int) -> int:
-    """Return how many of so many cases are tried."""
     return count if ALL else max(10, count // 3)
 
 

@@ -53,7 +53,6 @@ class SerialOrder:
         return self._rows_at[self._head]
 
     def expect(self, planned: Planned, change: Change) -> None:
-        """Say what a snapshot means that may come."""
         if planned.snapshot_id is not None:
             self._changes[planned.snapshot_id] = change
 
@@ -62,7 +61,6 @@ class SerialOrder:
         return planned.snapshot_id in self._rows_at
 
     def rolled_back(self, snapshot_id: int) -> None:
-        """Say that main was moved to another snapshot."""
         self._head = snapshot_id
         snapshot = self._catalog.load(NAME).metadata.snapshot(snapshot_id)
         if snapshot is None or snapshot.first_row_id is None:

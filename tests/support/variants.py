@@ -8,7 +8,6 @@ from airflow_iceberg.format.values.variant import Primitive
 
 
 def encode_names(names: Sequence[str]) -> bytes:
-    """Return the metadata of a dictionary of names."""
     data = [name.encode() for name in names]
     ends = list(accumulate(map(len, data), initial=0))
     width = max(1, (max(len(data), ends[-1]).bit_length() + 7) // 8)
@@ -18,7 +17,6 @@ def encode_names(names: Sequence[str]) -> bytes:
 
 
 def plain(node: Any) -> Any:
-    """Return a decoded variant as Python values."""
     if isinstance(node, Primitive):
         return node.value
     if isinstance(node, Mapping):

@@ -32,7 +32,6 @@ def install(moment: str) -> None:
 
 
 def killed_once(operator: type[Any], moment: str, **arguments: Any) -> None:
-    """Make the DAG of an operator and a moment."""
     name = f"{operator.__name__.removeprefix('Iceberg').removesuffix('Operator').lower()}_{moment}"
 
     class KilledOnce(operator):
