@@ -44,8 +44,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 log = logging.getLogger(__name__)
 
 _TAKEN, _CHANGED = "AlreadyExistsException", "ConcurrentModificationException"
-_RENAMED_TO = "renamed_to"
-_DROPPED_BY = "dropped_by"
+_RENAMED_TO, _DROPPED_BY = "renamed_to", "dropped_by"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -299,8 +299,7 @@ class NessieCatalog(DescribingCatalog):
             for key in levels:
                 if key in contents and not has_kind(contents, key, NAMESPACE):
                     raise AlreadyExistsError(f"'{'.'.join(key)}' exists already in catalog {self.name}, as a table")
-            is_there = place.key in contents
-            if is_there:
+            if is_there := place.key in contents:
                 raise AlreadyExistsError(f"namespace {place} exists already in catalog {self.name}")
             missing = [key for key in levels if key not in contents]
             return [put(key, namespace_content(key, properties if key == place.key else {})) for key in missing]
