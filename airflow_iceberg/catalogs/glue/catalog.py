@@ -211,8 +211,7 @@ class GlueCatalog(DescribingCatalog):
     def drop_if_current(self, state: TableState) -> None:
         """Let the table's document point to nothing if it has the state's version, then remove it.
 
-        A process that is killed in between leaves a document that is no longer an Iceberg table; its parameter
-        `previous_metadata_location` has the table's last location.
+        If a process is killed in between, the document's `previous_metadata_location` still has the table's location.
         """
         # Differs from Java: it removes any table of the name. Glue removes without comparing, hence two steps.
         table, mark = state.table, str(self._new_uuid())
