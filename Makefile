@@ -35,9 +35,9 @@ SPARK_ENV = SPARK_LOCAL_IP=127.0.0.1 $(SPARK_JAVA) $(ICEBERG_JAVA) PAIMON_PYTHON
 PYTEST = PYTHONDONTWRITEBYTECODE= $(PY) -m pytest
 # What to hand to pytest, for example: make test ARGS="tests/format -x"
 ARGS ?=
-# Processes that share the tests: a file is run by one of them, and so are all files that need the same Spark. One more
-# than the two cores that are expected, since tests wait a good deal; tests/conftest.py puts the longest files first.
-WORKERS ?= 3
+# Processes that share the tests: a file is run by one of them, and so are all files that need the same Spark. More than
+# the two cores that are expected, since tests wait a good deal; tests/conftest.py puts the longest files first.
+WORKERS ?= 4
 # A worker that dies fails the run; one that is started in its place would never be given its tests.
 PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
@@ -54,7 +54,7 @@ test: $(DEV) $(JAVA) $(PAIMON)  ## run all tests that need nothing but this mach
 	@mkdir -p build
 	@$(SPARK_ENV) $(PYTEST) -m "not services and not long" $(PARALLEL) $(ARGS)
 
-test-services: WORKERS = 2
+test-services: WORKERS = 3
 test-services: $(DEV) $(JAVA)  ## run the tests against services, started for the run
 	@mkdir -p build
 	@$(SPARK_ENV) $(PYTEST) -m "services and not long" $(PARALLEL) $(ARGS)

@@ -129,11 +129,11 @@ class SeaweedFS(Service):
         return path
 
     def _free_ports(self) -> dict[str, int]:
-        # Its gRPC ports are 10,000 above the others, so these must leave room for them.
+        # Its gRPC ports are 10,000 above the others: these leave room for them, and none is another one's.
         names = ("s3", "iceberg", "master", "volume", "filer")
         while True:
             ports = free_ports(2 * len(names))
-            low = [port for port in ports if port < 55_000]
+            low = [port for port in ports if port < 55_000 and port - 10_000 not in ports]
             if len(low) >= len(names):
                 return dict(zip(names, low, strict=False))
 
