@@ -181,18 +181,15 @@ class TestSources:
         pq.write_table(pa.table(columns), path)
         return path.as_uri()
 
-    @pytest.mark.parametrize(
-        ("columns", "words"),
-        [
-            ({"name": ["x"]}, ["'id'", "required"]),
-            ({"id": [1], "name": ["x"], "extra": [1]}, ["'extra'"]),
-            ({"id": [1, None], "name": ["x", "y"]}, ["'id'", "null"]),
-            ({"id": ["seven"], "name": ["x"]}, ["'id'", "seven", "long"]),
-            ({"ID": [1], "name": ["x"]}, ["'ID'"]),
-            ({"id": pa.array([1.5]), "name": ["x"]}, ["'id'", "1.5"]),
-            ({"id": pa.array([2**63], pa.uint64()), "name": ["x"]}, ["'id'", str(2**63)]),
-        ],
-    )
+    @pytest.mark.parametrize(("columns", "words"), [
+        ({"name": ["x"]}, ["'id'", "required"]),
+        ({"id": [1], "name": ["x"], "extra": [1]}, ["'extra'"]),
+        ({"id": [1, None], "name": ["x", "y"]}, ["'id'", "null"]),
+        ({"id": ["seven"], "name": ["x"]}, ["'id'", "seven", "long"]),
+        ({"ID": [1], "name": ["x"]}, ["'ID'"]),
+        ({"id": pa.array([1.5]), "name": ["x"]}, ["'id'", "1.5"]),
+        ({"id": pa.array([2**63], pa.uint64()), "name": ["x"]}, ["'id'", str(2**63)]),
+    ])  # fmt: skip
     def test_rows_that_do_not_fit(self, table, tmp_path, columns, words):
         before = table.metadata_location
         with pytest.raises(InvalidInputError) as error:
@@ -258,32 +255,29 @@ def set_by_another_engine(catalog, table, name, value):
 class TestPropertiesThatCannotBe:
     """What would make a write fail is found when the property is set; else before a job is planned, let alone run."""
 
-    @pytest.mark.parametrize(
-        ("name", "value", "expected"),
-        [
-            ("write.target-file-size-bytes", "0", "expected a number above 0"),
-            ("write.target-file-size-bytes", "512MB", "expected a number"),
-            ("write.parquet.compression-codec", "zip", "expected one of zstd, gzip, snappy"),
-            ("write.parquet.bloom-filter-fpp.column.id", "1.5", "expected a number between 0 and 1"),
-            ("write.parquet.stats-enabled.column.id", "yes", "expected true or false"),
-            ("write.metadata.metrics.default", "truncate(0)", "unknown metrics mode 'truncate(0)'"),
-            ("write.metadata.metrics.column.id", "all", "unknown metrics mode 'all'"),
-            ("write.metadata.compression-codec", "zstd", "expected one of none, gzip"),
-            ("write.distribution-mode", "sorted", "expected one of none, hash, range"),
-            ("write.delete.mode", "merge", "expected one of copy-on-write, merge-on-read"),
-            ("write.delete.isolation-level", "none", "expected one of serializable, snapshot"),
-            ("write.delete.parquet.compression-level", "high", "expected a number"),
-            ("write.update.mode", "merge", "expected one of copy-on-write, merge-on-read"),
-            ("write.format.default", "feather", "expected one of parquet, avro, orc"),
-            ("write.summary.partition-limit", "-1", "expected a number, 0 or above"),
-            ("write.metadata.previous-versions-max", "some", "expected a number"),
-            ("write.wap.enabled", "on", "expected true or false"),
-            ("gc.enabled", "no", "expected true or false"),
-            ("history.expire.max-snapshot-age-ms", "5 days", "expected a number"),
-            ("commit.retry.num-retries", "x", "expected a number"),
-            ("commit.manifest.min-count-to-merge", "0", "expected a number above 0"),
-        ],
-    )
+    @pytest.mark.parametrize(("name", "value", "expected"), [
+        ("write.target-file-size-bytes", "0", "expected a number above 0"),
+        ("write.target-file-size-bytes", "512MB", "expected a number"),
+        ("write.parquet.compression-codec", "zip", "expected one of zstd, gzip, snappy"),
+        ("write.parquet.bloom-filter-fpp.column.id", "1.5", "expected a number between 0 and 1"),
+        ("write.parquet.stats-enabled.column.id", "yes", "expected true or false"),
+        ("write.metadata.metrics.default", "truncate(0)", "unknown metrics mode 'truncate(0)'"),
+        ("write.metadata.metrics.column.id", "all", "unknown metrics mode 'all'"),
+        ("write.metadata.compression-codec", "zstd", "expected one of none, gzip"),
+        ("write.distribution-mode", "sorted", "expected one of none, hash, range"),
+        ("write.delete.mode", "merge", "expected one of copy-on-write, merge-on-read"),
+        ("write.delete.isolation-level", "none", "expected one of serializable, snapshot"),
+        ("write.delete.parquet.compression-level", "high", "expected a number"),
+        ("write.update.mode", "merge", "expected one of copy-on-write, merge-on-read"),
+        ("write.format.default", "feather", "expected one of parquet, avro, orc"),
+        ("write.summary.partition-limit", "-1", "expected a number, 0 or above"),
+        ("write.metadata.previous-versions-max", "some", "expected a number"),
+        ("write.wap.enabled", "on", "expected true or false"),
+        ("gc.enabled", "no", "expected true or false"),
+        ("history.expire.max-snapshot-age-ms", "5 days", "expected a number"),
+        ("commit.retry.num-retries", "x", "expected a number"),
+        ("commit.manifest.min-count-to-merge", "0", "expected a number above 0"),
+    ])  # fmt: skip
     def test_who_sets_it_is_told(self, catalog, table, name, value, expected):
         with pytest.raises(InvalidInputError) as error:
             Table.create(catalog, "db.odd", schema={"id": "long"}, properties={name: value})
@@ -308,18 +302,15 @@ class TestPropertiesThatCannotBe:
         with pytest.raises(UnsupportedError, match=r"write\.format\.default"):
             table.append(pa.table({"id": [1]}))
 
-    @pytest.mark.parametrize(
-        ("name", "value"),
-        [
-            ("write.parquet.compression-codec", "bogus"),
-            ("write.target-file-size-bytes", "1MB"),
-            ("write.distribution-mode", "sorted"),
-            ("write.summary.partition-limit", "many"),
-            ("commit.retry.num-retries", "x"),
-            ("commit.retry.min-wait-ms", "-5"),
-            ("commit.status-check.num-retries", "-1"),
-        ],
-    )
+    @pytest.mark.parametrize(("name", "value"), [
+        ("write.parquet.compression-codec", "bogus"),
+        ("write.target-file-size-bytes", "1MB"),
+        ("write.distribution-mode", "sorted"),
+        ("write.summary.partition-limit", "many"),
+        ("commit.retry.num-retries", "x"),
+        ("commit.retry.min-wait-ms", "-5"),
+        ("commit.status-check.num-retries", "-1"),
+    ])  # fmt: skip
     def test_a_write_names_what_another_engine_has_set(self, catalog, name, value):
         table = Table.create(catalog, "db.odd", schema={"id": "long"})
         set_by_another_engine(catalog, table, name, value)
@@ -353,17 +344,13 @@ class TestSourcesThatAreNone:
 class TestArgumentsOfTheWrongKind:
     """What was meant for another place is said so, whatever Python would make of it."""
 
-    @pytest.mark.parametrize(
-        ("columns", "message"),
-        [
-            *(
-                (columns, r"table db\.bad would have no columns; name them")
-                for columns in ({}, pa.schema([]), Schema())
-            ),
-            *((columns, "expected columns as names and types") for columns in ("id long", ["id", "long"], 5)),
-        ],
-        ids=str,
-    )
+    @pytest.mark.parametrize(("columns", "message"), [
+        *(
+            (columns, r"table db\.bad would have no columns; name them")
+            for columns in ({}, pa.schema([]), Schema())
+        ),
+        *((columns, "expected columns as names and types") for columns in ("id long", ["id", "long"], 5)),
+    ], ids=str)  # fmt: skip
     def test_a_schema_without_columns_or_that_is_none(self, catalog, columns, message):
         with pytest.raises(InvalidInputError, match=message) as error:
             Table.create(catalog, "db.bad", schema=columns)
@@ -379,16 +366,13 @@ class TestArgumentsOfTheWrongKind:
         with pytest.raises(InvalidInputError, match=r"expected the name of a table as 'namespace.table', got int"):
             Table.load(catalog, 5)
 
-    @pytest.mark.parametrize(
-        ("argument", "expected"),
-        [
-            ({"as_of_ms": "yesterday"}, "as_of_ms is 'yesterday', expected an int: milliseconds since the epoch"),
-            ({"snapshot_id": "5"}, "snapshot_id is '5', expected an int: the id of a snapshot"),
-            ({"limit": 1.5}, "limit is 1.5, expected an int: rows"),
-            ({"ref": 5}, "ref is 5, expected the name of a branch or tag"),
-            ({"selected_fields": "id"}, "expected a list of columns"),
-        ],
-    )
+    @pytest.mark.parametrize(("argument", "expected"), [
+        ({"as_of_ms": "yesterday"}, "as_of_ms is 'yesterday', expected an int: milliseconds since the epoch"),
+        ({"snapshot_id": "5"}, "snapshot_id is '5', expected an int: the id of a snapshot"),
+        ({"limit": 1.5}, "limit is 1.5, expected an int: rows"),
+        ({"ref": 5}, "ref is 5, expected the name of a branch or tag"),
+        ({"selected_fields": "id"}, "expected a list of columns"),
+    ])  # fmt: skip
     def test_a_scan(self, table, argument, expected):
         with pytest.raises(InvalidInputError, match=re.escape(expected)):
             table.scan(**argument)

@@ -59,32 +59,26 @@ class TestNames:
         if any(re.search(pattern, name, re.IGNORECASE) for pattern in BEFORE.values()):
             assert is_secret(name)
 
-    @pytest.mark.parametrize(
-        "name",
-        [
-            *("s3.access-key-id", "S3.SECRET_ACCESS_KEY", "glue.session-token", "client.secret-access-key"),
-            *("fs.s3a.secret.key", "spark.hadoop.fs.s3a.access.key", "spark.hadoop.fs.s3a.session.token"),
-            *("spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net", "fs.azure.sas.fixed.token.x", "SAS_KEY"),
-            *("adls.account-key", "adls.sas-token", "adls.connection-string", "adls.auth.shared-key.account.key"),
-            *("fs.s3a.server-side-encryption.key", "fs.gs.auth.service.account.private.key", "gcs.session-kwargs"),
-            *("rest.auth.basic.password", "javax.net.ssl.keyStorePassword", "PGPASSWORD", "jdbc.passphrase", "db.pwd"),
-            *("header.X-Gate", "header.Cookie", "spark.sql.catalog.c.header.X-Api", "X-API-Key", "x_api_key", "sig"),
-            *("authentication.oauth2.client-secret", "X-Amz-Signature", "accessKeyId", "oauthToken", STORAGE_VARIABLE),
-        ],
-    )
+    @pytest.mark.parametrize("name", [
+        *("s3.access-key-id", "S3.SECRET_ACCESS_KEY", "glue.session-token", "client.secret-access-key"),
+        *("fs.s3a.secret.key", "spark.hadoop.fs.s3a.access.key", "spark.hadoop.fs.s3a.session.token"),
+        *("spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net", "fs.azure.sas.fixed.token.x", "SAS_KEY"),
+        *("adls.account-key", "adls.sas-token", "adls.connection-string", "adls.auth.shared-key.account.key"),
+        *("fs.s3a.server-side-encryption.key", "fs.gs.auth.service.account.private.key", "gcs.session-kwargs"),
+        *("rest.auth.basic.password", "javax.net.ssl.keyStorePassword", "PGPASSWORD", "jdbc.passphrase", "db.pwd"),
+        *("header.X-Gate", "header.Cookie", "spark.sql.catalog.c.header.X-Api", "X-API-Key", "x_api_key", "sig"),
+        *("authentication.oauth2.client-secret", "X-Amz-Signature", "accessKeyId", "oauthToken", STORAGE_VARIABLE),
+    ])  # fmt: skip
     def test_these_are_secrets(self, name: str) -> None:
         assert (is_secret(name), hide(name, "s0me-value")) == (True, "***")
         assert secrets_of({name: "s0me-value"}) == ["s0me-value"]
 
-    @pytest.mark.parametrize(
-        "name",
-        [
-            *("max-keys", "primary-keys", "partition-key", "s3.sse-kms-key-id", "encryption.key-id", "keystore.path"),
-            *("hive.kerberos.keytab", "hdfs.kerberos.keytab", "hdfs.kerberos.principal", "ssl.client.cert"),
-            *("header.Accept", "header.X-Iceberg-Access-Delegation", "header.user-agent", "header.Content-Type"),
-            *("compass", "passenger", "design", "was-here", "spark.executor.memory", "uri", "type", "warehouse"),
-        ],
-    )
+    @pytest.mark.parametrize("name", [
+        *("max-keys", "primary-keys", "partition-key", "s3.sse-kms-key-id", "encryption.key-id", "keystore.path"),
+        *("hive.kerberos.keytab", "hdfs.kerberos.keytab", "hdfs.kerberos.principal", "ssl.client.cert"),
+        *("header.Accept", "header.X-Iceberg-Access-Delegation", "header.user-agent", "header.Content-Type"),
+        *("compass", "passenger", "design", "was-here", "spark.executor.memory", "uri", "type", "warehouse"),
+    ])  # fmt: skip
     def test_these_are_none(self, name: str) -> None:
         assert (is_secret(name), hide(name, "s0me-value")) == (False, "s0me-value")
         assert secrets_of({name: "s0me-value"}) == []
@@ -93,25 +87,22 @@ class TestNames:
 class TestValues:
     """A setting that only sounds like a secret is shown: hiding it would tear holes into every log."""
 
-    @pytest.mark.parametrize(
-        ("name", "value"),
-        [
-            ("token-refresh-enabled", "true"),
-            ("s3.session-token-expires-at-ms", "1700000000000"),
-            ("adls.sas-token-expires-at-ms.lake", "1700000000000"),
-            ("gcs.oauth2.token", "anon"),
-            ("oauth2-server-uri", "https://idp/oauth/tokens"),
-            ("authentication.oauth2.token-endpoint", "https://idp/oauth/tokens"),
-            ("rest.auth.type", "basic"),
-            ("authentication.type", "BEARER"),
-            ("hive.metastore.client.auth.mode", "KERBEROS"),
-            ("spark.hadoop.hadoop.security.authentication", "kerberos"),
-            ("adls.blob-storage-authority", "blob.core.windows.net"),
-            ("spark.kubernetes.authenticate.driver.serviceAccountName", "airflow"),
-            ("author", "jane"),
-            ("credential", ""),
-        ],
-    )
+    @pytest.mark.parametrize(("name", "value"), [
+        ("token-refresh-enabled", "true"),
+        ("s3.session-token-expires-at-ms", "1700000000000"),
+        ("adls.sas-token-expires-at-ms.lake", "1700000000000"),
+        ("gcs.oauth2.token", "anon"),
+        ("oauth2-server-uri", "https://idp/oauth/tokens"),
+        ("authentication.oauth2.token-endpoint", "https://idp/oauth/tokens"),
+        ("rest.auth.type", "basic"),
+        ("authentication.type", "BEARER"),
+        ("hive.metastore.client.auth.mode", "KERBEROS"),
+        ("spark.hadoop.hadoop.security.authentication", "kerberos"),
+        ("adls.blob-storage-authority", "blob.core.windows.net"),
+        ("spark.kubernetes.authenticate.driver.serviceAccountName", "airflow"),
+        ("author", "jane"),
+        ("credential", ""),
+    ])  # fmt: skip
     def test_these_are_shown(self, name: str, value: str) -> None:
         assert is_secret(name)
         assert hide(name, value) == value
@@ -133,43 +124,37 @@ class TestValues:
 class TestSecretsInsideOfValues:
     """A value under any name may hold a secret: only that is taken out."""
 
-    @pytest.mark.parametrize(
-        ("value", "shown"),
-        [
-            ("http://me:hunter22@proxy:3128/x", "http://me:***@proxy:3128/x"),
-            ("http://me@corp:hunter22@proxy:3128", "http://me@corp:***@proxy:3128"),
-            ("http://me:hun/ter22@proxy", "http://me:***@proxy"),
-            ("jdbc:postgresql://db/x?user=me&password=hunter22", "jdbc:postgresql://db/x?user=me&password=***"),
-            ("jdbc:sqlserver://h:1433;password=hunter22;x=1", "jdbc:sqlserver://h:1433;password=***;x=1"),
-            ("host=db user=me password=hunter22", "host=db user=me password=***"),
-            ("-Djavax.net.ssl.keyStorePassword=hunter22 -Dx=y", "-Djavax.net.ssl.keyStorePassword=*** -Dx=y"),
-            ("https://lake/f?sv=1&sig=hunter22&sp=r", "https://lake/f?sv=1&sig=***&sp=r"),
-            ("AccountName=lake;AccountKey=hunter22==;X=1", "AccountName=lake;AccountKey=***;X=1"),
-            ("Endpoint=x;SharedAccessSignature=sv=1&sig=hunter22;X=1", "Endpoint=x;SharedAccessSignature=***;X=1"),
-            ('{"aws_secret_access_key": "hunter22", "a": true}', '{"aws_secret_access_key": "***", "a": true}'),
-            ('[{"a": {"password": "hunter22", "ca": "/x"}}]', '[{"a": {"password": "***", "ca": "/x"}}]'),
-            ('{"proxy": "http://me:hunter22@proxy"}', '{"proxy": "http://me:***@proxy"}'),
-            # A short one hides the whole value.
-            ("http://me:a@proxy/aaa", "***"),
-        ],
-    )
+    @pytest.mark.parametrize(("value", "shown"), [
+        ("http://me:hunter22@proxy:3128/x", "http://me:***@proxy:3128/x"),
+        ("http://me@corp:hunter22@proxy:3128", "http://me@corp:***@proxy:3128"),
+        ("http://me:hun/ter22@proxy", "http://me:***@proxy"),
+        ("jdbc:postgresql://db/x?user=me&password=hunter22", "jdbc:postgresql://db/x?user=me&password=***"),
+        ("jdbc:sqlserver://h:1433;password=hunter22;x=1", "jdbc:sqlserver://h:1433;password=***;x=1"),
+        ("host=db user=me password=hunter22", "host=db user=me password=***"),
+        ("-Djavax.net.ssl.keyStorePassword=hunter22 -Dx=y", "-Djavax.net.ssl.keyStorePassword=*** -Dx=y"),
+        ("https://lake/f?sv=1&sig=hunter22&sp=r", "https://lake/f?sv=1&sig=***&sp=r"),
+        ("AccountName=lake;AccountKey=hunter22==;X=1", "AccountName=lake;AccountKey=***;X=1"),
+        ("Endpoint=x;SharedAccessSignature=sv=1&sig=hunter22;X=1", "Endpoint=x;SharedAccessSignature=***;X=1"),
+        ('{"aws_secret_access_key": "hunter22", "a": true}', '{"aws_secret_access_key": "***", "a": true}'),
+        ('[{"a": {"password": "hunter22", "ca": "/x"}}]', '[{"a": {"password": "***", "ca": "/x"}}]'),
+        ('{"proxy": "http://me:hunter22@proxy"}', '{"proxy": "http://me:***@proxy"}'),
+        # A short one hides the whole value.
+        ("http://me:a@proxy/aaa", "***"),
+    ])  # fmt: skip
     def test_of_addresses_documents_and_pairs(self, value: str, shown: str) -> None:
         assert hide("x.options", value) == shown
         assert not any(secret in shown for secret in secrets_of({"x.options": value}))
 
-    @pytest.mark.parametrize(
-        "value",
-        [
-            "hdfs://nn:8020/data@2026",
-            "thrift://a:9083,thrift://b:9083",
-            "abfss://container@lake.dfs.core.windows.net/x",
-            "https://host:443/x?a=b@c",
-            "file:///tmp/a:b@c",
-            '{"a": "b"}',
-            "[broken",
-            "[" * 100_000,
-        ],
-    )
+    @pytest.mark.parametrize("value", [
+        "hdfs://nn:8020/data@2026",
+        "thrift://a:9083,thrift://b:9083",
+        "abfss://container@lake.dfs.core.windows.net/x",
+        "https://host:443/x?a=b@c",
+        "file:///tmp/a:b@c",
+        '{"a": "b"}',
+        "[broken",
+        "[" * 100_000,
+    ])  # fmt: skip
     def test_what_only_looks_like_one_is_left(self, value: str) -> None:
         assert hide("x.options", value) == value
 
@@ -207,17 +192,14 @@ class TestWhereItIsUsed:
         storage = f'spark.executorEnv.{STORAGE_VARIABLE}={{"a": "hunter22"}}'
         assert shown_command(["--conf", storage]) == f"--conf spark.executorEnv.{STORAGE_VARIABLE}=***"
 
-    @pytest.mark.parametrize(
-        ("text", "clean"),
-        [
-            ("{'x-api-key': 'hunter22', 'auth_type': 'v4'}", "{'x-api-key': '***', 'auth_type': 'v4'}"),
-            ('{"Cookie": "a=b; hunter22"}', '{"Cookie": "***"}'),
-            (r"{\"client_secret\": \"hunter22\"}", r"{\"client_secret\": \"***\"}"),
-            ("GET /x?apiKey=hunter22&y=1", "GET /x?apiKey=***&y=1"),
-            ("Authorization: Bearer hunter22", "Authorization: Bearer ***"),
-            ("PUT /bucket/key?uploadId=7", "PUT /bucket/key?uploadId=7"),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "clean"), [
+        ("{'x-api-key': 'hunter22', 'auth_type': 'v4'}", "{'x-api-key': '***', 'auth_type': 'v4'}"),
+        ('{"Cookie": "a=b; hunter22"}', '{"Cookie": "***"}'),
+        (r"{\"client_secret\": \"hunter22\"}", r"{\"client_secret\": \"***\"}"),
+        ("GET /x?apiKey=hunter22&y=1", "GET /x?apiKey=***&y=1"),
+        ("Authorization: Bearer hunter22", "Authorization: Bearer ***"),
+        ("PUT /bucket/key?uploadId=7", "PUT /bucket/key?uploadId=7"),
+    ])  # fmt: skip
     def test_libraries_log_none(self, text: str, clean: str) -> None:
         assert without_secrets(text) == clean
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
+from tests.catalogs.contract import new_catalog
 from tests.catalogs.java import POSTGRESQL_DRIVER
 from tests.services.glue import start_glue
 from tests.services.hive_metastore import HiveMetastore, metastore_2_3, metastore_2_3_9
@@ -28,9 +28,7 @@ from tests.support.postgresql import PASSWORD, PostgreSQL
 @pytest.fixture
 def catalog(properties: dict[str, str]) -> Catalog:
     """The catalog of the properties that a module gives, with a namespace."""
-    catalog = load_catalog("prod", **properties)
-    catalog.create_namespace("db")
-    return catalog
+    return new_catalog(**properties)
 
 
 @pytest.fixture(scope="session")

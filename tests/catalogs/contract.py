@@ -39,6 +39,13 @@ def new_metadata(location: str, **properties: str) -> TableMetadata:
     )
 
 
+def new_catalog(**properties: str) -> Catalog:
+    """The catalog of these properties, with the namespace db."""
+    catalog = load_catalog("prod", **properties)
+    catalog.create_namespace("db")
+    return catalog
+
+
 def make_table(catalog: Catalog, name: str = "db.t", **properties: str) -> TableState:
     return catalog.create(name, new_metadata(catalog.default_location(name), **properties))
 

@@ -117,17 +117,14 @@ class TestTheDocument:
         assert described[1]["Comment"] == "in euro"
         assert described[2]["Parameters"]["iceberg.field.current"] == "false"
 
-    @pytest.mark.parametrize(
-        ("type_", "word"),
-        [
-            *((same, same) for same in ("boolean", "int", "float", "double", "date", "timestamp", "binary")),
-            *((zoned, "timestamp") for zoned in ("timestamptz", "timestamptz_ns")),
-            *((other, "string") for other in ("time", "uuid", "variant")),
-            ("fixed[4]", "binary"),
-            ("list<int>", "array<int>"),
-            ("map<string, double>", "map<string,double>"),
-        ],
-    )
+    @pytest.mark.parametrize(("type_", "word"), [
+        *((same, same) for same in ("boolean", "int", "float", "double", "date", "timestamp", "binary")),
+        *((zoned, "timestamp") for zoned in ("timestamptz", "timestamptz_ns")),
+        *((other, "string") for other in ("time", "uuid", "variant")),
+        ("fixed[4]", "binary"),
+        ("list<int>", "array<int>"),
+        ("map<string, double>", "map<string,double>"),
+    ])  # fmt: skip
     def test_every_type_has_a_word(self, type_, word):
         type_ = schema_from_shorthand({"c": type_}).fields[0].type
         assert column_type(type_, zoned="timestamp", other="string") == word
@@ -420,13 +417,10 @@ class TestBesidePyIceberg:
 class TestProperties:
     """Properties are PyIceberg's, and a wrong one is named before anything is sent."""
 
-    @pytest.mark.parametrize(
-        ("given", "message"),
-        [
-            ({"glue.max-retries": "many"}, "glue.max-retries is 'many', expected a number"),
-            ({"glue.retry-mode": "never"}, "glue.retry-mode is 'never', expected one of standard, adaptive, legacy"),
-        ],
-    )
+    @pytest.mark.parametrize(("given", "message"), [
+        ({"glue.max-retries": "many"}, "glue.max-retries is 'many', expected a number"),
+        ({"glue.retry-mode": "never"}, "glue.retry-mode is 'never', expected one of standard, adaptive, legacy"),
+    ])  # fmt: skip
     def test_a_wrong_one(self, given, message):
         with pytest.raises(InvalidInputError, match=f"catalog prod: property {message}"):
             load_catalog("prod", type="glue", **given)

@@ -16,7 +16,7 @@ import pytest
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import CommitConflictError
 from airflow_iceberg.table import Table
-from tests.catalogs.contract import make_table, setting
+from tests.catalogs.contract import make_table, new_catalog, setting
 from tests.catalogs.races import row
 from tests.services.http_proxy import HttpProxy, fail_after, lose_reply, lose_request
 from tests.services.seaweedfs import BUCKET
@@ -36,12 +36,6 @@ def properties(request):
     return {"type": "hadoop", "warehouse": f"{request.param}://{authority}/{name}", "hdfs.user": "root"}
 
 
-def new_catalog(properties):
-    catalog = load_catalog("prod", **properties)
-    catalog.create_namespace("db")
-    return catalog
-
-
 class TestLostRenameRepliesThatDestroyTablesOfIcebergJava:
     """Iceberg Java takes a rename whose reply was lost for a failure and cleans up after its own landed commit.
 
@@ -51,7 +45,7 @@ class TestLostRenameRepliesThatDestroyTablesOfIcebergJava:
     @pytest.mark.parametrize("fault", [lose_reply, lose_request, fail_after(500)])
     @pytest.mark.parametrize("properties", ["webhdfs"], indirect=True)
     def test_the_commit_lands_once_and_its_files_stay(self, hdfs, properties, fault):
-        catalog = new_catalog(properties)
+        catalog = new_catalog(**properties)
         with HttpProxy(f"http://{hdfs.web_authority}") as proxy:
             warehouse = properties["warehouse"].replace(hdfs.web_authority, f"127.0.0.1:{proxy.port}")
             behind = load_catalog("prod", **{**properties, "warehouse": warehouse})
@@ -68,7 +62,7 @@ class TestTwoSpellingsOfOneVersionThatIcebergJavaMakes:
 
     @pytest.mark.parametrize("properties", ["hdfs", "webhdfs", "s3"], indirect=True)
     def test_one_of_the_two_is_told_that_it_lost(self, properties):
-        catalog = new_catalog(properties)
+        catalog = new_catalog(**properties)
         base = make_table(catalog)
         catalog.commit(base, setting(a="1"))
         with pytest.raises(CommitConflictError):
@@ -77,7 +71,7 @@ class TestTwoSpellingsOfOneVersionThatIcebergJavaMakes:
 
     @pytest.mark.parametrize("properties", ["hdfs", "webhdfs", "s3"], indirect=True)
     def test_the_next_version_in_the_other_spelling_is_seen(self, properties):
-        catalog = new_catalog(properties)
+        catalog = new_catalog(**properties)
         base = make_table(catalog)
         location = base.metadata_location.replace("/v1.metadata.json", "/v2.gz.metadata.json")
         catalog.io.create(location, b"\x1f\x8b of somebody else")
@@ -90,7 +84,7 @@ class TestKilledWriters:
 
     @pytest.mark.parametrize("properties", ["hdfs", "s3"], indirect=True)
     def test_the_table_reads_and_goes_on(self, properties):
-        catalog = new_catalog(properties)
+        catalog = new_catalog(**properties)
         make_table(catalog)
         program = (
             "import json, sys\n"

@@ -127,14 +127,10 @@ class TestCertificates:
         named = {f"hive.metastore.{name.replace('_', '.')}": str(value) for name, value in more.items()}
         return {**self.TLS, "hive.metastore.truststore.path": str(certificates.authority), **named}
 
-    @pytest.mark.parametrize(
-        "shown",
-        [
-            {"keystore_path": "client_both"},
-            {"keystore_path": "client_locked", "keystore_password": "password"},
-        ],
-        ids=["open", "locked"],
-    )
+    @pytest.mark.parametrize("shown", [
+        {"keystore_path": "client_both"},
+        {"keystore_path": "client_locked", "keystore_password": "password"},
+    ], ids=["open", "locked"])  # fmt: skip
     def test_with_it_we_are_let_in(self, metastore, certificates, shown):
         given = {name: getattr(certificates, field) for name, field in shown.items()}
         assert namespaces(metastore.uri, **self.trusting(certificates, **given)) == (("sales",),)
@@ -263,15 +259,12 @@ class TestKerberos:
 
         return sasl
 
-    @pytest.mark.parametrize(
-        ("properties", "service"),
-        [
-            (ON, "hive@127.0.0.1"),
-            ({**ON, "hive.kerberos-service-name": "hms"}, "hms@127.0.0.1"),
-            ({"hive.metastore.sasl.enabled": "true", PRINCIPAL: "hms/_HOST@EXAMPLE.COM"}, "hms@127.0.0.1"),
-            ({**ON, PRINCIPAL: "hms/meta.example.com@EXAMPLE.COM"}, "hms@meta.example.com"),
-        ],
-    )
+    @pytest.mark.parametrize(("properties", "service"), [
+        (ON, "hive@127.0.0.1"),
+        ({**ON, "hive.kerberos-service-name": "hms"}, "hms@127.0.0.1"),
+        ({"hive.metastore.sasl.enabled": "true", PRINCIPAL: "hms/_HOST@EXAMPLE.COM"}, "hms@127.0.0.1"),
+        ({**ON, PRINCIPAL: "hms/meta.example.com@EXAMPLE.COM"}, "hms@meta.example.com"),
+    ])  # fmt: skip
     def test_the_service_is_the_one_that_is_named(self, properties, service, tickets):
         said = []
         with ScriptedMetastore(NAMESPACES, sasl=self.served(said)) as metastore:
@@ -358,15 +351,12 @@ class TestLongValues:
 class TestWhatHiveKnows:
     """A Hive before 3 has no times with a zone; `hive.hive2-compatible` says which it is, or else the metastore."""
 
-    @pytest.mark.parametrize(
-        ("is_hive_2", "properties", "word"),
-        [
-            (False, {}, "timestamp with local time zone"),
-            (True, {}, "timestamp"),
-            (False, {"hive.hive2-compatible": "true"}, "timestamp"),
-            (True, {"hive.hive2-compatible": "false"}, "timestamp with local time zone"),
-        ],
-    )
+    @pytest.mark.parametrize(("is_hive_2", "properties", "word"), [
+        (False, {}, "timestamp with local time zone"),
+        (True, {}, "timestamp"),
+        (False, {"hive.hive2-compatible": "true"}, "timestamp"),
+        (True, {"hive.hive2-compatible": "false"}, "timestamp with local time zone"),
+    ])  # fmt: skip
     def test_its_word_for_them_is_used(self, is_hive_2, properties, word, tmp_path):
         def create(catalog):
             # The script forgets the table at once, so that it cannot be loaded.

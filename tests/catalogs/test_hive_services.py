@@ -14,7 +14,7 @@ from airflow_iceberg.catalogs.hive.client import HiveClient
 from airflow_iceberg.catalogs.hive.thrift_interface import EnvironmentContext, ShowLocksRequest
 from airflow_iceberg.errors import CommitConflictError, StorageError, UnsupportedError
 from airflow_iceberg.table import Table
-from tests.catalogs.contract import make_table, setting
+from tests.catalogs.contract import make_table, new_catalog, setting
 from tests.catalogs.hive_contract import NO_LOCKS, HiveContract, empty_metastore
 from tests.catalogs.java import add_catalog
 from tests.services.hive_metastore import metastore_2_3
@@ -89,7 +89,7 @@ class TestHive4KnowsZones:
         client = HiveClient("test", {"uri": metastore.uri})
         properties = properties_of(metastore, tmp_path)
         asked = {"db.a": {}, "db.b": {"hive.hive2-compatible": "true"}}
-        new_catalog(properties)
+        new_catalog(**properties)
         for name, more in asked.items():
             table = Table.create(load_catalog("prod", **properties, **more), name, schema={"ts": "timestamptz"})
             table.alter([{"set_properties": {"a": "1"}}])
@@ -118,9 +118,7 @@ class TestAServerThatIgnoresTheExpectedParameter:
 
     @pytest.fixture
     def catalog(self, ignorant, tmp_path):
-        catalog = load_catalog("prod", **properties_of(ignorant, tmp_path, **NO_LOCKS))
-        catalog.create_namespace("db")
-        return catalog
+        return new_catalog(**properties_of(ignorant, tmp_path, **NO_LOCKS))
 
     def test_it_does(self, catalog, ignorant):
         make_table(catalog)
@@ -156,18 +154,12 @@ class TestAServerThatIgnoresTheExpectedParameter:
             catalog.rename_table("db.t", "db.u")
 
 
-def new_catalog(properties):
-    catalog = load_catalog("prod", **properties)
-    catalog.create_namespace("db")
-    return catalog
-
-
 @pytest.mark.java
 class TestBesideIcebergJava:
     """Iceberg Java and we see one catalog; both commit at the same time in `test_races_beside`."""
 
     def test_each_opens_what_the_other_made(self, metastore_2, tmp_path, iceberg_java):
-        catalog, java = new_catalog(properties_of(metastore_2, tmp_path)), iceberg_java
+        catalog, java = new_catalog(**properties_of(metastore_2, tmp_path)), iceberg_java
         theirs = f"{add_catalog(java, type='hive', uri=metastore_2.uri)}.db.theirs"
         java.sql(f"create table {theirs} (id bigint, ts timestamp) using iceberg partitioned by (days(ts))")
         java.sql(f"insert into {theirs} values (1, timestamp '2026-01-01')")
@@ -199,7 +191,7 @@ catalog.commit(catalog.load("db.t"), setting(dead="1"))
 
     def test_others_wait_for_it_and_say_for_whom(self, impatient, tmp_path):
         properties = properties_of(impatient, tmp_path)
-        state = make_table(new_catalog(properties))
+        state = make_table(new_catalog(**properties))
         client = HiveClient("test", {"uri": impatient.uri})
         victim = subprocess.Popen([sys.executable, "-c", self.PROGRAM, impatient.uri], stdout=subprocess.PIPE)
         assert victim.stdout.readline() == b"holding\n"

@@ -88,27 +88,21 @@ class TestTimeOuts:
         monkeypatch.setattr(socket.socket, "connect", spy)
         return seen
 
-    @pytest.mark.parametrize(
-        ("ask", "properties", "seconds"),
-        [
-            (ask_rest, {}, 30),
-            (ask_rest, {"rest.client.connection-timeout-ms": "1500"}, 1.5),
-            (ask_nessie, {}, 10),
-            (ask_nessie, {"transport.connect-timeout": "2500"}, 2.5),
-            (ask_nessie, {"nessie.transport.connect-timeout": "700"}, 0.7),
-        ],
-    )
+    @pytest.mark.parametrize(("ask", "properties", "seconds"), [
+        (ask_rest, {}, 30),
+        (ask_rest, {"rest.client.connection-timeout-ms": "1500"}, 1.5),
+        (ask_nessie, {}, 10),
+        (ask_nessie, {"transport.connect-timeout": "2500"}, 2.5),
+        (ask_nessie, {"nessie.transport.connect-timeout": "700"}, 0.7),
+    ])  # fmt: skip
     def test_a_connection_is_waited_for_that_long(self, ask, properties, seconds, server, connecting):
         ask(server.uri, **properties)
         assert {waited for port, waited in connecting if port == server.port} == {seconds}
 
-    @pytest.mark.parametrize(
-        ("ask", "properties", "message"),
-        [
-            (ask_rest, {"rest.client.socket-timeout-ms": "50"}, r"it did not answer in time"),
-            (ask_nessie, {"transport.read-timeout": "50"}, r"cannot read from Nessie at .*: it did not answer in time"),
-        ],
-    )
+    @pytest.mark.parametrize(("ask", "properties", "message"), [
+        (ask_rest, {"rest.client.socket-timeout-ms": "50"}, r"it did not answer in time"),
+        (ask_nessie, {"transport.read-timeout": "50"}, r"cannot read from Nessie at .*: it did not answer in time"),
+    ])  # fmt: skip
     def test_a_server_that_never_answers_is_given_up(self, ask, properties, message):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             with pytest.raises(StorageError, match=message):
@@ -377,15 +371,12 @@ class TestOAuth2OfNessie:
         with pytest.raises(StorageError, match=r"bad \*\*\*"):
             self.listed(server)
 
-    @pytest.mark.parametrize(
-        ("more", "message"),
-        [
-            ({"token-endpoint": None}, r"set authentication\.oauth2\.token-endpoint \(or issuer-url\)"),
-            ({"client-id": None}, r"set authentication\.oauth2\.client-id"),
-            ({"client-secret": None}, r"set authentication\.oauth2\.client-secret"),
-            ({"grant-type": "password", "username": "jane"}, r"set authentication\.oauth2\.password"),
-        ],
-    )
+    @pytest.mark.parametrize(("more", "message"), [
+        ({"token-endpoint": None}, r"set authentication\.oauth2\.token-endpoint \(or issuer-url\)"),
+        ({"client-id": None}, r"set authentication\.oauth2\.client-id"),
+        ({"client-secret": None}, r"set authentication\.oauth2\.client-secret"),
+        ({"grant-type": "password", "username": "jane"}, r"set authentication\.oauth2\.password"),
+    ])  # fmt: skip
     def test_what_is_missing_is_named(self, more, message, server):
         with pytest.raises(InvalidInputError, match=message):
             load_catalog("prod", **self.properties(server, **more))
@@ -487,14 +478,11 @@ class TestNamesOfSignatures:
 
     KEYS = {"rest.sigv4-enabled": "true", "rest.access-key-id": "AKIDEXAMPLE", "rest.secret-access-key": "s3cr3t"}
 
-    @pytest.mark.parametrize(
-        ("properties", "scope"),
-        [
-            ({"rest.signing-region": "eu-west-1"}, "eu-west-1/execute-api"),
-            ({"rest.signing-region": "eu-west-1", "rest.signing-name": "glue"}, "eu-west-1/glue"),
-            ({"client.region": "us-east-2", "rest.signing-name": "s3tables"}, "us-east-2/s3tables"),
-        ],
-    )
+    @pytest.mark.parametrize(("properties", "scope"), [
+        ({"rest.signing-region": "eu-west-1"}, "eu-west-1/execute-api"),
+        ({"rest.signing-region": "eu-west-1", "rest.signing-name": "glue"}, "eu-west-1/glue"),
+        ({"client.region": "us-east-2", "rest.signing-name": "s3tables"}, "us-east-2/s3tables"),
+    ])  # fmt: skip
     def test_they_are_in_its_scope(self, properties, scope, server):
         ask_rest(server.uri, **self.KEYS, **properties)
         for request in server.seen:
@@ -533,14 +521,11 @@ class TestKindsOfIdentity:
 
     BASIC = {"rest.auth.type": "basic", "rest.auth.basic.username": "a", "rest.auth.basic.password": "b"}
 
-    @pytest.mark.parametrize(
-        ("properties", "header"),
-        [
-            ({"rest.auth.type": "oauth2", "token": "t0p"}, "Bearer t0p"),
-            ({"rest.auth.type": "none", "token": "t0p"}, None),
-            (BASIC, "Basic YTpi"),
-        ],
-    )
+    @pytest.mark.parametrize(("properties", "header"), [
+        ({"rest.auth.type": "oauth2", "token": "t0p"}, "Bearer t0p"),
+        ({"rest.auth.type": "none", "token": "t0p"}, None),
+        (BASIC, "Basic YTpi"),
+    ])  # fmt: skip
     def test_each(self, properties, header, server):
         ask_rest(server.uri, **properties)
         assert {request.headers.get("Authorization") for request in server.seen} == {header}

@@ -102,18 +102,13 @@ def state(catalog):
 class TestWhatAnAnswerToACommitMeans:
     """An answer is a success, a conflict, a refusal, or no answer at all."""
 
+    @pytest.mark.parametrize("headers", [{}, {"Retry-After": "1"}], ids=["plain", "come again"])
     @pytest.mark.parametrize("status", [500, 502, 503, 504, 505, 408])
-    def test_failures_of_the_server_leave_it_open(self, server, catalog, status, state):
-        server.on(COMMIT, error(status, "CommitStateUnknownException"))
+    def test_failures_of_the_server_leave_it_open(self, server, catalog, waits, status, headers, state):
+        server.on(COMMIT, error(status, "CommitStateUnknownException", **headers), document(table()))
         with pytest.raises(CommitUnknownError, match=rf"cannot tell whether it did commit to table db\.t: .*{status}"):
             catalog.commit(state, setting(a="1"))
-        assert server.calls()[-1] == COMMIT
-        assert not server.calls()  # it was sent once
-
-    def test_a_503_that_asks_to_come_again_is_as_open_as_any_other(self, server, catalog, waits, state):
-        server.on(COMMIT, error(503, **{"Retry-After": "1"}), document(table()))
-        with pytest.raises(CommitUnknownError):
-            catalog.commit(state, setting(a="1"))
+        assert server.calls() == [CONFIG, LOAD, COMMIT]  # it was sent once
         assert waits == []
 
     def test_too_many_requests_are_sent_again_after_the_time_asked_for(self, server, catalog, waits, state):
@@ -139,18 +134,15 @@ class TestWhatAnAnswerToACommitMeans:
         with pytest.raises(CommitConflictError, match="was changed by another writer: Cannot add snapshot"):
             catalog.commit(state, setting(a="1"))
 
-    @pytest.mark.parametrize(
-        ("status", "kind", "message"),
-        [
-            (409, CommitConflictError, "table db.t in catalog prod was changed by another writer: because"),
-            (404, NotFoundError, "there is no table db.t in catalog prod; check"),
-            (400, InvalidInputError, "400 SomeException: because"),  # for the very base, so it is wrong
-            (403, StorageError, "catalog prod cannot commit to table db.t: the server answers 403"),
-            (405, UnsupportedError, "catalog prod cannot commit to table db.t: the server answers 405"),
-            (501, UnsupportedError, "catalog prod cannot commit to table db.t: the server answers 501"),
-            (413, InvalidInputError, "catalog prod cannot commit to table db.t: the server answers 413"),
-        ],
-    )
+    @pytest.mark.parametrize(("status", "kind", "message"), [
+        (409, CommitConflictError, "table db.t in catalog prod was changed by another writer: because"),
+        (404, NotFoundError, "there is no table db.t in catalog prod; check"),
+        (400, InvalidInputError, "400 SomeException: because"),  # for the very base, so it is wrong
+        (403, StorageError, "catalog prod cannot commit to table db.t: the server answers 403"),
+        (405, UnsupportedError, "catalog prod cannot commit to table db.t: the server answers 405"),
+        (501, UnsupportedError, "catalog prod cannot commit to table db.t: the server answers 501"),
+        (413, InvalidInputError, "catalog prod cannot commit to table db.t: the server answers 413"),
+    ])  # fmt: skip
     def test_refusals_are_definite(self, server, catalog, state, status, kind, message):
         server.on(COMMIT, error(status))
         with pytest.raises(kind, match=re.escape(message)):
@@ -443,17 +435,15 @@ class TestOAuth2:
         assert catalog.commit(state, setting(a="1")).metadata_location.endswith("2.json")
         assert [str(request) for request in server.seen][-3:] == [COMMIT, TOKENS, COMMIT]
 
-    def test_a_token_that_is_refused_again_is_a_definite_failure(self, server, tokens, catalog):
-        state = catalog.load("db.t")
-        server.on(COMMIT, error(401, "NotAuthorizedException", "not for you"))
-        with pytest.raises(StorageError, match="401 NotAuthorizedException: not for you; check the credentials"):
-            catalog.commit(state, setting(a="1"))
-
-    def test_an_authorization_server_that_fails_in_a_commit_is_a_definite_failure(self, server, tokens, catalog):
+    @pytest.mark.parametrize(("what", "answer", "message"), [
+        (COMMIT, error(401, "NotAuthorizedException", "no"), "401 NotAuthorizedException: no; check the credentials"),
+        (TOKENS, error(500), "cannot get a token"),
+    ], ids=["refused again", "no new one"])  # fmt: skip
+    def test_without_a_token_a_commit_is_a_definite_failure(self, server, tokens, catalog, what, answer, message):
         state = catalog.load("db.t")
         tokens.append("revoked")
-        server.on(TOKENS, error(500))
-        with pytest.raises(StorageError, match="cannot get a token"):
+        server.on(what, answer)
+        with pytest.raises(StorageError, match=message):
             catalog.commit(state, setting(a="1"))
 
     def test_wrong_credentials_are_named_without_them(self, server, waits):
@@ -498,14 +488,11 @@ class TestWhenATokenIsRenewed:
         claims = base64.urlsafe_b64encode(json.dumps({"exp": exp}).encode()).decode().rstrip("=")
         return f"e30.{claims}.c2ln"
 
-    @pytest.mark.parametrize(
-        ("token_ends", "lifetime", "seconds", "renewed"),
-        [
-            *((None, 3600, 3200, 0), (None, 3600, 3310, 1), (None, 3600, 4000, 1)),  # shortly before its lifetime ends
-            *((None, 100, 50, 0), (None, 100, 95, 1)),  # a short life is used for nine tenths
-            *((1_001_000, None, 500, 0), (1_001_000, None, 999, 1)),  # a given token tells itself when it ends
-        ],
-    )
+    @pytest.mark.parametrize(("token_ends", "lifetime", "seconds", "renewed"), [
+        *((None, 3600, 3200, 0), (None, 3600, 3310, 1), (None, 3600, 4000, 1)),  # shortly before its lifetime ends
+        *((None, 100, 50, 0), (None, 100, 95, 1)),  # a short life is used for nine tenths
+        *((1_001_000, None, 500, 0), (1_001_000, None, 999, 1)),  # a given token tells itself when it ends
+    ])  # fmt: skip
     def test_when(self, token_ends, lifetime, seconds, renewed):
         answer = {"access_token": "a"} | ({"expires_in": lifetime} if lifetime else {})
         token = self.jwt(token_ends) if token_ends else None
@@ -620,15 +607,9 @@ class TestSecrets:
             assert secret not in text
         assert "it was" in text
 
-    def test_the_server_s_stack_is_left_out(self, server, catalog):
-        server.on(LOAD, error(403))
-        with pytest.raises(StorageError) as raised:
-            catalog.load("db.t")
-        assert "Line:1" not in str(raised.value)
-
-    def test_a_token_that_we_were_given_is_hidden_when_it_is_echoed_bare(self, server, waits):
+    def test_so_are_the_server_s_stack_and_a_token_that_is_echoed_bare(self, server, waits):
         server.on(TOKENS, document({"access_token": "tok-of-server"}))
         server.on(LOAD, error(403, message="tok-of-server may not"))
-        with pytest.raises(StorageError) as raised:
+        with pytest.raises(StorageError, match=r"403 SomeException: .* may not") as raised:
             load_catalog("prod", uri=server.uri, credential=CREDENTIAL).load("db.t")
-        assert "tok-of-server" not in str(raised.value)
+        assert not re.search("tok-of-server|Line:1", str(raised.value))

@@ -15,7 +15,7 @@ from airflow_iceberg.errors import (
     StorageError,
 )
 from airflow_iceberg.table import Table
-from tests.catalogs.contract import make_table, setting
+from tests.catalogs.contract import make_table, new_catalog, setting
 from tests.catalogs.rest_contract import RestContract, empty
 from tests.services.seaweedfs import SeaweedFS
 from tests.support.http_server import Fault, SpoilingProxy
@@ -50,8 +50,7 @@ class TestContract(RestContract):
         """
         server = SeaweedFS().start()
         try:
-            catalog = load_catalog("prod", **server.catalog_properties)
-            catalog.create_namespace("db")
+            catalog = new_catalog(**server.catalog_properties)
             state = make_table(catalog)
             registered = catalog.register_table("db.u", state.metadata_location)
             assert (registered.metadata, registered.metadata_location) == (state.metadata, state.metadata_location)

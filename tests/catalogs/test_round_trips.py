@@ -10,9 +10,8 @@ from contextlib import contextmanager
 import pytest
 import sqlalchemy
 
-from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import CommitConflictError
-from tests.catalogs.contract import make_table, setting
+from tests.catalogs.contract import make_table, new_catalog, setting
 from tests.services.gcs import BUCKET as GCS_BUCKET
 from tests.services.http_proxy import HttpProxy
 from tests.services.seaweedfs import BUCKET as S3_BUCKET
@@ -48,8 +47,7 @@ def hdfs(server):
 def requests_of(service, request):
     """Return the requests of a load, of a commit in a Hadoop catalog that has committed before, and of a lost race."""
     with service(request.getfixturevalue(service.__name__)) as (proxy, root, properties):
-        catalog = load_catalog("prod", type="hadoop", warehouse=f"{root}/{uuid.uuid4().hex}", **properties)
-        catalog.create_namespace("db")
+        catalog = new_catalog(type="hadoop", warehouse=f"{root}/{uuid.uuid4().hex}", **properties)
         state = catalog.commit(make_table(catalog), setting(a="1"))
         proxy.count()
         catalog.load("db.t")
@@ -89,8 +87,7 @@ class TestSql:
     """One query to load, one update to commit; a file each."""
 
     def test_statements(self, tmp_path):
-        catalog = load_catalog("prod", type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/w")
-        catalog.create_namespace("db")
+        catalog = new_catalog(type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/w")
         state = make_table(catalog)
         statements = []
 

@@ -259,14 +259,11 @@ class TestUnknown:
             land(catalog, inner.load("db.t"), action)
         assert not any(call == "delete" for call, _ in io.calls)
 
-    @pytest.mark.parametrize(
-        ("then", "message"),
-        [
-            (StorageError("cannot be reached"), "the reply was lost"),
-            (NotFoundError("renamed meanwhile"), r"cannot be read back: .*; nothing was deleted"),
-            (FormatError("two versions"), r"cannot be read back: .*; nothing was deleted"),
-        ],
-    )
+    @pytest.mark.parametrize(("then", "message"), [
+        (StorageError("cannot be reached"), "the reply was lost"),
+        (NotFoundError("renamed meanwhile"), r"cannot be read back: .*; nothing was deleted"),
+        (FormatError("two versions"), r"cannot be read back: .*; nothing was deleted"),
+    ])  # fmt: skip
     def test_nothing_is_deleted_while_the_table_cannot_be_read_back(self, state, inner, then, message, land):
         """Under another name, say, the table holds the rows: no caller may delete their files."""
         catalog = FaultyCatalog(inner, [Fault.LAND_THEN_UNKNOWN])
@@ -281,16 +278,13 @@ class TestUnknown:
         assert reachable(inner) <= metadata_files(inner)
         assert paths(inner) == ["ours.parquet"]
 
-    @pytest.mark.parametrize(
-        ("properties", "sleeps"),
-        [
-            ({"num_retries": 5, "min_wait_ms": 10}, [0.01, 0.02, 0.04, 0.08, 0.16]),
-            (
-                {"num_retries": 99, "min_wait_ms": 100, "max_wait_ms": 150, "total_timeout_ms": 500},
-                [0.1, 0.15, 0.15],
-            ),
-        ],
-    )
+    @pytest.mark.parametrize(("properties", "sleeps"), [
+        ({"num_retries": 5, "min_wait_ms": 10}, [0.01, 0.02, 0.04, 0.08, 0.16]),
+        (
+            {"num_retries": 99, "min_wait_ms": 100, "max_wait_ms": 150, "total_timeout_ms": 500},
+            [0.1, 0.15, 0.15],
+        ),
+    ])  # fmt: skip
     def test_the_number_of_status_checks_their_waits_and_their_time_are_the_tables(
         self, make_table, inner, time, land, properties, sleeps
     ):

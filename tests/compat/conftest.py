@@ -4,6 +4,7 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.table import Table
+from tests.support.duck_reader import connect
 from tests.support.iceberg_java import SMALL, IcebergJava
 
 
@@ -46,13 +47,5 @@ def theirs(java, catalog, request):
 
 @pytest.fixture(scope="session")
 def duck():
-    import duckdb
-    import duckdb_extensions
-
-    connection = duckdb.connect()
-    for name in ("avro", "iceberg"):
-        duckdb_extensions.import_extension(name, con=connection)
-        connection.execute(f"load {name}")
-    connection.execute("set TimeZone='UTC'")
-    yield connection
-    connection.close()
+    with connect() as connection:
+        yield connection

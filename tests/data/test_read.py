@@ -108,25 +108,21 @@ class TestColumnsById:
 class TestNestedColumns:
     """The same holds at every depth, and null is never confused with empty."""
 
-    @pytest.mark.parametrize(
-        ("old", "new", "value", "expected"),
-        [
-            (
-                (field(2, "x", INT), field(3, "y", INT), field(4, "gone", INT)),
-                (field(5, "added", STRING), field(3, "why", LONG), field(2, "x", INT)),
-                {"x": 1, "y": 2, "gone": 3},
-                {"added": None, "why": 2, "x": 1},
-            ),
-            ((field(2, "x", INT),), (field(3, "y", INT),), {"x": 1}, {"y": None}),
-            (
-                (field(2, "x", INT),),
-                (field(2, "x", INT), field(3, "y", INT, initial_default=7)),
-                {"x": 1},
-                {"x": 1, "y": 7},
-            ),
-        ],
-        ids=["added, dropped, renamed and moved", "no field in common, and null all the same", "a default"],
-    )
+    @pytest.mark.parametrize(("old", "new", "value", "expected"), [
+        (
+            (field(2, "x", INT), field(3, "y", INT), field(4, "gone", INT)),
+            (field(5, "added", STRING), field(3, "why", LONG), field(2, "x", INT)),
+            {"x": 1, "y": 2, "gone": 3},
+            {"added": None, "why": 2, "x": 1},
+        ),
+        ((field(2, "x", INT),), (field(3, "y", INT),), {"x": 1}, {"y": None}),
+        (
+            (field(2, "x", INT),),
+            (field(2, "x", INT), field(3, "y", INT, initial_default=7)),
+            {"x": 1},
+            {"x": 1, "y": 7},
+        ),
+    ], ids=["added, dropped, renamed and moved", "no field in common, and null all the same", "a default"])  # fmt: skip
     def test_fields_of_structs(self, files, old, new, value, expected):
         file = files.of(schema(field(1, "st", struct(*old))), [{"st": value}, {"st": None}])
         assert files.read(file, schema(field(1, "st", struct(*new)))) == [{"st": expected}, {"st": None}]
@@ -182,39 +178,33 @@ class TestNestedColumns:
 class TestPromotion:
     """A file keeps the type that it was written with; the column may have grown since."""
 
-    @pytest.mark.parametrize(
-        ("old", "new", "value", "expected"),
-        [
-            (INT, LONG, -5, -5),
-            (t.FloatType(), t.DoubleType(), 0.5, 0.5),
-            (t.DecimalType(9, 2), t.DecimalType(20, 2), Decimal("1.50"), Decimal("1.50")),
-            (t.DateType(), t.TimestampType(), date(1969, 12, 31), datetime(1969, 12, 31)),  # noqa: DTZ001
-            (t.DateType(), t.TimestampNsType(), date(1970, 1, 2), datetime(1970, 1, 2)),  # noqa: DTZ001
-            (t.UnknownType(), INT, None, None),
-        ],
-    )
+    @pytest.mark.parametrize(("old", "new", "value", "expected"), [
+        (INT, LONG, -5, -5),
+        (t.FloatType(), t.DoubleType(), 0.5, 0.5),
+        (t.DecimalType(9, 2), t.DecimalType(20, 2), Decimal("1.50"), Decimal("1.50")),
+        (t.DateType(), t.TimestampType(), date(1969, 12, 31), datetime(1969, 12, 31)),  # noqa: DTZ001
+        (t.DateType(), t.TimestampNsType(), date(1970, 1, 2), datetime(1970, 1, 2)),  # noqa: DTZ001
+        (t.UnknownType(), INT, None, None),
+    ])  # fmt: skip
     def test_by_type(self, files, old, new, value, expected):
         file = files.of(schema(field(1, "c", old)), [{"c": value}, {"c": None}])
         assert files.read(file, schema(field(1, "c", new))) == [{"c": expected}, {"c": None}]
 
-    @pytest.mark.parametrize(
-        ("arrow", "kind", "value", "expected"),
-        [
-            (pa.int8(), INT, 5, 5),
-            (pa.uint16(), INT, 65535, 65535),
-            (pa.large_string(), STRING, "ü", "ü"),
-            (pa.dictionary(pa.int32(), pa.string()), STRING, "ü", "ü"),
-            (pa.binary(), STRING, "ü".encode(), "ü"),
-            (pa.large_binary(), t.BinaryType(), b"\xff", b"\xff"),
-            (pa.timestamp("ms"), t.TimestampType(), LOCAL_DAY, LOCAL_DAY),
-            (pa.timestamp("us"), t.TimestamptzType(), LOCAL_DAY, DAY),
-            (pa.timestamp("us", "Asia/Tokyo"), t.TimestamptzType(), DAY, DAY),
-            (pa.time32("ms"), t.TimeType(), 1, time(0, 0, 0, 1000)),
-            (pa.decimal128(5, 2), t.DecimalType(9, 2), Decimal("1.00"), Decimal("1.00")),
-            (pa.binary(16), t.UUIDType(), bytes(16), bytes(16)),
-            (pa.binary(2), t.FixedType(2), b"ab", b"ab"),
-        ],
-    )
+    @pytest.mark.parametrize(("arrow", "kind", "value", "expected"), [
+        (pa.int8(), INT, 5, 5),
+        (pa.uint16(), INT, 65535, 65535),
+        (pa.large_string(), STRING, "ü", "ü"),
+        (pa.dictionary(pa.int32(), pa.string()), STRING, "ü", "ü"),
+        (pa.binary(), STRING, "ü".encode(), "ü"),
+        (pa.large_binary(), t.BinaryType(), b"\xff", b"\xff"),
+        (pa.timestamp("ms"), t.TimestampType(), LOCAL_DAY, LOCAL_DAY),
+        (pa.timestamp("us"), t.TimestamptzType(), LOCAL_DAY, DAY),
+        (pa.timestamp("us", "Asia/Tokyo"), t.TimestamptzType(), DAY, DAY),
+        (pa.time32("ms"), t.TimeType(), 1, time(0, 0, 0, 1000)),
+        (pa.decimal128(5, 2), t.DecimalType(9, 2), Decimal("1.00"), Decimal("1.00")),
+        (pa.binary(16), t.UUIDType(), bytes(16), bytes(16)),
+        (pa.binary(2), t.FixedType(2), b"ab", b"ab"),
+    ])  # fmt: skip
     def test_other_spellings_of_a_type(self, files, arrow, kind, value, expected):
         file = files.write(pa.table({"c": pa.array([value, None], arrow)}), 1)
         assert files.read(file, schema(field(1, "c", kind))) == [{"c": expected}, {"c": None}]
@@ -228,16 +218,13 @@ class TestPromotion:
         assert files.read(file, schema(field(1, "c", t.TimestamptzType()))) == expected
         assert files.read(file, schema(field(1, "c", t.TimestampType())), "c >= '2020-01-01'") == [{"c": moment}]
 
-    @pytest.mark.parametrize(
-        ("old", "new"),
-        [
-            (LONG, INT),
-            (STRING, INT),
-            (t.DecimalType(9, 3), t.DecimalType(9, 2)),
-            (t.DoubleType(), t.FloatType()),
-            (INT, STRING),
-        ],
-    )
+    @pytest.mark.parametrize(("old", "new"), [
+        (LONG, INT),
+        (STRING, INT),
+        (t.DecimalType(9, 3), t.DecimalType(9, 2)),
+        (t.DoubleType(), t.FloatType()),
+        (INT, STRING),
+    ])  # fmt: skip
     def test_what_is_no_promotion_is_an_error_that_names_column_and_file(self, files, old, new):
         file = files.of(schema(field(1, "c", old)), [{"c": None}])
         with pytest.raises(FormatError, match=rf"\(expected .*\) of column 'c' of {file.file_path}"):
@@ -372,22 +359,19 @@ class TestRowFilter:
         rows = [{"id": n, "s": f"s{n:03}", "d": nan if n == 5 else n / 2, "p": Decimal(n)} for n in range(100)]
         return files.of(self.TABLE, rows, row_group_size=10)
 
-    @pytest.mark.parametrize(
-        ("where", "expected"),
-        [
-            ("id = 42", {42}),
-            ("id in (1, 99, 500)", {1, 99}),
-            ("s like 's09%'", set(range(90, 100))),
-            ("d > 49", {5, 99}),
-            ("isnan(d)", {5}),
-            ("d < 1", {0, 1}),
-            ("p >= 98.5", {99}),
-            ("id < 0", set()),
-            ("id >= 0", set(range(100))),
-            ("s is null or id = 7", {7}),
-            ("not (id > 2 or s = 's001')", {0, 2}),
-        ],
-    )
+    @pytest.mark.parametrize(("where", "expected"), [
+        ("id = 42", {42}),
+        ("id in (1, 99, 500)", {1, 99}),
+        ("s like 's09%'", set(range(90, 100))),
+        ("d > 49", {5, 99}),
+        ("isnan(d)", {5}),
+        ("d < 1", {0, 1}),
+        ("p >= 98.5", {99}),
+        ("id < 0", set()),
+        ("id >= 0", set(range(100))),
+        ("s is null or id = 7", {7}),
+        ("not (id > 2 or s = 's001')", {0, 2}),
+    ])  # fmt: skip
     def test_rows(self, files, where, expected):
         wanted = self.TABLE.select(["id"])
         assert {row["id"] for row in files.read(self.many(files), wanted, where, table_schema=self.TABLE)} == expected
@@ -424,16 +408,13 @@ class TestRefusals:
     FILE = DataFile(file_path="/nowhere.parquet", file_format="parquet", record_count=1, file_size_in_bytes=1)
     WANTED = schema(field(1, "a", INT))
 
-    @pytest.mark.parametrize(
-        ("change", "of_deletes", "message"),
-        [
-            ({"file_format": "lance"}, None, "data file /nowhere.parquet is lance, expected parquet, orc, avro"),
-            ({"content": FileContent.POSITION_DELETES}, None, "holds deletes, not rows"),
-            ({"key_metadata": b"key"}, None, "is encrypted"),
-            ({}, {"file_format": "lance"}, r"delete file /nowhere\.parquet is lance, expected parquet"),
-            ({}, {"file_format": "orc", "key_metadata": b"key"}, r"delete file /nowhere\.parquet is encrypted"),
-        ],
-    )
+    @pytest.mark.parametrize(("change", "of_deletes", "message"), [
+        ({"file_format": "lance"}, None, "data file /nowhere.parquet is lance, expected parquet, orc, avro"),
+        ({"content": FileContent.POSITION_DELETES}, None, "holds deletes, not rows"),
+        ({"key_metadata": b"key"}, None, "is encrypted"),
+        ({}, {"file_format": "lance"}, r"delete file /nowhere\.parquet is lance, expected parquet"),
+        ({}, {"file_format": "orc", "key_metadata": b"key"}, r"delete file /nowhere\.parquet is encrypted"),
+    ])  # fmt: skip
     def test_files(self, files, change, of_deletes, message):
         deletes = [replace(self.FILE, content=FileContent.POSITION_DELETES, **of_deletes)] if of_deletes else []
         with pytest.raises(UnsupportedError, match=message):

@@ -105,74 +105,68 @@ class TestPlan:
         with pytest.raises(UnsupportedError, match=message):
             JobPlan.from_json(document, path=PATH)
 
-    @pytest.mark.parametrize(
-        ("changes", "message"),
-        [
-            ({"table": 1}, "unexpected type int (expected str) in 'table'"),
-            ({"table": ...}, "missing field 'table'"),
-            ({"version": True}, "unexpected type bool (expected int) in 'version'"),
-            ({"version": 0}, "job plan has version 0, expected 2"),
-            ({"parallelism": 0}, "broken job plan: parallelism is 0, expected at least 1"),
-            ({"parallelism": -1}, "unexpected number -1 (expected 0 or more) in 'parallelism'"),
-            ({"try_number": -1}, "unexpected number -1 (expected 0 or more) in 'try-number'"),
-            ({"staging_location": "/t/"}, "broken job plan: staging location '/t/' does not end in a name"),
-            ({"task": ...}, "missing field 'task'"),
-            ({"task": None}, "unexpected type null (expected object) in 'task'"),
-            ({"task": []}, "unexpected type list (expected object) in 'task'"),
-            ({"task": {}}, "missing field 'task.kind'"),
-            ({"task__kind": 1}, "unexpected type int (expected str) in 'task.kind'"),
-            ({"task__source": {"kind": "files"}}, "missing field 'task.source.files'"),
-            ({"task__source__files": ["/a", 1]}, "unexpected type int (expected str) in 'task.source.files[1]'"),
-            ({"task__source__kind": "table"}, "broken job plan: unknown source kind 'table'; one of files, sql"),
-            ({"task__source__files": ["s3://me:secret@b/a"]}, "has a password in its name"),
-            ({"task__distribution_mode": "all"}, "broken job plan: unknown write.distribution-mode 'all'"),
-            ({"task__sorts_rows": 1}, "unexpected type int (expected bool) in 'task.sorts-rows'"),
-            ({"task__last_column_id": -3}, "unexpected number -3 (expected 0 or more) in 'task.last-column-id'"),
-            ({"task__row_check": {"text": "x"}}, "missing field 'task.row-check.predicate'"),
-            ({"task__write__format_version": 4}, "broken job plan: format version is 4, expected 1, 2 or 3"),
-            ({"task__write__schema": []}, "unexpected type list (expected object) in 'task.write.schema'"),
-            ({"task__write__data_location": ""}, "broken job plan: the data location is empty"),
-            ({"task__write__properties": {"a": 1}}, "unexpected type int (expected str) in 'task.write.properties.a'"),
-            ({"task__write__target_file_size_bytes": 0}, "target file size is 0, expected at least 1"),
-            ({"task__write__target_file_size_bytes": -1}, "in 'task.write.target-file-size-bytes'"),
-            ({"task__write__target_file_size_bytes": 1 << 80}, "unexpected number of 81 bits (expected an int of 64)"),
-        ],
-    )
+    @pytest.mark.parametrize(("changes", "message"), [
+        ({"table": 1}, "unexpected type int (expected str) in 'table'"),
+        ({"table": ...}, "missing field 'table'"),
+        ({"version": True}, "unexpected type bool (expected int) in 'version'"),
+        ({"version": 0}, "job plan has version 0, expected 2"),
+        ({"parallelism": 0}, "broken job plan: parallelism is 0, expected at least 1"),
+        ({"parallelism": -1}, "unexpected number -1 (expected 0 or more) in 'parallelism'"),
+        ({"try_number": -1}, "unexpected number -1 (expected 0 or more) in 'try-number'"),
+        ({"staging_location": "/t/"}, "broken job plan: staging location '/t/' does not end in a name"),
+        ({"task": ...}, "missing field 'task'"),
+        ({"task": None}, "unexpected type null (expected object) in 'task'"),
+        ({"task": []}, "unexpected type list (expected object) in 'task'"),
+        ({"task": {}}, "missing field 'task.kind'"),
+        ({"task__kind": 1}, "unexpected type int (expected str) in 'task.kind'"),
+        ({"task__source": {"kind": "files"}}, "missing field 'task.source.files'"),
+        ({"task__source__files": ["/a", 1]}, "unexpected type int (expected str) in 'task.source.files[1]'"),
+        ({"task__source__kind": "table"}, "broken job plan: unknown source kind 'table'; one of files, sql"),
+        ({"task__source__files": ["s3://me:secret@b/a"]}, "has a password in its name"),
+        ({"task__distribution_mode": "all"}, "broken job plan: unknown write.distribution-mode 'all'"),
+        ({"task__sorts_rows": 1}, "unexpected type int (expected bool) in 'task.sorts-rows'"),
+        ({"task__last_column_id": -3}, "unexpected number -3 (expected 0 or more) in 'task.last-column-id'"),
+        ({"task__row_check": {"text": "x"}}, "missing field 'task.row-check.predicate'"),
+        ({"task__write__format_version": 4}, "broken job plan: format version is 4, expected 1, 2 or 3"),
+        ({"task__write__schema": []}, "unexpected type list (expected object) in 'task.write.schema'"),
+        ({"task__write__data_location": ""}, "broken job plan: the data location is empty"),
+        ({"task__write__properties": {"a": 1}}, "unexpected type int (expected str) in 'task.write.properties.a'"),
+        ({"task__write__target_file_size_bytes": 0}, "target file size is 0, expected at least 1"),
+        ({"task__write__target_file_size_bytes": -1}, "in 'task.write.target-file-size-bytes'"),
+        ({"task__write__target_file_size_bytes": 1 << 80}, "unexpected number of 81 bits (expected an int of 64)"),
+    ])  # fmt: skip
     def test_a_broken_document_names_its_place(self, changes, message, tmp_path):
         refused(changed(make_plan(tmp_path, FILES).to_json(), **changes), message)
 
-    @pytest.mark.parametrize(
-        ("task", "changes", "message"),
-        [
-            *(
-                (task, {"task__kind": kind}, f"missing field 'task.{missing}'")
-                for task, kind, missing in (
-                    ("append", "compact", "table"),
-                    ("append", "delete", "table"),
-                    ("append", "inventory", "units"),
-                    ("compact", "append", "source"),
-                    ("compact", "delete", "row-filter"),
-                    ("delete", "append", "spec"),
-                    ("delete", "compact", "spec"),
-                    ("inventory", "append", "write"),
-                    ("inventory", "delete", "table"),
-                )
-            ),
-            ("compact", {"task__table": ...}, "missing field 'task.table'"),
-            ("compact", {"task__table__schemas": []}, "broken job plan: no schema to read the table's files by"),
-            ("compact", {"task__table__specs": [1]}, "unexpected type int (expected object) in 'task.table.specs[0]'"),
-            ("compact", {"task__sorting__ranges_per_output": 0}, "number of ranges of an output is 0"),
-            ("compact", {"task__sorting__claimed_order_id": -1}, "in 'task.sorting.claimed-order-id'"),
-            ("compact", {"task__sorting__zorder__columns": "id"}, "(expected list) in 'task.sorting.zorder.columns'"),
-            ("compact", {"task__sorting__zorder__text_bytes": -8}, "in 'task.sorting.zorder.text-bytes'"),
-            ("compact", {"task__sorting__zorder__most_bytes": 0}, "number of bytes of a z-order is 0"),
-            ("delete", {"task__mode": "none"}, "broken job plan: unknown delete mode 'none'; one of copy-on-write"),
-            ("delete", {"task__row_filter": None}, "unexpected type null (expected object) in 'task.row-filter'"),
-            ("delete", {"task__row_filter": {"type": "evil"}}, "evil"),
-            ("inventory", {"task__units": {}}, "unexpected type object (expected list) in 'task.units'"),
-            ("inventory", {"task__units": [None]}, "unexpected type null (expected str) in 'task.units[0]'"),
-        ],
-    )
+    @pytest.mark.parametrize(("task", "changes", "message"), [
+        *(
+            (task, {"task__kind": kind}, f"missing field 'task.{missing}'")
+            for task, kind, missing in (
+                ("append", "compact", "table"),
+                ("append", "delete", "table"),
+                ("append", "inventory", "units"),
+                ("compact", "append", "source"),
+                ("compact", "delete", "row-filter"),
+                ("delete", "append", "spec"),
+                ("delete", "compact", "spec"),
+                ("inventory", "append", "write"),
+                ("inventory", "delete", "table"),
+            )
+        ),
+        ("compact", {"task__table": ...}, "missing field 'task.table'"),
+        ("compact", {"task__table__schemas": []}, "broken job plan: no schema to read the table's files by"),
+        ("compact", {"task__table__specs": [1]}, "unexpected type int (expected object) in 'task.table.specs[0]'"),
+        ("compact", {"task__sorting__ranges_per_output": 0}, "number of ranges of an output is 0"),
+        ("compact", {"task__sorting__claimed_order_id": -1}, "in 'task.sorting.claimed-order-id'"),
+        ("compact", {"task__sorting__zorder__columns": "id"}, "(expected list) in 'task.sorting.zorder.columns'"),
+        ("compact", {"task__sorting__zorder__text_bytes": -8}, "in 'task.sorting.zorder.text-bytes'"),
+        ("compact", {"task__sorting__zorder__most_bytes": 0}, "number of bytes of a z-order is 0"),
+        ("delete", {"task__mode": "none"}, "broken job plan: unknown delete mode 'none'; one of copy-on-write"),
+        ("delete", {"task__row_filter": None}, "unexpected type null (expected object) in 'task.row-filter'"),
+        ("delete", {"task__row_filter": {"type": "evil"}}, "evil"),
+        ("inventory", {"task__units": {}}, "unexpected type object (expected list) in 'task.units'"),
+        ("inventory", {"task__units": [None]}, "unexpected type null (expected str) in 'task.units[0]'"),
+    ])  # fmt: skip
     def test_so_does_a_broken_task_or_one_of_another_kind(self, task, changes, message):
         refused(changed(plan_of(TASKS[task]).to_json(), **changes), message)
 
@@ -213,19 +207,16 @@ class TestSource:
         with pytest.raises(InvalidInputError, match="op_kwargs are not JSON values"):
             Source.from_callable("jobs.orders:yesterday", {"x": value})
 
-    @pytest.mark.parametrize(
-        "wrong",
-        [
-            {"kind": "files"},
-            {"kind": "sql", "sql": "select 1", "files": ("/a.csv",)},
-            {"kind": "callable", "sql": "select 1"},
-            {"kind": "kafka"},
-            {"kind": "files", "files": ("/a",), "file_format": "xlsx"},
-            {"kind": "callable", "callable": "no_colon"},
-            {"kind": "callable", "callable": "a-b:c"},
-            {"kind": "callable", "callable": "a:"},
-        ],
-    )
+    @pytest.mark.parametrize("wrong", [
+        {"kind": "files"},
+        {"kind": "sql", "sql": "select 1", "files": ("/a.csv",)},
+        {"kind": "callable", "sql": "select 1"},
+        {"kind": "kafka"},
+        {"kind": "files", "files": ("/a",), "file_format": "xlsx"},
+        {"kind": "callable", "callable": "no_colon"},
+        {"kind": "callable", "callable": "a-b:c"},
+        {"kind": "callable", "callable": "a:"},
+    ])  # fmt: skip
     def test_anything_else_is_refused(self, wrong):
         with pytest.raises(InvalidInputError):
             Source(**wrong)
@@ -277,23 +268,20 @@ class TestResult:
     def test_a_kind_that_is_no_error_of_ours_is_a_plain_one(self, kind):
         assert type(JobError(kind=kind, message="m").to_exception()) is errors.IcebergError
 
-    @pytest.mark.parametrize(
-        ("changes", "message"),
-        [
-            ({"record_count": -1}, "unexpected number -1 (expected 0 or more) in 'record-count'"),
-            ({"source_files": -1}, "in 'source-files'"),
-            ({"data_files": [1]}, "unexpected type int (expected object) in 'data-files[0]'"),
-            ({"groups": [{"group": -1}]}, "unexpected number -1 (expected 0 or more) in 'groups[0].group'"),
-            ({"changes": [{"file-path": "a", "deleted-count": -1}]}, "in 'changes[0].deleted-count'"),
-            ({"units": [{"number": 0, "location": 1, "rows": 0}]}, "in 'units[0].location'"),
-            ({"units": ...}, "missing field 'units'"),
-            ({"timings": {"total": "soon"}}, "unexpected type str (expected float) in 'timings.total'"),
-            ({"warnings": [{}]}, "unexpected type object (expected str) in 'warnings[0]'"),
-            ({"schema": 1}, "in 'schema'"),
-            ({"status": "fine"}, "broken job result: unknown job status 'fine'"),
-            ({"status": "failed"}, "broken job result"),
-        ],
-    )
+    @pytest.mark.parametrize(("changes", "message"), [
+        ({"record_count": -1}, "unexpected number -1 (expected 0 or more) in 'record-count'"),
+        ({"source_files": -1}, "in 'source-files'"),
+        ({"data_files": [1]}, "unexpected type int (expected object) in 'data-files[0]'"),
+        ({"groups": [{"group": -1}]}, "unexpected number -1 (expected 0 or more) in 'groups[0].group'"),
+        ({"changes": [{"file-path": "a", "deleted-count": -1}]}, "in 'changes[0].deleted-count'"),
+        ({"units": [{"number": 0, "location": 1, "rows": 0}]}, "in 'units[0].location'"),
+        ({"units": ...}, "missing field 'units'"),
+        ({"timings": {"total": "soon"}}, "unexpected type str (expected float) in 'timings.total'"),
+        ({"warnings": [{}]}, "unexpected type object (expected str) in 'warnings[0]'"),
+        ({"schema": 1}, "in 'schema'"),
+        ({"status": "fine"}, "broken job result: unknown job status 'fine'"),
+        ({"status": "failed"}, "broken job result"),
+    ])  # fmt: skip
     def test_a_forged_document_names_its_place(self, changes, message):
         refused(changed(JobResult(status="succeeded").to_json(), **changes), message, JobResult)
 

@@ -91,19 +91,16 @@ class TestExpand:
 class TestFormat:
     """The suffix tells the format and the compression of a file; a format given wins."""
 
-    @pytest.mark.parametrize(
-        ("name", "expected"),
-        [
-            ("a.parquet", ("parquet", None)),
-            ("a.CSV", ("csv", None)),
-            ("a.csv.gz", ("csv", "gzip")),
-            ("a.jsonl", ("jsonl", None)),
-            ("a.ndjson.zst", ("jsonl", "zstd")),
-            ("a.json", ("jsonl", None)),
-            ("a.orc", ("orc", None)),
-            ("a.avro", ("avro", None)),
-        ],
-    )
+    @pytest.mark.parametrize(("name", "expected"), [
+        ("a.parquet", ("parquet", None)),
+        ("a.CSV", ("csv", None)),
+        ("a.csv.gz", ("csv", "gzip")),
+        ("a.jsonl", ("jsonl", None)),
+        ("a.ndjson.zst", ("jsonl", "zstd")),
+        ("a.json", ("jsonl", None)),
+        ("a.orc", ("orc", None)),
+        ("a.avro", ("avro", None)),
+    ])  # fmt: skip
     def test_by_suffix(self, name, expected):
         assert guess_format(f"/in/{name}") == expected
 
@@ -177,19 +174,16 @@ class TestCsv:
         (tmp_path / "a.csv").write_text("id,name\n1\n")
         broken(tmp_path / "a.csv", "Expected 2 columns, got 1")
 
-    @pytest.mark.parametrize(
-        ("name", "value", "message"),
-        [
-            ("sep", ";", "unknown option 'sep' for csv files; one of header, columns"),
-            ("delimiter", "||", "option 'delimiter' is .*, expected one character"),
-            ("delimiter", "", "option 'delimiter' is .*, expected one character"),
-            ("quote", "''", "option 'quote' is .*, expected one character"),
-            ("escape", "ab", "option 'escape' is .*, expected one character"),
-            ("skip_rows", "x", "option 'skip_rows' is .*, expected a number"),
-            ("skip_rows", "-1", "option 'skip_rows' is .*, expected a number"),
-            ("header", "yes", "option 'header' is .*, expected true or false"),
-        ],
-    )
+    @pytest.mark.parametrize(("name", "value", "message"), [
+        ("sep", ";", "unknown option 'sep' for csv files; one of header, columns"),
+        ("delimiter", "||", "option 'delimiter' is .*, expected one character"),
+        ("delimiter", "", "option 'delimiter' is .*, expected one character"),
+        ("quote", "''", "option 'quote' is .*, expected one character"),
+        ("escape", "ab", "option 'escape' is .*, expected one character"),
+        ("skip_rows", "x", "option 'skip_rows' is .*, expected a number"),
+        ("skip_rows", "-1", "option 'skip_rows' is .*, expected a number"),
+        ("header", "yes", "option 'header' is .*, expected true or false"),
+    ])  # fmt: skip
     def test_a_wrong_option_is_not_blamed_on_the_file(self, tmp_path, name, value, message):
         path = tmp_path / "a.csv"
         path.write_text("id\n1\n")
@@ -215,15 +209,11 @@ class TestJsonLines:
         assert table.to_pylist()[0] == {**row, "m": [("k", 1)], "p": {"x": 1.0, "y": [2]}}
         assert set(table.to_pylist()[1].values()) == {None}
 
-    @pytest.mark.parametrize(
-        ("text", "name", "expected"),
-        [
-            ('{"price": 0.10}\n{"price": "1234567.89"}\n', "price", ["0.10", "1234567.89"]),
-            (f'{{"id": {2**63 - 1}}}\n{{"id": {-(2**63)}}}\n', "id", [2**63 - 1, -(2**63)]),
-            ('{"id": 1}\n\n  \r\n{"id": 2}', "id", [1, 2]),
-        ],
-        ids=["digits of decimals", "digits of integers", "blank lines and a missing last line break"],
-    )
+    @pytest.mark.parametrize(("text", "name", "expected"), [
+        ('{"price": 0.10}\n{"price": "1234567.89"}\n', "price", ["0.10", "1234567.89"]),
+        (f'{{"id": {2**63 - 1}}}\n{{"id": {-(2**63)}}}\n', "id", [2**63 - 1, -(2**63)]),
+        ('{"id": 1}\n\n  \r\n{"id": 2}', "id", [1, 2]),
+    ], ids=["digits of decimals", "digits of integers", "blank lines and a missing last line break"])  # fmt: skip
     def test_values(self, text, name, expected, tmp_path):
         (tmp_path / "a.jsonl").write_text(text)
         assert read(tmp_path / "a.jsonl", schema=NESTED).column(name).to_pylist() == expected

@@ -83,16 +83,13 @@ class TestS3:
         request = sent({**KEYS, "s3.proxy-uri": server.uri, "s3.endpoint": "http://no-such-host.invalid:9000"})
         assert str(request) == "PUT http://no-such-host.invalid:9000/lake/a/b"
 
-    @pytest.mark.parametrize(
-        ("properties", "style"),
-        [
-            ({}, "auto"),
-            ({"s3.endpoint": "http://127.0.0.1:1"}, "path"),
-            ({"s3.path-style-access": "true"}, "path"),
-            ({"s3.endpoint": "http://127.0.0.1:1", "s3.path-style-access": "false"}, "virtual"),
-            ({"s3.endpoint": "http://127.0.0.1:1", "s3.force-virtual-addressing": "true"}, "virtual"),
-        ],
-    )
+    @pytest.mark.parametrize(("properties", "style"), [
+        ({}, "auto"),
+        ({"s3.endpoint": "http://127.0.0.1:1"}, "path"),
+        ({"s3.path-style-access": "true"}, "path"),
+        ({"s3.endpoint": "http://127.0.0.1:1", "s3.path-style-access": "false"}, "virtual"),
+        ({"s3.endpoint": "http://127.0.0.1:1", "s3.force-virtual-addressing": "true"}, "virtual"),
+    ])  # fmt: skip
     def test_how_the_bucket_is_named(self, properties: dict[str, str], style: str) -> None:
         filesystem, _ = FsspecFileIO({**KEYS, **properties}).filesystem("s3://lake/a")
         assert filesystem.config_kwargs["s3"] == {"addressing_style": style}
@@ -132,15 +129,12 @@ class TestSigningByTheCatalog:
         signer, store = server.seen
         return signer, store
 
-    @pytest.mark.parametrize(
-        ("named", "path"),
-        [
-            ({"uri": "{server}/catalog"}, "/catalog/v1/aws/s3/sign"),
-            ({"uri": "http://catalog.invalid", "s3.signer.uri": "{server}/signer"}, "/signer/v1/aws/s3/sign"),
-            ({"uri": "{server}/", "s3.signer.endpoint": "v1/db/t/sign"}, "/v1/db/t/sign"),
-            ({"uri": "http://catalog.invalid", "s3.signer.endpoint": "{server}/elsewhere"}, "/elsewhere"),
-        ],
-    )
+    @pytest.mark.parametrize(("named", "path"), [
+        ({"uri": "{server}/catalog"}, "/catalog/v1/aws/s3/sign"),
+        ({"uri": "http://catalog.invalid", "s3.signer.uri": "{server}/signer"}, "/signer/v1/aws/s3/sign"),
+        ({"uri": "{server}/", "s3.signer.endpoint": "v1/db/t/sign"}, "/v1/db/t/sign"),
+        ({"uri": "http://catalog.invalid", "s3.signer.endpoint": "{server}/elsewhere"}, "/elsewhere"),
+    ])  # fmt: skip
     def test_it_is_asked_where_it_says(self, server: HttpServer, named: dict[str, str], path: str) -> None:
         properties = {name: value.format(server=server.uri) for name, value in named.items()}
         signer, store = self.sent(server, {**self.ON, **properties})
@@ -221,26 +215,23 @@ class TestAzure:
     PRINCIPAL = {"client_id": "c", "client_secret": "s3cr3t", "tenant_id": "t"}
     CHINA = "acct.blob.core.chinacloudapi.cn"
 
-    @pytest.mark.parametrize(
-        ("location", "properties", "expected"),
-        [
-            (LAKE, {"account_key": ADLS_KEY}, {"account_name": "acct", "account_key": ADLS_KEY}),
-            (LAKE, {"account_key": ADLS_KEY}, {"account_url": "https://acct.blob.core.windows.net"}),
-            (
-                "az://lake/f",
-                {"account_name": "other", "account_key": ADLS_KEY},
-                {"account_url": "https://other.blob.core.windows.net"},
-            ),
-            (
-                "az://lake/f",
-                {"account_name": "acct", "account_key": ADLS_KEY, "account_host": CHINA},
-                {"account_url": f"https://{CHINA}"},
-            ),
-            ("az://lake/f", {"connection_string": TEXT}, {"connection_string": TEXT}),
-            (LAKE, PRINCIPAL, PRINCIPAL),
-            (LAKE, {"anon": "true"}, {"anon": True}),
-        ],
-    )
+    @pytest.mark.parametrize(("location", "properties", "expected"), [
+        (LAKE, {"account_key": ADLS_KEY}, {"account_name": "acct", "account_key": ADLS_KEY}),
+        (LAKE, {"account_key": ADLS_KEY}, {"account_url": "https://acct.blob.core.windows.net"}),
+        (
+            "az://lake/f",
+            {"account_name": "other", "account_key": ADLS_KEY},
+            {"account_url": "https://other.blob.core.windows.net"},
+        ),
+        (
+            "az://lake/f",
+            {"account_name": "acct", "account_key": ADLS_KEY, "account_host": CHINA},
+            {"account_url": f"https://{CHINA}"},
+        ),
+        ("az://lake/f", {"connection_string": TEXT}, {"connection_string": TEXT}),
+        (LAKE, PRINCIPAL, PRINCIPAL),
+        (LAKE, {"anon": "true"}, {"anon": True}),
+    ])  # fmt: skip
     def test_account_and_credentials(
         self, location: str, properties: dict[str, str], expected: dict[str, object]
     ) -> None:
@@ -272,14 +263,11 @@ class TestHdfsByHttp:
         with HttpServer(lambda request: document(EMPTY_FILE)) as found:
             yield found
 
-    @pytest.mark.parametrize(
-        ("properties", "who"),
-        [
-            ({}, ""),
-            ({"hdfs.user": "etl"}, "&user.name=etl"),
-            ({"hdfs.user": "etl", "hdfs.token": "t0ken"}, "&delegation=t0ken"),
-        ],
-    )
+    @pytest.mark.parametrize(("properties", "who"), [
+        ({}, ""),
+        ({"hdfs.user": "etl"}, "&user.name=etl"),
+        ({"hdfs.user": "etl", "hdfs.token": "t0ken"}, "&delegation=t0ken"),
+    ])  # fmt: skip
     def test_who_asks(self, name_node: HttpServer, properties: dict[str, str], who: str) -> None:
         place = name_node.uri.removeprefix("http://")
         assert FsspecFileIO(properties).exists(f"webhdfs://{place}/a b/c")

@@ -64,11 +64,11 @@ class DuckReader:
         return pa.ipc.open_stream(body).read_all()
 
 
-def _connect() -> Any:
+def connect(**config: str) -> Any:
     import duckdb
     import duckdb_extensions
 
-    connection = duckdb.connect(config={"threads": "1"})
+    connection = duckdb.connect(config=config)
     for name in ("avro", "iceberg"):
         duckdb_extensions.import_extension(name, con=connection)
         connection.execute(f"load {name}")
@@ -86,7 +86,7 @@ def _read(connection: Any, path: str) -> bytes:
 
 def main() -> None:
     """Answer until the input ends."""
-    connection = _connect()
+    connection = connect(threads="1")
     for line in sys.stdin.buffer:
         try:
             is_error, body = False, _read(connection, line.decode().strip())
