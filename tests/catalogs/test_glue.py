@@ -299,6 +299,17 @@ class TestLostAnswers(LostAnswersContract):
         assert catalog.list_namespaces() == (("db",),)
         assert catalog.list_tables("db") == ()
 
+    @pytest.mark.parametrize("what", ["list_tables", "drop_namespace"])
+    def test_a_listing_that_calls_a_database_missing_is_not_of_an_empty_one(self, catalog, shaky, proxy, what):
+        """Glue removes a database together with its tables."""
+        state = make_table(catalog)
+        proxy.on("POST", "AWSGlue.GetTables", lambda request, forward: refusal("EntityNotFoundException", "no db"))
+        with pytest.raises(NotFoundError, match="there is no namespace db in catalog prod"):
+            getattr(shaky, what)("db")
+        assert proxy.is_done
+        assert "AWSGlue.DeleteDatabase" not in [request.headers["X-Amz-Target"] for request in proxy.requests]
+        assert catalog.load("db.t") == state
+
     def test_a_service_that_is_away_is_named(self, properties):
         away = load_catalog("prod", **{**properties, "glue.endpoint": "http://127.0.0.1:9", "glue.max-retries": "1"})
         for ask in (lambda: away.load("db.t"), lambda: away.create_namespace("a")):

@@ -572,6 +572,18 @@ class TestRoundTrips:
         shaky.drop_table("db.u")
         assert self.words(proxy) == ["contents", "commit"] * 2
 
+    def test_so_is_a_new_namespace_and_one_that_is_there_is_a_question(self, shaky, catalog, proxy):
+        shaky.create_namespace("a.b")
+        assert self.words(proxy) == ["contents", "commit"]
+        shaky.create_namespace("a.b", if_not_exists=True)
+        with pytest.raises(AlreadyExistsError, match=r"namespace a\.b exists already in catalog prod"):
+            shaky.create_namespace("a.b")
+        assert self.words(proxy) == ["contents"] * 2
+        proxy.on("POST", "/history/commit", lose_reply)
+        shaky.create_namespace("c")
+        assert self.words(proxy) == ["contents", "commit", "history"]
+        assert catalog.list_namespaces() == (("a",), ("c",), ("db",))
+
 
 def new_branch(catalog, name="etl"):
     return catalog.references.create_branch(unique(name)).name

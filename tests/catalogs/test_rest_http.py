@@ -260,6 +260,11 @@ class TestReading:
         assert catalog.load("db.t") is first
         assert [request.headers.get("If-None-Match") for request in server.seen[1:]] == [None, '"one"']
 
+    def test_a_tag_is_forgotten_with_an_answer_that_has_none(self, server, catalog):
+        server.on(LOAD, document(table(), ETag="one"), document(table("file:///w/2.json")))
+        assert catalog.load("db.t") != catalog.load("db.t") == catalog.load("db.t")
+        assert [request.headers.get("If-None-Match") for request in server.seen[1:]] == [None, "one", None]
+
     def test_what_is_known_to_have_changed_is_asked_for_without_its_tag(self, server, catalog):
         """Iceberg Java's tags are hashes of 32 bits: two states may have the same."""
         server.on(LOAD, document(table(), ETag="one"))

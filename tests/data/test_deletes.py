@@ -195,10 +195,12 @@ class TestKeys:
         file = data_file(tmp_path)
         assert len(ids(file, equality_deletes(tmp_path, "parquet", TABLE.select(["id"]), [], 1))) == 10
 
-    def test_a_column_of_no_schema_is_an_error(self, tmp_path):
-        gone = equality_deletes(tmp_path, "parquet", TABLE.select(["id"]), [{"id": 1}], 99)
-        with pytest.raises(FormatError, match="by field id 99, which is in no schema of the table"):
-            ids(data_file(tmp_path), gone)
+    @pytest.mark.parametrize(("field_id", "what"), [(99, "is in no schema of the table"), (3, "is a variant")])
+    def test_a_column_that_cannot_be_a_key_is_an_error(self, tmp_path, field_id, what):
+        table = schema_from_shorthand({"id": "long", "name": "string", "v": "variant"})
+        gone = equality_deletes(tmp_path, "parquet", TABLE.select(["id"]), [{"id": 1}], field_id)
+        with pytest.raises(FormatError, match=f"equality deletes are by field id {field_id}, which {what}"):
+            ids(data_file(tmp_path), gone, table_schema=table)
 
     def test_a_file_without_its_column_is_an_error(self, tmp_path):
         gone = equality_deletes(tmp_path, "parquet", TABLE.select(["id"]), [{"id": 1}], 2)
