@@ -309,7 +309,7 @@ def replace_predicates(expression: Expression, replacement: Callable[[Predicate]
             return all_of(*(replace_predicates(child, replacement) for child in expression.operands))
         case Or():
             return any_of(*(replace_predicates(child, replacement) for child in expression.operands))
-        case AlwaysNull():
+        case AlwaysNull() | AlwaysFalse():
             return ALWAYS_FALSE
         case Predicate():
             return replacement(expression)

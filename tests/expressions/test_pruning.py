@@ -1,6 +1,9 @@
 """Pruning by partitions, manifests and statistics: nothing that holds a selected row is ever dropped."""
 
+import copy
 import math
+import pickle
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -14,6 +17,7 @@ from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.arrow import row_mask
 from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.expressions.json import expression_from_json
 from airflow_iceberg.expressions.matching import matches
 from airflow_iceberg.expressions.metrics import (
     ColumnRange,
@@ -216,6 +220,7 @@ class TestNothingIsLost:
         for group in groups:
             expected = [value for value in group.rows if selects(expression, value)]
             residual = residuals.of(group.file.partition)
+            assert residual != tree.ALWAYS_FALSE or residual is tree.ALWAYS_FALSE
             assert all(selects(residual, value) == selects(expression, value) for value in group.rows)
             if expected:
                 assert in_manifest
@@ -553,10 +558,10 @@ class Table:
             numbered = [replace(entry, sequence_number=manifest.sequence_number) for entry in entries]
             self.entries[manifest.manifest_path] = numbered
 
-    def plan(self, text: str | None = None) -> list[str]:
+    def plan(self, text: str | tree.Expression | None = None) -> list[str]:
         return [task.file.file_path for task in self.tasks(text)]
 
-    def tasks(self, text: str | None = None) -> list[Any]:
+    def tasks(self, text: str | tree.Expression | None = None) -> list[Any]:
         self.opened.clear()
 
         def read(manifest: m.ManifestFile) -> list[m.ManifestEntry]:
@@ -565,6 +570,49 @@ class Table:
 
         schema = self.metadata.schema()
         return list(plan_files(self.manifests, read, metadata=self.metadata, schema=schema, row_filter=text))
+
+
+NEVER = {
+    "itself": tree.ALWAYS_FALSE,
+    "another": tree.AlwaysFalse(),
+    "pickled": pickle.loads(pickle.dumps(tree.ALWAYS_FALSE)),
+    "copied": copy.deepcopy(tree.ALWAYS_FALSE),
+    "from JSON": expression_from_json({"is": "false"}, SCHEMA),
+    "null": tree.AlwaysNull(),
+    "not true": tree.Not(copy.deepcopy(tree.ALWAYS_TRUE)),
+    "comparison with null": tree.Comparison("=", "id", None),
+    "empty": tree.In("cat", ()),
+    "out of range": tree.Comparison(">", "id", 2**63),
+}
+AROUND_IT: tuple[Callable[[tree.Expression], tree.Expression], ...] = (
+    lambda never: never,
+    lambda never: tree.And(tree.IsNull("id"), never),
+    lambda never: tree.Or(never, tree.And(never), tree.Or()),
+    lambda never: tree.Not(tree.Not(never)),
+    lambda never: tree.Not(tree.Or(tree.Not(never), tree.IsNull("id"))),
+    lambda never: tree.any_of(tree.all_of(never), never),
+)
+
+
+@pytest.mark.parametrize("never", NEVER.values(), ids=NEVER)
+class TestNothingIsSelected:
+    """Whatever selects no row is the one `ALWAYS_FALSE` once it is bound: planning asks for that very object."""
+
+    def test_binding_and_residuals_give_that_object(self, never: tree.Expression) -> None:
+        bound = [parse_filter(around(never), SCHEMA) for around in AROUND_IT]
+        spec = metadata_with("cat").spec()
+        residuals = [Residuals(copy.deepcopy(each), spec).of(("a",)) for each in bound]
+        again = [tree.negate(tree.negate(copy.deepcopy(each))) for each in bound]
+        assert {id(each) for each in (*bound, *residuals, *again)} == {id(tree.ALWAYS_FALSE)}
+
+    def test_so_does_a_partition_of_a_filter_that_was_pickled(self, never: tree.Expression) -> None:
+        table = Table("cat")
+        table.add(("a",), ("b",))
+        for around in AROUND_IT:
+            expression = tree.Or(around(never), tree.Comparison("=", "cat", "a"))
+            bound = pickle.loads(pickle.dumps(parse_filter(expression, SCHEMA)))
+            assert Residuals(bound, table.metadata.spec()).of(("b",)) is tree.ALWAYS_FALSE
+            assert table.plan(bound) == table.plan(expression) == ["m0-0"]
 
 
 class TestPlanning:
