@@ -476,6 +476,12 @@ class TestLostAnswers(LostAnswersContract):
         assert TOKEN not in f"{raised.value!r}{raised.value.__cause__!r}"
         assert catalog.load("db.t") == newer
 
+    def test_a_501_of_a_gateway_that_may_have_sent_it_on_is_unknown(self, catalog, shaky, proxy):
+        state = make_table(catalog)
+        proxy.on(*self.COMMIT, fail_before(501))
+        with pytest.raises(CommitUnknownError, match=r"its answer, HTTP 501"):
+            shaky.commit(state, setting(a="1"))
+
     @pytest.mark.parametrize("fault", [lose_reply, double])
     def test_so_is_a_drop_a_rename_and_a_namespace(self, catalog, shaky, proxy, fault):
         proxy.on(*self.COMMIT, fault)

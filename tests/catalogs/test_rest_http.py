@@ -11,13 +11,16 @@ import logging
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from urllib.parse import parse_qs
 
 import pytest
+import urllib3.exceptions
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.http.auth import OAuth2Auth
 from airflow_iceberg.catalogs.http.client import Http
+from airflow_iceberg.catalogs.http.settings import Secrets, Settings
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -176,6 +179,41 @@ class TestWhatAnAnswerToACommitMeans:
         with pytest.raises(StorageError, match=r"no answer .*onnection refused"):
             catalog.commit(state, setting(a="1"))
         assert len(waits) == 5
+
+    def test_a_proxy_that_breaks_after_the_request_leaves_it_open(self, server, waits):
+        """urllib3 raises the same error for a proxy that cannot be reached and for one that has passed it all on."""
+
+        def handle(request):
+            path = request.path.removeprefix("http://catalog.example")
+            return server.handle(replace(request, path=path)) if request.method == "GET" else None
+
+        with HttpServer(handle) as proxy:
+            where = {"rest.client.proxy.hostname": "127.0.0.1", "rest.client.proxy.port": str(proxy.port)}
+            catalog = load_catalog("prod", uri="http://catalog.example", **where)
+            state = catalog.load("db.t")
+            proxy.calls()
+            with pytest.raises(CommitUnknownError, match="cannot tell whether it did commit"):
+                catalog.commit(state, setting(a="1"))
+            assert proxy.calls() == ["POST http://catalog.example/v1/namespaces/db/tables/t"]
+        with pytest.raises(StorageError, match=r"no answer .*onnection refused"):
+            catalog.commit(state, setting(a="1"))
+
+    def test_a_proxy_that_refuses_a_tunnel_has_sent_nothing(self, waits):
+        with HttpServer(lambda request: None) as proxy:  # it knows no CONNECT
+            where = {"rest.client.proxy.hostname": "127.0.0.1", "rest.client.proxy.port": str(proxy.port)}
+            http = Http("prod", "https://catalog.example", Settings.of("prod", where), Secrets(where))
+            with pytest.raises(StorageError, match="Tunnel connection failed"):
+                http.change("POST", "/v1/namespaces", {}, purpose="create namespace db")
+
+    def test_an_error_that_is_handled_meanwhile_says_nothing_about_a_request(self, server, catalog, state):
+        server.on(COMMIT, lambda request: None)
+        try:
+            raise urllib3.exceptions.ConnectTimeoutError
+        except urllib3.exceptions.ConnectTimeoutError:
+            with pytest.raises(CommitUnknownError):
+                catalog.commit(state, setting(a="1"))
+        assert server.calls()[-1] == COMMIT
+        assert not server.calls()
 
     def test_a_redirect_is_not_followed(self, server, catalog, state):
         server.on(COMMIT, Reply(status=307, headers={"Location": "https://elsewhere.example.com/v1/x?token=abc"}))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import ssl
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,11 +29,7 @@ _NOT_IMPLEMENTED = 501
 # The server, or a gateway, stopped waiting: it is unknown how much of the request it had read.
 _REQUEST_TIMEOUT = 408
 # urllib3's errors while there is no connection yet, to the server or to the proxy.
-_BEFORE_SENDING = (
-    urllib3.exceptions.NewConnectionError,
-    urllib3.exceptions.ConnectTimeoutError,
-    urllib3.exceptions.ProxyError,
-)
+_BEFORE_SENDING = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +89,7 @@ class Exchange:
         """Send a request once; return the request as it was sent, and its outcome."""
         sent = Signable(method=request.method, url=request.url, headers=dict(request.headers), body=request.body)
         auth.apply(sent)
+        handled = sys.exception()
         try:
             response = self._usable_session().request(
                 sent.method,
@@ -110,7 +108,7 @@ class Exchange:
             reason = self._secrets.hide(type(error).__name__)
             raise InvalidInputError(f"catalog {self._catalog}: its uri or a header is not valid ({reason})") from None
         except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-            return sent, self._no_answer(error)
+            return sent, self._no_answer(error, handled)
         return sent, self._judge(response)
 
     def has_secret(self, error: BaseException) -> bool:
@@ -131,13 +129,14 @@ class Exchange:
             return Failure(reason=str(refusal), is_sent=True, wait_s=_retry_after(response.headers))
         return Answer(status=status, headers=response.headers, body=body, refusal=refusal)
 
-    def _no_answer(self, error: Exception) -> Failure:
-        causes = list(_chain(error))
+    def _no_answer(self, error: Exception, handled: BaseException | None) -> Failure:
+        # An error that the caller is handling becomes the context of ours, and says nothing about this request.
+        causes = list(_chain(error, without=handled))
         refused = next((each for each in causes if isinstance(each, ssl.SSLCertVerificationError)), None)
         if refused is not None:
             reason = f"its certificate is not trusted ({refused.verify_message}), see ssl.cabundle"
             return Failure(reason=reason, is_sent=False, is_final=True, cause=error)
-        is_sent = not any(isinstance(each, _BEFORE_SENDING) for each in causes)
+        is_sent = not any(map(_is_before_sending, causes))
         what = "it did not answer in time" if isinstance(error, requests.exceptions.ReadTimeout) else "no answer"
         reason = f"{what} ({self._secrets.hide(_first_line(causes[-1]))})"
         return Failure(reason=reason, is_sent=is_sent, cause=error)
@@ -165,9 +164,16 @@ def _leave_alone(request: requests.PreparedRequest) -> requests.PreparedRequest:
     return request
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _is_before_sending(error: BaseException) -> bool:
+    # urllib3 raises a ProxyError for every broken connection to a proxy, also after it has sent the whole request.
+    if isinstance(error, urllib3.exceptions.ProxyError):
+        return str(error.original_error).startswith("Tunnel connection failed")
+    return isinstance(error, _BEFORE_SENDING)
+
+
+def _chain(error: BaseException, without: BaseException | None = None) -> Iterator[BaseException]:
     """Yield an error and its causes: the libraries have them in arguments, in `reason` or as context."""
-    seen: set[int] = set()
+    seen = {id(without)}
     waiting: list[BaseException] = [error]
     while waiting:
         found = waiting.pop(0)

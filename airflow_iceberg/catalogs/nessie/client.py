@@ -113,7 +113,8 @@ class NessieClient:
             CommitUnknownError: it was sent, and the outcome is not known.
         """
         answer = self._http.change(method, f"/{path}", body, purpose=f"write to {self}", query=_query(params))
-        document = self._document(answer)
+        # A gateway may answer 501 to a request that it has forwarded.
+        document = None if answer.status >= 500 else self._document(answer)
         if document is None:
             raise CommitUnknownError(
                 f"catalog {self._catalog} cannot tell whether it did write to {self}: its answer, HTTP "

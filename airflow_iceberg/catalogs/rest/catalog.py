@@ -191,6 +191,8 @@ class RestCatalog(Catalog):
         if not bodies:
             return
         tables = ", ".join(str(table) for table, _ in prepared)
+        for table, _ in prepared:
+            self._states.forget(table)
         self._server.change(
             protocol.COMMIT_TABLES,
             {"table-changes": bodies},

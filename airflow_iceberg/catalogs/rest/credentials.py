@@ -13,7 +13,6 @@ from typing import Any
 
 from airflow_iceberg.catalogs.rest.protocol import config_texts
 from airflow_iceberg.errors import FormatError
-from airflow_iceberg.redaction import is_secret
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO, FileStatus
 
@@ -34,6 +33,9 @@ _SIGNING_ENABLED, _SIGNER = "s3.remote-signing-enabled", "s3.signer"
 _SIGNER_URI, _SIGNER_ENDPOINT = "s3.signer.uri", "s3.signer.endpoint"
 # The server's address for newer credentials of a table, and whether to use it, by the kind of store.
 _REFRESH = re.compile(r"(client|s3|gcs\.oauth2|adls)\.refresh-credentials-(endpoint|enabled)")
+
+# What names of credentials that may expire contain: with one of them the store may ask the server for newer ones.
+_MAY_EXPIRE = ("token", "secret", "access-key", "sas", "credential")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,7 +155,7 @@ def table_io(
     def open_(where: str) -> FileIO:
         given, found = delegation.properties_for(where), properties(where, delegation)
         is_refused = any(_refresh_word(name) == "enabled" and value.lower() == "false" for name, value in given.items())
-        expires = any(is_secret(name) for name in given) and not is_refused
+        expires = any(word in name.lower() for name in given for word in _MAY_EXPIRE) and not is_refused
         refresh = (lambda: properties(where, renew(given))) if expires or is_signed(found) else None
         return load_file_io(found, refresh=refresh)
 
