@@ -24,6 +24,7 @@ DEMO := $(VENV)/.stamp-demo
 DEV := $(VENV)/.stamp-dev
 JAVA := $(VENV_JAVA)/.stamp
 PAIMON := $(VENV_PAIMON)/.stamp
+CLASSES := $(VENV)/.spark-classes.jsa
 RECIPE := pyproject.toml .ci/environment.py
 
 # The Java for each Spark: the machine's, or the one from a wheel.
@@ -50,12 +51,12 @@ help:  ## say what can be made
 demo: $(DEMO)  ## load real data into an Iceberg table with Airflow and Spark, and show what came of it
 	@$(PY) dags_examples/demo.py
 
-test: $(DEV) $(JAVA) $(PAIMON)  ## run all tests that need nothing but this machine
+test: $(DEV) $(JAVA) $(PAIMON) $(CLASSES)  ## run all tests that need nothing but this machine
 	@mkdir -p build
 	@$(SPARK_ENV) $(PYTEST) -m "not services and not long" $(PARALLEL) $(ARGS)
 
 test-services: WORKERS = 3
-test-services: $(DEV) $(JAVA)  ## run the tests against services, started for the run
+test-services: $(DEV) $(JAVA) $(CLASSES)  ## run the tests against services, started for the run
 	@mkdir -p build
 	@$(SPARK_ENV) $(PYTEST) -m "services and not long" $(PARALLEL) $(ARGS)
 
@@ -97,6 +98,10 @@ $(DEMO): $(RECIPE)
 $(DEV): $(DEMO)
 	@"$(PYTHON)" .ci/environment.py $(VENV) --project --extras spark --groups test lint docs --compile
 	@touch $@
+
+# What each Spark of the tests would load and check anew: Java's archive of Spark's classes.
+$(CLASSES): $(DEV)
+	@SPARK_LOCAL_IP=127.0.0.1 $(SPARK_JAVA) $(PY) -m tests.support.java_classes $@
 
 $(JAVA): $(RECIPE)
 	$(NEED_PYTHON)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.airflow_home import migrate, point_airflow_at
+from tests.support.java_classes import BRIEF, jvm_options
 from tests.support.sampling import use_profile
 from tests.support.spark_programs import SparkPrograms
 
@@ -30,9 +31,8 @@ def remove_airflow_home() -> None:
 point_airflow_at(AIRFLOW_HOME)
 use_profile()
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-# No Spark of the tests lives long enough to earn back what the optimising compiler takes: half of the processor time.
-for options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
-    os.environ.setdefault(options, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", BRIEF)
 
 
 @pytest.fixture(scope="session")

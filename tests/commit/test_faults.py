@@ -26,7 +26,6 @@ from tests.support.changes import (
     RewriteAllManifests,
     ids,
     plan,
-    rows_of,
 )
 from tests.support.faults import (
     BRANCHES,
@@ -41,6 +40,7 @@ from tests.support.faults import (
     numbered,
     rename,
     replace,
+    rows_now,
     world,
 )
 from tests.support.memory import Fault, FaultyCatalog, FileFault, FileRule, SimulatedCrash
@@ -77,7 +77,7 @@ def steps_of(name, swap=Fault.PROCEED, kind="pointer"):
 
 def check_once(name, rules=(), swaps=(), kind="pointer", late_after=1):
     change, catalog = CHANGES[name], world(kind, late_after=late_after)
-    before = rows_of(catalog)
+    before = rows_now(catalog)
     after = +change.after(before)
     planned = plan(catalog, change, key=KEY)
     catalog.io.rules = list(rules)
@@ -93,18 +93,18 @@ def check_once(name, rules=(), swaps=(), kind="pointer", late_after=1):
         for late in arrivals:
             late.arrive()
     check_whole(catalog)
-    found = +rows_of(catalog)
+    found = +rows_now(catalog)
     assert found in {"done": [after], "failed": [+before], "unknown": [+before, after]}[outcome]
     metadata = catalog.load(NAME).metadata
     if not find_landed(metadata, KEY, "main"):
         assert outcome != "done" or planned.snapshot_id is None
         plan(catalog, change, key=KEY, try_number=2).commit()
     check_whole(catalog)
-    assert +rows_of(catalog) == after
+    assert +rows_now(catalog) == after
     for late in arrivals:
         late.arrive()
     check_whole(catalog)
-    assert +rows_of(catalog) == after
+    assert +rows_now(catalog) == after
     landed = [s for s in catalog.load(NAME).metadata.snapshots if s.summary.get("airflow.operation-key") == str(KEY)]
     assert len(landed) == (0 if planned.snapshot_id is None else 1)
 
@@ -163,7 +163,7 @@ class TestANameThatGoes:
     def test_the_right_table_is_changed_once(self, name, rival):
         for fault, (expected, is_made) in OUTCOMES_OF_RENAMED.items():
             change, catalog = CHANGES[name], world()
-            before, start = +rows_of(catalog), len(catalog.load(NAME).metadata.metadata_log)
+            before, start = +rows_now(catalog), len(catalog.load(NAME).metadata.metadata_log)
             after = +change.after(before)
             planned = plan(catalog, change, key=KEY)
             error = CommitUnknownError if expected == "unknown" else IcebergError
@@ -175,12 +175,12 @@ class TestANameThatGoes:
                 catalog.drop_table(NAME)
             catalog.rename_table(OTHER, NAME)
             check_whole(catalog)
-            assert +rows_of(catalog) == (after if is_made else before)
+            assert +rows_now(catalog) == (after if is_made else before)
             assert len(catalog.load(NAME).metadata.metadata_log) == start + is_made
             if not find_landed(catalog.load(NAME).metadata, KEY, "main"):
                 plan(catalog, change, key=KEY, try_number=2).commit()
             check_whole(catalog)
-            assert +rows_of(catalog) == after
+            assert +rows_now(catalog) == after
 
 
 @pytest.mark.services
@@ -229,7 +229,7 @@ class TestALostRenameReply:
         with pytest.raises(CommitUnknownError):
             planned.commit(catalog=faulty)
         check_whole(catalog)
-        assert rows_of(catalog) == CHANGES["overwrite"].after(rows_of(world()))
+        assert rows_now(catalog) == CHANGES["overwrite"].after(rows_now(world()))
 
 
 class TestARetryDoesNotRepeatItself:

@@ -18,7 +18,7 @@ from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.requirements import AssertTableUUID
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.table import Table
-from tests.support.changes import NAME, rows_of
+from tests.support.changes import NAME
 from tests.support.faults import (
     KINDS,
     LATE_AFTER,
@@ -32,6 +32,7 @@ from tests.support.faults import (
     numbered,
     rename,
     replace,
+    rows_now,
     world,
 )
 from tests.support.memory import Fault, FaultyCatalog, FileFault, FileRule, SimulatedCrash
@@ -147,23 +148,23 @@ class TestChangesOfTheTable:
 
     def check(self, name: str, kind: str, rules=(), swaps=(), late_after: int = 1) -> None:
         run, start = CHANGES[name], world(kind)
-        before, rows = shape(start.load(NAME).metadata), rows_of(start)
+        before, rows = shape(start.load(NAME).metadata), rows_now(start)
         rows_after = rows
         if name in MOVES:
             run(start)
-            rows_after = rows_of(start)
+            rows_after = rows_now(start)
         catalog, outcome, arrive = try_it(run, kind, rules, swaps, late_after)
         check_whole(catalog)
         found = shape(catalog.load(NAME).metadata)
         assert found == before or outcome in ("done", "unknown")
-        assert rows_of(catalog) in (rows, rows_after)
+        assert rows_now(catalog) in (rows, rows_after)
         log = len(catalog.load(NAME).metadata.metadata_log)
         run(catalog)
         after = catalog.load(NAME).metadata
         # What landed is found, and not made again.
         assert len(after.metadata_log) - log == (0 if found != before else 1)
         assert shape(after) != before
-        assert rows_of(catalog) == rows_after
+        assert rows_now(catalog) == rows_after
         arrive()
         assert shape(catalog.load(NAME).metadata) == shape(after)
         check_whole(catalog)
@@ -265,13 +266,13 @@ class TestDrops:
     @pytest.mark.parametrize("purge", [False, True])
     def test_files(self, kind, purge):
         for rules, late_after in some(rules_of(calls_of(lambda catalog: catalog.drop_table(NAME, purge=purge), kind))):
-            rows, files = rows_of(world(kind)), world(kind).io.inner.locations()
+            rows, files = rows_now(world(kind)), world(kind).io.inner.locations()
             drop = lambda catalog: catalog.drop_table(NAME, purge=purge)  # noqa: E731
             catalog, outcome, arrive = try_it(drop, kind, rules, late_after=late_after)
             if catalog.table_exists(NAME):
                 assert outcome != "done"
                 assert catalog.io.inner.locations() == files
-                assert rows_of(catalog) == rows
+                assert rows_now(catalog) == rows
                 catalog.drop_table(NAME, purge=purge)
             with pytest.raises(NotFoundError):
                 catalog.load(NAME)
@@ -283,13 +284,13 @@ class TestDrops:
     @pytest.mark.parametrize("purge", [False, True])
     def test_requests(self, purge, fault):
         for late_after in LATE_AFTER if fault is Fault.LAND_LATE else (1,):
-            rows, files = rows_of(world()), world().io.inner.locations()
+            rows, files = rows_now(world()), world().io.inner.locations()
             drop = lambda catalog: catalog.drop_table(NAME, purge=purge)  # noqa: E731
             catalog, outcome, arrive = try_it(drop, swaps=[fault], late_after=late_after)
             is_there = catalog.table_exists(NAME)
             assert is_there in {"done": (False,), "failed": (True,), "unknown": (True, False)}[outcome]
             if is_there:
-                assert rows_of(catalog) == rows
+                assert rows_now(catalog) == rows
                 catalog.drop_table(NAME, purge=purge)
             arrive()
             assert not catalog.table_exists(NAME)
@@ -299,13 +300,13 @@ class TestDrops:
     @pytest.mark.parametrize("purge", [False, True])
     def test_a_table_that_is_renamed_just_before_keeps_its_files(self, purge):
         catalog = world()
-        rows = rows_of(catalog)
+        rows = rows_now(catalog)
         faulty = FaultyCatalog(catalog, [Fault.CONFLICT], rival=rename)
         with pytest.raises(NotFoundError):
             faulty.drop_table(NAME, purge=purge)
         catalog.rename_table(OTHER, NAME)
         check_whole(catalog)
-        assert rows_of(catalog) == rows
+        assert rows_now(catalog) == rows
 
     @pytest.mark.parametrize("fault", ["lost", "refused"])
     @pytest.mark.parametrize("purge", [False, True])
@@ -331,20 +332,20 @@ class TestRenaming:
     def test_requests(self, fault):
         for late_after in LATE_AFTER if fault is Fault.LAND_LATE else (1,):
             catalog = world(late_after=late_after)
-            rows = rows_of(catalog)
+            rows = rows_now(catalog)
             faulty = behind(catalog, [fault], late_after)
             outcome = attempt(lambda: faulty.rename_table(NAME, OTHER))  # noqa: B023
             names = [name for name in (NAME, OTHER) if catalog.table_exists(name)]
             assert names in {"done": ([OTHER],), "failed": ([NAME],), "unknown": ([NAME], [OTHER])}[outcome]
             if names == [NAME]:
-                assert rows_of(catalog) == rows
+                assert rows_now(catalog) == rows
                 catalog.rename_table(NAME, OTHER)
             Table.load(faulty, OTHER).alter([{"set_properties": {"a": "1"}}])
             faulty.late.arrive()
             assert [str(name) for name in catalog.list_tables("db")] == [OTHER]
             catalog.rename_table(OTHER, NAME)
             check_whole(catalog)
-            assert rows_of(catalog) == rows
+            assert rows_now(catalog) == rows
             assert catalog.load(NAME).metadata.properties["a"] == "1"
 
     @pytest.mark.parametrize("rival", [rename, replace])

@@ -10,7 +10,7 @@ from tests.fuzz import runner
 from tests.fuzz.mutation import corpus, crashers, make_input
 from tests.fuzz.runner import check, run
 from tests.fuzz.targets import TARGETS
-from tests.support.sampling import SEED, sampled
+from tests.support.sampling import SEED, sampled, some
 
 RUNS = {"metadata": 4000, "manifest": 3000, "manifest_list": 4000, "puffin": 4000, "vector": 8000, "variant": 8000}
 RUNS["table"] = 200
@@ -43,7 +43,7 @@ class TestDamagedFiles:
 
     @pytest.mark.parametrize("target", TARGETS)
     def test_the_samples_themselves_are_read(self, target: str) -> None:
-        problems = [check(TARGETS[target], data) for data in corpus(target)]
+        problems = [check(TARGETS[target], data) for data in some(corpus(target))]
         assert set(problems) <= {"", "refused"}
         assert problems.count("") > len(problems) // 2
 

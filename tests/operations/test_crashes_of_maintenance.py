@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from airflow_iceberg.table import Table
 from tests.support.builders import reachable
 from tests.support.changes import NAME, Append, make_table, plan, rows_of
 from tests.support.faults import AgedFileIO
-from tests.support.memory import Fault, FaultyCatalog, FileFault, FileRule, MemoryCatalog, SimulatedCrash
+from tests.support.memory import Fault, FaultyCatalog, FileFault, FileRule, MemoryCatalog, MemoryFileIO, SimulatedCrash
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="maintain")
 CALLS = ("read", "create", "delete", "list", "exists")
@@ -28,8 +29,19 @@ STRIDES = [pytest.param((2, 11), id="some"), pytest.param((1, 1), id="all", mark
 
 
 def make_catalog() -> MemoryCatalog:
-    """A table with files in two partitions, deletes, replaced files of a compaction, and litter."""
-    catalog = MemoryCatalog(io=AgedFileIO())
+    files, location = make_table_once()
+    io = AgedFileIO()
+    io.inner = files.copy()
+    catalog = MemoryCatalog(io=io)
+    catalog.register_table(NAME, location)
+    return catalog
+
+
+@cache
+def make_table_once() -> tuple[MemoryFileIO, str]:
+    """The files and the version of a table with two partitions, deletes, replaced files of a compaction, and litter."""
+    io = AgedFileIO()
+    catalog = MemoryCatalog(io=io)
     table = make_table(catalog, 3)
     for start in range(0, 9, 3):
         plan(catalog, Append(part="ab"[start % 2], ids=frozenset(range(start, start + 3)))).commit()
@@ -39,8 +51,8 @@ def make_catalog() -> MemoryCatalog:
         plan(catalog, Append(part="a", ids=frozenset(range(start, start + 3)))).commit()
     table.refresh().delete("id = 21", mode="merge-on-read")
     for name in ("data/x.parquet", "data/y.parquet", "metadata/z.avro"):
-        catalog.io.create(f"{table.location}/{name}", b"litter")
-    return catalog
+        io.create(f"{table.location}/{name}", b"litter")
+    return io.inner, table.refresh().metadata_location
 
 
 Maintain = Callable[[Table, OperationKey | None], object]

@@ -18,7 +18,17 @@ from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.inventory.manifests import read_manifests
 from airflow_iceberg.storage.directories import FsspecDirectories
 from airflow_iceberg.table import Table
-from tests.support.changes import NAME, Append, DynamicOverwrite, MergeOnReadDelete, ids, live_entries, make_table, plan
+from tests.support.changes import (
+    NAME,
+    Append,
+    DynamicOverwrite,
+    MergeOnReadDelete,
+    ids,
+    live_entries,
+    make_table,
+    plan,
+    rows_of,
+)
 from tests.support.memory import Fault, FaultyCatalog, FaultyFileIO, FileFault, MemoryCatalog, MemoryFileIO
 
 # Appends so small that the next commit merges their manifests: three in one partition, one in the other.
@@ -113,6 +123,10 @@ def world(kind="pointer", version=3, late_after=1):
     catalog = new_catalog(kind, RemoteFileIO(io.copy(), late_after=late_after))
     if kind == "pointer":
         catalog.register_table(NAME, location)
+    if not io.found:  # for all copies
+        rows_now(catalog)
+        check_whole(catalog)
+        io.found = dict(catalog.io.inner.found)
     return catalog
 
 
@@ -136,7 +150,25 @@ def faults_of(call, location):
     return [fault for fault in FILE_FAULTS[call] if not (is_version and fault is FileFault.TORN_THEN_FAIL)]
 
 
+def rows_now(catalog):
+    """Return the table's rows."""
+    return _checked(catalog, rows_of)
+
+
 def check_whole(catalog):
+    _checked(catalog, _check_whole)
+
+
+def _checked(catalog, check):
+    """Return what a check of the table gives: what it gave last time, if no file and no pointer has changed since."""
+    io, location = catalog.io.inner, catalog.load(NAME).metadata_location
+    known, files = io.found.get(check.__name__), io.files
+    if known is None or known[:2] != (location, files):
+        known = io.found[check.__name__] = location, files, check(catalog)
+    return known[2]
+
+
+def _check_whole(catalog):
     io = catalog.io.inner
     table = Table.load(catalog, NAME)
     assert all(io.exists(entry.data_file.file_path) for entry in live_entries(table))

@@ -41,10 +41,15 @@ class SimulatedCrash(BaseException):
 
 
 class MemoryFileIO(FileIO):
-    """Files under memory://, in a dictionary of this object's own."""
+    """Files under memory://, in a dictionary of this object's own.
+
+    Attributes:
+        found: what checks of a table found, by their name, with the version and the files that they saw.
+    """
 
     def __init__(self) -> None:
         self._filesystem = MemoryFileSystem(global_store=False, skip_instance_cache=True)
+        self.found: dict[str, tuple[str, dict[str, Any], Any]] = {}
         self._creating = threading.Lock()
 
     def read(self, location: str, *, offset: int = 0, length: int | None = None) -> bytes:
@@ -79,6 +84,11 @@ class MemoryFileIO(FileIO):
     def filesystem(self, location: str) -> tuple[Any, str]:
         return self._filesystem, self._path(location)
 
+    @property
+    def files(self) -> dict[str, Any]:
+        """The files as objects, by path: an equal dictionary later has the very same files."""
+        return dict(self._filesystem.store)
+
     def locations(self, prefix: str = "memory:///") -> tuple[str, ...]:
         return tuple(sorted(status.location for status in self.list(prefix)))
 
@@ -87,6 +97,7 @@ class MemoryFileIO(FileIO):
         other = MemoryFileIO()
         other._filesystem.store = dict(self._filesystem.store)
         other._filesystem.pseudo_dirs = list(self._filesystem.pseudo_dirs)
+        other.found = dict(self.found)
         return other
 
     def _path(self, location: str) -> str:
