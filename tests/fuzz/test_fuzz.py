@@ -41,6 +41,7 @@ class TestDamagedFiles:
         check(TARGETS[target], corpus(target)[0])  # what is imported on the way is no input's memory
         assert check(TARGETS[target], path.read_bytes()) in ("", "refused")
 
+    @pytest.mark.generated
     @pytest.mark.parametrize("target", TARGETS)
     def test_the_samples_themselves_are_read(self, target: str) -> None:
         problems = [check(TARGETS[target], data) for data in some(corpus(target))]
