@@ -20,7 +20,7 @@ from airflow_iceberg.storage.base import FileIO
 log = logging.getLogger(__name__)
 
 WAYS_OUT = (
-    "run it with on_rerun='append' if the earlier rows are gone or are to be kept, with on_rerun='skip' to leave the "
+    "run it with on_rerun='append' if the earlier rows are deleted or to be kept, with on_rerun='skip' to leave the "
     "table as it is, or replace the rows yourself"
 )
 

@@ -43,7 +43,7 @@ LIMITED_MAX_WAIT_MS, UNLIMITED_MAX_WAIT_MS = 60_000, 2_000
 
 
 class Action(Protocol):
-    """A change that can be made against any newer state of the table.
+    """A change that can be applied to any newer state of the table.
 
     Calling it may write new metadata files under unique names and changes nothing else.
     """

@@ -151,7 +151,7 @@ class ManifestFilter:
         if file.is_deletion_vector and file.referenced_data_file in self._with_vectors:
             raise StalePlanError(
                 f"data file {file.referenced_data_file} has a deletion vector already, in {file.file_path}, which the "
-                f"new one does not replace; plan again on the newer table"
+                f"new one does not replace; re-plan on the latest snapshot"
             )
         return self._removal.row_filter != ALWAYS_FALSE and self._filter.covers(file)
 
@@ -169,11 +169,11 @@ class ManifestFilter:
         )
         if self._concurrent is None:
             raise StalePlanError(
-                f"{problem}; it may have been added since this change was planned, which the table's history does not "
-                f"tell any more (snapshots were expired, or the branch was rolled back), plan again"
+                f"{problem}; it may have been added since this change was planned, which the table's history no longer "
+                f"shows (snapshots were expired, or the branch was rolled back); re-plan"
             )
         if entry.snapshot_id in self._concurrent:
-            raise StalePlanError(f"{problem}; snapshot {entry.snapshot_id} added it meanwhile, plan again")
+            raise StalePlanError(f"{problem}; snapshot {entry.snapshot_id} added it meanwhile; re-plan")
         raise InvalidInputError(f"{problem}; rewrite it (copy-on-write) or write delete files for its rows")
 
 

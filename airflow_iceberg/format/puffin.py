@@ -21,7 +21,7 @@ from airflow_iceberg.format.json_fields import Fields
 MAGIC = b"PFA1"
 DELETION_VECTOR = "deletion-vector-v1"
 TAIL_SIZE = 12
-"""Bytes behind the footer's payload: its size, the flags and the magic."""
+"""Bytes after the footer's payload: its size, the flags and the magic."""
 
 _COMPRESSED_FOOTER = 1
 _CODECS = {"lz4": "lz4", "zstd": "zstd"}

@@ -7,7 +7,7 @@ Before each attempt to commit, the snapshots that it removes are noted in a docu
 Their files are looked for only when the table does not have the snapshots any more, and compared with the table as it
 is then. If a try is killed between the commit and the last file, the next one finds the document and finishes the work;
 without a next try, the first expiry after the document is too old to be of a running task. Files are deleted in the
-order data, manifests, lists: as long as a list is there, everything that it leads to can be found again.
+order data, manifests, lists: as long as a list exists, everything that it refers to can be found.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class FileInventory:
             for one in results:
                 outcome = read_outcome(io.read(one.location), path=one.location)
                 if outcome.rows != one.rows:
-                    raise FormatError(f"the job wrote {one.rows} rows and {outcome.rows} are there", path=one.location)
+                    raise FormatError(f"the job wrote {one.rows} rows and {outcome.rows} were found", path=one.location)
                 yield outcome
         finally:
             staging.clear(io, prefix)

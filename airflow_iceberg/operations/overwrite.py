@@ -179,7 +179,7 @@ class Overwrite:
                 starting_snapshot_id=self._start,
                 isolation=self._isolation,
                 earlier=earlier,
-                # Without named files the filter selects files on each base anew.
+                # Without named files the filter selects files again on each base.
                 row_filter=ALWAYS_FALSE if is_named else deletion.row_filter,
             )
             return work.commit(with_new_columns(action, staged), written)

@@ -229,6 +229,6 @@ def stale_if_expired(table: OpenTable, snapshot_id: int | None) -> Iterator[None
             raise
         raise StalePlanError(
             f"snapshot {snapshot_id}, which was read, was expired meanwhile by another writer, and its files were "
-            f"removed ({error}); nothing was committed, plan again on the newer table, and keep snapshots longer than "
+            f"removed ({error}); nothing was committed, re-plan on the latest snapshot, and keep snapshots longer than "
             f"an operation takes"
         ) from error

@@ -27,7 +27,7 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
 
     Args:
         table: the namespace and name of the table, `sales.orders`.
-        action: what is done with orphan files: `"quarantine"` moves them to `<table>/.quarantine/<run>/`, `"delete"`
+        action: the treatment of orphan files: `"quarantine"` moves them to `<table>/.quarantine/<run>/`, `"delete"`
             deletes them permanently, `"dry_run"` only reports them.
         older_than: the time before which orphan files were written: a `datetime`, ISO text, or an age as a `timedelta`;
             3 days.

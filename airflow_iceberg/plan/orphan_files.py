@@ -61,7 +61,7 @@ class EqualStores:
 
 def _flattened(given: Any, what: str) -> dict[str, str]:
     if not isinstance(given, Mapping) or not all(isinstance(text, str) for pair in given.items() for text in pair):
-        raise InvalidInputError(f"{what} is {given!r}, expected other spellings and the one they stand for, as texts")
+        raise InvalidInputError(f"{what} is {given!r}, expected other names and the name that they are equivalent to")
     return {
         name.strip().lower(): target.strip().lower()
         for names, target in given.items()

@@ -70,7 +70,7 @@ class HiveCatalog(DescribingCatalog):
             raise NotFoundError(f"table {table} in catalog {self.name} is no Iceberg table (it is {kind})")
         location = found.parameters.get(METADATA_LOCATION)
         if not location:
-            raise FormatError(f"table {table} has no metadata_location in catalog {self.name}; register it anew")
+            raise FormatError(f"table {table} has no metadata_location in catalog {self.name}; register it again")
         return Pointer(metadata_location=location)
 
     def table_exists(self, table: str | TableId) -> bool:

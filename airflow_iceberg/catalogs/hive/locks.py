@@ -219,8 +219,8 @@ class TableLock:
     def _gone(self, error: HiveError) -> CommitConflictError:
         what = "is no longer held" if isinstance(error, NoSuchLockException) else "cannot be confirmed"
         return CommitConflictError(
-            f"the lock on table {self._table} {what} ({error}): the metastore gives up locks without a sign of life "
-            f"within its metastore.txn.timeout, ours comes each {self._settings.heartbeat:g} s "
+            f"the lock on table {self._table} {what} ({error}): the metastore releases locks without a heartbeat "
+            f"within its metastore.txn.timeout; heartbeats are sent every {self._settings.heartbeat:g} s "
             "(iceberg.hive.lock-heartbeat-interval-ms)"
         )
 
@@ -233,7 +233,7 @@ class TableLock:
                 return
             except IcebergError as error:
                 # The metastore may be back before the lock expires; `check` asks it before the lock is relied on.
-                log.warning("no sign of life for the lock on %s: %s", self._table, error)
+                log.warning("no heartbeat for the lock on %s: %s", self._table, error)
 
     def give_back(self) -> None:
         """Release the lock; once."""
@@ -279,7 +279,7 @@ class TableLock:
         agent = f", {lock.agentInfo}" if lock.agentInfo else ""
         return (
             f"lock {lock.lockid} is held by {lock.user}@{lock.hostname}{agent} since {_moment(lock.acquiredat)}, last "
-            f"sign of life {_moment(lock.lastheartbeat)}; if its owner is dead, the metastore gives it up after its "
+            f"heartbeat {_moment(lock.lastheartbeat)}; if its owner is dead, the metastore releases it after its "
             "metastore.txn.timeout (300 s unless changed)"
         )
 

@@ -150,7 +150,7 @@ class NessieReferences:
         except CommitUnknownError:
             if self.exists(name):
                 raise
-            log.warning("the answer to the deletion of %s was lost; it is gone", name)
+            log.warning("the answer to the deletion of %s was lost; it is deleted", name)
 
     def assign(self, name: str, to: str, *, expected_hash: str | None = None) -> Reference:
         """Move a branch or tag to the hash of another reference; commits that only it had become unreachable.

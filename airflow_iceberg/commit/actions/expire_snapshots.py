@@ -1,6 +1,6 @@
 """Expire snapshots: the commit to metadata; the files are deleted afterwards by `operations.expire_snapshots`.
 
-`plan.expire_snapshots` selects the snapshots on each base anew, so that new branches and tags are seen.
+`plan.expire_snapshots` selects the snapshots again on each base, so that new branches and tags are seen.
 """
 
 from __future__ import annotations

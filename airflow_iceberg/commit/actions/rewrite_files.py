@@ -76,7 +76,7 @@ class RewriteFiles(SnapshotAction):
     def _sequence_number(self, metadata: TableMetadata) -> int | None:
         start = metadata.snapshot(self._start)
         if start is None:
-            raise StalePlanError(f"snapshot {self._start}, which was read, is not in the table any more; plan again")
+            raise StalePlanError(f"snapshot {self._start}, which was read, is no longer in the table; re-plan")
         # v1 has no sequence numbers, and after an upgrade all older files have 0.
         return start.sequence_number if self._keep_number and metadata.format_version > 1 else None
 

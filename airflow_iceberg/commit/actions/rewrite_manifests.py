@@ -38,7 +38,7 @@ class _Rewritten:
 
 
 class RewriteManifests(SnapshotAction):
-    """Writes the live entries of manifests anew: clustered by partition, in manifests of the target size.
+    """Rewrites the live entries of manifests: clustered by partition, in manifests of the target size.
 
     Each entry becomes an existing one with explicit sequence numbers and row ids; entries of deleted files are left
     out.

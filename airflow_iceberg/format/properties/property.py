@@ -44,7 +44,7 @@ class Known:
         name: the full name; one that ends in ".*" is a prefix.
         check: a function that raises InvalidInputError for an illegal value, when the property is set here.
         state: whether and how this writer follows the property.
-        moot: values in lower case that ask for what is done anyway; they give no warning and no error.
+        moot: values in lower case that request what happens in any case; they give no warning and no error.
         note: end of the warning.
     """
 
@@ -55,7 +55,7 @@ class Known:
     note: str = ""
 
     def is_moot(self, text: str) -> bool:
-        """Whether a value asks for what is done anyway."""
+        """Whether a value requests what happens in any case."""
         return text.strip().lower() in self.moot
 
     def __str__(self) -> str:

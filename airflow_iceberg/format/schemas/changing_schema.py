@@ -109,7 +109,7 @@ class ChangingSchema:
             if item.name in (name, unquote(name)) or (full is not None and item.id == full.id):
                 return item
         known = ", ".join(item.name for item in siblings)
-        raise NotFoundError(f"no column '{name}' beside '{moved}' (columns there: {known})")
+        raise NotFoundError(f"no column '{name}' in the struct of '{moved}' (its columns: {known})")
 
     # --- fields that must not change ---
 

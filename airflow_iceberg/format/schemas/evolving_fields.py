@@ -73,7 +73,7 @@ def check_same(name: str, there: NestedField, wanted: NestedField) -> None:
     elif wanted.initial_default is not None and wanted.initial_default != there.initial_default:
         problem = f"with default {there.initial_default!r}, not {wanted.initial_default!r}"
     if problem is not None:
-        raise AlreadyExistsError(f"column '{name}' cannot be added: it is there {problem}")
+        raise AlreadyExistsError(f"column '{name}' cannot be added: it already exists {problem}")
 
 
 def _nullability(field: NestedField) -> str:
