@@ -207,8 +207,8 @@ def last_words() -> str:
 def run_dag(dag_id: str) -> int:
     """Run one DAG of this folder for the demo's logical date; return 1 if its run failed.
 
-    The id of the run is derived from `run_after`, by default from the clock. With a different id the second demo would be
-    new work, whose rows are correctly added to those of the first.
+    The id of the run is derived from `run_after`, by default from the clock. With a different id the second demo would
+    be new work, whose rows are correctly added to those of the first.
     """
     from airflow.sdk import DagRunState, timezone
 
