@@ -103,7 +103,7 @@ class Catalog(ABC):
 
     Args:
         name: the user's name of the catalog; part of the key in some catalogs (SQL).
-        properties: as given to `load_catalog`; may hold secrets, so they are never shown.
+        properties: the properties given to `load_catalog`; may hold secrets, so they are never shown.
         io: access to the catalog's files.
     """
 

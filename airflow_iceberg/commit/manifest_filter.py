@@ -31,7 +31,7 @@ class FilesToRemove:
         files: data files and delete files, by name; their partitions narrow the search.
         paths: data files of which only the path is known: every manifest is searched.
         partitions: one file of each partition whose files are all removed, also delete files.
-        row_filter: bound; selects all files that hold only matching rows.
+        row_filter: a bound predicate that selects all files that hold only matching rows.
         new_vectors: deletion vectors that this commit adds: other vectors of the same data files must be removed.
     """
 
@@ -66,7 +66,7 @@ class ManifestFilter:
         concurrent: snapshots that were committed after this change was planned: if one of them added a file that cannot
             be removed whole, the change is re-planned, while for an older file it is the caller's error. None: not
             known.
-        with_data: for delete manifests, once the removed data files are known.
+        with_data: the data files that the commit removes, for the filter of delete manifests; None for data manifests.
     """
 
     def __init__(

@@ -41,7 +41,7 @@ class Step:
 
     Attributes:
         what: the step, as in "could not <what>".
-        run: tries the step, and returns what was found, for the user, or None.
+        run: a function that tries the step, and returns its finding for the user, or None.
     """
 
     what: str

@@ -131,7 +131,7 @@ def expire_snapshots(work: Work, request: ExpireRequest, *, inventory: RunUnits 
     """Remove old snapshots from a table, then delete the files that only they reached.
 
     Args:
-        inventory: reads the manifests, here or on Spark; in this process by default.
+        inventory: a function that reads the manifests, here or on Spark; in this process by default.
 
     Raises:
         InvalidInputError: `gc.enabled` is false, or a remaining ref points to one of `snapshot_ids`.

@@ -60,8 +60,8 @@ class OverwriteRequest:
         overwrite_filter: a predicate in SQL, for "matching" alone; the new rows have to satisfy it, too.
         isolation_level: "serializable" also checks for rows that other writers add meanwhile, "snapshot" only for rows
             that they remove.
-        on_rerun: as for an append.
-        schema_evolution: as for an append.
+        on_rerun: the treatment of rows of an earlier run, as for an append.
+        schema_evolution: "add_columns" adds columns to the table, as for an append.
         deletes_when_empty: whether rows are deleted when there are no new rows; otherwise nothing is committed then.
     """
 

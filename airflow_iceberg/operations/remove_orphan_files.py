@@ -88,7 +88,7 @@ class OrphanResult(OperationResult):
 
     Attributes:
         action: the action of the request.
-        orphan_files, orphan_files_size_bytes: found by this call; with a quarantine by all tries of the task.
+        orphan_files, orphan_files_size_bytes: orphan files of this call, with a quarantine of all tries of the task.
         orphans: locations of the first orphan files.
         quarantine: name of the quarantine, for `restore_quarantine`; None if there is none.
         staging_files, staging_files_size_bytes: deleted documents of jobs that died long ago.
@@ -283,7 +283,7 @@ def known_files(
     """Return all files that the table's metadata leads to, over all of its snapshots.
 
     Args:
-        inventory: reads the manifests, here or on Spark; in this process by default.
+        inventory: a function that reads the manifests, here or on Spark; in this process by default.
 
     Raises:
         FormatError, NotFoundError, StorageError: a file cannot be read.

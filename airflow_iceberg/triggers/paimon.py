@@ -68,7 +68,7 @@ class PaimonSnapshotTrigger(SnapshotTrigger):
         table: the location of the table.
         paimon_conn_id: the id of the connection.
         branch: the branch to check.
-        seen: how far the table had been checked, as `Seen.to_dict` gives it.
+        seen: the last snapshot that was checked, as a document of `Seen.to_dict`.
         after_ms, commit_kinds, min_watermark, min_new_records, partition, tag, fully_compacted: see `PaimonCondition`.
         wait_for_table: whether the trigger waits for a table or branch that does not exist, instead of failing.
         poll_interval: seconds between two checks.

@@ -52,7 +52,7 @@ class GlueVersion:
     """Glue's version of a table, the token of its state; two states with one metadata file are the same state.
 
     Attributes:
-        version_id: None after our own commit, whose answer does not have it: it is read before the next one.
+        version_id: the table's version; None after our own commit, whose answer lacks it, until the next one.
         found: Glue's document of the table.
     """
 

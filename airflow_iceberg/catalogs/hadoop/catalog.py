@@ -51,7 +51,7 @@ class HadoopCatalog(PointerCatalog):
 
     Args:
         properties: `warehouse`, the root directory.
-        sleep: for tests.
+        sleep: a replacement of `time.sleep` in tests.
     """
 
     def __init__(

@@ -91,8 +91,8 @@ class TableLock:
         table: the table in messages.
         database, name: the table in the metastore.
         user: the holder's name in the metastore.
-        while_waiting: called before each check of the lock; its error ends the wait: a writer whose base was replaced
-            has no use for the lock.
+        while_waiting: a function, called before each check of the lock; its error ends the wait: a writer whose base
+            was replaced does not need the lock.
         monotonic, sleep: the clock, seconds.
     Raises:
         CommitConflictError: on entry: others held the table until the time-out; nothing was changed.

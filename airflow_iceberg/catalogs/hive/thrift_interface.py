@@ -338,7 +338,7 @@ class Call:
     Attributes:
         arguments: struct of the arguments.
         result: struct of the outcome: `success`, if the call returns something, and a field for each error.
-        is_read: the call changes nothing when it runs twice.
+        is_read: whether the call can be repeated without changing anything.
     """
 
     arguments: type[Struct]

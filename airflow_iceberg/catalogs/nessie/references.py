@@ -189,7 +189,7 @@ class NessieReferences:
             source: a branch, tag or "name@hash".
             into: a branch; by default the catalog's own.
             properties: properties of the merge commit, besides Nessie's and ours.
-            dry_run: only report the result.
+            dry_run: whether the result is only reported.
         Raises:
             IncompatibleChangeError: a table was changed on both sides; the message lists all. Nothing was changed.
         """

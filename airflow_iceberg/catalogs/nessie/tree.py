@@ -27,7 +27,7 @@ class NessieTree:
 
     Args:
         catalog: name of the catalog, for messages.
-        author: of commits.
+        author: the author of commits.
         app_id: Iceberg's property `app-id`, for commits; "" if it is not given.
     """
 

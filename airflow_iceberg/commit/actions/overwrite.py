@@ -40,7 +40,7 @@ class OverwriteFiles(SnapshotAction):
     Args:
         added: new data files.
         removed: data files whose remaining rows are in `added`.
-        row_filter: bound to `written_schema`; each file that it covers is removed.
+        row_filter: a predicate bound to `written_schema`; each file that it covers is removed.
         conflict_filter: the rows of other writers that the change would have had to see; by default `row_filter`, and
             without one all rows.
         starting_snapshot_id: the snapshot that was planned on; None when the branch had none.

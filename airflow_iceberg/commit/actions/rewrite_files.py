@@ -33,8 +33,8 @@ class RewriteFiles(SnapshotAction):
     Args:
         removed: data files and delete files that were read; each must still be there, without new deletes.
         added: data files with the remaining rows.
-        keep_sequence_number: gives the new files the sequence number of the starting snapshot, so that equality deletes
-            that are written meanwhile still apply; otherwise these are a conflict, too.
+        keep_sequence_number: whether the new files get the sequence number of the starting snapshot, so that equality
+            deletes that are written meanwhile still apply; otherwise these are a conflict, too.
         starting_snapshot_id: the snapshot that was read.
     """
 

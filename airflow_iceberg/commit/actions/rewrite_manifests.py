@@ -45,7 +45,7 @@ class RewriteManifests(SnapshotAction):
 
     Args:
         spec_ids: the partition specs whose manifests are rewritten; None for all.
-        target_size_bytes: by default the table's `commit.manifest.target-size-bytes`.
+        target_size_bytes: size of a manifest; by default the table's `commit.manifest.target-size-bytes`.
         only_if_better: leaves manifests alone that would not become fewer.
     """
 

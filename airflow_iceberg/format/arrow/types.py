@@ -209,7 +209,7 @@ def values_from_array(type_: t.IcebergType, array: pa.Array | pa.ChunkedArray) -
 
     Args:
         type_: Iceberg type of the column.
-        array: of that type's Arrow type, or of one that casts to it without loss.
+        array: values of that type's Arrow type, or of one that casts to it without loss.
     """
     if isinstance(array, pa.ChunkedArray):
         return [value for chunk in array.chunks for value in values_from_array(type_, chunk)]

@@ -25,7 +25,7 @@ from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
 from airflow_iceberg.format.sort_orders import SortOrder
 
 LAST_ADDED = -1
-"""Stands for the id of the schema, spec or order that was added last in the same change."""
+"""A placeholder for the id of the schema, spec or order that was added last in the same change."""
 
 
 class MetadataBuilder:

@@ -77,7 +77,7 @@ _NOT_READ = (
 
 _READ = tuple(each for each in vars(TableProperties).values() if isinstance(each, Known))
 PROPERTIES: Mapping[str, Known] = {each.name: each for each in (*_READ, *_NOT_READ)}
-"""By name; a name that ends in ".*" is a prefix. A full name takes precedence over a prefix."""
+"""The properties by name; a name that ends in ".*" is a prefix. A full name takes precedence over a prefix."""
 
 
 def find_property(name: str) -> Known | None:

@@ -23,9 +23,9 @@ class State(Enum):
     WARNED = "warning"
     """Not followed; a warning says so."""
     REFUSED = "refused"
-    """Values that cannot be followed are an error, because files would be wrong."""
+    """An error for values that cannot be followed, because files would be wrong."""
     UNUSED = "no effect"
-    """About something that is not done here: other file formats, other engines, updates."""
+    """A property of something that is not done here: other file formats, other engines, updates."""
 
 
 class Texts(Protocol):
@@ -134,7 +134,7 @@ def followed(name: str, read: Callable[[str, str], _T], default: _T, *, check: K
     """Return a property that is followed.
 
     Args:
-        check: as in `Known`; `read` if left out.
+        check: the check of `Known`; `read` by default.
     """
     return Property(name=name, read=read, default=default, check=check or read)
 

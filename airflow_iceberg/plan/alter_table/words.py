@@ -112,7 +112,7 @@ def _object(apply: Callable[..., None], words: Mapping[str, _Take], *, short: st
 
     Args:
         apply: makes the change of a table with the words as arguments.
-        short: as in `_Words`.
+        short: the argument of `_Words`.
     """
 
     def read(kind: str, place: str, given: Any) -> Step:

@@ -35,7 +35,7 @@ class _FileSystem(HdfsFileSystem):  # type: ignore[misc]
     """The driver's file system, with paths taken literally: its own reads them as URLs and cuts at "#" and "?".
 
     Args:
-        url: of the NameNode or name service; None for the default of Hadoop's settings.
+        url: the URL of the NameNode or name service; None for the default of Hadoop's settings.
         config: Hadoop's settings, over those of `HADOOP_CONF_DIR`.
     """
 
