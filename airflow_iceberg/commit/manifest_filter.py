@@ -1,5 +1,5 @@
-"""Which manifests and files a commit removes: files by name, by partition, by predicate, and the deletes that end with
-them.
+"""The manifest filter: which manifests and files a commit removes: by name, partition or predicate, with their
+deletes.
 
 Here: `FilesToRemove`, and `ManifestFilter`, which applies it to one base: which manifests to open, which of their files
 to remove. Not here: writing the remaining manifests (`snapshot_writer`), and conflicts with other writers

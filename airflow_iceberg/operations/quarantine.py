@@ -166,8 +166,8 @@ def _new_lists(
             yield earlier, f"{_home(table, earlier)}/list-{number}.jsonl"
     token = uuid4().hex[:12] if operation_key is None else operation_key.file_token
     # Of two tasks in one millisecond the second one takes the next.
-    for moment_ms in itertools.count(now_ms):
-        moment = datetime.fromtimestamp(moment_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
+    for timestamp_ms in itertools.count(now_ms):
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
         yield f"{moment}-{token}", _list_location(table, f"{moment}-{token}")
 
 

@@ -1,4 +1,4 @@
-"""What a Paimon table holds, as Arrow tables.
+"""The system tables of a Paimon table, as Arrow tables.
 
 Times are in UTC, except a file's `creation_time`: the local time of its writer, in an unknown zone.
 """

@@ -285,7 +285,7 @@ class TableLock:
 
 
 class Turns(threading.local):
-    """The lock that a thread keeps between two attempts at one commit.
+    """The lock session of a thread: the lock that it keeps between two attempts of one commit.
 
     A writer that waited in the queue for a lock usually finds that earlier writers have changed the table. At the end
     of the queue the same would happen again, so it keeps the lock while it prepares the commit on the newer base.

@@ -1,4 +1,4 @@
-"""The words of changes: a list of changes is read and checked before anything is done."""
+"""The schema update language: a list of changes is read and checked before anything is changed."""
 
 from __future__ import annotations
 
