@@ -40,8 +40,8 @@ def check_writable(metadata: TableMetadata, table: str) -> None:
         )
     if TableProperties.of(metadata.properties).encryption_key_id is not None:
         raise UnsupportedError(
-            f"table {table} asks for encryption ({TableProperties.encryption_key_id}), which is not written here: its "
-            f"rows would be stored in clear; nothing was changed"
+            f"table {table} requires encryption ({TableProperties.encryption_key_id}), which is not supported: its "
+            f"rows would be stored unencrypted; nothing was changed"
         )
 
 

@@ -240,7 +240,7 @@ class _Commit:
         if self.in_doubt:
             raise CommitUnknownError(
                 f"an earlier attempt to commit to {self.state.table} got no answer, and the next one failed: {error}; "
-                f"nothing was deleted, run it again to find out what landed"
+                f"nothing was deleted, run it again to find the outcome"
             ) from error
         self.action.failed()
 

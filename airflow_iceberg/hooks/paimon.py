@@ -161,7 +161,7 @@ class PaimonHook(BaseHook):
         else:
             warehouse = self.config.warehouse or ""
             yield Step(
-                what=f"look into the warehouse {warehouse}",
+                what=f"list the warehouse {warehouse}",
                 run=lambda: list_warehouse(self.io, warehouse, diagnosis.cautions),
             )
 

@@ -173,7 +173,7 @@ def _warnings(table: str, task: AppendTask) -> tuple[str, ...]:
     """Return the settings of the table that this version does not follow."""
     found, order = property_warnings(task.write.properties), task.write.sort_order
     if order.fields and not task.sorts_rows:
-        reason = unsortable(order, task.write.schema, task.spec) or "the plan does not ask for it"
+        reason = unsortable(order, task.write.schema, task.spec) or "the plan does not require it"
         text = f"rows of table {table} are not sorted by its sort order {order.order_id}: {reason}"
         log.warning(text)
         found = (*found, text)

@@ -235,7 +235,7 @@ def _dead_documents(table: OpenTable) -> tuple[FileStatus, ...]:
         return of_dead_jobs(table.io.list(root), root, now_ms() - DEFAULT_AGE_MS)
     except StorageError as error:
         # The expiry itself is done by now.
-        log.warning("%s: cannot look for what dead jobs left: %s", table.name, error)
+        log.warning("%s: cannot search for files of killed jobs: %s", table.name, error)
         return ()
 
 

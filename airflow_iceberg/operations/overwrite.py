@@ -83,10 +83,10 @@ class OverwriteRequest:
             raise InvalidInputError(
                 f"replace is {self.replace!r}, which takes no overwrite_filter"
                 if is_given
-                else "an overwrite of matching rows needs overwrite_filter; to replace all rows say replace='table'"
+                else "an overwrite of matching rows needs overwrite_filter; to replace all rows set replace='table'"
             )
         if isinstance(self.overwrite_filter, str) and not self.overwrite_filter.strip():
-            raise InvalidInputError("overwrite_filter is empty; to replace all rows say replace='table'")
+            raise InvalidInputError("overwrite_filter is empty; to replace all rows set replace='table'")
         check_rows_request(self)
         check_properties(self.snapshot_properties, own=(CARRIED_ROWS,))
 

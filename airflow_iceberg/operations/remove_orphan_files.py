@@ -259,7 +259,7 @@ def _warn_of_other_places(table: OpenTable, root: str) -> None:
 
 def _orphans(table: OpenTable, listed: _Listing, request: OrphanRequest, inventory: RunUnits) -> list[FileStatus]:
     known = known_files(table, EqualStores.of(request.equal_schemes, request.equal_authorities), inventory=inventory)
-    log.info("%s: %d files are listed, the table knows %d", table.name, listed.count, len(known))
+    log.info("%s: %d files are listed, the table's metadata names %d", table.name, listed.count, len(known))
     orphans: list[FileStatus] = []
     doubtful: list[FileStatus] = []
     for files in listed.old():
@@ -270,9 +270,9 @@ def _orphans(table: OpenTable, listed: _Listing, request: OrphanRequest, invento
         first = doubtful[0].location
         raise InvalidInputError(
             f"{len(doubtful)} files of table {table.name} are listed under another scheme or authority than in the "
-            f"table: {first}, which it knows under {' and '.join(known.stores_of(first))}; say which are the same in "
+            f"table: {first}, there under {' and '.join(known.stores_of(first))}; declare equivalent names in "
             f"equal_schemes or equal_authorities, or set prefix_mismatch_mode to ignore (keep) or delete; nothing was "
-            f"touched"
+            f"changed"
         )
     return [*orphans, *doubtful] if request.prefix_mismatch_mode == "delete" else orphans
 

@@ -141,7 +141,7 @@ def older_than_ms(given_ms: int | None, *, now_ms: int, allow_recent: bool) -> i
         return now_ms - DEFAULT_AGE_MS
     if given_ms > now_ms - DAY_MS and not allow_recent:
         raise InvalidInputError(
-            "older_than is less than 24 hours ago: files of jobs that are running look like orphans and would go; "
-            "choose an earlier moment, or set allow_recent (an option of the operator) when nothing writes to the table"
+            "older_than is less than 24 hours ago: files of running jobs look like orphans and would be deleted; "
+            "choose an earlier time, or set allow_recent (an option of the operator) if nothing writes to the table"
         )
     return given_ms

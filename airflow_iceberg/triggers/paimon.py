@@ -136,7 +136,7 @@ class PaimonSnapshotTrigger(SnapshotTrigger):
         try:
             return new_snapshot.should_keep(table, self.seen, now)
         except IcebergError as error:  # asked again at the next snapshot
-            log.warning("could not look at table %s, will look again: %s", table.location, error)
+            log.warning("could not check table %s, will check again: %s", table.location, error)
             return False
 
     async def _open(self) -> PaimonTable:

@@ -214,7 +214,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("request_", "error", "message"),
         [
-            ({}, InvalidInputError, "needs overwrite_filter; to replace all rows say replace='table'"),
+            ({}, InvalidInputError, "needs overwrite_filter; to replace all rows set replace='table'"),
             ({"overwrite_filter": " "}, InvalidInputError, "overwrite_filter is empty"),
             ({"overwrite_filter": "id = 1", "replace": "table"}, InvalidInputError, "takes no overwrite_filter"),
             ({"replace": "some"}, InvalidInputError, "replace is 'some', expected one of matching, partitions, table"),

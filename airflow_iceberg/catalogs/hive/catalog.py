@@ -178,7 +178,7 @@ class HiveCatalog(DescribingCatalog):
         """Create a database at <warehouse>/<name>.db, unless the properties have a location."""
         if len(namespace) != 1:
             raise InvalidInputError(
-                f"namespace {'.'.join(namespace)} has {len(namespace)} levels, a Hive Metastore knows one"
+                f"namespace {'.'.join(namespace)} has {len(namespace)} levels, a Hive Metastore has one"
             )
         (name,) = _hive_names(namespace)
         database = Database(name=name, parameters={}, description="")

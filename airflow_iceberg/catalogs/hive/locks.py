@@ -261,7 +261,7 @@ class TableLock:
             try:
                 found = next((lock for lock in self._locks() if lock.agentInfo == self._agent), None)
             except (HiveError, IcebergError) as error:
-                log.warning("cannot ask for the locks of table %s: %s", self._table, error)
+                log.warning("cannot list the locks of table %s: %s", self._table, error)
             else:
                 if found is not None:
                     return found

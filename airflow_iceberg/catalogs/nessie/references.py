@@ -272,7 +272,7 @@ class NessieReferences:
     def _moved(self, refusal: Refusal, what: str, ref: Ref) -> IcebergError:
         if refusal.status == 409:
             return CommitConflictError(
-                f"cannot {what} in catalog {self._catalog}: it is no longer where it was: {refusal}; look again"
+                f"cannot {what} in catalog {self._catalog}: it was moved meanwhile: {refusal}; get it again"
             )
         return self._refused(refusal, what, ref)
 

@@ -284,5 +284,5 @@ class CherryPick(SnapshotAction):
         if source.parent_snapshot_id is not None:
             raise IncompatibleChangeError(
                 f"cannot cherry-pick snapshot {source.snapshot_id}: the branch does not go back to its parent "
-                f"{source.parent_snapshot_id}, so that nobody can tell whether its partitions were changed since"
+                f"{source.parent_snapshot_id}, so that it is unknown whether its partitions were changed since"
             )

@@ -64,7 +64,7 @@ class MetadataBuilder:
             raise UnsupportedError(f"format version {version} is not supported (supported: 1, 2, 3)")
         if version < self.format_version:
             raise InvalidInputError(
-                f"format version {self.format_version} of table {self.location} cannot go down to {version}"
+                f"format version {self.format_version} of table {self.location} cannot be downgraded to {version}"
             )
         self.format_version = version
         if version >= 3 and self.next_row_id is None:

@@ -166,7 +166,7 @@ class ChangingSchema:
         if self.format_version < DEFAULTS_VERSION:
             raise InvalidInputError(
                 f"the default of column '{name}' needs format version 3 (the table has {self.format_version}); "
-                f"upgrade_format_version comes before it"
+                f"put upgrade_format_version before it"
             )
         if not isinstance(type_, t.PrimitiveType):
             raise InvalidInputError(f"column '{name}' is {type_} and cannot have a default; its fields can")

@@ -41,7 +41,7 @@ def new_leaf(name: str, to: str) -> str:
     around, _, leaf = to.rpartition(".")
     if around != name.rpartition(".")[0]:
         raise InvalidInputError(
-            f"column '{name}' cannot be renamed to '{to}': columns stay in their struct; a name that has a dot in it "
+            f"column '{name}' cannot be renamed to '{to}': a column cannot leave its struct; a name that has a dot "
             f"is written in backticks"
         )
     return leaf

@@ -191,7 +191,7 @@ def _metadata_location(given: Any) -> str:
     if not isinstance(location, str) or not location.endswith((".json", ".json.gz")):
         raise InvalidInputError(
             f"cannot read {given!r} as a table: expected the location of a metadata file (….metadata.json), such as "
-            f"table.metadata_location; a job knows no catalog"
+            f"table.metadata_location; a job has no catalog"
         )
     return location
 

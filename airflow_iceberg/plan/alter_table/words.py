@@ -95,7 +95,7 @@ def _shown(value: Any) -> str:
 def _step(item: Any, number: int) -> Step:
     place = f"changes[{number}]"
     if not isinstance(item, Mapping) or len(item) != 1:
-        raise InvalidInputError(f"{place}: expected an object with one key that says what to do, got {_shown(item)}")
+        raise InvalidInputError(f"{place}: expected an object with one key that names the change, got {_shown(item)}")
     ((kind, given),) = item.items()
     read = _READERS.get(kind)
     if read is None:

@@ -131,7 +131,7 @@ class HdfsStore(RenamingStore):
         if user and os.environ.setdefault(_USER, user) != user:
             raise UnsupportedError(
                 f"hdfs.user is '{user}' but this process is '{os.environ[_USER]}' ({_USER}) on HDFS already: hdfs:// "
-                "knows one user a process, use webhdfs:// for several"
+                "supports one user for each process, use webhdfs:// for several"
             )
 
     @property
