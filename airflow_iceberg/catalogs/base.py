@@ -200,11 +200,11 @@ class Catalog(ABC):
 
     @abstractmethod
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
-        """Remove a table from the catalog; `purge` asks for its files to be deleted too."""
+        """Remove a table from the catalog; `purge` requests the deletion of its files, too."""
 
     @abstractmethod
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
-        """Give a table another name, perhaps in another namespace; its files stay where they are."""
+        """Give a table another name, perhaps in another namespace; its files are not moved."""
 
     @abstractmethod
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:

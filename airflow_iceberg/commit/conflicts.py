@@ -1,13 +1,13 @@
 """Conflict rules: may a change that was planned on one snapshot be committed on a later one?
 
 Here: the commits on a branch since a snapshot (`History`), the checks over them, and which operation needs which checks
-(`RULES`; docs/conflicts.md shows them as a table, held equal by tests/commit/test_conflicts.py). Only table metadata
+(`RULES`; docs/conflicts.md shows them as a table, which tests/commit/test_conflicts.py checks). Only table metadata
 and manifests are read. Not here: who asks (the actions), and which files must be in the newest table
 (`manifest_filter`, `snapshot_action.check_all_there`).
 
 A commit on a newer table has three outcomes. If nothing that it depends on was changed, it is rebased: the engine makes
 it again on the newer table. If something that the plan read was changed: `StalePlanError`, re-plan. If it contradicts
-the table for good: `IncompatibleChangeError`.
+the table permanently: `IncompatibleChangeError`.
 """
 
 from __future__ import annotations

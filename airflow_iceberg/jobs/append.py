@@ -51,7 +51,7 @@ class AppendContext(RowsContext[AppendTask]):
         return write_order(self.task.write.sort_order, self.task.write.schema, self.task.spec)
 
     def sink(self, number: int) -> RowSink:
-        """Return the writer of one task's rows: in the table's order, if the plan asks for it."""
+        """Return the writer of one task's rows: in the table's order, if the plan requires it."""
         if not self.task.sorts_rows:
             return self.writer(number)
         return SortedRuns(lambda: self.writer(number), self.row_order())

@@ -1,6 +1,6 @@
 """Quarantines of a table: orphan files that were moved instead of being deleted, and can be restored.
 
-Here: moving, listing, restoring, deleting for good. Not here: which files (`operations.remove_orphan_files`).
+Here: moving, listing, restoring, deleting permanently. Not here: which files (`operations.remove_orphan_files`).
 
 A quarantine is a folder `<table>/.quarantine/<run>/`: lists, each written before the first of its files is moved, and
 the files under their paths below the table. Hidden folders are never listed, so only these functions read a quarantine.
@@ -277,11 +277,11 @@ def _common_bytes(io: FileIO, file: QuarantinedFile) -> int | None:
     return file.size_bytes
 
 
-# -- for good ----------------------------------------------------------------------------------------------------------
+# -- deletion ----------------------------------------------------------------------------------------------------------
 
 
 def purge(table: OpenTable, before_ms: int, *, keep: Quarantine | None) -> tuple[str, ...]:
-    """Delete quarantines from before a time for good, with the notes of restored ones and unfinished lists."""
+    """Delete quarantines from before a time permanently, with the notes of restored ones and unfinished lists."""
     gone: list[str] = []
     for name in quarantines(table):
         location = _list_location(table, name)

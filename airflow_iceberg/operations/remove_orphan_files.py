@@ -53,14 +53,14 @@ class OrphanRequest:
     """What is removed; the words of Iceberg's `remove_orphan_files`.
 
     Attributes:
-        action: one of ACTIONS: move orphan files to the quarantine, delete them for good, or only report them.
+        action: one of ACTIONS: move orphan files to the quarantine, delete them permanently, or report them.
         older_than_ms: the time before which orphan files were written; 3 days ago by default.
         allow_recent: whether that time may be less than 24 hours ago.
         location: a folder below the table's location; all of it by default.
         equal_schemes, equal_authorities: other names of one store, `{"s3a,s3n": "s3"}`.
         prefix_mismatch_mode: the treatment of known paths under another scheme or authority: "error", "ignore" keeps
             them, "delete" takes them for orphan files.
-        purge_older_than_ms: the time before which quarantines are deleted for good; None keeps them.
+        purge_older_than_ms: the time before which quarantines are deleted permanently; None keeps them.
     """
 
     action: str = "quarantine"
@@ -92,7 +92,7 @@ class OrphanResult(OperationResult):
         orphans: locations of the first orphan files.
         quarantine: name of the quarantine, for `restore_quarantine`; None if there is none.
         staging_files, staging_files_size_bytes: deleted documents of jobs that died long ago.
-        purged_quarantines: names of quarantines that were deleted for good.
+        purged_quarantines: names of quarantines that were deleted permanently.
     """
 
     action: str = "quarantine"
@@ -117,7 +117,7 @@ class OrphanResult(OperationResult):
             size = in_bytes(self.staging_files_size_bytes)
             yield f"{self.staging_files} documents of jobs that died long ago, {size}"
         for name in self.purged_quarantines:
-            yield f"quarantine {name} is deleted for good"
+            yield f"quarantine {name} is deleted permanently"
 
 
 def remove_orphan_files(work: Work, request: OrphanRequest, *, inventory: RunUnits | None = None) -> OrphanResult:

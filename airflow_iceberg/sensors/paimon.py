@@ -1,6 +1,6 @@
 """The sensor that waits for a snapshot of an Apache Paimon table.
 
-Here: which snapshots are new to this task. Which snapshot meets the condition decides `paimon.new_snapshot`; one look
+Here: which snapshots are new to this task. `paimon.new_snapshot` decides which snapshot meets the condition; one check
 at the table is in `triggers.paimon`.
 """
 

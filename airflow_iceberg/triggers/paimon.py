@@ -1,6 +1,6 @@
 """The trigger of `PaimonSnapshotSensor`, and `look`, one look at a table, which the sensor calls too.
 
-Which snapshot meets the condition decides `paimon.new_snapshot`. This module imports nothing heavy.
+`paimon.new_snapshot` decides which snapshot meets the condition. This module imports nothing heavy.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ class LockResponse(Struct, idl="1: i64 lockid, 2: i32 state, 3: string errorMess
 
 
 class CheckLockRequest(Struct, idl="1: i64 lockid"):
-    """The lock to look at."""
+    """The lock to check."""
 
 
 class UnlockRequest(Struct, idl="1: i64 lockid"):

@@ -66,7 +66,7 @@ def type_to_arrow(type_: t.IcebergType, *, with_field_ids: bool = False) -> pa.D
 
 
 def field_to_arrow(child: t.NestedField, with_field_ids: bool) -> pa.Field:
-    """Return a field with its comment and, where asked for, its id at every depth."""
+    """Return a field with its comment and, if requested, its id at every depth."""
     metadata = {FIELD_ID_KEY: str(child.id).encode()} if with_field_ids else {}
     if with_field_ids and child.doc is not None:
         metadata[_DOC_KEY] = child.doc.encode()
