@@ -1,7 +1,7 @@
 """The sensor that waits for a snapshot of an Apache Paimon table.
 
 Here: which snapshots are new to this task. `paimon.new_snapshot` decides which snapshot meets the condition; one check
-at the table is in `triggers.paimon`.
+of the table is in `triggers.paimon`.
 """
 
 from __future__ import annotations
