@@ -66,7 +66,7 @@ class CommitConflictError(IcebergError):
     """Another writer has changed the table: rebase and retry.
 
     Attributes:
-        is_our_turn: other writers wait for our next attempt, so it should come at once.
+        is_our_turn: whether other writers wait for our next attempt, so that it should follow at once.
     """
 
     is_our_turn = False
@@ -96,7 +96,7 @@ class StorageError(IcebergError):
     """A request to a store failed; often transient.
 
     Attributes:
-        is_refused: the store refused every request that was sent: surely nothing was changed.
+        is_refused: whether the store rejected every request that was sent, so that nothing was changed.
     """
 
     def __init__(self, message: str = "", *, is_refused: bool = False) -> None:

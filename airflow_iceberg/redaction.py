@@ -213,7 +213,7 @@ def check_no_password(location: str) -> None:
     found = re.match(_LOGIN, location.strip())
     if found is not None:
         raise InvalidInputError(
-            f"a location that begins with {found['scheme'].lower()}:// holds a user and a password, which would be "
-            f"written into tables and logs: leave them out of it, and give them as properties of the catalog's "
+            f"a location that begins with {found['scheme'].lower()}:// contains a user and a password, which would be "
+            f"written into tables and logs: remove them, and set them as properties of the catalog's "
             f"connection"
         )

@@ -110,7 +110,7 @@ class Table(OpenTable):
             selected_fields: columns, nested ones with dots; `"*"` is all. Only by name: `_row_id` and
                 `_last_updated_sequence_number` (the row lineage of version 3), `_file`, `_pos`, `_spec_id`,
                 `_partition` and `_deleted` (with the deleted rows).
-            snapshot_id, ref, as_of_ms: at most one of them; the current state by default.
+            snapshot_id, ref, as_of_ms: the snapshot to read, by at most one of the three; the current state by default.
             limit: the largest number of rows.
 
         Raises:
@@ -268,7 +268,7 @@ class Table(OpenTable):
             overwrite_filter: SQL such as `"day = '2026-01-01'"`; the new rows have to satisfy it, too. None replaces
                 the whole table.
             isolation_level: "serializable" (the default) or "snapshot".
-            schema_evolution: as of `append`.
+            schema_evolution: the argument of `append`.
 
         Raises:
             InvalidInputError: the filter does not select a row that is to be written.

@@ -1,12 +1,12 @@
 """Run the example DAGs with a real Airflow and a real Spark, and show what they did: `make demo`.
 
-Everything lies under build/demo: Airflow's home, the warehouse, the log. Each DAG runs through its own `test` in a
-process of its own: no scheduler, no web page, nothing left running. The logical date is always the same and so is the
-id of the DAG run, so a second demo runs the same tasks again: it shows that nothing is doubled.
+Everything is stored under build/demo: Airflow's home, the warehouse, the log. Each DAG runs through its `test` method
+in a separate process: no scheduler, no web server, and no process that keeps running. The logical date and the id of
+the DAG run are always the same, so a second demo runs the same tasks again and shows that no row is duplicated.
 
-Here: the order of the steps and what is printed. The DAGs themselves are in the files beside this one.
+Here: the order of the steps and what is printed. The DAGs themselves are in the other files of this folder.
 
-    python dags_examples/demo.py                    # all of it
+    python dags_examples/demo.py                    # all steps
     python dags_examples/demo.py nycflights13_load  # one DAG, in the environment of build/demo/env.sh
 """
 
@@ -55,10 +55,10 @@ STEP = "== python "
 
 
 def main() -> int:
-    """Run all steps; 1 when one of them failed, which is said on the way."""
+    """Run all steps; return 1 if one of them failed, which is also printed."""
     if sys.argv[1:]:
         return run_dag(sys.argv[1])
-    # Ended from outside it ends what it started, as after Ctrl-C.
+    # When this process is terminated, it ends the processes that it started, as after Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     for folder in (HOME, WAREHOUSE, FOLDER / "spark"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def main() -> int:
 
 
 def settings() -> dict[str, str]:
-    """Return the variables that make an Airflow of its own under build/demo, with the two connections."""
+    """Return the environment variables of a separate Airflow under build/demo, with the two connections."""
     iceberg = {"conn_type": "iceberg_catalog", "extra": {"type": "hadoop", "warehouse": WAREHOUSE.as_uri()}}
     spark = {"conn_type": "spark", "host": "local[2]"}
     return {
@@ -109,7 +109,7 @@ def settings() -> dict[str, str]:
 
 
 def spark_conf() -> Path:
-    """Write Spark's own settings: no web page, few words, and a JVM that starts fast rather than runs long."""
+    """Write Spark's own settings: no web UI, little output, and a JVM that starts fast."""
     folder = FOLDER / "spark"
     (folder / "spark-defaults.conf").write_text(
         "spark.ui.enabled false\n"
@@ -130,7 +130,7 @@ def spark_conf() -> Path:
 
 
 def write_settings(environ: Mapping[str, str]) -> None:
-    """Write the variables as a shell script, for whoever wants to look at this Airflow afterwards."""
+    """Write the variables as a shell script, for users who want to inspect this Airflow afterwards."""
     own = {"PATH": f"{Path(sys.executable).parent}:$PATH"}
     lines = [f'export PATH="{own["PATH"]}"', *(f"export {name}={shlex.quote(text)}" for name, text in environ.items())]
     SETTINGS.write_text("\n".join(lines) + "\n")
@@ -145,12 +145,12 @@ def catalog() -> Catalog:
 
 
 class StepFailedError(Exception):
-    """A step ended badly; the text is what its log ends with."""
+    """A step failed; the text is the end of its log."""
 
 
 @contextmanager
 def step(title: str, *, follow: bool = False) -> Iterator[None]:
-    """Print the step and how long it took; `follow` for a step that prints lines of its own meanwhile."""
+    """Print the step and its duration; `follow` for a step that prints lines of its own meanwhile."""
     begin = time.monotonic()
     say(f"{title} ...", end="\n" if follow else " ")
     yield
@@ -159,7 +159,7 @@ def step(title: str, *, follow: bool = False) -> Iterator[None]:
 
 
 def run(environ: Mapping[str, str], *words: str, watch: MonthByMonth | None = None) -> None:
-    """Run Python with these words, its output into the log; look at the table meanwhile."""
+    """Run Python with these arguments, with its output in the log; watch the table meanwhile."""
     with LOG.open("ab") as log:
         log.write(f"\n{STEP}{' '.join(words)}\n".encode())
         log.flush()
@@ -186,7 +186,7 @@ def run(environ: Mapping[str, str], *words: str, watch: MonthByMonth | None = No
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End the command with all that it started, should it still run: after an interrupt nothing may be left."""
+    """End the command and all processes that it started, if it still runs: after an interrupt no process may remain."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGTERM)
         try:
@@ -205,10 +205,10 @@ def last_words() -> str:
 
 
 def run_dag(dag_id: str) -> int:
-    """Run one DAG of this folder for the demo's logical date; 1 when its run failed.
+    """Run one DAG of this folder for the demo's logical date; return 1 if its run failed.
 
-    The id of the run is made from `run_after`: left out it would be made from the clock, and as the run of another id
-    the second demo would be new work, whose rows rightly come on top.
+    The id of the run is derived from `run_after`, by default from the clock. With a different id the second demo would
+    be new work, whose rows are correctly added to those of the first.
     """
     from airflow.sdk import DagRunState, timezone
 
@@ -219,7 +219,7 @@ def run_dag(dag_id: str) -> int:
 
 
 class MonthByMonth:
-    """Prints every snapshot of the table as it appears: the table itself says how far the DAG has come."""
+    """Prints every snapshot of the table as it appears, which shows the progress of the DAG."""
 
     def __init__(self, before: Seen) -> None:
         self.catalog = catalog()
@@ -227,7 +227,7 @@ class MonthByMonth:
         self.since = time.monotonic()
 
     def look(self) -> None:
-        """Print what is new since the last look."""
+        """Print the snapshots since the last call."""
         try:
             snapshots = Table.load(self.catalog, TABLE).snapshots()
         except NotFoundError:
@@ -247,12 +247,12 @@ def describe(snapshot: Snapshot) -> str:
     return f"2013-{index + 1:02d}  {snapshot.operation:<9}  {rows}"
 
 
-# -- what came of it ---------------------------------------------------------------------------------------------------
+# -- the result --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """What the table holds at one moment.
+    """The contents of the table at one moment.
 
     Attributes:
         size_bytes: of the live data files.
@@ -267,7 +267,7 @@ class Seen:
 
     @classmethod
     def of(cls, catalog: Catalog) -> Seen:
-        """Look at the table; a table that is not there yet holds nothing."""
+        """Read the table; a table that does not exist yet is empty."""
         try:
             table = Table.load(catalog, TABLE)
         except NotFoundError:
@@ -284,7 +284,7 @@ class Seen:
 
 
 def report(before: Seen, after: Seen) -> int:
-    """Print what the table holds now, and what this run changed; 1 when a row is missing or doubled."""
+    """Print the contents of the table and what this run changed; return 1 if a row is missing or duplicated."""
     new = len(after.snapshot_ids) - len(before.snapshot_ids)
     right = after.rows == FLIGHTS
     say(f"\nTable {TABLE}")
@@ -301,24 +301,24 @@ def report(before: Seen, after: Seen) -> int:
 
 
 def exactly_once(before: Seen, after: Seen, new: int) -> list[str]:
-    """Say how this run kept from doubling rows."""
+    """Say why this run duplicated no rows."""
     if not before.rows:
         return [
             f"{new} tasks committed one snapshot each, with the task's operation key in its summary.",
             "Run `make demo` again: the same tasks of the same DAG run, and still the same rows.",
         ]
     how = (
-        f"{new} tasks put new rows in the place of what they had committed before, in one commit each."
+        f"{new} tasks replaced the rows that they had committed before, in one commit each."
         if new
         else "The same tasks of the same DAG run ran again: each found its own commit in the table's history "
-        "and had nothing left to do."
+        "and had nothing to do."
     )
-    return [f"{before.rows:,} rows before, {after.rows:,} after: nothing was doubled.", how]
+    return [f"{before.rows:,} rows before, {after.rows:,} after: no row was duplicated.", how]
 
 
 def try_next(after: Seen) -> str:
-    """Return what a newcomer may want to do now."""
-    return f"""Look at it
+    """Return the next steps for a new user."""
+    return f"""Inspect the table
   $ {shown(Path(sys.executable))}
   >>> from airflow_iceberg.table import Table
   >>> table = Table.from_metadata("{after.metadata_location}")
@@ -328,8 +328,8 @@ def try_next(after: Seen) -> str:
 Next
   make demo                        run it again, over the same DAG run
   . {shown(SETTINGS)} && airflow standalone
-                                   the same Airflow with its web page, on port 8080
-  rm -r {shown(FOLDER)}               start afresh"""
+                                   the same Airflow with its web UI, on port 8080
+  rm -r {shown(FOLDER)}               start from scratch"""
 
 
 def shown(path: Path) -> str:

@@ -1,8 +1,9 @@
-"""Make a table, write to it, change its schema and partitioning, and write the new columns beside the old rows.
+"""Create a table, change its schema and partitioning, and write rows with the new columns next to the old rows.
 
 Shows: `IcebergAlterTableOperator` with a list of changes, and appending without Spark.
 
-Everything is metadata: no row is rewritten. Run it again: the changes stand already, so nothing is committed for them.
+The changes write only metadata: no row is rewritten. Run it again: the table already has the changes, so nothing is
+committed for them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Keep a table in shape: compact it when it has many small files, expire old snapshots, clean up what is left over.
+"""Maintain a table: compact it if it has many small files, expire old snapshots, remove orphan files.
 
 Shows: `IcebergCompactOperator`, `IcebergRewriteManifestsOperator`, `IcebergExpireSnapshotsOperator`,
 `IcebergRemoveOrphanFilesOperator` with its dry run and quarantine, `IcebergRestoreOrphanFilesOperator`.
 
-Every task may run every night: when there is nothing to do, nothing is committed and no Spark is started. Here all runs
+Every task can run every night: if there is nothing to do, nothing is committed and no job is started. Here all jobs run
 in the task's own process; with `spark_conn_id="spark_default"` the compaction of a large table runs on Spark.
 """
 
@@ -33,7 +33,7 @@ def maintain_table() -> None:
 
     @task
     def trickle() -> int:
-        """Append the way that makes small files, and return how many the table has."""
+        """Append rows in many small files, and return the number of files of the table."""
         import datetime
 
         import pyarrow as pa
@@ -49,7 +49,7 @@ def maintain_table() -> None:
     compact = IcebergCompactOperator(
         task_id="compact",
         table=TABLE,
-        # Five small files in a partition are worth a rewrite, four are not.
+        # Five small files in a partition are rewritten, four are not.
         options={"min-input-files": 5, "target-file-size-bytes": 128 * 1024 * 1024},
         spark_conn_id=None,
     )
@@ -62,7 +62,7 @@ def maintain_table() -> None:
 
     @task.short_circuit
     def is_missed(cleaned: dict[str, object]) -> bool:
-        """Say that something was moved that somebody misses; here: whenever anything was moved."""
+        """Tell whether a moved file is still needed; in this example every moved file is."""
         return cleaned["quarantine"] is not None
 
     restore = IcebergRestoreOrphanFilesOperator(

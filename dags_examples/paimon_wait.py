@@ -1,10 +1,10 @@
-"""Wait until an Apache Paimon table has new rows for the day, then look into exactly that snapshot.
+"""Wait until an Apache Paimon table has new rows for the day, then inspect exactly that snapshot.
 
-Shows: `PaimonSnapshotSensor`, deferrable, with a filter by partition, and `PaimonHook` to look into a table's metadata.
+Shows: `PaimonSnapshotSensor`, deferrable, with a filter by partition, and `PaimonHook` to inspect a table's metadata.
 
-The table `db.orders` lies in the warehouse of the connection `paimon_default`; Flink, Spark or pypaimon write it. The
-sensor reads one or two small files a poll and needs no Paimon. What it returns is the identity of a snapshot, and the
-report reads the files of that one, not of whatever the table has become since then.
+The table `db.orders` is in the warehouse of the connection `paimon_default`; Flink, Spark or pypaimon write it. The
+sensor reads one or two small files in each poll and needs no Paimon. It returns the identity of a snapshot, and the
+report reads exactly that snapshot, even if the table has changed since then.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from airflow.sdk import dag, task
 from airflow_iceberg.sensors import PaimonSnapshotSensor
 
 TABLE = "db.orders"
-# `{{ ds }}` is undefined in runs without a logical date: those that an asset, or a person without a date, starts.
+# `{{ ds }}` is undefined in runs without a logical date: those that an asset triggers, or a user without a date.
 DAY = "{{ (dag_run.logical_date or dag_run.run_after) | ds }}"
 
 
@@ -36,7 +36,7 @@ def paimon_wait() -> None:
 
     @task
     def report(snapshot: dict[str, Any]) -> dict[str, Any]:
-        """Sum up the files of the snapshot by partition."""
+        """Count the rows of the snapshot by partition."""
         from airflow_iceberg.hooks import PaimonHook
 
         table = PaimonHook().get_table(TABLE)

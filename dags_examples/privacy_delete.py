@@ -1,9 +1,9 @@
-"""Delete what is known about one customer, by key, and never more than expected.
+"""Delete the rows of one customer, by key, and fail if there are more rows than expected.
 
-Shows: `IcebergDeleteOperator` with `max_rows`, merge-on-read by a table property, and a compaction that then takes the
-deleted rows out of the files for good.
+Shows: `IcebergDeleteOperator` with `max_rows`, merge-on-read by a table property, and a compaction that then removes
+the deleted rows from the data files permanently.
 
-A delete that matches nothing commits nothing, so that the DAG may be run again for the same customer. Here all runs in
+A delete that matches nothing commits nothing, so the DAG can be run again for the same customer. Here all jobs run in
 the task's own process; with `spark_conn_id="spark_default"` the job of a large table runs on Spark.
 """
 
@@ -28,7 +28,7 @@ TABLE = "shop.customer_orders"
     catchup=False,
     tags=["iceberg", "example"],
     doc_md=__doc__,
-    # A whole number: nothing else can come into the predicate.
+    # Only an integer is accepted, so the parameter cannot inject SQL into the predicate.
     params={"customer": Param(17, type="integer", minimum=0)},
 )
 def privacy_delete() -> None:
@@ -37,13 +37,13 @@ def privacy_delete() -> None:
         table=TABLE,
         schema={"id": "long", "customer": "long", "day": "date"},
         partition_by=["day"],
-        # Rows are marked as deleted beside their files, which is quick; compaction takes them out.
+        # Delete files mark the rows as deleted, which is fast; the compaction removes them.
         properties={"format-version": "3", "write.delete.mode": "merge-on-read"},
     )
 
     @task
     def some_orders() -> None:
-        """Make orders of a hundred customers on three days, unless they are there."""
+        """Add orders of a hundred customers on three days, unless the table has rows."""
         import datetime
 
         import pyarrow as pa
@@ -60,14 +60,14 @@ def privacy_delete() -> None:
         task_id="forget",
         table=TABLE,
         predicate="customer = {{ params.customer }}",
-        # A customer has some dozens of orders. A predicate that selects thousands is wrong, and nothing may go.
+        # A customer has some dozens of orders. A predicate that selects thousands is wrong, so nothing is deleted.
         max_rows=500,
         spark_conn_id=None,
     )
     take_out = IcebergCompactOperator(
         task_id="take_out", table=TABLE, options={"delete-file-threshold": 1}, spark_conn_id=None
     )
-    # While snapshots of before are kept, they still have the rows.
+    # Earlier snapshots still have the deleted rows until they expire.
     expire = IcebergExpireSnapshotsOperator(
         task_id="expire", table=TABLE, older_than=timedelta(seconds=0), retain_last=1
     )

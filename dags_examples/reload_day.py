@@ -1,9 +1,9 @@
 """Load a day again: the rows of that day are replaced by those of its files, in one commit.
 
-Shows: `IcebergOverwriteOperator` by filter, for one day, and by partition, for whatever days the files are about.
+Shows: `IcebergOverwriteOperator` by filter, for one day, and by partition, for all days that the files have.
 
-Whoever reads the table meanwhile sees the old day or the new one. A file with a row of another day is refused, and the
-message names the row. Run it as often as you like, also for a day that is there: nothing is doubled.
+A reader sees either the old rows of the day or the new ones. A file with a row of another day is rejected, and the
+message names the row. Run it as often as you like, also for a day that is already loaded: no row is duplicated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from airflow.sdk import dag, task
 from airflow_iceberg.operators import IcebergCreateTableOperator, IcebergOverwriteOperator
 
 TABLE = "shop.sales"
-# `{{ ds }}` is undefined in runs without a logical date: those that an asset, or a person without a date, starts.
+# `{{ ds }}` is undefined in runs without a logical date: those that an asset triggers, or a user without a date.
 DAY = "{{ (dag_run.logical_date or dag_run.run_after) | ds }}"
 
 
@@ -33,7 +33,7 @@ def reload_day() -> None:
 
     @task
     def deliver(day: str) -> str:
-        """Write the file of a day as another system would, and return where it is; it grows from run to run."""
+        """Write the file of a day as another system would, and return its location; it grows from run to run."""
         import datetime
         from urllib.parse import unquote, urlsplit
 
@@ -53,7 +53,7 @@ def reload_day() -> None:
         task_id="by_filter",
         table=TABLE,
         files="{{ ti.xcom_pull('deliver') }}",
-        # The table is partitioned by month: files that hold other days, too, keep the rows of these.
+        # The table is partitioned by month: rows of other days in the same files are kept.
         overwrite_filter=f"day = DATE '{DAY}'",
         spark_conn_id=None,
     )

@@ -397,8 +397,8 @@ class TestATableThatIsThere:
 
     def test_a_different_one(self, catalog, table, caplog):
         Table.create(catalog, "db.t", schema={"id": "string"}, partition_by=["id"], if_not_exists=True)
-        assert "db.t is there already and is left as it is, with other columns and partitioning" in caplog.text
+        assert "db.t already exists and is not changed; it has other columns and partitioning" in caplog.text
 
     def test_the_same_one(self, catalog, table, caplog):
         Table.create(catalog, "db.t", schema={"id": "long not null", "name": "string"}, if_not_exists=True)
-        assert "there already" not in caplog.text
+        assert "already exists" not in caplog.text

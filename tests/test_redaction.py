@@ -214,7 +214,7 @@ class TestWhereItIsUsed:
         "location", ["s3://me:hunter22@bucket/x", "http://me:hun/ter@h/x", "HDFS://a@b:hunter22@h/x", "x://me:8020@h"]
     )
     def test_a_location_holds_none(self, location: str) -> None:
-        with pytest.raises(InvalidInputError, match="holds a user and a password") as raised:
+        with pytest.raises(InvalidInputError, match="contains a user and a password") as raised:
             check_no_password(location)
         assert "hun" not in str(raised.value)
 

@@ -23,8 +23,8 @@ class SparkConfig:
     Attributes:
         conf: Spark properties, `{"spark.sql.shuffle.partitions": "16"}`.
         env_vars: environment variables of the driver.
-        driver_memory, executor_memory: such as "4g".
-        num_executors, executor_cores, total_executor_cores: as for spark-submit.
+        driver_memory, executor_memory: amounts of memory, such as "4g".
+        num_executors, executor_cores, total_executor_cores: numbers, with the meaning that they have for spark-submit.
         py_files, jars, packages: further Python files, jars and Maven coordinates.
         deploy_mode: "client" or "cluster"; the connection's own by default.
         queue: YARN queue; the connection's own by default.

@@ -28,7 +28,7 @@ class DriverLink:
     """Open while a job runs; a driver that connects gets the task's standard error for its last messages.
 
     Args:
-        on_lost_worker: called, in a thread, when the Airflow worker that watches this task has ended.
+        on_lost_worker: a function, called in a thread when the Airflow worker that watches this task has ended.
     """
 
     def __init__(self, on_lost_worker: Callable[[], None]) -> None:

@@ -41,7 +41,7 @@ _CAUSES: tuple[tuple[str, str], ...] = (
     (
         r"Required (?P<who>AM|executor) memory .*is above the max threshold \((?P<most>[^)]*)\)",
         (
-            "the cluster allows {most} of memory at most, less than the {who} asks for; lower driver_memory or "
+            "the cluster allows {most} of memory at most, less than the {who} requests; lower driver_memory or "
             "executor_memory"
         ),
     ),
@@ -92,7 +92,7 @@ _CAUSES: tuple[tuple[str, str], ...] = (
     (
         r"Initial job has not accepted any resources",
         (
-            "the cluster at {master} gives the job no executors; ask for less memory or fewer cores, or wait until "
+            "the cluster at {master} gives the job no executors; request less memory or fewer cores, or wait until "
             "workers are free"
         ),
     ),

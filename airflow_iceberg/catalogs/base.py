@@ -103,7 +103,7 @@ class Catalog(ABC):
 
     Args:
         name: the user's name of the catalog; part of the key in some catalogs (SQL).
-        properties: as given to `load_catalog`; may hold secrets, so they are never shown.
+        properties: the properties given to `load_catalog`; may hold secrets, so they are never shown.
         io: access to the catalog's files.
     """
 
@@ -200,11 +200,11 @@ class Catalog(ABC):
 
     @abstractmethod
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
-        """Remove a table from the catalog; `purge` asks for its files to be deleted too."""
+        """Remove a table from the catalog; `purge` requests the deletion of its files, too."""
 
     @abstractmethod
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
-        """Give a table another name, perhaps in another namespace; its files stay where they are."""
+        """Give a table another name, perhaps in another namespace; its files are not moved."""
 
     @abstractmethod
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:

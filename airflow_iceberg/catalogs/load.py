@@ -61,7 +61,7 @@ def _kind(name: str, properties: dict[str, str]) -> str:
     known = ", ".join(sorted(_ALIASES))
     if not asked:
         raise InvalidInputError(
-            f"catalog {name}: its type is not given and its uri doesn't tell, set type to one of {known} "
+            f"catalog {name}: its type is not set and cannot be derived from its uri, set type to one of {known} "
             "(in Airflow in the extra of a connection of type iceberg_catalog)"
         )
     raise InvalidInputError(f"catalog {name}: unknown type '{asked}', expected one of {known}")

@@ -1,4 +1,4 @@
-"""Making a change true: actions describe a change of the table as it is now, the engine commits it exactly once.
+"""Committing a change: actions describe a change of the table's latest state, the engine commits it exactly once.
 
     table = Table.load(catalog, "sales.orders")
     scan = table.scan("day = '2026-11-01'")                      # remember the snapshot that was planned on
@@ -15,7 +15,7 @@
     result = table.commit(action)                                # WriteResult: committed, found or nothing
 
 Each module of `commit.actions` is one change. The engine asks "has it landed?" before each attempt and reads the table
-after a lost answer; new manifests are written once and used by each attempt. A change that conflicts with other writers
+if the answer is lost; new manifests are written once and used by each attempt. If a change conflicts with others, it
 raises `StalePlanError` (re-plan) or `IncompatibleChangeError` (stop). The caller deletes its data files after any error
 except `CommitUnknownError`.
 

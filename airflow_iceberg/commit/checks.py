@@ -40,8 +40,8 @@ def check_writable(metadata: TableMetadata, table: str) -> None:
         )
     if TableProperties.of(metadata.properties).encryption_key_id is not None:
         raise UnsupportedError(
-            f"table {table} asks for encryption ({TableProperties.encryption_key_id}), which is not written here: its "
-            f"rows would be stored in clear; nothing was changed"
+            f"table {table} requires encryption ({TableProperties.encryption_key_id}), which is not supported: its "
+            f"rows would be stored unencrypted; nothing was changed"
         )
 
 
@@ -53,7 +53,7 @@ def check_same_table(metadata: TableMetadata, table_uuid: str) -> None:
     """
     if not is_same_table(metadata, table_uuid):
         raise StalePlanError(
-            f"the table was dropped and made again since this change was planned: its uuid is {metadata.table_uuid}, "
+            f"the table was dropped and recreated since this change was planned: its uuid is {metadata.table_uuid}, "
             f"expected {table_uuid}; nothing was committed to the new one"
         )
 
@@ -89,7 +89,7 @@ def _check_deletes(version: int, files: Iterable[DataFile]) -> None:
             wanted = "deletion vectors" if version >= 3 else "position delete files"
             raise StalePlanError(
                 f"deletes by position are {wanted} in format version {version}, got {file.file_path}; if the table "
-                f"was upgraded meanwhile, plan again"
+                f"was upgraded meanwhile, re-plan"
             )
 
 

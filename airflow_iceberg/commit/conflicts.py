@@ -1,13 +1,13 @@
 """Conflict rules: may a change that was planned on one snapshot be committed on a later one?
 
 Here: the commits on a branch since a snapshot (`History`), the checks over them, and which operation needs which checks
-(`RULES`; docs/conflicts.md shows them as a table, held equal by tests/commit/test_conflicts.py). Only table metadata
+(`RULES`; docs/conflicts.md shows them as a table, which tests/commit/test_conflicts.py checks). Only table metadata
 and manifests are read. Not here: who asks (the actions), and which files must be in the newest table
 (`manifest_filter`, `snapshot_action.check_all_there`).
 
 A commit on a newer table has three outcomes. If nothing that it depends on was changed, it is rebased: the engine makes
 it again on the newer table. If something that the plan read was changed: `StalePlanError`, re-plan. If it contradicts
-the table for good: `IncompatibleChangeError`.
+the table permanently: `IncompatibleChangeError`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ RULES: Mapping[Operation, Mapping[Isolation, frozenset[Check]]] = {
         (Operation.REPLACE_PARTITIONS, _REPLACING, True),
         # Its files are known by name: their checks are exact, not by predicate.
         (Operation.COPY_ON_WRITE, frozenset({Check.ADDED_DELETES, Check.FILES_GONE}), True),
-        # The files are selected anew on each base, as if the delete came last.
+        # The files are selected again on each base, as if the delete came last.
         (Operation.DELETE_FILES, frozenset[Check](), False),
         (Operation.MERGE_ON_READ_DELETE, _DELETING, True),
         (Operation.MERGE_ON_READ_UPDATE, _DELETING | {Check.ADDED_DELETES, Check.REMOVED_DATA}, True),
@@ -202,12 +202,12 @@ class History:
             oldest = snapshot.parent_snapshot_id
         if start is None and oldest is None:
             return cls(metadata=metadata, branch=branch, snapshots=tuple(found), files=files)
-        why = "is not in the table any more" if start is None or metadata.snapshot(start) is None else "is not in it"
+        why = "is no longer in the table" if start is None or metadata.snapshot(start) is None else "is not in it"
         what = "the state before the first snapshot" if start is None else f"snapshot {start}"
         raise StalePlanError(
             f"cannot determine what was committed to branch {branch!r} since this change was planned: its history does "
             f"not go back to {what}, which {why} (snapshots were expired, or the branch was rolled back); nothing was "
-            f"committed, plan again"
+            f"committed, re-plan"
         )
 
     @property
@@ -291,7 +291,7 @@ class History:
     def _stale(self, snapshot: Snapshot, did: str, how: str) -> StalePlanError:
         return StalePlanError(
             f"{describe(snapshot)} {did}, which this change of branch {self.branch!r} {how}; nothing was committed, "
-            f"plan again on the newer table"
+            f"re-plan on the latest snapshot"
         )
 
 

@@ -1,7 +1,7 @@
-"""Rows of a cleared task: which files of an earlier epoch does the commit of a later epoch replace?
+"""The earlier runs of a cleared task: which of their files does the commit of a later epoch replace?
 
 All rows that the earlier epoch committed are deleted in the commit that adds the new rows. If they cannot be determined
-(their files were compacted, or the history has expired), the commit is refused, so that nothing is doubled.
+(their files were compacted, or the history has expired), the commit is rejected, so that no row is added twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from airflow_iceberg.storage.base import FileIO
 log = logging.getLogger(__name__)
 
 WAYS_OUT = (
-    "run it with on_rerun='append' if the earlier rows are gone or are to be kept, with on_rerun='skip' to leave the "
+    "run it with on_rerun='append' if the earlier rows are deleted or to be kept, with on_rerun='skip' to leave the "
     "table as it is, or replace the rows yourself"
 )
 

@@ -43,7 +43,7 @@ LIMITED_MAX_WAIT_MS, UNLIMITED_MAX_WAIT_MS = 60_000, 2_000
 
 
 class Action(Protocol):
-    """A change that can be made against any newer state of the table.
+    """A change that can be applied to any newer state of the table.
 
     Calling it may write new metadata files under unique names and changes nothing else.
     """
@@ -240,7 +240,7 @@ class _Commit:
         if self.in_doubt:
             raise CommitUnknownError(
                 f"an earlier attempt to commit to {self.state.table} got no answer, and the next one failed: {error}; "
-                f"nothing was deleted, run it again to find out what landed"
+                f"nothing was deleted, run it again to find the outcome"
             ) from error
         self.action.failed()
 

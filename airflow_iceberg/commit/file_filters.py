@@ -35,7 +35,7 @@ class RowFilter:
     """The rows that a predicate selects.
 
     Args:
-        row_filter: bound to columns by field id, so that its meaning does not change with the schema.
+        row_filter: a predicate bound to columns by field id, so that its meaning does not change with the schema.
     """
 
     def __init__(self, row_filter: Expression, metadata: TableMetadata) -> None:

@@ -1,5 +1,5 @@
-"""Which manifests and files a commit removes: files by name, by partition, by predicate, and the deletes that end with
-them.
+"""The manifest filter: which manifests and files a commit removes: by name, partition or predicate, with their
+deletes.
 
 Here: `FilesToRemove`, and `ManifestFilter`, which applies it to one base: which manifests to open, which of their files
 to remove. Not here: writing the remaining manifests (`snapshot_writer`), and conflicts with other writers
@@ -31,7 +31,7 @@ class FilesToRemove:
         files: data files and delete files, by name; their partitions narrow the search.
         paths: data files of which only the path is known: every manifest is searched.
         partitions: one file of each partition whose files are all removed, also delete files.
-        row_filter: bound; selects all files that hold only matching rows.
+        row_filter: a bound predicate that selects all files that hold only matching rows.
         new_vectors: deletion vectors that this commit adds: other vectors of the same data files must be removed.
     """
 
@@ -66,7 +66,7 @@ class ManifestFilter:
         concurrent: snapshots that were committed after this change was planned: if one of them added a file that cannot
             be removed whole, the change is re-planned, while for an older file it is the caller's error. None: not
             known.
-        with_data: for delete manifests, once the removed data files are known.
+        with_data: the data files that the commit removes, for the filter of delete manifests; None for data manifests.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class ManifestFilter:
         if file.is_deletion_vector and file.referenced_data_file in self._with_vectors:
             raise StalePlanError(
                 f"data file {file.referenced_data_file} has a deletion vector already, in {file.file_path}, which the "
-                f"new one does not replace; plan again on the newer table"
+                f"new one does not replace; re-plan on the latest snapshot"
             )
         return self._removal.row_filter != ALWAYS_FALSE and self._filter.covers(file)
 
@@ -169,11 +169,11 @@ class ManifestFilter:
         )
         if self._concurrent is None:
             raise StalePlanError(
-                f"{problem}; it may have been added since this change was planned, which the table's history does not "
-                f"tell any more (snapshots were expired, or the branch was rolled back), plan again"
+                f"{problem}; it may have been added since this change was planned, which the table's history no longer "
+                f"shows (snapshots were expired, or the branch was rolled back); re-plan"
             )
         if entry.snapshot_id in self._concurrent:
-            raise StalePlanError(f"{problem}; snapshot {entry.snapshot_id} added it meanwhile, plan again")
+            raise StalePlanError(f"{problem}; snapshot {entry.snapshot_id} added it meanwhile; re-plan")
         raise InvalidInputError(f"{problem}; rewrite it (copy-on-write) or write delete files for its rows")
 
 

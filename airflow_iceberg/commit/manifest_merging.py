@@ -1,4 +1,4 @@
-"""Which small manifests a commit merges, so that their number stays bounded and most commits stay fast.
+"""Manifest merging: which small manifests a commit merges, so that they remain few and most commits remain fast.
 
 Here: the choice, from the rows of the manifest list alone. Not here: writing the merged manifests (`snapshot_writer`).
 

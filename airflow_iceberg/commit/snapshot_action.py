@@ -1,7 +1,7 @@
 """Actions that add a snapshot: they turn the newest metadata into updates and requirements.
 
 An action is called again on each newer base. The snapshot id, the new files and their manifests are the same in each
-attempt; the parent, the sequence number, the manifest list, the totals and the choice of files to remove are made anew.
+attempt; the parent, the sequence number, the manifest list, the totals and the files to remove are determined again.
 Here: `SnapshotAction`, which all such actions share. Not here: the actions (`commit.actions`), the loop (`engine`),
 writing manifests (`snapshot_writer`), conflicts between writers (`conflicts`).
 """
@@ -226,6 +226,6 @@ def check_all_there(changes: FileChanges, removed: Iterable[ManifestEntry]) -> N
         who = changes.history.who_removed(file) if changes.history is not None else "another writer"
         what = "data file" if file.content is FileContent.DATA else "delete file"
         raise StalePlanError(
-            f"{what} {file.file_path}, which this commit replaces, is not in the table any more: removed by {who}; "
-            f"nothing was committed, plan again on the newer table"
+            f"{what} {file.file_path}, which this commit replaces, is no longer in the table: removed by {who}; "
+            f"nothing was committed, re-plan on the latest snapshot"
         )

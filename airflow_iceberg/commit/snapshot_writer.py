@@ -232,7 +232,7 @@ class SnapshotWriter:
         """Write the manifest list of one attempt; return its location and the number of row ids that it assigned (v3).
 
         From v3 on each data manifest without a first row id gets one, also manifests from before an upgrade. The ids
-        start at the table's next one, so that each attempt assigns them anew.
+        start at the table's next one, so that each attempt assigns them again.
         """
         self._attempts += 1
         name = f"snap-{self._snapshot_id}-{self._attempts}-{self._commit_uuid}.avro"

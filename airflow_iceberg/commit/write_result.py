@@ -37,7 +37,7 @@ class Outcome(StrEnum):
     NOTHING = "nothing"
     """There was nothing to do."""
     DRY_RUN = "dry_run"
-    """Nothing was changed, as asked for."""
+    """Nothing was changed, as requested."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -110,8 +110,8 @@ def expression_from_json(document: Any, schema: Schema, *, path: str | None = No
     """Return the predicate of its JSON form.
 
     Args:
-        schema: that bound columns are of.
-        path: where it was read from, for errors.
+        schema: the schema that bound columns belong to.
+        path: the location of the document, for errors.
     Raises:
         FormatError: not a predicate, or one about columns that the schema does not have.
     """

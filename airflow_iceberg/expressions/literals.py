@@ -81,8 +81,8 @@ def bind_comparison(op: str, column: tree.Column, literal: Any) -> tree.Expressi
     """Return ``column op literal`` with a canonical literal, or an equal predicate if the column cannot hold it.
 
     Args:
-        column: bound.
-        literal: as a user wrote it; None is SQL's NULL.
+        column: a bound column.
+        literal: the value as the user wrote it; None is SQL's NULL.
     Raises:
         InvalidInputError: the two cannot be compared.
     """

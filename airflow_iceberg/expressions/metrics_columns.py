@@ -42,7 +42,7 @@ def rows_may_match(expression: tree.Expression, entries: EntryColumns, rows: Int
     """Tell which of some files may hold a selected row, by their statistics.
 
     Args:
-        expression: bound; the statistics of its columns were asked for when the entries were read.
+        expression: a bound predicate, whose columns' statistics were requested when the entries were read.
         rows: the files, by their rows among the entries.
     """
     known: dict[tree.Column, _Ranges] = {}
@@ -82,8 +82,8 @@ class _Ranges:
     """As `ColumnRange`, of many files.
 
     Attributes:
-        bounds: None where they are no numbers.
-        raw: the bounds of each file as values, for what is asked one file after the other.
+        bounds: the bounds of each file as numbers; None if they are no numbers.
+        raw: the bounds of each file as values, for tests of one file at a time.
     """
 
     may_be_null: Mask

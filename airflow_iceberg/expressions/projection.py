@@ -37,7 +37,7 @@ def project(expression: tree.Expression, spec: PartitionSpec) -> tree.Expression
     """Return a predicate over partition values that is true of every partition that may hold a selected row.
 
     Args:
-        expression: bound, in negation normal form.
+        expression: a bound predicate in negation normal form.
     Returns:
         The same kind of tree; its columns carry the ids of partition fields.
     """

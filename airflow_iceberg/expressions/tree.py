@@ -94,8 +94,8 @@ class Column:
 
     Attributes:
         name: full name, ``a.b`` for a field of a struct.
-        field_id: None while not bound. In projections to a partition spec: the id of the partition field.
-        type: None while not bound.
+        field_id: the column's id; in projections to a partition spec that of the partition field; None while not bound.
+        type: the column's type; None while not bound.
         path: names from the top-level column down to this one, empty while not bound.
     """
 

@@ -44,7 +44,7 @@ def gunzip(data: bytes) -> bytes:
         if not decompressor.eof:
             raise EOFError("the compressed bytes end too early")
         parts.append(part)
-        data = decompressor.unused_data.lstrip(b"\0")  # zeros behind a member are padding
+        data = decompressor.unused_data.lstrip(b"\0")  # zeros after a member are padding
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

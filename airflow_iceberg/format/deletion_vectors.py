@@ -250,7 +250,7 @@ class _Reader:
             last = key
             found.update((key << 16 | low, container) for low, container in self._bitmap())
         if self._offset != len(self._data):
-            raise self._error(f"unexpected {len(self._data) - self._offset} bytes behind the last bitmap")
+            raise self._error(f"unexpected {len(self._data) - self._offset} bytes after the last bitmap")
         return found
 
     def _bitmap(self) -> list[tuple[int, _Container]]:

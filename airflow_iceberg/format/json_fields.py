@@ -43,7 +43,7 @@ class Fields:
             raise FormatError(f"unexpected type {json_type_name(data)} (expected object){place}", path=self.path)
 
     def __contains__(self, key: builtins.str) -> builtins.bool:
-        """Tell whether the key is there with something other than null."""
+        """Tell whether the key exists with a value other than null."""
         return self.data.get(key) is not None
 
     def place(self, key: builtins.str) -> builtins.str:

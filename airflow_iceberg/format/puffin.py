@@ -21,7 +21,7 @@ from airflow_iceberg.format.json_fields import Fields
 MAGIC = b"PFA1"
 DELETION_VECTOR = "deletion-vector-v1"
 TAIL_SIZE = 12
-"""Bytes behind the footer's payload: its size, the flags and the magic."""
+"""Bytes after the footer's payload: its size, the flags and the magic."""
 
 _COMPRESSED_FOOTER = 1
 _CODECS = {"lz4": "lz4", "zstd": "zstd"}
@@ -32,12 +32,12 @@ class BlobMetadata:
     """One blob in the footer.
 
     Attributes:
-        type: like "deletion-vector-v1" or "apache-datasketches-theta-v1".
+        type: the name of the type, such as "deletion-vector-v1" or "apache-datasketches-theta-v1".
         fields: ids of the columns of the blob.
-        snapshot_id: -1 in deletion vectors, which inherit it, like the sequence number.
+        snapshot_id: the snapshot; -1 in deletion vectors, which inherit it, like the sequence number.
         offset: first byte of the blob in the file.
         length: stored bytes, compressed if there is a codec.
-        compression_codec: None, "lz4" or "zstd".
+        compression_codec: the codec: None, "lz4" or "zstd".
     """
 
     type: str
@@ -167,7 +167,7 @@ def read_blob(data: bytes, blob: BlobMetadata, *, path: str | None = None) -> by
 
     Args:
         data: the whole file.
-        blob: of its footer.
+        blob: an entry of the file's footer.
     Raises:
         FormatError: torn bytes.
         UnsupportedError: an unknown codec.

@@ -32,7 +32,7 @@ class Snapshot:
     """The state of a table at one time.
 
     Attributes:
-        sequence_number: 0 in v1.
+        sequence_number: sequence number of the commit; 0 in v1.
         manifest_list: location, or None where v1 has the locations in `manifests`.
         schema_id: current schema at the time of the snapshot; None from old writers.
         first_row_id: first of the `added_rows` row ids of this snapshot; v3.
@@ -119,8 +119,8 @@ class SnapshotRef:
     """A branch or a tag.
 
     Attributes:
-        min_snapshots_to_keep: branches only, like `max_snapshot_age_ms`; None means the table's default.
-        max_ref_age_ms: None means the table's default; main never expires.
+        min_snapshots_to_keep: number for a branch, like `max_snapshot_age_ms`; None means the table's default.
+        max_ref_age_ms: age at which the ref expires; None means the table's default; main never expires.
     Spec: Snapshot References.
     """
 
@@ -225,7 +225,7 @@ def summarize(
 
     Args:
         previous: summary of the snapshot that the target branch points to; None without one.
-        operation: by default derived from the files that are added and removed.
+        operation: the operation; by default derived from the files that are added and removed.
         properties: more entries; those that are computed here win.
         specs: partition specs by id; like `schema`, needed only for summaries of partitions.
         partition_limit: most changed partitions that are summarized one by one (`write.summary.partition-limit`).

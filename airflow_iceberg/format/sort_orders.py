@@ -29,7 +29,7 @@ class SortField:
 
     Attributes:
         source_id: field id of the source column; of a multi-argument transform the first one.
-        transform: what is applied to the source before it is compared.
+        transform: the function that is applied to the source before it is compared.
         direction: ``asc`` or ``desc``.
         null_order: ``nulls-first`` or ``nulls-last``.
         source_ids: field ids of all sources of a multi-argument transform (version 3), else None.

@@ -216,8 +216,8 @@ class GeographyType(PrimitiveType):
     """Geospatial features on a globe, as WKB. Version 3.
 
     Attributes:
-        crs: as in GeometryType.
-        algorithm: how the edge between two points is interpolated; None stands for spherical.
+        crs: coordinate reference system, as in GeometryType.
+        algorithm: the interpolation of the edge between two points; None stands for spherical.
     """
 
     crs: str | None = None

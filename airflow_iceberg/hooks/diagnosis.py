@@ -41,7 +41,7 @@ class Step:
 
     Attributes:
         what: the step, as in "could not <what>".
-        run: tries the step, and returns what was found, for the user, or None.
+        run: a function that tries the step, and returns its finding for the user, or None.
     """
 
     what: str
@@ -112,7 +112,7 @@ def catalog_steps(catalog: Catalog, cautions: list[str]) -> Iterator[Step]:
     looked: list[str] = []
 
     def look() -> str:
-        looked.append(look_into(catalog.io, warehouse, cautions))
+        looked.append(list_warehouse(catalog.io, warehouse, cautions))
         return looked[0]
 
     def log_in() -> str:
@@ -135,7 +135,7 @@ def catalog_steps(catalog: Catalog, cautions: list[str]) -> Iterator[Step]:
         yield Step(what=f"create a file in {where} only if it isn't there", run=lambda: _probe(catalog, loaded, where))
 
 
-def look_into(io: FileIO, warehouse: str, cautions: list[str]) -> str:
+def list_warehouse(io: FileIO, warehouse: str, cautions: list[str]) -> str:
     """Return whether there is any file below a location, for the user.
 
     Args:

@@ -143,7 +143,7 @@ class PaimonHook(BaseHook):
         return diagnose(self._steps, lambda: "the connection")
 
     def _steps(self, diagnosis: Diagnosis) -> Iterator[Step]:
-        from airflow_iceberg.hooks.diagnosis import Step, look_into, network_steps
+        from airflow_iceberg.hooks.diagnosis import Step, list_warehouse, network_steps
 
         def read_the_connection() -> None:
             diagnosis.secrets = self.config.secrets()
@@ -161,8 +161,8 @@ class PaimonHook(BaseHook):
         else:
             warehouse = self.config.warehouse or ""
             yield Step(
-                what=f"look into the warehouse {warehouse}",
-                run=lambda: look_into(self.io, warehouse, diagnosis.cautions),
+                what=f"list the warehouse {warehouse}",
+                run=lambda: list_warehouse(self.io, warehouse, diagnosis.cautions),
             )
 
 

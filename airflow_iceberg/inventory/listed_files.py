@@ -63,7 +63,7 @@ def list_files(
         folders: folders below `root`, without a slash at their end; the root itself is "".
         partition_names: names of partition fields: folders that are named after them are not hidden.
         before_ms: the time before which old files were written.
-        tick: called with the numbers of files and bytes since the last call.
+        tick: a function, called with the numbers of files and bytes since the last call.
 
     Raises:
         StorageError: a folder cannot be listed.

@@ -57,9 +57,9 @@ def name_files(
     file's own for a deletion vector, too, as the entries say it.
 
     Args:
-        tick: called with the numbers of files and bytes since the last call.
-        is_live: live entries alone; else deleted ones, too.
-        may_be_missing: a manifest that is gone is passed over, else it is an error.
+        tick: a function, called with the numbers of files and bytes since the last call.
+        is_live: whether only live entries are named; otherwise also deleted ones.
+        may_be_missing: whether a missing manifest is skipped; otherwise an error.
     Raises:
         FormatError, NotFoundError, StorageError: a manifest cannot be read.
     """

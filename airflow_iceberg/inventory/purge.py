@@ -98,12 +98,12 @@ def delete_files(io: FileIO, table: str, files: TableFiles) -> None:
             io.delete(paths)
         except IcebergError as error:
             log.warning(
-                "table %s is dropped, but not all of its %s are deleted: %s; to go on, register its newest metadata "
+                "table %s is dropped, but not all of its %s are deleted: %s; to continue, register its newest metadata "
                 "file again and purge it: %s",
                 table,
                 what,
                 error,
-                files.metadata[-1] if files.metadata else "gone with its directory",
+                files.metadata[-1] if files.metadata else "deleted with its directory",
             )
             return
     counts = ", ".join(f"{len(paths)} {what}" for what, paths in groups)

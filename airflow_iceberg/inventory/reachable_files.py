@@ -100,7 +100,7 @@ def find_deletable(
         gone: snapshots that are not in `after` any more; files of theirs that are missing are skipped.
         after: the table as it is now, read after the snapshots were removed.
         statistics: paths of statistics files of the removed snapshots.
-        inventory: reads the manifests, here or on Spark.
+        inventory: a function that reads the manifests, here or on Spark.
 
     Raises:
         FormatError, NotFoundError, StorageError: a remaining file cannot be read: then nothing may be deleted.

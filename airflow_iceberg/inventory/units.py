@@ -227,7 +227,7 @@ def run_unit(io: FileIO, unit: Unit, tick: Tick | None = None) -> bytes:
     """Run a unit and return its result, as `read_outcome` reads it.
 
     Args:
-        tick: called with the files and bytes that were found since the last call.
+        tick: a function, called with the files and bytes that were found since the last call.
 
     Raises:
         FormatError, NotFoundError, StorageError: a file cannot be read.

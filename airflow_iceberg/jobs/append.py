@@ -51,7 +51,7 @@ class AppendContext(RowsContext[AppendTask]):
         return write_order(self.task.write.sort_order, self.task.write.schema, self.task.spec)
 
     def sink(self, number: int) -> RowSink:
-        """Return the writer of one task's rows: in the table's order, if the plan asks for it."""
+        """Return the writer of one task's rows: in the table's order, if the plan requires it."""
         if not self.task.sorts_rows:
             return self.writer(number)
         return SortedRuns(lambda: self.writer(number), self.row_order())
@@ -173,7 +173,7 @@ def _warnings(table: str, task: AppendTask) -> tuple[str, ...]:
     """Return the settings of the table that this version does not follow."""
     found, order = property_warnings(task.write.properties), task.write.sort_order
     if order.fields and not task.sorts_rows:
-        reason = unsortable(order, task.write.schema, task.spec) or "the plan does not ask for it"
+        reason = unsortable(order, task.write.schema, task.spec) or "the plan does not require it"
         text = f"rows of table {table} are not sorted by its sort order {order.order_id}: {reason}"
         log.warning(text)
         found = (*found, text)

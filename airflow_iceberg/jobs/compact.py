@@ -68,7 +68,7 @@ def rows_of(
 
     Args:
         columns: names of top-level columns; others are not read.
-        keep_dictionaries: as in `data.read.file.read_file`.
+        keep_dictionaries: the argument of `data.read.file.read_file`.
     """
     read = read_as(context.io, context.task.table)
     deletes = read.delete_reader()

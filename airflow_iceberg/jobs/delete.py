@@ -24,8 +24,8 @@ class DeleteContext(TaskContext[DeleteTask]):
     """What the tasks of a delete share.
 
     Attributes:
-        options: how data files are written.
-        delete_options: how position delete files are written.
+        options: the encoding of data files.
+        delete_options: the encoding of position delete files.
     """
 
     options: WriteOptions = field(init=False)

@@ -33,7 +33,7 @@ def run_local(
     Args:
         plan: the plan of the job; the source of an append must be files.
         threads: the number of tasks at a time; None takes the plan's parallelism, else `default_threads`.
-        is_stopped: called before each task; when it returns True the job fails.
+        is_stopped: a function, called before each task; if it returns True, the job fails.
     Returns:
         the result, also of a job that failed.
     Raises:

@@ -33,9 +33,9 @@ def run_job(
     """Run a job and write its result document, also when it fails.
 
     Args:
-        start: starts the engine.
+        start: a function that starts the engine.
         engine: the name of the engine.
-        as_error: returns the error that is reported for an error of the engine.
+        as_error: a function that returns the error to report for an error of the engine.
     Returns:
         the result, also of a job that failed.
     Raises:

@@ -1,4 +1,4 @@
-"""Runs one task: chooses what is done by the task's kind, and which errors are worth another attempt."""
+"""Runs one task: chooses the function by the task's kind, and which errors are worth another attempt."""
 
 from __future__ import annotations
 

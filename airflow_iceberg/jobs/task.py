@@ -1,6 +1,6 @@
 """What one task of a job has to do, and what it did.
 
-Not here: what is done for each kind of task (a module for each operation), and who chooses (`jobs.run_task`).
+Not here: how each kind of task is executed (a module for each operation), and who chooses (`jobs.run_task`).
 
 What a task did is in its TaskReport, a small JSON document. Data files and slices that no report names are ignored, so
 that a repeated or killed attempt does no harm.

@@ -1,6 +1,6 @@
 """What can be done to a table: a request gives a result. Plans, runs the job, commits, cleans up; one module each.
 
-Importing this package imports no operation: `operations.append` is imported when it is asked for.
+Importing this package imports no operation: `operations.append` is imported when it is used.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ class CompactRequest:
     Attributes:
         where: a predicate in SQL; files that may hold matching rows are considered, and rewritten whole.
         strategy: one of STRATEGIES.
-        sort_by: for "sort" an order ("ts desc nulls last"), the table's own if left out; for "zorder" columns.
-        options: by Iceberg's names, see `plan.compact.RewriteOptions`.
+        sort_by: the order for "sort" ("ts desc nulls last"), by default the table's own; the columns for "zorder".
+        options: options by Iceberg's names, see `plan.compact.RewriteOptions`.
     """
 
     where: str | None = None

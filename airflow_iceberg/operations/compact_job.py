@@ -80,7 +80,7 @@ def find_dangling(scan: TableScan) -> tuple[DataFile, ...]:
 
 
 def output_spec(metadata: TableMetadata, options: RewriteOptions) -> PartitionSpec:
-    """Return the spec of the new files: the one asked for, else the table's own."""
+    """Return the spec of the new files: the requested one, else the table's own."""
     known = {spec.spec_id: spec for spec in metadata.partition_specs}
     chosen = metadata.default_spec_id if options.output_spec_id is None else options.output_spec_id
     if chosen not in known:

@@ -118,7 +118,7 @@ def _warn_if_different(there: TableMetadata, wanted: TableMetadata, name: str) -
     other = [what for what, (left, right) in pairs.items() if left != right]
     if other:
         log.warning(
-            "table %s is there already and is left as it is, with other %s than asked for; alter it to change it",
+            "table %s already exists and is not changed; it has other %s than requested; alter it to change it",
             name,
             " and ".join(other),
         )

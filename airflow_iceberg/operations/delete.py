@@ -158,7 +158,7 @@ def _action(
 
 
 def _delete_whole_files(work: Work, request: DeleteRequest, deletion: Deletion, rows: int) -> OverwriteFiles:
-    """Return the action that selects whole files by the filter, on each base anew."""
+    """Return the action that selects whole files by the filter, again on each base."""
     deleted_before = sum(task.file.record_count for task in deletion.whole) - rows
     return OverwriteFiles(
         work.table.io,

@@ -7,7 +7,7 @@ Before each attempt to commit, the snapshots that it removes are noted in a docu
 Their files are looked for only when the table does not have the snapshots any more, and compared with the table as it
 is then. If a try is killed between the commit and the last file, the next one finds the document and finishes the work;
 without a next try, the first expiry after the document is too old to be of a running task. Files are deleted in the
-order data, manifests, lists: as long as a list is there, everything that it leads to can be found again.
+order data, manifests, lists: as long as a list exists, everything that it refers to can be found.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def expire_snapshots(work: Work, request: ExpireRequest, *, inventory: RunUnits 
     """Remove old snapshots from a table, then delete the files that only they reached.
 
     Args:
-        inventory: reads the manifests, here or on Spark; in this process by default.
+        inventory: a function that reads the manifests, here or on Spark; in this process by default.
 
     Raises:
         InvalidInputError: `gc.enabled` is false, or a remaining ref points to one of `snapshot_ids`.
@@ -235,7 +235,7 @@ def _dead_documents(table: OpenTable) -> tuple[FileStatus, ...]:
         return of_dead_jobs(table.io.list(root), root, now_ms() - DEFAULT_AGE_MS)
     except StorageError as error:
         # The expiry itself is done by now.
-        log.warning("%s: cannot look for what dead jobs left: %s", table.name, error)
+        log.warning("%s: cannot search for files of killed jobs: %s", table.name, error)
         return ()
 
 

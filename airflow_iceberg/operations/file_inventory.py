@@ -89,7 +89,7 @@ class FileInventory:
             for one in results:
                 outcome = read_outcome(io.read(one.location), path=one.location)
                 if outcome.rows != one.rows:
-                    raise FormatError(f"the job wrote {one.rows} rows and {outcome.rows} are there", path=one.location)
+                    raise FormatError(f"the job wrote {one.rows} rows and {outcome.rows} were found", path=one.location)
                 yield outcome
         finally:
             staging.clear(io, prefix)
@@ -109,7 +109,7 @@ def _in_order(plan: JobPlan, result: JobResult, count: int) -> list[InventoryUni
     """Return the result of each unit exactly once: without one of them a live file might look unreachable.
 
     Raises:
-        FormatError: a unit is missing or doubled, or its result is not a file of this job.
+        FormatError: a unit is missing or duplicated, or its result is not a file of this job.
     """
     units = sorted(result.units, key=lambda one: one.number)
     if [one.number for one in units] != list(range(count)):

@@ -60,8 +60,8 @@ class OverwriteRequest:
         overwrite_filter: a predicate in SQL, for "matching" alone; the new rows have to satisfy it, too.
         isolation_level: "serializable" also checks for rows that other writers add meanwhile, "snapshot" only for rows
             that they remove.
-        on_rerun: as for an append.
-        schema_evolution: as for an append.
+        on_rerun: the treatment of rows of an earlier run, as for an append.
+        schema_evolution: "add_columns" adds columns to the table, as for an append.
         deletes_when_empty: whether rows are deleted when there are no new rows; otherwise nothing is committed then.
     """
 
@@ -83,10 +83,10 @@ class OverwriteRequest:
             raise InvalidInputError(
                 f"replace is {self.replace!r}, which takes no overwrite_filter"
                 if is_given
-                else "an overwrite of matching rows needs overwrite_filter; to replace all rows say replace='table'"
+                else "an overwrite of matching rows needs overwrite_filter; to replace all rows set replace='table'"
             )
         if isinstance(self.overwrite_filter, str) and not self.overwrite_filter.strip():
-            raise InvalidInputError("overwrite_filter is empty; to replace all rows say replace='table'")
+            raise InvalidInputError("overwrite_filter is empty; to replace all rows set replace='table'")
         check_rows_request(self)
         check_properties(self.snapshot_properties, own=(CARRIED_ROWS,))
 
@@ -179,7 +179,7 @@ class Overwrite:
                 starting_snapshot_id=self._start,
                 isolation=self._isolation,
                 earlier=earlier,
-                # Without named files the filter selects files on each base anew.
+                # Without named files the filter selects files again on each base.
                 row_filter=ALWAYS_FALSE if is_named else deletion.row_filter,
             )
             return work.commit(with_new_columns(action, staged), written)

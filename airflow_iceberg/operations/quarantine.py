@@ -1,6 +1,6 @@
 """Quarantines of a table: orphan files that were moved instead of being deleted, and can be restored.
 
-Here: moving, listing, restoring, deleting for good. Not here: which files (`operations.remove_orphan_files`).
+Here: moving, listing, restoring, deleting permanently. Not here: which files (`operations.remove_orphan_files`).
 
 A quarantine is a folder `<table>/.quarantine/<run>/`: lists, each written before the first of its files is moved, and
 the files under their paths below the table. Hidden folders are never listed, so only these functions read a quarantine.
@@ -166,8 +166,8 @@ def _new_lists(
             yield earlier, f"{_home(table, earlier)}/list-{number}.jsonl"
     token = uuid4().hex[:12] if operation_key is None else operation_key.file_token
     # Of two tasks in one millisecond the second one takes the next.
-    for moment_ms in itertools.count(now_ms):
-        moment = datetime.fromtimestamp(moment_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
+    for timestamp_ms in itertools.count(now_ms):
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
         yield f"{moment}-{token}", _list_location(table, f"{moment}-{token}")
 
 
@@ -277,11 +277,11 @@ def _common_bytes(io: FileIO, file: QuarantinedFile) -> int | None:
     return file.size_bytes
 
 
-# -- for good ----------------------------------------------------------------------------------------------------------
+# -- deletion ----------------------------------------------------------------------------------------------------------
 
 
 def purge(table: OpenTable, before_ms: int, *, keep: Quarantine | None) -> tuple[str, ...]:
-    """Delete quarantines from before a time for good, with the notes of restored ones and unfinished lists."""
+    """Delete quarantines from before a time permanently, with the notes of restored ones and unfinished lists."""
     gone: list[str] = []
     for name in quarantines(table):
         location = _list_location(table, name)

@@ -53,14 +53,14 @@ class OrphanRequest:
     """What is removed; the words of Iceberg's `remove_orphan_files`.
 
     Attributes:
-        action: one of ACTIONS: move orphan files to the quarantine, delete them for good, or only report them.
+        action: one of ACTIONS: move orphan files to the quarantine, delete them permanently, or report them.
         older_than_ms: the time before which orphan files were written; 3 days ago by default.
         allow_recent: whether that time may be less than 24 hours ago.
         location: a folder below the table's location; all of it by default.
         equal_schemes, equal_authorities: other names of one store, `{"s3a,s3n": "s3"}`.
         prefix_mismatch_mode: the treatment of known paths under another scheme or authority: "error", "ignore" keeps
             them, "delete" takes them for orphan files.
-        purge_older_than_ms: the time before which quarantines are deleted for good; None keeps them.
+        purge_older_than_ms: the time before which quarantines are deleted permanently; None keeps them.
     """
 
     action: str = "quarantine"
@@ -88,11 +88,11 @@ class OrphanResult(OperationResult):
 
     Attributes:
         action: the action of the request.
-        orphan_files, orphan_files_size_bytes: found by this call; with a quarantine by all tries of the task.
+        orphan_files, orphan_files_size_bytes: orphan files of this call, with a quarantine of all tries of the task.
         orphans: locations of the first orphan files.
         quarantine: name of the quarantine, for `restore_quarantine`; None if there is none.
         staging_files, staging_files_size_bytes: deleted documents of jobs that died long ago.
-        purged_quarantines: names of quarantines that were deleted for good.
+        purged_quarantines: names of quarantines that were deleted permanently.
     """
 
     action: str = "quarantine"
@@ -117,7 +117,7 @@ class OrphanResult(OperationResult):
             size = in_bytes(self.staging_files_size_bytes)
             yield f"{self.staging_files} documents of jobs that died long ago, {size}"
         for name in self.purged_quarantines:
-            yield f"quarantine {name} is deleted for good"
+            yield f"quarantine {name} is deleted permanently"
 
 
 def remove_orphan_files(work: Work, request: OrphanRequest, *, inventory: RunUnits | None = None) -> OrphanResult:
@@ -259,7 +259,7 @@ def _warn_of_other_places(table: OpenTable, root: str) -> None:
 
 def _orphans(table: OpenTable, listed: _Listing, request: OrphanRequest, inventory: RunUnits) -> list[FileStatus]:
     known = known_files(table, EqualStores.of(request.equal_schemes, request.equal_authorities), inventory=inventory)
-    log.info("%s: %d files are listed, the table knows %d", table.name, listed.count, len(known))
+    log.info("%s: %d files are listed, the table's metadata names %d", table.name, listed.count, len(known))
     orphans: list[FileStatus] = []
     doubtful: list[FileStatus] = []
     for files in listed.old():
@@ -270,9 +270,9 @@ def _orphans(table: OpenTable, listed: _Listing, request: OrphanRequest, invento
         first = doubtful[0].location
         raise InvalidInputError(
             f"{len(doubtful)} files of table {table.name} are listed under another scheme or authority than in the "
-            f"table: {first}, which it knows under {' and '.join(known.stores_of(first))}; say which are the same in "
+            f"table: {first}, there under {' and '.join(known.stores_of(first))}; declare equivalent names in "
             f"equal_schemes or equal_authorities, or set prefix_mismatch_mode to ignore (keep) or delete; nothing was "
-            f"touched"
+            f"changed"
         )
     return [*orphans, *doubtful] if request.prefix_mismatch_mode == "delete" else orphans
 
@@ -283,7 +283,7 @@ def known_files(
     """Return all files that the table's metadata leads to, over all of its snapshots.
 
     Args:
-        inventory: reads the manifests, here or on Spark; in this process by default.
+        inventory: a function that reads the manifests, here or on Spark; in this process by default.
 
     Raises:
         FormatError, NotFoundError, StorageError: a file cannot be read.

@@ -48,7 +48,7 @@ class Deletion:
 
     Attributes:
         snapshot_id: the snapshot that was read; None for a table without rows.
-        row_filter: bound to `schema`, the table's.
+        row_filter: the predicate, bound to `schema`, the table's schema.
         whole: files with only selected rows, as their partition or their statistics prove.
         partial: files that may hold selected rows.
     """

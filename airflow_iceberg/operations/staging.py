@@ -205,7 +205,7 @@ def clear(io: FileIO, staging_location: str) -> None:
     try:
         leftovers = [status.location for status in io.list(staging_location)]
     except IcebergError as error:
-        log.warning("cannot list %s, left it behind: %s", staging_location, error)
+        log.warning("cannot list %s, it is not deleted: %s", staging_location, error)
         return
     remove(io, leftovers)
     remove_empty(io, staging_location)

@@ -54,8 +54,8 @@ class Work:
     """The table of an operation, and how the operation is carried out.
 
     Attributes:
-        run: runs a job and returns its result, such as `jobs.run_local.run_local`; None does everything in this
-            process.
+        run: a function that runs a job and returns its result, such as `jobs.run_local.run_local`; None if
+            all work is done in this process.
         operation_key: key of the Airflow task; None outside of Airflow.
         try_number: the number of the task's try, from 1.
         parallelism: the number of tasks that a job runs at the same time; None leaves it to the job.
@@ -111,7 +111,7 @@ class Work:
         """Write the plan of a job and return it.
 
         Args:
-            staging_location: from `new_staging`.
+            staging_location: a prefix that `new_staging` has returned.
 
         Raises:
             StorageError: the staging prefix cannot be written; nothing was started.
@@ -229,6 +229,6 @@ def stale_if_expired(table: OpenTable, snapshot_id: int | None) -> Iterator[None
             raise
         raise StalePlanError(
             f"snapshot {snapshot_id}, which was read, was expired meanwhile by another writer, and its files were "
-            f"removed ({error}); nothing was committed, plan again on the newer table, and keep snapshots longer than "
+            f"removed ({error}); nothing was committed, re-plan on the latest snapshot, and keep snapshots longer than "
             f"an operation takes"
         ) from error

@@ -10,7 +10,7 @@ from typing import Any
 from airflow_iceberg.errors import InvalidInputError
 
 
-def moment_ms(name: str, value: Any) -> int | None:
+def timestamp_ms(name: str, value: Any) -> int | None:
     """Return a moment in milliseconds since the epoch, given as a datetime, as ISO text, or as an age before now."""
     if value is None or value == "":
         return None
@@ -21,7 +21,7 @@ def moment_ms(name: str, value: Any) -> int | None:
             value = datetime.fromisoformat(value.strip())
         except ValueError as error:
             raise InvalidInputError(
-                f"{name} is {value!r}, expected a moment such as '2026-01-31T00:00:00+00:00', or a timedelta"
+                f"{name} is {value!r}, expected a time such as '2026-01-31T00:00:00+00:00', or a timedelta"
             ) from error
     if not isinstance(value, datetime):
         raise InvalidInputError(f"{name} is a {type(value).__name__}, expected a datetime, a timedelta or ISO text")

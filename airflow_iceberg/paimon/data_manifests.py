@@ -96,7 +96,7 @@ class FileEntry:
         creation_time: the local time of the writer, in an unknown zone.
         delete_row_count: the number of rows in the file that delete others, None for unknown.
         file_source: 0 for a write, 1 for a compaction, None for unknown.
-        value_stats_cols, write_cols: see `stats.stats_fields`.
+        value_stats_cols, write_cols: names of columns, as `stats.stats_fields` explains.
         manifest: the location of the entry's manifest.
     """
 

@@ -342,8 +342,8 @@ def _is_compacted_enough(table: PaimonTable, snapshot: Snapshot, condition: Paim
         return True
     if not table.schema(snapshot.schema_id).primary_keys:
         raise InvalidInputError(
-            f"fully_compacted is asked of {table.location}, which has no primary key: the files of such a table "
-            f"have no levels; ask for commit_kinds=('COMPACT',) instead"
+            f"fully_compacted is set for {table.location}, which has no primary key: the files of such a table "
+            f"have no levels; use commit_kinds=('COMPACT',) instead"
         )
     levels: dict[tuple[str, int], set[int]] = {}
     entries = table.live_files(snapshot, table.filter_of(snapshot, condition.partition))

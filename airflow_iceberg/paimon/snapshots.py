@@ -29,7 +29,7 @@ class Snapshot:
         commit_identifier: 9223372036854775807 for every batch commit; it identifies nothing.
         total_record_count: the rows in all live files, with deleted and superseded rows; None in the oldest files.
         time_ms: the time of the commit, in milliseconds since the epoch.
-        watermark: milliseconds since the epoch; None if there is none.
+        watermark: the watermark, in milliseconds since the epoch; None if there is none.
     """
 
     version: int
@@ -79,7 +79,7 @@ class Tag:
 
     Attributes:
         create_time: the time of the tag, in the writer's zone; None if unknown.
-        retained_seconds: how long the tag is kept from then on; None for ever.
+        retained_seconds: the time for which the tag is kept from then on; None for ever.
     """
 
     name: str

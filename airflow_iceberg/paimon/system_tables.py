@@ -1,4 +1,4 @@
-"""What a Paimon table holds, as Arrow tables.
+"""The system tables of a Paimon table, as Arrow tables.
 
 Times are in UTC, except a file's `creation_time`: the local time of its writer, in an unknown zone.
 """
@@ -86,8 +86,8 @@ class PaimonInspection:
         """Return the live files of a snapshot.
 
         Args:
-            wanted: which of them.
-            stats: with the bounds and null counts of columns, as text; leaving them out saves most of the time.
+            wanted: the filter of the files.
+            stats: whether the result has the bounds and null counts of columns, as text; they take most of the time.
         """
         import pyarrow as pa
 

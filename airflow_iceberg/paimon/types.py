@@ -164,7 +164,7 @@ def _parse_atomic(text: str, where: str, path: str | None) -> PaimonType:
     if suffix == "WITH LOCAL TIME ZONE" and root == "TIMESTAMP":
         root = "TIMESTAMP_LTZ"
     elif suffix not in ("", "WITHOUT TIME ZONE") or (suffix and root not in ("TIME", "TIMESTAMP")):
-        raise FormatError(f"unexpected words {suffix!r} behind type {text!r} in '{where}'", path=path)
+        raise FormatError(f"unexpected words {suffix!r} after type {text!r} in '{where}'", path=path)
     if root in ("STRING", "BYTES"):
         root, parameters = {"STRING": "VARCHAR", "BYTES": "VARBINARY"}[root], (MAX_LENGTH,)
     if root == "DECIMAL" and len(parameters) == 1:

@@ -126,7 +126,7 @@ class RewriteOptions:
         """Read the options of Iceberg's procedure.
 
         Args:
-            options: by Iceberg's names ("min-input-files"), values as text, numbers or booleans.
+            options: options by Iceberg's names ("min-input-files"), with values as text, numbers or booleans.
             properties: the table's properties, whose target size is the default.
         Raises:
             InvalidInputError: an unknown option, a value that is not of its kind, or sizes that contradict each other.

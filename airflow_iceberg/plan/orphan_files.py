@@ -61,7 +61,7 @@ class EqualStores:
 
 def _flattened(given: Any, what: str) -> dict[str, str]:
     if not isinstance(given, Mapping) or not all(isinstance(text, str) for pair in given.items() for text in pair):
-        raise InvalidInputError(f"{what} is {given!r}, expected other spellings and the one they stand for, as texts")
+        raise InvalidInputError(f"{what} is {given!r}, expected other names and the name that they are equivalent to")
     return {
         name.strip().lower(): target.strip().lower()
         for names, target in given.items()
@@ -141,7 +141,7 @@ def older_than_ms(given_ms: int | None, *, now_ms: int, allow_recent: bool) -> i
         return now_ms - DEFAULT_AGE_MS
     if given_ms > now_ms - DAY_MS and not allow_recent:
         raise InvalidInputError(
-            "older_than is less than 24 hours ago: files of jobs that are running look like orphans and would go; "
-            "choose an earlier moment, or set allow_recent (an option of the operator) when nothing writes to the table"
+            "older_than is less than 24 hours ago: files of running jobs look like orphans and would be deleted; "
+            "choose an earlier time, or set allow_recent (an option of the operator) if nothing writes to the table"
         )
     return given_ms

@@ -35,10 +35,10 @@ from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.plan.deletes import DeleteIndex
 
 ReadManifest: TypeAlias = Callable[[ManifestFile], Iterable[ManifestEntry]]
-"""Opens a manifest; its entries have their inherited values."""
+"""A function that opens a manifest; its entries have their inherited values."""
 Part: TypeAlias = "EntryColumns | tuple[ManifestFile, Iterable[ManifestEntry]]"
 ReadColumns: TypeAlias = Callable[[Sequence[ManifestFile], Collection[int]], Iterable[Part]]
-"""Opens manifests in their order, with the statistics of some columns, as `format.manifests.columns.read_columns`."""
+"""A function that opens manifests in order, with the statistics of some columns, as `read_columns`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

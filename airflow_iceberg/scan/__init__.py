@@ -1,4 +1,4 @@
-"""Reading a table: `TableScan`, the incremental scan, and the metadata tables, each imported when it is asked for."""
+"""Reading a table: `TableScan`, the incremental scan, and the metadata tables, each imported when it is used."""
 
 from __future__ import annotations
 

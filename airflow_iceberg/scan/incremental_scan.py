@@ -117,8 +117,8 @@ def find_appends(
     """Return the snapshots that appended, after one snapshot and up to another, oldest first.
 
     Args:
-        from_snapshot_id: None for all that the table still has. It may have expired itself, if its successor is there.
-        last: None for a table without rows.
+        from_snapshot_id: the snapshot before the first; None for all. It may have expired if its successor has not.
+        last: the last snapshot; None for a table without rows.
 
     Raises:
         InvalidInputError: the first is no ancestor of the last.

@@ -225,7 +225,7 @@ class Inspection:
         return _table(groups.values(), **{name: (kind, itemgetter(name)) for name, kind in columns.items()})
 
     def _live_files(self, snapshot_id: int | None) -> Iterator[tuple[int, tuple[Any, ...], int, int, int, int | None]]:
-        """Yield spec, partition, content, rows, bytes and the snapshot that brought it, of each live file."""
+        """Yield spec, partition, content, rows, bytes and the snapshot that added it, of each live file."""
         for part in read_columns(self.io, self._manifests(snapshot_id)):
             if isinstance(part, tuple):
                 for entry in part[1]:

@@ -1,7 +1,7 @@
 """The sensor that waits for a snapshot of an Iceberg table.
 
-Here: which snapshots are new to this task. Which snapshot meets the condition decides `plan.new_snapshot`; one look at
-the table is in `triggers.iceberg`.
+Here: which snapshots are new to this task. `plan.new_snapshot` decides which snapshot meets the condition; one
+check of the table is in `triggers.iceberg`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The sensor that waits for a snapshot of an Apache Paimon table.
 
-Here: which snapshots are new to this task. Which snapshot meets the condition decides `paimon.new_snapshot`; one look
-at the table is in `triggers.paimon`.
+Here: which snapshots are new to this task. `paimon.new_snapshot` decides which snapshot meets the condition; one check
+of the table is in `triggers.paimon`.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class PaimonSnapshotSensor(SnapshotSensor):
         return PaimonCondition(
             after_ms=after_to_ms(self.after, context) if self.after and self.after != LAST_SEEN else None,
             commit_kinds=None if kinds is None else tuple(kinds),
-            min_watermark=None if self.min_watermark is None else _moment_ms(self.min_watermark),
+            min_watermark=None if self.min_watermark is None else _timestamp_ms(self.min_watermark),
             min_new_records=None if self.min_new_records is None else _count(self.min_new_records),
             partition=None if partition is None else {name: _plain(value) for name, value in partition.items()},
             tag=self.tag or None,
@@ -195,7 +195,7 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int, float)) else str(value)
 
 
-def _moment_ms(value: str | int) -> int:
+def _timestamp_ms(value: str | int) -> int:
     text = str(value).strip()
     if text.removeprefix("-").isdecimal():
         return int(text)

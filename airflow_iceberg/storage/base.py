@@ -40,7 +40,7 @@ class FileIO(Protocol):
         """Return the bytes of a file.
 
         Args:
-            offset: first byte; one at or behind the end of the file gives fewer bytes or none.
+            offset: first byte; one at or after the end of the file gives fewer bytes or none.
             length: number of bytes at most; None reads to the end.
         Raises:
             NotFoundError: there is no such file.

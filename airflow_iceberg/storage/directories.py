@@ -19,9 +19,9 @@ class Directories(Protocol):
     """The directories of one store, by its own paths; raises `OSError` and its subclasses as the standard library does.
 
     Attributes:
-        is_local: on this machine.
-        is_conditional: files are created by a condition that a server may ignore, so it has to be probed.
-        answers_are_final: when a call has failed, no part of it is still on its way.
+        is_local: whether the directories are on this machine.
+        is_conditional: whether files are created by a condition that a server may ignore, so that it has to be probed.
+        answers_are_final: whether a failed call cannot have an effect later.
     """
 
     is_local: bool = False
@@ -64,7 +64,7 @@ def open_directory(io: FileIO, location: str, verb: str) -> Iterator[tuple[Direc
 
     Args:
         io: `FsspecFileIO`, or any other whose file systems have real directories.
-        verb: for the error, "cannot <verb> <location>".
+        verb: the verb of the error "cannot <verb> <location>".
     """
     own = getattr(io, "directory", None)
     if own is not None:

@@ -48,4 +48,4 @@ def wait_on(error: IcebergError, table: str, *, wait_for_table: bool) -> None:
     elif is_final(error):
         raise error
     else:
-        log.warning("could not look at table %s, will look again: %s", table, error)
+        log.warning("could not check table %s, will check again: %s", table, error)

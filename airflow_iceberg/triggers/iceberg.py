@@ -1,6 +1,6 @@
 """The trigger of `IcebergSnapshotSensor`, and `look`, one look at a table, which the sensor calls too.
 
-Which snapshot meets the condition decides `plan.new_snapshot`. This module imports nothing heavy.
+`plan.new_snapshot` decides which snapshot meets the condition. This module imports nothing heavy.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The trigger of `PaimonSnapshotSensor`, and `look`, one look at a table, which the sensor calls too.
 
-Which snapshot meets the condition decides `paimon.new_snapshot`. This module imports nothing heavy.
+`paimon.new_snapshot` decides which snapshot meets the condition. This module imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class PaimonSnapshotTrigger(SnapshotTrigger):
         table: the location of the table.
         paimon_conn_id: the id of the connection.
         branch: the branch to check.
-        seen: how far the table had been checked, as `Seen.to_dict` gives it.
+        seen: the last snapshot that was checked, as a document of `Seen.to_dict`.
         after_ms, commit_kinds, min_watermark, min_new_records, partition, tag, fully_compacted: see `PaimonCondition`.
         wait_for_table: whether the trigger waits for a table or branch that does not exist, instead of failing.
         poll_interval: seconds between two checks.
@@ -136,7 +136,7 @@ class PaimonSnapshotTrigger(SnapshotTrigger):
         try:
             return new_snapshot.should_keep(table, self.seen, now)
         except IcebergError as error:  # asked again at the next snapshot
-            log.warning("could not look at table %s, will look again: %s", table.location, error)
+            log.warning("could not check table %s, will check again: %s", table.location, error)
             return False
 
     async def _open(self) -> PaimonTable:

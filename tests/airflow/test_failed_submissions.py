@@ -136,7 +136,7 @@ class TestWhatSparkSays:
         assert self.cause(exit_code=137) == "the driver was killed by SIGKILL"
         assert self.cause(slow, exit_code=137) == (
             "the driver was killed by SIGKILL; its output says: the cluster at spark://h:7077 gives the job no "
-            "executors; ask for less memory or fewer cores, or wait until workers are free"
+            "executors; request less memory or fewer cores, or wait until workers are free"
         )
 
     @pytest.mark.parametrize(

@@ -94,19 +94,19 @@ class TestTheButton:
     @pytest.mark.parametrize(
         ("extra", "works", "message"),
         [
-            ({"warehouse": "{w}"}, True, "look into the warehouse {w}: it has files"),
-            ({"warehouse": "{w}/empty"}, True, "look into the warehouse {w}/empty: it is empty"),
+            ({"warehouse": "{w}"}, True, "list the warehouse {w}: it has files"),
+            ({"warehouse": "{w}/empty"}, True, "list the warehouse {w}/empty: it is empty"),
             (
                 {"warehouse": "{w}/tpyo/lake"},
                 False,
-                "could not look into the warehouse {w}/tpyo/lake: neither this folder nor the folder above it exists",
+                "could not list the warehouse {w}/tpyo/lake: neither this folder nor the folder above it exists",
             ),
             ({"path": "{w}/db.db/t"}, True, "open the table at {w}/db.db/t: its latest snapshot is 1"),
             ({"path": "{w}/db.db/x"}, False, "could not open the table at {w}/db.db/x: no Paimon table at"),
             (
                 {"warehouse": "nowhere"},
                 False,
-                "could not look into the warehouse nowhere: 'nowhere' is not an absolute",
+                "could not list the warehouse nowhere: 'nowhere' is not an absolute",
             ),
             ({}, False, "could not read the connection: it has neither a warehouse nor a path"),
             (
@@ -117,7 +117,7 @@ class TestTheButton:
             (
                 {"warehouse": "s4://me:hush-hush@b/w"},
                 False,
-                "could not look into the warehouse s4://me:***@b/w: a location that begins with s4://",
+                "could not list the warehouse s4://me:***@b/w: a location that begins with s4://",
             ),
             (
                 {"warehouse": "{w}/new"},

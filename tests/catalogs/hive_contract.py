@@ -55,7 +55,7 @@ class HiveContract(CatalogContract):
         assert other.namespace_exists("sAlEs")
 
     def test_a_table_in_a_nested_namespace_is_a_table_like_others(self, catalog):
-        with pytest.raises(InvalidInputError, match=r"namespace db\.inner has 2 levels, a Hive Metastore knows one"):
+        with pytest.raises(InvalidInputError, match=r"namespace db\.inner has 2 levels, a Hive Metastore has one"):
             catalog.create_namespace("db.inner")
         assert not catalog.table_exists("db.inner.t")
 

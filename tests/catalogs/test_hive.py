@@ -617,7 +617,7 @@ class TestLocks:
             unlock(client)
 
         monkeypatch.setattr(hive_swap, "call_alter", lose_the_lock)
-        with pytest.raises(CommitUnknownError, match="another writer may have come in between") as raised:
+        with pytest.raises(CommitUnknownError, match="another writer may have committed in between") as raised:
             locking.commit(state, setting(a="1"))
         assert locking.load("db.t").metadata_location == raised.value.metadata_location
 

@@ -414,7 +414,7 @@ class TestBranchesAndTags:
         etl = unique("etl")
         made = catalog.references.create_branch(etl)
         make_table(catalog, f"db.t@{etl}")
-        with pytest.raises(CommitConflictError, match="it is no longer where it was"):
+        with pytest.raises(CommitConflictError, match="it was moved meanwhile"):
             catalog.references.delete(etl, expected_hash=made.hash)
         catalog.references.delete(etl)
         assert not catalog.references.exists(etl)
@@ -470,7 +470,7 @@ class TestLostAnswers(LostAnswersContract):
         state = make_table(catalog)
         newer = catalog.commit(state, setting(a="1"))
         proxy.on("GET", word, lambda request, forward: unauthorised(request))
-        with pytest.raises(CommitUnknownError, match="it cannot be told whether because of itself") as raised:
+        with pytest.raises(CommitUnknownError, match="unknown whether a repetition of the same request") as raised:
             shaky.commit(state, setting(b="1"))
         assert catalog.io.exists(raised.value.metadata_location)
         assert TOKEN not in f"{raised.value!r}{raised.value.__cause__!r}"

@@ -108,13 +108,13 @@ THEIRS = {
     "compaction": run(Compact("a")),
     "manifests rewritten": run(RewriteAllManifests()),
     "expiry": run(Expire()),
-    "expiry of the start": expire_what_was_planned_on,
+    "expiry of the planned snapshot": expire_what_was_planned_on,
     "rollback": change(roll_back),
     "new branch": change(lambda table, uuids: create_ref("audit", kind="branch", **uuids)),
     "column added": alter({"add_column": {"name": "price", "type": "long"}}),
     "column renamed": alter({"rename_column": {"from": "id", "to": "number"}}),
     "new partitioning": alter({"add_partition_field": "bucket(4, id)"}),
-    "dropped and made again": recreate,
+    "dropped and recreated": recreate,
 }
 
 
@@ -167,7 +167,7 @@ def outcome(version, ours, theirs):
         planned.commit()
     except StalePlanError:
         assert catalog.load(NAME).metadata_location == location
-        return "plan again"
+        return "re-plan"
     if theirs != "column renamed":
         before = rows_in(Table.from_metadata(location, io=catalog.io))
         if +rows_of(catalog) != +mine.after(before):
@@ -203,7 +203,7 @@ class TestTheTableOfThePage:
             "added data": Check.ADDED_DATA,
             "added deletes": Check.ADDED_DELETES,
             "removed data": Check.REMOVED_DATA,
-            "files gone": Check.FILES_GONE,
+            "removed files": Check.FILES_GONE,
             "vectors": Check.ADDED_VECTORS,
         }
         text = DOC.read_text().split("In the tables below")[0]
@@ -273,14 +273,14 @@ class TestMessages:
         path = r"memory://warehouse/db/t/data/part=a/[^ ]+\.parquet"
         assert re.fullmatch(
             r"snapshot <snapshot> \(append, by DAG 'load', task 'append', run 'r1'\) added data file "
-            rf"{path}, which this change of branch 'main' may have to see; nothing was committed, plan again on the "
-            r"newer table",
+            rf"{path}, which this change of branch 'main' may have to see; nothing was committed, re-plan on the "
+            r"latest snapshot",
             message,
         )
 
     def test_another_engine_is_named_as_far_as_it_says(self):
         message = self.message(Compact("a"), CopyOnWriteDelete())
-        assert "is not in the table any more: removed by snapshot <snapshot> (overwrite, by airflow-iceberg)" in message
+        assert "is no longer in the table: removed by snapshot <snapshot> (overwrite, by airflow-iceberg)" in message
 
     def test_a_partial_match_is_the_callers_or_the_other_writers(self):
         catalog = at_the_start(2)
@@ -289,7 +289,7 @@ class TestMessages:
             plan(catalog, DeleteWhere("id = 2")).commit()
         planned = plan(catalog, DeleteWhere("part = 'a' or id = 21"))
         plan(catalog, Append("c", ids(20, 21, 22))).commit()
-        with pytest.raises(StalePlanError, match="added it meanwhile, plan again"):
+        with pytest.raises(StalePlanError, match="added it meanwhile; re-plan"):
             planned.commit()
         assert catalog_table.refresh().scan().count() == 8
 

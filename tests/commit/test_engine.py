@@ -382,7 +382,7 @@ class TestFailure:
 
     @pytest.mark.parametrize(
         ("is_replaced", "error", "message"),
-        [(True, StalePlanError, "was dropped and made again"), (False, NotFoundError, r"db\.t")],
+        [(True, StalePlanError, "was dropped and recreated"), (False, NotFoundError, r"db\.t")],
     )
     def test_a_table_that_was_replaced_meanwhile_or_is_gone(self, state, inner, land, is_replaced, error, message):
         action = append(inner)

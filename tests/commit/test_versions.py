@@ -336,10 +336,10 @@ class TestEncryption:
     def test_it_is_refused_on_both_sides(self, catalog):
         table = make(catalog, 2)
         commit(table, SetProperties(updates={"encryption.key-id": "k"}))
-        with pytest.raises(UnsupportedError, match="asks for encryption"):
+        with pytest.raises(UnsupportedError, match="requires encryption"):
             table.append(rows(1))
         with pytest.raises(UnsupportedError, match="encrypted"):
             table.scan()
-        with pytest.raises(UnsupportedError, match="asks for encryption"):
+        with pytest.raises(UnsupportedError, match="requires encryption"):
             Table.create(catalog, "db.e", schema={"id": "long"}, properties={"encryption.key-id": "k"})
         assert not [path for path in catalog.io.locations() if path.endswith((".parquet", ".avro"))]

@@ -77,7 +77,7 @@ class TestWarnings:
 
     def test_an_unknown_property(self):
         assert property_warnings({"write.parquet.colour": "red", "owner": "me"}) == (
-            "property write.parquet.colour is set, and this writer does not know it",
+            "property write.parquet.colour is set, and this writer does not support it",
         )
 
     @pytest.mark.parametrize(
@@ -229,4 +229,4 @@ class TestWriteAuditPublish:
 
     def test_a_write_to_such_a_table_says_where_its_rows_go(self, tmp_path, caplog):
         written(tmp_path, write__wap__enabled="true")
-        assert "rows go to the branch that is named, by default to main at once" in caplog.text
+        assert "rows are written to the given branch, by default to main at once" in caplog.text

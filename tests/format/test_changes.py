@@ -194,7 +194,7 @@ class TestRefusedUpdates:
         ([u.SetCurrentSchema()], "no schema was added"), ([u.SetCurrentSchema(schema_id=5)], "unknown schema id 5"),
         ([NARROW, u.SetCurrentSchema()], "no column with field id 2"), ([NANOSECONDS], "needs format version 3"),
         ([u.AddPartitionSpec(spec=PartitionSpec(0, (ZORDER,))), u.SetDefaultSpec()], "unknown transform"),
-        ([u.UpgradeFormatVersion(format_version=1)], "cannot go down to 1"),
+        ([u.UpgradeFormatVersion(format_version=1)], "cannot be downgraded to 1"),
         ([u.SetProperties(updates={"write.metadata.previous-versions-max": "few"})], "previous-versions-max"),
     ])  # fmt: skip
     def test_it_is_named(self, updates: list[u.Update], message: str) -> None:

@@ -104,7 +104,7 @@ class TestADamagedVectorIsRefused:
         (struct.pack("<QIIIHHIHH", 1, 0, 12346, 1, 0, 1, 16, 5, 5), "not in order"),
         (struct.pack("<QIIIHHIHH", 1, 0, 12346, 1, 0, 1, 17, 5, 6), "unexpected offset"),
         (struct.pack("<QIIBHHHHH", 1, 0, 12347, 1, 0, 9, 1, 0, 8), "holds 9 positions, expected 10"),
-        (struct.pack("<QB", 0, 0), "bytes behind the last bitmap"),
+        (struct.pack("<QB", 0, 0), "bytes after the last bitmap"),
     ])  # fmt: skip
     def test_by_what_it_says(self, vector: bytes, message: str) -> None:
         with pytest.raises(FormatError, match=message):

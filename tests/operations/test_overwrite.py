@@ -160,7 +160,7 @@ class TestOthers:
         table = make(catalog)
         other = Table.load(catalog, "db.t")
         rival = lambda: other.overwrite(rows([(200, "a", 1.0)]), overwrite_filter="part = 'a'")  # noqa: E731
-        with pytest.raises(StalePlanError, match="plan again"):
+        with pytest.raises(StalePlanError, match="re-plan"):
             run(table, source((100, "a", 1.0)), rival, isolation_level=level, **request_)
         assert ids(table.refresh()) == [*range(1, 40, 2), 200]
         assert not data_locations(table) - reachable(table)
@@ -214,7 +214,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("request_", "error", "message"),
         [
-            ({}, InvalidInputError, "needs overwrite_filter; to replace all rows say replace='table'"),
+            ({}, InvalidInputError, "needs overwrite_filter; to replace all rows set replace='table'"),
             ({"overwrite_filter": " "}, InvalidInputError, "overwrite_filter is empty"),
             ({"overwrite_filter": "id = 1", "replace": "table"}, InvalidInputError, "takes no overwrite_filter"),
             ({"replace": "some"}, InvalidInputError, "replace is 'some', expected one of matching, partitions, table"),

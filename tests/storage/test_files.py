@@ -144,18 +144,18 @@ class TestLocations:
     )
     def test_one_with_a_password_is_refused_and_not_shown(self, io, location):
         for ask in (io.read, io.exists, lambda where: list(io.list(where)), io.filesystem):
-            with pytest.raises(InvalidInputError, match="holds a user and a password") as raised:
+            with pytest.raises(InvalidInputError, match="contains a user and a password") as raised:
                 ask(location)
             assert "hidden" not in f"{raised.value}{raised.value.__cause__}"
 
     def test_as_a_warehouse_or_a_path_of_a_table_neither(self, tmp_path):
-        with pytest.raises(InvalidInputError, match="holds a user and a password"):
+        with pytest.raises(InvalidInputError, match="contains a user and a password"):
             load_catalog("t", type="sql", uri="sqlite://", warehouse="s3://key:hidden@bucket/x")
         catalog = load_catalog("t", type="hadoop", warehouse=tmp_path.as_uri())
         catalog.create_namespace("s")
         table = Table.create(catalog, "s.t", schema={"id": "long"})
         for name in ("write.data.path", "write.metadata.path", "write.object-storage.path"):
-            with pytest.raises(InvalidInputError, match="holds a user and a password"):
+            with pytest.raises(InvalidInputError, match="contains a user and a password"):
                 table.alter([{"set_properties": {name: "s3://key:hidden@bucket/x"}}])
 
     @pytest.mark.parametrize("location", ["abfss://container@account.dfs.host/x", "hdfs://host:8020/t@x:y"])

@@ -52,7 +52,7 @@ class GlueVersion:
     """Glue's version of a table, the token of its state; two states with one metadata file are the same state.
 
     Attributes:
-        version_id: None after our own commit, whose answer does not have it: it is read before the next one.
+        version_id: the table's version; None after our own commit, whose answer lacks it, until the next one.
         found: Glue's document of the table.
     """
 
@@ -155,8 +155,8 @@ class GlueCatalog(DescribingCatalog):
             has_landed, current = self._look_for(table, new)
         except IcebergError as error:
             raise CommitUnknownError(
-                f"a commit to {table} in catalog {self.name} was refused ({refusal}), and it cannot be told whether "
-                f"because of itself: {error}"
+                f"a commit to {table} in catalog {self.name} was refused ({refusal}), and it is unknown whether a "
+                f"repetition of the same request is the reason: {error}"
             ) from error
         if has_landed:
             log.warning("a commit to %s was sent twice, by something between here and Glue; it has landed once", table)
@@ -269,7 +269,7 @@ class GlueCatalog(DescribingCatalog):
             if now is not None and parameters_of(now).get(_RENAMED_TO) != str(to):
                 raise CommitUnknownError(
                     f"{table} has the name {to} as well, and it is unknown whether its old one still works ({error}); "
-                    f"look at both, and drop {to} or rename again"
+                    f"check both, and drop {to} or rename again"
                 ) from error
         except Refusal as error:
             self._delete(to)

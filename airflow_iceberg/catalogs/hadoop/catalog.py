@@ -51,7 +51,7 @@ class HadoopCatalog(PointerCatalog):
 
     Args:
         properties: `warehouse`, the root directory.
-        sleep: for tests.
+        sleep: a replacement of `time.sleep` in tests.
     """
 
     def __init__(
@@ -181,10 +181,10 @@ class HadoopCatalog(PointerCatalog):
             found = self.io.read(location)
         except NotFoundError as error:
             if cause is None:
-                raise _unknown(location, "it was there and is gone again") from error
+                raise _unknown(location, "the file existed and was then deleted") from error
             if directory.answers_are_final:
                 raise cause from cause.__cause__
-            raise _unknown(location, "it is not there, or not yet") from cause
+            raise _unknown(location, "the file does not exist, or not yet") from cause
         except StorageError as error:
             raise _unknown(location, str(error)) from (cause or error)
         if found != data:
@@ -268,8 +268,8 @@ class HadoopCatalog(PointerCatalog):
             if error.is_refused or isinstance(error.__cause__, PermissionError):
                 raise
             raise CommitUnknownError(
-                f"it is unknown whether {table} was dropped ({error}); look whether it is there: drop it again, or "
-                f"else remove what may be left in {location}"
+                f"it is unknown whether {table} was dropped ({error}); if it still exists, drop it again, else "
+                f"remove the files that may be left in {location}"
             ) from error
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:

@@ -37,9 +37,9 @@ class MetadataDirectory:
         location: location of the directory, without a slash at the end.
 
     Attributes:
-        is_local: the directory is on this machine, where Iceberg Java commits by a rename that replaces.
-        is_conditional: the store creates a file by a condition, which a server may ignore; and it lists by prefix.
-        answers_are_final: a file that does not exist after a failed call won't appear later.
+        is_local: whether the directory is on this machine, where Iceberg Java commits by a rename that replaces.
+        is_conditional: whether the store creates files by a condition, which a server may ignore, and lists by prefix.
+        answers_are_final: whether a file that does not exist after a failed call cannot appear later.
     """
 
     def __init__(self, io: FileIO, location: str) -> None:

@@ -31,7 +31,7 @@ def is_modified(error: HiveError) -> bool:
 def hive_name(table: TableId) -> tuple[str, str]:
     """Return the names of database and table in the metastore; `NotFoundError` for a namespace of several levels."""
     if len(table.namespace) != 1:
-        raise NotFoundError(f"there is no table {table}: a Hive Metastore knows one level of namespaces")
+        raise NotFoundError(f"there is no table {table}: a Hive Metastore has one level of namespaces")
     return table.namespace[0].lower(), table.name.lower()
 
 

@@ -70,7 +70,7 @@ class HiveCatalog(DescribingCatalog):
             raise NotFoundError(f"table {table} in catalog {self.name} is no Iceberg table (it is {kind})")
         location = found.parameters.get(METADATA_LOCATION)
         if not location:
-            raise FormatError(f"table {table} has no metadata_location in catalog {self.name}; register it anew")
+            raise FormatError(f"table {table} has no metadata_location in catalog {self.name}; register it again")
         return Pointer(metadata_location=location)
 
     def table_exists(self, table: str | TableId) -> bool:
@@ -178,7 +178,7 @@ class HiveCatalog(DescribingCatalog):
         """Create a database at <warehouse>/<name>.db, unless the properties have a location."""
         if len(namespace) != 1:
             raise InvalidInputError(
-                f"namespace {'.'.join(namespace)} has {len(namespace)} levels, a Hive Metastore knows one"
+                f"namespace {'.'.join(namespace)} has {len(namespace)} levels, a Hive Metastore has one"
             )
         (name,) = _hive_names(namespace)
         database = Database(name=name, parameters={}, description="")

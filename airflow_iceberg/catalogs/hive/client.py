@@ -220,7 +220,7 @@ class HiveClient:
         return self._is_hive_2
 
     def close(self) -> None:
-        """Close what is open; the next call opens anew."""
+        """Close what is open; the next call opens it again."""
         self._forget_idle()
 
     def _take(self) -> Connection:

@@ -91,8 +91,8 @@ class TableLock:
         table: the table in messages.
         database, name: the table in the metastore.
         user: the holder's name in the metastore.
-        while_waiting: called before each check of the lock; its error ends the wait: a writer whose base was replaced
-            has no use for the lock.
+        while_waiting: a function, called before each check of the lock; its error ends the wait: a writer whose base
+            was replaced does not need the lock.
         monotonic, sleep: the clock, seconds.
     Raises:
         CommitConflictError: on entry: others held the table until the time-out; nothing was changed.
@@ -219,8 +219,8 @@ class TableLock:
     def _gone(self, error: HiveError) -> CommitConflictError:
         what = "is no longer held" if isinstance(error, NoSuchLockException) else "cannot be confirmed"
         return CommitConflictError(
-            f"the lock on table {self._table} {what} ({error}): the metastore gives up locks without a sign of life "
-            f"within its metastore.txn.timeout, ours comes each {self._settings.heartbeat:g} s "
+            f"the lock on table {self._table} {what} ({error}): the metastore releases locks without a heartbeat "
+            f"within its metastore.txn.timeout; heartbeats are sent every {self._settings.heartbeat:g} s "
             "(iceberg.hive.lock-heartbeat-interval-ms)"
         )
 
@@ -233,7 +233,7 @@ class TableLock:
                 return
             except IcebergError as error:
                 # The metastore may be back before the lock expires; `check` asks it before the lock is relied on.
-                log.warning("no sign of life for the lock on %s: %s", self._table, error)
+                log.warning("no heartbeat for the lock on %s: %s", self._table, error)
 
     def give_back(self) -> None:
         """Release the lock; once."""
@@ -261,7 +261,7 @@ class TableLock:
             try:
                 found = next((lock for lock in self._locks() if lock.agentInfo == self._agent), None)
             except (HiveError, IcebergError) as error:
-                log.warning("cannot ask for the locks of table %s: %s", self._table, error)
+                log.warning("cannot list the locks of table %s: %s", self._table, error)
             else:
                 if found is not None:
                     return found
@@ -279,13 +279,13 @@ class TableLock:
         agent = f", {lock.agentInfo}" if lock.agentInfo else ""
         return (
             f"lock {lock.lockid} is held by {lock.user}@{lock.hostname}{agent} since {_moment(lock.acquiredat)}, last "
-            f"sign of life {_moment(lock.lastheartbeat)}; if its owner is dead, the metastore gives it up after its "
+            f"heartbeat {_moment(lock.lastheartbeat)}; if its owner is dead, the metastore releases it after its "
             "metastore.txn.timeout (300 s unless changed)"
         )
 
 
 class Turns(threading.local):
-    """The lock that a thread keeps between two attempts at one commit.
+    """The lock session of a thread: the lock that it keeps between two attempts of one commit.
 
     A writer that waited in the queue for a lock usually finds that earlier writers have changed the table. At the end
     of the queue the same would happen again, so it keeps the lock while it prepares the commit on the newer base.

@@ -237,7 +237,7 @@ class Swapper:
             lock.check()
         except (CommitConflictError, StorageError) as error:
             raise CommitUnknownError(
-                f"the commit to {table} was written, but another writer may have come in between: {error}"
+                f"the commit to {table} was written, but another writer may have committed in between: {error}"
             ) from error
 
     # -- calls and their outcome ---------------------------------------------------------------------------------

@@ -215,7 +215,7 @@ class LockResponse(Struct, idl="1: i64 lockid, 2: i32 state, 3: string errorMess
 
 
 class CheckLockRequest(Struct, idl="1: i64 lockid"):
-    """The lock to look at."""
+    """The lock to check."""
 
 
 class UnlockRequest(Struct, idl="1: i64 lockid"):
@@ -338,7 +338,7 @@ class Call:
     Attributes:
         arguments: struct of the arguments.
         result: struct of the outcome: `success`, if the call returns something, and a field for each error.
-        is_read: the call changes nothing when it runs twice.
+        is_read: whether the call can be repeated without changing anything.
     """
 
     arguments: type[Struct]

@@ -71,7 +71,7 @@ class OAuth2Auth(Auth):
     Thread-safe: one thread renews, the others wait for it.
 
     Args:
-        fetch: requests a token; returns the authorization server's JSON document with `access_token`.
+        fetch: a function that returns the authorization server's JSON document with `access_token`.
         token: a first token, used until it expires.
         lifetime_s: lifetime of the first token; None if it is in the token.
         now: seconds since the epoch.
@@ -223,7 +223,7 @@ def auth_for(
     """Return a catalog's proof of identity.
 
     Args:
-        fetch: sends a form to the authorization server and returns its JSON document.
+        fetch: a function that sends a form to the authorization server and returns its JSON document.
     """
     kind = properties.get("rest.auth.type", "").strip().lower()
     is_signed = properties.get("rest.sigv4-enabled", "").strip().lower() == "true" or kind == "sigv4"

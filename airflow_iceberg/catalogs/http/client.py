@@ -42,7 +42,7 @@ class _Call:
     Attributes:
         purpose: verb and object, as in "cannot <purpose>".
         auth: the proof of identity.
-        is_change: the request changes something; its outcome can be unknown.
+        is_change: whether the request changes something, so that its outcome can be unknown.
         repeatable_s: seconds during which a change may be retried after it was sent; 0 for never.
     """
 
@@ -58,7 +58,7 @@ class _Progress:
     """The state of a request over its attempts.
 
     Attributes:
-        is_doubtful: an earlier attempt may have made the change.
+        is_doubtful: whether an earlier attempt may have made the change.
     """
 
     started: float

@@ -62,9 +62,9 @@ class Failure:
     """A request without a usable answer.
 
     Attributes:
-        is_sent: the request may have reached the server and may have been done.
+        is_sent: whether the request may have reached the server and may have been executed.
         wait_s: seconds that the server asked to wait.
-        is_final: a retry cannot help.
+        is_final: whether a retry cannot help.
     """
 
     reason: str

@@ -14,7 +14,7 @@ class Refusal:
 
     Attributes:
         type: the name of the error, such as NoSuchTableException, or "".
-        message: one line without secrets.
+        message: the server's text, one line without secrets.
     """
 
     status: int

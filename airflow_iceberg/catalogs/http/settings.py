@@ -28,9 +28,9 @@ class Settings:
     """The properties of a connection.
 
     Attributes:
-        timeouts_s: to connect, and to wait for each part of an answer.
-        headers: sent with every request; may hold secrets.
-        verify: False, True, or the file of certificates to trust.
+        timeouts_s: time limits of a connection, and of the wait for each part of an answer.
+        headers: headers of every request; may hold secrets.
+        verify: whether certificates are verified, or the file of the certificates to trust.
         certificate: our own certificate: a file with its key in it, or two files.
         proxy: proxy for http and https; by default the environment's.
         max_retries: number of retries of a request at most.

@@ -160,8 +160,8 @@ class NessieCatalog(DescribingCatalog):
             echo = self._find_commit(place, wanted)
         except (StorageError, Refusal) as error:
             raise CommitUnknownError(
-                f"a commit to {table} in catalog {self.name} was refused ({refusal}), and it cannot be told whether "
-                f"because of itself: {error}"
+                f"a commit to {table} in catalog {self.name} was refused ({refusal}), and it is unknown whether a "
+                f"repetition of the same request is the reason: {error}"
             ) from error
         if echo is not None:
             return echo

@@ -53,7 +53,7 @@ def read_content(found: Json, reference: Json, asked: Ref) -> Content:
 
 
 def branch_of(reference: Json, asked: Ref) -> str:
-    """Return the branch to commit to, or "" for a tag, or for a commit that was asked for by its hash."""
+    """Return the branch to commit to, or "" for a tag, or for a commit that is named by its hash."""
     is_head_of_branch = reference.get("type") == _BRANCH and not asked.hash
     return str(reference.get("name") or "") if is_head_of_branch else ""
 

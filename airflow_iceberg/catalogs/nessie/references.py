@@ -150,7 +150,7 @@ class NessieReferences:
         except CommitUnknownError:
             if self.exists(name):
                 raise
-            log.warning("the answer to the deletion of %s was lost; it is gone", name)
+            log.warning("the answer to the deletion of %s was lost; it is deleted", name)
 
     def assign(self, name: str, to: str, *, expected_hash: str | None = None) -> Reference:
         """Move a branch or tag to the hash of another reference; commits that only it had become unreachable.
@@ -189,7 +189,7 @@ class NessieReferences:
             source: a branch, tag or "name@hash".
             into: a branch; by default the catalog's own.
             properties: properties of the merge commit, besides Nessie's and ours.
-            dry_run: only report the result.
+            dry_run: whether the result is only reported.
         Raises:
             IncompatibleChangeError: a table was changed on both sides; the message lists all. Nothing was changed.
         """
@@ -272,7 +272,7 @@ class NessieReferences:
     def _moved(self, refusal: Refusal, what: str, ref: Ref) -> IcebergError:
         if refusal.status == 409:
             return CommitConflictError(
-                f"cannot {what} in catalog {self._catalog}: it is no longer where it was: {refusal}; look again"
+                f"cannot {what} in catalog {self._catalog}: it was moved meanwhile: {refusal}; get it again"
             )
         return self._refused(refusal, what, ref)
 

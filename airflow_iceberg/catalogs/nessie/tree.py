@@ -27,7 +27,7 @@ class NessieTree:
 
     Args:
         catalog: name of the catalog, for messages.
-        author: of commits.
+        author: the author of commits.
         app_id: Iceberg's property `app-id`, for commits; "" if it is not given.
     """
 
@@ -160,7 +160,7 @@ class NessieTree:
         """Return the error for a refused request at a reference."""
         if refusal.code == "REFERENCE_NOT_FOUND":
             return NotFoundError(
-                f"there is no branch, tag or commit {ref} in catalog {self._catalog}; check the name behind the @, or "
+                f"there is no branch, tag or commit {ref} in catalog {self._catalog}; check the name after the @, or "
                 "the property ref"
             )
         return self._client.denied(what, refusal)

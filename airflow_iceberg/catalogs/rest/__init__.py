@@ -1,1 +1,1 @@
-"""A catalog behind the Iceberg REST protocol."""
+"""A catalog server with the Iceberg REST protocol."""

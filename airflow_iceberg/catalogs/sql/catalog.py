@@ -85,7 +85,7 @@ class SqlCatalog(PointerCatalog):
         if row is None:
             return None
         if not row[0]:
-            raise FormatError(f"table {table} has no metadata_location in the {database}; register it anew")
+            raise FormatError(f"table {table} has no metadata_location in the {database}; register it again")
         return Pointer(metadata_location=row[0])
 
     def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:

@@ -193,7 +193,7 @@ class Database:
         if is_sure:
             return self._failed("write to", error)
         return CommitUnknownError(
-            f"lost the {self} while a change of catalog {self._catalog} was on its way: it may have landed or not "
+            f"lost the {self} while a change of catalog {self._catalog} was sent: it may have been applied or not "
             f"({self._reason(error)})"
         )
 

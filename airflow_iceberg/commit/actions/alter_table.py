@@ -51,7 +51,7 @@ class AlterTable(Action):
         return change
 
     def has_landed(self, metadata: TableMetadata) -> bool:
-        """Whether the table is as an attempt would have made it, whoever else has written since."""
+        """Whether the table is as an attempt would have made it, even if others have written since."""
         if not is_same_table(metadata, self._table_uuid):
             return False
         return any(_same_shape(metadata, result) for result in self._results)

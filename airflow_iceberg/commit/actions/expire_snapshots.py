@@ -1,6 +1,6 @@
 """Expire snapshots: the commit to metadata; the files are deleted afterwards by `operations.expire_snapshots`.
 
-`plan.expire_snapshots` selects the snapshots on each base anew, so that new branches and tags are seen.
+`plan.expire_snapshots` selects the snapshots again on each base, so that new branches and tags are seen.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class ExpireSnapshots(Action):
     """Removes the snapshots, branches and tags that have outlived their retention; see `plan.expire_snapshots`.
 
     Args:
-        before_attempt: called with the base and the snapshots that this attempt removes.
+        before_attempt: a function, called with the base and the snapshots that this attempt removes.
 
     Attributes:
-        expiry: what the last attempt removed; what the commit removed, once it has landed.
+        expiry: the snapshots that the last attempt removed, which are those of the commit once it has landed.
     """
 
     def __init__(

@@ -34,13 +34,13 @@ class OverwriteFiles(SnapshotAction):
     that holds selected rows and may hold others is an error, unless it is named. By name: files whose rows were read
     and rewritten (copy-on-write); each must still be there, without new deletes.
 
-    A delete of whole files by metadata alone is `row_filter` with `isolation=None`: the files are selected anew on each
+    A delete of whole files by metadata alone is `row_filter` with `isolation=None`: files are selected again on each
     base, so that there is nothing to validate.
 
     Args:
         added: new data files.
         removed: data files whose remaining rows are in `added`.
-        row_filter: bound to `written_schema`; each file that it covers is removed.
+        row_filter: a predicate bound to `written_schema`; each file that it covers is removed.
         conflict_filter: the rows of other writers that the change would have had to see; by default `row_filter`, and
             without one all rows.
         starting_snapshot_id: the snapshot that was planned on; None when the branch had none.
@@ -168,7 +168,7 @@ class ReplacePartitions(SnapshotAction):
             if file.spec_id != metadata.default_spec_id:
                 raise StalePlanError(
                     f"file {file.file_path} was written with partition spec {file.spec_id}, the table has "
-                    f"{metadata.default_spec_id} now: which files it replaces is another question; plan again"
+                    f"{metadata.default_spec_id} now, by which it would replace other files; re-plan"
                 )
 
 

@@ -34,7 +34,7 @@ class RemoveUnusedSchemas(Action):
     """Removes unused schemas and partition specs, if no branch has moved meanwhile.
 
     Attributes:
-        unused: what the last attempt removed.
+        unused: the ids that the last attempt removed.
     """
 
     def __init__(self, io: FileIO, *, table_uuid: str, new_uuid: str) -> None:

@@ -33,8 +33,8 @@ class RewriteFiles(SnapshotAction):
     Args:
         removed: data files and delete files that were read; each must still be there, without new deletes.
         added: data files with the remaining rows.
-        keep_sequence_number: gives the new files the sequence number of the starting snapshot, so that equality deletes
-            that are written meanwhile still apply; otherwise these are a conflict, too.
+        keep_sequence_number: whether the new files get the sequence number of the starting snapshot, so that equality
+            deletes that are written meanwhile still apply; otherwise these are a conflict, too.
         starting_snapshot_id: the snapshot that was read.
     """
 
@@ -76,7 +76,7 @@ class RewriteFiles(SnapshotAction):
     def _sequence_number(self, metadata: TableMetadata) -> int | None:
         start = metadata.snapshot(self._start)
         if start is None:
-            raise StalePlanError(f"snapshot {self._start}, which was read, is not in the table any more; plan again")
+            raise StalePlanError(f"snapshot {self._start}, which was read, is no longer in the table; re-plan")
         # v1 has no sequence numbers, and after an upgrade all older files have 0.
         return start.sequence_number if self._keep_number and metadata.format_version > 1 else None
 

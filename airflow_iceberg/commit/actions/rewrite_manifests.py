@@ -38,14 +38,14 @@ class _Rewritten:
 
 
 class RewriteManifests(SnapshotAction):
-    """Writes the live entries of manifests anew: clustered by partition, in manifests of the target size.
+    """Rewrites the live entries of manifests: clustered by partition, in manifests of the target size.
 
     Each entry becomes an existing one with explicit sequence numbers and row ids; entries of deleted files are left
     out.
 
     Args:
         spec_ids: the partition specs whose manifests are rewritten; None for all.
-        target_size_bytes: by default the table's `commit.manifest.target-size-bytes`.
+        target_size_bytes: size of a manifest; by default the table's `commit.manifest.target-size-bytes`.
         only_if_better: leaves manifests alone that would not become fewer.
     """
 

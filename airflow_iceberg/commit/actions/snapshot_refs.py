@@ -244,7 +244,7 @@ class CherryPick(SnapshotAction):
 
     def _files(self, source: Snapshot, status: EntryStatus, content: ManifestContent) -> tuple[DataFile, ...]:
         entries = self.changed_files.of(source, status, content)
-        # Row ids are assigned anew: those of the source belong to rows that are in no branch.
+        # New row ids are assigned: those of the source belong to rows that are in no branch.
         return tuple(
             replace(entry.data_file, first_row_id=None) if status is EntryStatus.ADDED else entry.data_file
             for entry in entries
@@ -284,5 +284,5 @@ class CherryPick(SnapshotAction):
         if source.parent_snapshot_id is not None:
             raise IncompatibleChangeError(
                 f"cannot cherry-pick snapshot {source.snapshot_id}: the branch does not go back to its parent "
-                f"{source.parent_snapshot_id}, so that nobody can tell whether its partitions were changed since"
+                f"{source.parent_snapshot_id}, so that it is unknown whether its partitions were changed since"
             )

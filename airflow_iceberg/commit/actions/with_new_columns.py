@@ -62,7 +62,7 @@ class WithNewColumns(SnapshotAction):
         if result.columns.schema.fields != self._written.fields:
             raise StalePlanError(
                 "the schema of the table was changed while rows with new columns were written; nothing was committed, "
-                "plan again on the newer table"
+                "re-plan on the latest schema"
             )
         return result.change(str(self.settings.commit_uuid))
 

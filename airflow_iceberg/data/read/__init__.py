@@ -1,6 +1,6 @@
 """Data files and delete files read as rows.
 
-Importing this package imports no pyarrow: a name is imported when it is asked for, and a scan only plans without it.
+Importing this package imports no pyarrow: a name is imported when it is used, and a scan only plans without it.
 """
 
 from __future__ import annotations

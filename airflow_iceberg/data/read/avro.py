@@ -110,7 +110,7 @@ class AvroSource:
         except Exception as error:  # fastavro raises many types for a damaged block
             raise FormatError(f"damaged Avro block ({error})", path=self._facts.location) from error
         if stream.tell() != len(data) or len(records) != count:
-            raise FormatError(f"a block of {count} records has other bytes behind them", path=self._facts.location)
+            raise FormatError(f"a block of {count} records has other bytes after them", path=self._facts.location)
         return list(records)
 
     def _batch(self, records: list[dict[str, Any]], kept: pa.Schema) -> pa.RecordBatch:

@@ -78,7 +78,7 @@ def read_column(
     """Return a column of a file, whose values and field are `array` and `source`, as the schema's field `target`.
 
     Args:
-        constants: as in `identity_constants`, for fields of structs.
+        constants: the result of `identity_constants`, for fields of structs.
     Raises:
         FormatError: a type that cannot become the schema's, or a value that does not fit.
     """

@@ -56,7 +56,7 @@ def metadata_column(
         column: a column whose id is one of `METADATA_IDS`.
         stored: the column of the file, if there is one.
         position: the position of the first row.
-        deleted: which rows are deleted; None for none.
+        deleted: the mask of the deleted rows; None for none.
     Raises:
         FormatError: a column of the table has a reserved id.
     """

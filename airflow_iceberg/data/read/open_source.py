@@ -25,7 +25,7 @@ def open_source(
     """Open a data file or a delete file; errors of Arrow and of the store, while it is open, become IcebergErrors.
 
     Args:
-        keep_dictionaries: read texts as dictionaries where a Parquet file has small ones.
+        keep_dictionaries: whether texts are read as dictionaries if a Parquet file has small ones.
     Raises:
         NotFoundError, FormatError, UnsupportedError, StorageError: the message names the file.
     """

@@ -32,7 +32,7 @@ class RawRows:
         position: the position of the first row in the file.
         batch: the columns; None if no column of the file is needed.
         fields: the columns of the batch, by field id.
-        deleted: which rows are deleted, if the reader selects that; None for none.
+        deleted: the mask of the deleted rows, if the reader selects it; None for none.
     """
 
     position: int
@@ -46,7 +46,7 @@ class RawRows:
         """Return the rows, or those where the mask is true, with the columns of a schema.
 
         Args:
-            keep_dictionaries: return texts that were read as dictionaries without decoding them.
+            keep_dictionaries: whether texts that were read as dictionaries are returned without decoding them.
         """
         if not schema.fields:
             count = self.count if mask is None else pc.sum(mask).as_py() or 0

@@ -89,7 +89,7 @@ class WriteOptions:
 
         Raises:
             InvalidInputError: a value is not of its kind or out of range.
-            UnsupportedError: the table asks for encryption or for another file format.
+            UnsupportedError: the table requires encryption or another file format.
         """
         _refuse_unsupported(properties)
         for warning in known.property_warnings(properties):

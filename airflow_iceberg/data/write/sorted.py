@@ -58,7 +58,7 @@ class SortedRuns:
     """Writes rows in any order into sorted files; used like a `PartitionedWriter`.
 
     Args:
-        new_writer: returns a writer whose files claim the order; called for each run.
+        new_writer: a function that returns a writer whose files claim the order; called for each run.
         run_bytes: the size of a run in memory; RUN_BYTES by default.
     """
 

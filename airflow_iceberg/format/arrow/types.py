@@ -66,7 +66,7 @@ def type_to_arrow(type_: t.IcebergType, *, with_field_ids: bool = False) -> pa.D
 
 
 def field_to_arrow(child: t.NestedField, with_field_ids: bool) -> pa.Field:
-    """Return a field with its comment and, where asked for, its id at every depth."""
+    """Return a field with its comment and, if requested, its id at every depth."""
     metadata = {FIELD_ID_KEY: str(child.id).encode()} if with_field_ids else {}
     if with_field_ids and child.doc is not None:
         metadata[_DOC_KEY] = child.doc.encode()
@@ -209,7 +209,7 @@ def values_from_array(type_: t.IcebergType, array: pa.Array | pa.ChunkedArray) -
 
     Args:
         type_: Iceberg type of the column.
-        array: of that type's Arrow type, or of one that casts to it without loss.
+        array: values of that type's Arrow type, or of one that casts to it without loss.
     """
     if isinstance(array, pa.ChunkedArray):
         return [value for chunk in array.chunks for value in values_from_array(type_, chunk)]

@@ -48,9 +48,9 @@ def decode_records(
     Args:
         blocks: number of records and bytes of each block.
         anchors: possible texts of the anchor, the most likely one first.
-        lists: True to return arrays.
+        lists: whether arrays are returned.
         keys: keys of maps whose values are returned.
-        places: True to return where each field starts.
+        places: whether the start of each field is returned.
     Raises:
         NotColumnar: the records cannot be read as columns, or are damaged.
     """

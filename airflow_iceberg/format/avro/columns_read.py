@@ -25,7 +25,7 @@ class Column:
     Attributes:
         values: numbers and booleans; for texts and bytes their start in `Records.data`.
         lengths: lengths of texts and bytes, None for others.
-        valid: True where the value is not null; None means everywhere.
+        valid: the mask of the values that are not null; None if no value is null.
     """
 
     values: npt.NDArray[Any]

@@ -97,9 +97,9 @@ def read_columns(
     """Yield the entries of manifests in order, also deleted ones, with inherited values.
 
     Args:
-        lists: True to read whole maps and lists.
+        lists: whether whole maps and lists are read.
         keys: field ids of the columns whose statistics are read as columns.
-        places: True to read where each field of an entry starts.
+        places: whether the start of each field of an entry is read.
     Yields:
         Columns of one or more manifests; or a manifest and its entries, if they cannot be read as columns.
     Raises:

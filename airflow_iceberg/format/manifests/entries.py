@@ -255,7 +255,7 @@ class FieldSummary:
     """The range of the partition values of a manifest's files in one partition field.
 
     Attributes:
-        contains_nan: None means unknown (old writers).
+        contains_nan: whether a value is NaN; None means unknown (old writers).
         lower_bound: single-value bytes of the values that are neither null nor NaN; None without such values.
     """
 
@@ -270,10 +270,10 @@ class ManifestFile:
     """A row of a manifest list: the location of a manifest, and what is known without opening it.
 
     Attributes:
-        manifest_length: bytes.
+        manifest_length: size in bytes.
         sequence_number: number of the commit that added the manifest; UNASSIGNED_SEQ before the commit; 0 in v1.
         min_sequence_number: lowest data sequence number of the live entries.
-        added_files_count: None (v1) means unknown, which is not 0; the same for the other counts.
+        added_files_count: number of added files; None (v1) means unknown, not 0; the same for the other counts.
         partitions: a summary for each field of the spec, in its order; None means unknown.
         first_row_id: first row id of the first entry that does not have one; v3 data manifests.
     Spec: Manifest Lists.

@@ -33,7 +33,7 @@ def describe_manifest(
     """Return the manifest list row of a manifest just written.
 
     Args:
-        entries: as written, before inheritance.
+        entries: the entries as written, before inheritance.
         length: size of the manifest, in bytes.
         sequence_number: number of the commit, or UNASSIGNED_SEQ if the list writer assigns it.
     Spec: Manifest Lists.

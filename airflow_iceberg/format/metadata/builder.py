@@ -25,7 +25,7 @@ from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
 from airflow_iceberg.format.sort_orders import SortOrder
 
 LAST_ADDED = -1
-"""Stands for the id of the schema, spec or order that was added last in the same change."""
+"""A placeholder for the id of the schema, spec or order that was added last in the same change."""
 
 
 class MetadataBuilder:
@@ -64,7 +64,7 @@ class MetadataBuilder:
             raise UnsupportedError(f"format version {version} is not supported (supported: 1, 2, 3)")
         if version < self.format_version:
             raise InvalidInputError(
-                f"format version {self.format_version} of table {self.location} cannot go down to {version}"
+                f"format version {self.format_version} of table {self.location} cannot be downgraded to {version}"
             )
         self.format_version = version
         if version >= 3 and self.next_row_id is None:

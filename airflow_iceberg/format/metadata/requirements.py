@@ -76,7 +76,7 @@ class AssertRefSnapshotId(Requirement):
     """A branch or tag still points to the same snapshot.
 
     Attributes:
-        snapshot_id: None means that the branch or tag must not exist.
+        snapshot_id: the snapshot of the branch or tag; None means that it must not exist.
     """
 
     type: ClassVar[str] = "assert-ref-snapshot-id"

@@ -40,11 +40,11 @@ class TableMetadata:
     """One version of a table's metadata.
 
     Attributes:
-        table_uuid: None in old v1 tables; the next commit assigns it.
+        table_uuid: the table's uuid; None in old v1 tables, until the next commit assigns one.
         last_sequence_number: highest sequence number of a snapshot; 0 in v1.
         last_column_id: highest field id ever assigned; ids of dropped columns are not reused.
         last_partition_id: highest partition field id ever assigned; 999 without partition fields.
-        snapshots: in the order of the file: oldest first.
+        snapshots: the snapshots in the order of the file: oldest first.
         snapshot_log: (time in ms, snapshot id) of each move of main.
         metadata_log: (time in ms, location) of earlier metadata files.
         refs: branches and tags by name; "main" is the snapshot `current_snapshot_id`.
@@ -233,7 +233,7 @@ def new_table_metadata(
     """Return the metadata of a new table: fresh ids for all columns and partition fields.
 
     Args:
-        spec: with source ids of `schema`, like the sort order; they become the fresh ids.
+        spec: the partition spec with source ids of `schema`, like the sort order; they become the fresh ids.
         properties: "format-version" is the format version, and is not kept as a property.
     Raises:
         InvalidInputError: the schema, spec or order does not fit the format version.

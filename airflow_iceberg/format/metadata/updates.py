@@ -83,7 +83,7 @@ class AddSchema(Update):
         table.add_schema(self.schema)
 
     def _body(self) -> dict[str, Any]:
-        # Deprecated, and still asked for by older servers.
+        # Deprecated, but older servers still require it.
         return {"schema": self.schema.to_dict(), "last-column-id": self.schema.highest_field_id}
 
 

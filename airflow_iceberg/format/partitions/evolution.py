@@ -64,7 +64,7 @@ class PartitionEvolution:
         if there is not None:
             if name not in (None, there.name):
                 raise AlreadyExistsError(
-                    f"partition field {term!r} is there as '{there.name}'; rename it instead of adding it"
+                    f"partition field {term!r} already exists as '{there.name}'; rename it instead of adding it"
                 )
             return
         if self._restore(source.id, transform, name):

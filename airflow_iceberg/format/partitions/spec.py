@@ -237,7 +237,7 @@ def spec_from_shorthand(
     """Return a partition spec of terms as users write them, with field ids from 1000.
 
     Args:
-        items: like ``["day(ts)", "bucket(16, id)", "truncate(4, s)", "country as land"]``. PartitionFields keep their
+        items: ``["day(ts)", "bucket(16, id)", "truncate(4, s)", "country as land"]``. PartitionFields keep their
             ids. Terms without a name get Java's names for a new table: ts_day, id_bucket, s_trunc, ts (identity).
         schema: the columns of the terms.
         spec_id: number of the new spec.

@@ -15,7 +15,7 @@ from airflow_iceberg.redaction import check_no_password
 _Number = TypeVar("_Number", int, float)
 
 Kind = Callable[[str, str], object]
-"""Reads (name of the property, text) and raises InvalidInputError if the text is not of the kind."""
+"""A function of (name of the property, text) that raises InvalidInputError if the text is not of the kind."""
 
 CODECS: Mapping[str, str] = {
     "zstd": "zstd",

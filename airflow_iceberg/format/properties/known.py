@@ -66,7 +66,7 @@ _NOT_READ = (
         "write.wap.enabled",
         kinds.boolean,
         "false",
-        note="; rows go to the branch that is named, by default to main at once",
+        note="; rows are written to the given branch, by default to main at once",
     ),
     Known(name="write.spark.fanout.enabled", check=kinds.boolean),
     warned("write.spark.accept-any-schema", kinds.boolean, "false"),
@@ -77,7 +77,7 @@ _NOT_READ = (
 
 _READ = tuple(each for each in vars(TableProperties).values() if isinstance(each, Known))
 PROPERTIES: Mapping[str, Known] = {each.name: each for each in (*_READ, *_NOT_READ)}
-"""By name; a name that ends in ".*" is a prefix. A full name takes precedence over a prefix."""
+"""The properties by name; a name that ends in ".*" is a prefix. A full name takes precedence over a prefix."""
 
 
 def find_property(name: str) -> Known | None:
@@ -106,7 +106,7 @@ def property_warnings(properties: Mapping[str, str]) -> tuple[str, ...]:
     for name in sorted(filter(lambda name: name.startswith(WRITE_PREFIX), properties)):
         known = find_property(name)
         if known is None:
-            found.append(f"property {name} is set, and this writer does not know it")
+            found.append(f"property {name} is set, and this writer does not support it")
         elif known.state is State.WARNED and not known.is_moot(properties[name]):
             found.append(f"property {name} is set, and this writer does not follow it{known.note}")
     return tuple(found)

@@ -23,9 +23,9 @@ class State(Enum):
     WARNED = "warning"
     """Not followed; a warning says so."""
     REFUSED = "refused"
-    """Values that cannot be followed are an error, because files would be wrong."""
+    """An error for values that cannot be followed, because files would be wrong."""
     UNUSED = "no effect"
-    """About something that is not done here: other file formats, other engines, updates."""
+    """A property of something that is not done here: other file formats, other engines, updates."""
 
 
 class Texts(Protocol):
@@ -44,7 +44,7 @@ class Known:
         name: the full name; one that ends in ".*" is a prefix.
         check: a function that raises InvalidInputError for an illegal value, when the property is set here.
         state: whether and how this writer follows the property.
-        moot: values in lower case that ask for what is done anyway; they give no warning and no error.
+        moot: values in lower case that request what happens in any case; they give no warning and no error.
         note: end of the warning.
     """
 
@@ -55,7 +55,7 @@ class Known:
     note: str = ""
 
     def is_moot(self, text: str) -> bool:
-        """Whether a value asks for what is done anyway."""
+        """Whether a value requests what happens in any case."""
         return text.strip().lower() in self.moot
 
     def __str__(self) -> str:
@@ -134,7 +134,7 @@ def followed(name: str, read: Callable[[str, str], _T], default: _T, *, check: K
     """Return a property that is followed.
 
     Args:
-        check: as in `Known`; `read` if left out.
+        check: the check of `Known`; `read` by default.
     """
     return Property(name=name, read=read, default=default, check=check or read)
 

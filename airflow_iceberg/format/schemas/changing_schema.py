@@ -109,7 +109,7 @@ class ChangingSchema:
             if item.name in (name, unquote(name)) or (full is not None and item.id == full.id):
                 return item
         known = ", ".join(item.name for item in siblings)
-        raise NotFoundError(f"no column '{name}' beside '{moved}' (columns there: {known})")
+        raise NotFoundError(f"no column '{name}' in the struct of '{moved}' (its columns: {known})")
 
     # --- fields that must not change ---
 
@@ -166,7 +166,7 @@ class ChangingSchema:
         if self.format_version < DEFAULTS_VERSION:
             raise InvalidInputError(
                 f"the default of column '{name}' needs format version 3 (the table has {self.format_version}); "
-                f"upgrade_format_version comes before it"
+                f"put upgrade_format_version before it"
             )
         if not isinstance(type_, t.PrimitiveType):
             raise InvalidInputError(f"column '{name}' is {type_} and cannot have a default; its fields can")

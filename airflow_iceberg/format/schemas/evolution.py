@@ -62,7 +62,7 @@ class SchemaEvolution(ChangingSchema):
             return
         if new.required and new.initial_default is None and not allow_incompatible:
             raise InvalidInputError(
-                f"column '{name}' cannot be required: rows that are there have no value for it; make it optional, or "
+                f"column '{name}' cannot be required: existing rows have no value for it; make it optional, or "
                 f"give it a default (format version 3)"
             )
         field_id = self._next_id()
@@ -137,10 +137,10 @@ class SchemaEvolution(ChangingSchema):
         others = [item for item in self._siblings(parent) if item.id != found.id]
         index = 0
         if position.where != "first":
-            beside = self._sibling(position.other, parent, name)
-            if beside.id == found.id:
+            sibling = self._sibling(position.other, parent, name)
+            if sibling.id == found.id:
                 raise InvalidInputError(f"column '{name}' cannot be moved {position.where} itself")
-            index = [item.id for item in others].index(beside.id) + (position.where == "after")
+            index = [item.id for item in others].index(sibling.id) + (position.where == "after")
         self._edit_struct(parent, lambda _: (*others[:index], found, *others[index:]))
 
     def change_type(self, name: str, type_: str | t.IcebergType) -> None:
@@ -193,8 +193,8 @@ class SchemaEvolution(ChangingSchema):
         self._check_evolvable(found)
         if not allow_incompatible:
             raise InvalidInputError(
-                f"column '{name}' cannot become required: rows that are there may have nulls; if you know that they "
-                f"have none, say 'allow_incompatible: true'"
+                f"column '{name}' cannot become required: existing rows may have nulls; if you know that they "
+                f"have none, set 'allow_incompatible: true'"
             )
         self._edit_field(found, required=True)
 

@@ -41,7 +41,7 @@ def new_leaf(name: str, to: str) -> str:
     around, _, leaf = to.rpartition(".")
     if around != name.rpartition(".")[0]:
         raise InvalidInputError(
-            f"column '{name}' cannot be renamed to '{to}': columns stay in their struct; a name that has a dot in it "
+            f"column '{name}' cannot be renamed to '{to}': a column cannot leave its struct; a name that has a dot "
             f"is written in backticks"
         )
     return leaf
@@ -73,7 +73,7 @@ def check_same(name: str, there: NestedField, wanted: NestedField) -> None:
     elif wanted.initial_default is not None and wanted.initial_default != there.initial_default:
         problem = f"with default {there.initial_default!r}, not {wanted.initial_default!r}"
     if problem is not None:
-        raise AlreadyExistsError(f"column '{name}' cannot be added: it is there {problem}")
+        raise AlreadyExistsError(f"column '{name}' cannot be added: it already exists {problem}")
 
 
 def _nullability(field: NestedField) -> str:

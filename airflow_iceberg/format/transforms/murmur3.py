@@ -78,8 +78,8 @@ def hash_slices(
 
     Args:
         data: the buffer.
-        starts: where each value starts.
-        lengths: how many bytes each value has.
+        starts: the start of each value.
+        lengths: the number of bytes of each value.
     """
     import numpy as np
 

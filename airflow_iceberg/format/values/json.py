@@ -66,7 +66,7 @@ def from_json(type_: t.IcebergType, json: Any, *, path: str | None = None, where
     """Return the canonical value of a JSON single value. None gives None.
 
     Args:
-        json: as `to_json` gives it; hexadecimal digits may be of either case.
+        json: a result of `to_json`; hexadecimal digits may be of either case.
         path: location of the file, for errors.
         where: place inside the document, for errors.
     Raises:

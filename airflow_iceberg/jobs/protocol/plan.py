@@ -33,7 +33,7 @@ class WriteSettings(Document):
     """How and where a job writes data files.
 
     Attributes:
-        format_version: the table's, 1 to 3.
+        format_version: the table's format version, 1 to 3.
         schema: the schema whose field ids the files have.
         sort_order: the order by which a task sorts rows, if it sorts; its columns get full metrics in any case.
         properties: the table's properties that writers read (`write.*`).
@@ -61,7 +61,7 @@ class Condition(Document):
 
     Attributes:
         text: the predicate as its author wrote it, for messages.
-        predicate: bound to a schema, or by names alone where columns may still be of other types in the job.
+        predicate: the predicate bound to a schema, or with names only if columns may get other types in the job.
     """
 
     text: str
@@ -74,7 +74,7 @@ class AppendTask(Document):
 
     Attributes:
         spec: the partition spec of the files.
-        source: where the rows come from.
+        source: the source of the rows.
         distribution_mode: "none" (each task writes what it reads), "hash" (one task gets all rows of a partition),
             "range" (sorted rows are brought into one order over all tasks, others as for hash).
         sorts_rows: whether rows are sorted by the sort order before they are written, and files claim it.

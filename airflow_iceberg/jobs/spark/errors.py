@@ -75,6 +75,6 @@ def _python_error(text: str) -> str:
     if missing:
         return (
             f"the Python of the executors has no package {missing[1]!r}; install it there, or set spark.pyspark.python "
-            f"(PYSPARK_PYTHON) to a Python that has it; code of your own comes with py_files"
+            f"(PYSPARK_PYTHON) to a Python that has it; send your own code with py_files"
         )
     return found[:MAX_MESSAGE]

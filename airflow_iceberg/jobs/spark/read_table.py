@@ -65,7 +65,7 @@ def read_table(
     Args:
         spark: a SparkSession, classic or Connect.
         table_or_metadata_location: location of a metadata file, or an object with an attribute `metadata_location`.
-        snapshot_id, ref, as_of_ms: at most one; the current snapshot of the branch main by default.
+        snapshot_id, ref, as_of_ms: the snapshot to read, by at most one of the three; by default main's current one.
         row_filter: a predicate in SQL; files without matching rows are not opened.
         selected_fields: columns, also nested ones ("address.city") and metadata columns ("_file", "_row_id").
         storage: properties of the FileIO on the driver and the workers; secrets are sent in Spark's task messages only.
@@ -191,7 +191,7 @@ def _metadata_location(given: Any) -> str:
     if not isinstance(location, str) or not location.endswith((".json", ".json.gz")):
         raise InvalidInputError(
             f"cannot read {given!r} as a table: expected the location of a metadata file (….metadata.json), such as "
-            f"table.metadata_location; a job knows no catalog"
+            f"table.metadata_location; a job has no catalog"
         )
     return location
 

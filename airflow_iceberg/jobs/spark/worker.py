@@ -38,7 +38,7 @@ class Worker:
         max_failures: the number of attempts of a task.
         specs: the tasks of `spark.range`, each packed separately: every worker gets all and unpacks its own; to unpack
             those of a table of 100,000 files would take a second and 100 MB.
-        staging: how the rows of a query are staged.
+        staging: the way in which the rows of a query are staged.
     """
 
     plan: bytes

@@ -84,7 +84,7 @@ class Evolution:
         if version not in SUPPORTED_FORMAT_VERSIONS:
             raise UnsupportedError(f"format version {version} is not supported (supported: 1, 2, 3)")
         if version < self.format_version:
-            raise InvalidInputError(f"the table has format version {self.format_version}, which never goes down")
+            raise InvalidInputError(f"the table has format version {self.format_version}, which cannot be decreased")
         self.format_version = self.columns.format_version = self.partitioning.format_version = version
 
     def change(self, new_uuid: str | None) -> Change:

@@ -1,4 +1,4 @@
-"""The words of changes: a list of changes is read and checked before anything is done."""
+"""The schema update language: a list of changes is read and checked before anything is changed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _shown(value: Any) -> str:
 def _step(item: Any, number: int) -> Step:
     place = f"changes[{number}]"
     if not isinstance(item, Mapping) or len(item) != 1:
-        raise InvalidInputError(f"{place}: expected an object with one key that says what to do, got {_shown(item)}")
+        raise InvalidInputError(f"{place}: expected an object with one key that names the change, got {_shown(item)}")
     ((kind, given),) = item.items()
     read = _READERS.get(kind)
     if read is None:
@@ -112,7 +112,7 @@ def _object(apply: Callable[..., None], words: Mapping[str, _Take], *, short: st
 
     Args:
         apply: makes the change of a table with the words as arguments.
-        short: as in `_Words`.
+        short: the argument of `_Words`.
     """
 
     def read(kind: str, place: str, given: Any) -> Step:

@@ -35,7 +35,7 @@ class _FileSystem(HdfsFileSystem):  # type: ignore[misc]
     """The driver's file system, with paths taken literally: its own reads them as URLs and cuts at "#" and "?".
 
     Args:
-        url: of the NameNode or name service; None for the default of Hadoop's settings.
+        url: the URL of the NameNode or name service; None for the default of Hadoop's settings.
         config: Hadoop's settings, over those of `HADOOP_CONF_DIR`.
     """
 
@@ -131,7 +131,7 @@ class HdfsStore(RenamingStore):
         if user and os.environ.setdefault(_USER, user) != user:
             raise UnsupportedError(
                 f"hdfs.user is '{user}' but this process is '{os.environ[_USER]}' ({_USER}) on HDFS already: hdfs:// "
-                "knows one user a process, use webhdfs:// for several"
+                "supports one user for each process, use webhdfs:// for several"
             )
 
     @property

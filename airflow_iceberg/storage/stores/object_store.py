@@ -39,7 +39,7 @@ class BusyError(OSError):
 
 
 class RangeError(OSError):
-    """The range begins at or behind the end of the object."""
+    """The range begins at or after the end of the object."""
 
 
 ERROR_OF_STATUS: Mapping[int, type[OSError]] = {

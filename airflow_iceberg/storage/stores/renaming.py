@@ -54,7 +54,7 @@ class RenamingStore(Store):
             if isinstance(error, FileExistsError | NotADirectoryError | RefusedError):
                 raise RefusedError(str(error)) from error
             # Whatever happened to the temporary file: the name itself was not touched.
-            raise RefusedError(f"could not write a temporary file beside it: {error}") from error
+            raise RefusedError(f"could not write a temporary file in the same directory: {error}") from error
         try:
             self._rename(temporary, path, data)
         except (FileExistsError, RefusedError, NotADirectoryError):

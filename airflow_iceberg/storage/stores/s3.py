@@ -147,7 +147,7 @@ def _translate_answer(error: ClientError, bucket: str) -> Exception:
         denied = f"permission denied ({text}), check the credentials and what they may do in bucket '{bucket}'"
         return UnclearError(denied) if was_repeated else RefusedError(denied)
     if status == 501:
-        return RefusedError(f"the store does not implement what was asked ({text})")
+        return RefusedError(f"the store does not implement the request ({text})")
     if status in (301, 307, 400) and not was_repeated:
         return RefusedError(f"{text}, check s3.region and s3.endpoint")
     return UnclearError(text)
@@ -319,7 +319,7 @@ def _signer(properties: Mapping[str, str]) -> dict[str, str] | None:
         return None
     base = properties.get("s3.signer.uri") or properties.get("uri")
     if not base:
-        raise InvalidInputError("property s3.signer.uri is missing: the catalog asks for requests that it signs itself")
+        raise InvalidInputError("property s3.signer.uri is missing: the catalog requires requests that it signs itself")
     endpoint = properties.get("s3.signer.endpoint") or _SIGNER_ENDPOINT
     url = endpoint if "://" in endpoint else f"{base.rstrip('/')}/{endpoint.lstrip('/')}"
     return {"url": url, "token": properties.get("token", "")}
