@@ -129,7 +129,7 @@ class JobOperator(TableOperator):
         if asked:
             raise InvalidInputError(
                 f"task {self.task_id}: {asked[0]} is a setting of Iceberg's Spark writer, which is not used here; set "
-                f"branch={config.conf[asked[0]]!r} to write to a branch of the table"
+                f"branch={config.conf[asked[0]]!r} to write to a branch of the table; Table.create_branch creates one"
             )
         self._backend = open_backend(self.spark_conn_id, config, table=table, source=source, name=name)
         if self._is_killed:

@@ -10,7 +10,6 @@ from unittest.mock import Mock
 import pytest
 
 from airflow_iceberg.commit.actions.append import AppendFiles
-from airflow_iceberg.commit.actions.snapshot_refs import create_ref, set_current
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StorageError
 from airflow_iceberg.format.metadata.updates import Change, SetStatistics
@@ -19,7 +18,7 @@ from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireRequest, ExpireResult, expire_snapshots
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.support.builders import age, change_ref, id_rows, ids, job_work, litter, new_table, reachable, staged
+from tests.support.builders import age, id_rows, ids, job_work, litter, new_table, reachable, staged
 from tests.support.change_table import ChangeTable
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="expire")
@@ -47,7 +46,7 @@ def expire(
 
 
 def make_tag(table: Table, name: str, snapshot_id: int | None = None) -> None:
-    change_ref(table, create_ref, name, kind="tag", snapshot_id=snapshot_id)
+    table.create_tag(name, snapshot_id)
 
 
 def on_disk(table: Table) -> set[str]:
@@ -129,7 +128,7 @@ class TestWhatGoes:
 
     def test_staged_and_rolled_back_snapshots_go_with_their_files(self, table):
         append(table, 50)
-        change_ref(table, set_current, table.snapshots()[-2].snapshot_id)
+        table.set_current_snapshot(table.snapshots()[-2].snapshot_id)
         result = expire(table)
         assert (result.expired_snapshots, result.deleted_data_files) == (6, 6)
         assert on_disk(table) == reachable(table)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.commit.actions.snapshot_refs import create_ref, drop_ref
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.inventory.run import Progress, in_bytes
@@ -27,7 +26,7 @@ from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.jobs.submissions import HERE, SPARK_4
-from tests.support.builders import age, change_ref, folder_of, job_work, litter, new_table, reachable, staged
+from tests.support.builders import age, folder_of, job_work, litter, new_table, reachable, staged
 from tests.support.spark_programs import SparkPrograms
 
 ALL = ExpireRequest(older_than_ms=2**62)
@@ -78,9 +77,9 @@ def make(folder: Path) -> Table:
     for start in range(0, 40, 10):
         table.append(rows(start))
     table.delete("id in (1, 12)", mode="merge-on-read")
-    change_ref(table, create_ref, "kept", kind="tag")
+    table.create_tag("kept")
     table.delete("id in (2, 13)", mode="merge-on-read")
-    change_ref(table, create_ref, "audit", kind="branch")
+    table.create_branch("audit")
     table.append(rows(40), branch="audit")
     compact(job_work(table), CompactRequest(options={"rewrite-all": True}))
     age(folder_of(table))
@@ -171,8 +170,8 @@ class TestTheSameEverywhere:
 
 
 def drop_refs(table: Table) -> None:
-    for name in ("kept", "audit"):
-        change_ref(table, drop_ref, name)
+    table.remove_tag("kept")
+    table.remove_branch("audit")
 
 
 class TestTheThreshold:

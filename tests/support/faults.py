@@ -10,10 +10,8 @@ import dataclasses
 from collections import Counter
 from contextlib import contextmanager
 from functools import cache
-from uuid import uuid4
 
 from airflow_iceberg.catalogs.hadoop.catalog import HadoopCatalog
-from airflow_iceberg.commit.actions.snapshot_refs import create_ref
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.inventory.manifests import read_manifests
 from airflow_iceberg.storage.directories import FsspecDirectories
@@ -103,8 +101,7 @@ def base_table(kind, version):
 
 def make_ref(catalog, name):
     table = Table.load(catalog, NAME)
-    kind = "tag" if name == TAG else "branch"
-    table.change(create_ref(name, kind=kind, table_uuid=table.metadata.table_uuid, new_uuid=str(uuid4())))
+    (table.create_tag if name == TAG else table.create_branch)(name)
 
 
 def world(kind="pointer", version=3, late_after=1):
