@@ -497,7 +497,7 @@ class TestOnePlaceADecision:
 
     def test_how_a_jobs_own_error_is_raised(self) -> None:
         calling = {m.name for m in ALL if ".raise_for_error()" in m.text}
-        assert calling == {"operations.work", "operations.staging"}
+        assert calling == {"operations.work"}
 
 
 class TestFunctionsTakeFewArguments:

@@ -14,8 +14,8 @@ from airflow.sdk import BaseOperator
 
 from airflow_iceberg.backends.config import SparkConfig
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.hooks.arguments import whole_number
 from airflow_iceberg.hooks.iceberg import IcebergHook
-from airflow_iceberg.operators._arguments import whole_number
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

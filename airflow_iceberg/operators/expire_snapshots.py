@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_iceberg.operators._arguments import moment_ms, whole_number, yes_or_no
+from airflow_iceberg.hooks.arguments import moment_ms, whole_number, yes_or_no
 from airflow_iceberg.operators._job import InventoryOperator
 from airflow_iceberg.retries import airflow_failures
 

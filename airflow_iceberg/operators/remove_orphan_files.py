@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.operators._arguments import moment_ms, yes_or_no
+from airflow_iceberg.hooks.arguments import moment_ms, yes_or_no
 from airflow_iceberg.operators._job import InventoryOperator, TableOperator
 from airflow_iceberg.retries import airflow_failures
 

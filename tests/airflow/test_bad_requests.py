@@ -147,7 +147,7 @@ class TestNumbersAndWords:
             (delete(branch="kept"), "'kept' is a tag of table s.t; rows are written to branches only"),
             (delete(table="s.tt"), "s.tt"),
             (delete(snapshot_properties={"wap.id": "x"}), "snapshot property 'wap.id' marks snapshots"),
-            (expire(older_than="yesterday"), "older_than is 'yesterday', expected a moment such as"),
+            (expire(older_than="yesterday"), "older_than='yesterday': expected a timedelta or a time such as"),
             (expire(retain_last=0), "unexpected retain_last 0 (expected at least 1)"),
             (expire(retain_last="many"), "retain_last is 'many', expected a whole number"),
             (expire(snapshot_ids=[7]), "7"),
