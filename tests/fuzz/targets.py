@@ -110,7 +110,9 @@ def vector(data: bytes) -> None:
 def variant(data: bytes) -> None:
     """Read the fields of a variant: its metadata is the first bytes, as many as the first one says."""
     size = data[0] if data else 0
-    object_fields(read_names(data[1 : 1 + size]), data[1 + size :])
+    names, value = read_names(data[1 : 1 + size]), data[1 + size :]
+    if value and value[0] & 3 == 2:
+        object_fields(names, value)
 
 
 def table(data: bytes) -> None:
