@@ -24,7 +24,7 @@ from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.delete import DeleteRequest, delete
-from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.builders import data_locations, ids, job_work, lineage, new_catalog, reachable, staged
@@ -350,7 +350,7 @@ class TestOthers:
         other = Table.load(catalog, "db.t")
         other.append(rows([(10, "b", 1.0), (25, "b", 1.0)]))
         other.append(rows([(11, "b", 1.0)]))
-        expire_snapshots(Work(other), ExpireRequest(older_than_ms=now_ms() + 1000))
+        expire_snapshots(Work(other), ExpireSnapshotsRequest(older_than_ms=now_ms() + 1000))
         # As `table` knows it, all files go as a whole.
         result = run(table, "id >= 20")
         assert (result.outcome, result.deleted_records) == ("committed", 21)

@@ -15,7 +15,7 @@ from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundErro
 from airflow_iceberg.format.metadata.updates import Change, SetStatistics
 from airflow_iceberg.inventory.manifests import read_manifests
 from airflow_iceberg.operations.compact import CompactRequest, compact
-from airflow_iceberg.operations.expire_snapshots import ExpireRequest, ExpireResult, expire_snapshots
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, ExpireSnapshotsResult, expire_snapshots
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.builders import age, id_rows, ids, job_work, litter, new_table, reachable, staged
@@ -40,9 +40,11 @@ def append(table: Table, start: int) -> None:
 
 def expire(
     table: Table, *, key: OperationKey | None = None, older_than_ms: int | None = 2**62, **request: Any
-) -> ExpireResult:
+) -> ExpireSnapshotsResult:
     """Expire; by default all snapshots that nothing keeps."""
-    return expire_snapshots(Work(table, operation_key=key), ExpireRequest(older_than_ms=older_than_ms, **request))
+    return expire_snapshots(
+        Work(table, operation_key=key), ExpireSnapshotsRequest(older_than_ms=older_than_ms, **request)
+    )
 
 
 def make_tag(table: Table, name: str, snapshot_id: int | None = None) -> None:

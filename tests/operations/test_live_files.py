@@ -22,9 +22,9 @@ from airflow_iceberg.errors import AlreadyExistsError, IcebergError, Incompatibl
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, SetSnapshotRef, SetStatistics
 from airflow_iceberg.operations.compact import CompactRequest, compact
-from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphan_files
+from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
 from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
@@ -324,7 +324,7 @@ class Maintenance(RuleBasedStateMachine):
     def expire(self, crash: Any, retain_last: int, at: int | None, clean: bool) -> None:
         snapshots = self.table.snapshots()
         older = now_ms() + DAY_MS if at is None else snapshots[at % len(snapshots)].timestamp_ms
-        request = ExpireRequest(older_than_ms=older, retain_last=retain_last, clean_expired_metadata=clean)
+        request = ExpireSnapshotsRequest(older_than_ms=older, retain_last=retain_last, clean_expired_metadata=clean)
         before = self.reachable()
         self.maintain(crash, expire_snapshots, request)
         left = (before - self.reachable()) & self.on_disk()
@@ -332,7 +332,7 @@ class Maintenance(RuleBasedStateMachine):
 
     @rule(crash=crashes, action=st.sampled_from(["quarantine", "delete"]), purge=st.booleans())
     def remove_orphan_files(self, crash: Any, action: str, purge: bool) -> None:
-        request = OrphanRequest(action=action, purge_older_than_ms=now_ms() + DAY_MS if purge else None)
+        request = RemoveOrphanFilesRequest(action=action, purge_older_than_ms=now_ms() + DAY_MS if purge else None)
         self.maintain(crash, remove_orphan_files, request)
         assert self.on_disk() == self.reachable() | self.io.young
 

@@ -15,7 +15,11 @@ from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import AlreadyExistsError, IncompatibleChangeError, InvalidInputError, NotFoundError
 from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, OrphanResult, remove_orphan_files
+from airflow_iceberg.operations.remove_orphan_files import (
+    RemoveOrphanFilesRequest,
+    RemoveOrphanFilesResult,
+    remove_orphan_files,
+)
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.builders import age, folder_of, id_rows, ids, litter, new_table
@@ -62,8 +66,8 @@ def in_days(days: float) -> int:
     return int((time.time() + days * DAY) * 1000)
 
 
-def run(table: Table, *, key: OperationKey | None = None, **request: Any) -> OrphanResult:
-    return remove_orphan_files(Work(table, operation_key=key), OrphanRequest(**request))
+def run(table: Table, *, key: OperationKey | None = None, **request: Any) -> RemoveOrphanFilesResult:
+    return remove_orphan_files(Work(table, operation_key=key), RemoveOrphanFilesRequest(**request))
 
 
 class TestWhatIsAnOrphan:
