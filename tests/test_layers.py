@@ -331,6 +331,16 @@ class TestTheTableOfLayersIsComplete:
     def test_every_layer_has_a_module(self) -> None:
         assert {module.layer for module in ALL} == set(LAYERS)
 
+    def test_the_architecture_page_lists_them_from_bottom_to_top(self) -> None:
+        page = (ROOT / "docs" / "architecture.md").read_text()
+        table = page.partition("## Where things are")[2].partition("\n## ")[0]
+        cells = re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)
+        order = [name.removesuffix("/").removesuffix(".py") for cell in cells for name in re.findall(r"`(.*?)`", cell)]
+        assert {*order, "get_provider_info"} == set(LAYERS)
+        below = {name: order[: order.index(name)] for name in order}
+        inside = {name: {target.split(".")[0] for target in LAYERS[name].inside} for name in order}
+        assert {name: found for name in order if (found := inside[name] - {*below[name]})} == {}
+
     def test_what_is_forbidden_is_seen(self) -> None:
         sensor, job = (Module(name=name, path=PACKAGE) for name in ("sensors.iceberg", "jobs.run_task"))
         assert not allowed(sensor, "format.transforms.transform")
@@ -361,14 +371,35 @@ class TestImportsAreOnTop:
     # Dispatchers that import a kind when it is asked for: each brings the client of a service, or a store's driver.
     BY_KIND = {"catalogs.load", "storage.stores.fsspec_io"}
 
+    @staticmethod
+    def imported_by(node: ast.AST) -> list[str]:
+        """Return the modules that a statement imports, or that a call such as `import_module(name)` may import."""
+        match node:
+            case ast.ImportFrom():
+                return [str(node.module)]
+            case ast.Import():
+                return [alias.name for alias in node.names]
+            case ast.Call() if re.search(
+                r"\b(import_module|__import__)\(.*(airflow_iceberg|__name__)", ast.unparse(node)
+            ):
+                return [f"airflow_iceberg by {ast.unparse(node)}"]
+        return []
+
+    def test_an_import_is_seen(self) -> None:
+        program = "import airflow_iceberg.x\nimport_module(__name__ + name)\nfrom airflow_iceberg.y import z\n"
+        found = {name for node in ast.walk(ast.parse(program)) for name in self.imported_by(node)}
+        assert found == {"airflow_iceberg.x", "airflow_iceberg.y", "airflow_iceberg by import_module(__name__ + name)"}
+
     def test_no_module_of_ours_is_imported_in_a_function(self) -> None:
         wrong = []
         for module in (m for m in ALL if m.layer not in self.AIRFLOW and m.name not in self.BY_KIND):
             inner = {
-                f"{function.name}: {node.module}": node.lineno
+                f"{function.name}: {name}": node.lineno
                 for function in module.functions
+                if function.name != "__getattr__"  # a package's own names, imported lazily
                 for node in ast.walk(function)
-                if isinstance(node, ast.ImportFrom) and str(node.module).startswith("airflow_iceberg")
+                for name in self.imported_by(node)
+                if name.startswith("airflow_iceberg")
             }
             allowed_here = IMPORTED_WHEN_NEEDED.get(module.name, set())
             wrong += [module.at(inner[text], f"imports in {text}") for text in inner.keys() - allowed_here]
