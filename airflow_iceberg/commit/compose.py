@@ -77,6 +77,6 @@ def _evolve(metadata: TableMetadata, *, written: Schema, new_uuid: str) -> Chang
     if result.columns.schema.fields != written.fields:
         raise StalePlanError(
             "the schema of the table was changed while rows with new columns were written; nothing was committed, "
-            "plan again on the newer table"
+            "re-plan on the latest schema"
         )
     return result.change(new_uuid)

@@ -10,7 +10,7 @@ from typing import Any
 from airflow_iceberg.errors import InvalidInputError
 
 
-def moment_ms(name: str, value: Any) -> int | None:
+def timestamp_ms(name: str, value: Any) -> int | None:
     """Return a moment in milliseconds since the epoch, given as a datetime, as ISO text, or as an age before now."""
     if value is None or value == "":
         return None

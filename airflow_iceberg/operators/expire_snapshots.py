@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_iceberg.hooks.arguments import moment_ms, whole_number, yes_or_no
+from airflow_iceberg.hooks.arguments import timestamp_ms, whole_number, yes_or_no
 from airflow_iceberg.operators._job import InventoryOperator
 from airflow_iceberg.retries import airflow_failures
 
@@ -74,7 +74,7 @@ class IcebergExpireSnapshotsOperator(InventoryOperator):
 
         with airflow_failures():
             request = ExpireSnapshotsRequest(
-                older_than_ms=moment_ms("older_than", self.older_than),
+                older_than_ms=timestamp_ms("older_than", self.older_than),
                 retain_last=whole_number("retain_last", self.retain_last),
                 snapshot_ids=tuple(_snapshot_ids(self.snapshot_ids)),
                 clean_expired_metadata=yes_or_no("clean_expired_metadata", self.clean_expired_metadata),

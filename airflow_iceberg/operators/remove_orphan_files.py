@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.arguments import moment_ms, yes_or_no
+from airflow_iceberg.hooks.arguments import timestamp_ms, yes_or_no
 from airflow_iceberg.operators._job import InventoryOperator, TableOperator
 from airflow_iceberg.retries import airflow_failures
 
@@ -97,9 +97,9 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
             options["prefix_mismatch_mode"] = options["prefix_mismatch_mode"].lower()
         return RemoveOrphanFilesRequest(
             action=self.action,
-            older_than_ms=moment_ms("older_than", self.older_than),
+            older_than_ms=timestamp_ms("older_than", self.older_than),
             location=self.location or None,
-            purge_older_than_ms=moment_ms("purge_older_than", self.purge_older_than),
+            purge_older_than_ms=timestamp_ms("purge_older_than", self.purge_older_than),
             **options,
         )
 
