@@ -102,3 +102,9 @@ class StorageError(IcebergError):
     def __init__(self, message: str = "", *, is_refused: bool = False) -> None:
         super().__init__(message)
         self.is_refused = is_refused
+
+
+def error_class(name: str) -> type[IcebergError]:
+    """Return the class of this name, `IcebergError` for any other name: jobs and triggers report errors by name."""
+    found = globals().get(name)
+    return found if isinstance(found, type) and issubclass(found, IcebergError) else IcebergError

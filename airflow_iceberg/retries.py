@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
-from airflow_iceberg import errors
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     FormatError,
@@ -16,6 +15,7 @@ from airflow_iceberg.errors import (
     InvalidInputError,
     NotFoundError,
     UnsupportedError,
+    error_class,
 )
 
 # No retry can succeed until a person corrects the DAG, the connection, the data or the table. All other errors are
@@ -50,8 +50,5 @@ def to_event(error: IcebergError) -> dict[str, str]:
 
 def from_event(event: dict[str, str]) -> IcebergError:
     """Return the error in a trigger's event."""
-    kind = getattr(errors, event.get("kind", ""), None)
-    if not (isinstance(kind, type) and issubclass(kind, IcebergError)):
-        kind = IcebergError
     # A FormatError's path is part of the text already.
-    return kind(event.get("message", "the trigger failed without saying why"))
+    return error_class(event.get("kind", ""))(event.get("message", "the trigger failed without saying why"))

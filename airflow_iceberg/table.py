@@ -1,7 +1,7 @@
 """A table: create it, load it, read it, change it. All that a user without Airflow needs.
 
-`commit.open_table` has the table's state and its commits, `scan` reads it, and `operations` change it; nothing is
-decided here.
+`commit.open_table` has the table's state and its commits, `commit.manage_snapshots` its branches and tags, `scan` reads
+it, and `operations` change it; nothing is decided here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg import operations, scan
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
-from airflow_iceberg.commit.open_table import OpenTable
+from airflow_iceberg.commit.manage_snapshots import ManageSnapshots
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.errors import InvalidInputError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.scan import IncrementalAppendScan, Inspection, TableScan
 
 
-class Table(OpenTable):
+class Table(ManageSnapshots):
     """One Iceberg table in the state in which it was loaded, or last refreshed or committed."""
 
     # -- opening a table ----------------------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ class TestTheStory:
 
     def test_it_is_used_in_python(self, story):
         story.tell("tables-in-python")
-        assert story.count() == 304
+        assert story.count() == 305
 
     def test_another_table_is_waited_for(self, story):
         write_paimon(story.folder)

@@ -13,16 +13,15 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.errors import UnsupportedError
-from airflow_iceberg.expressions.arrow import to_arrow
-from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.format import types as kinds
 from airflow_iceberg.format.arrow.types import values_from_array
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.values.bytes import to_bytes, to_json
-from airflow_iceberg.format.values.variant import Node, decode
 from airflow_iceberg.table import Table
 from tests.support import golden
+from tests.support.data_files import filtered
+from tests.support.variants import Node, decode
 
 NAMES = sorted(golden.tables())
 REFUSED = [name for name in NAMES if golden.table(name).is_refused]
@@ -250,7 +249,7 @@ class TestPlans:
     def test_the_rows_are_those_of_a_full_scan_filtered(self, name: str, where: str) -> None:
         table = load(name)
         schema = table.schema()
-        expected = table.scan().to_arrow().filter(to_arrow(parse_filter(where, schema), schema))
+        expected = filtered(table.scan().to_arrow(), where, schema)
         found = table.scan(row_filter=where).to_arrow()
         assert rows_of(found, schema) == rows_of(expected, schema)
         assert table.scan(row_filter=where).count() == found.num_rows
@@ -271,5 +270,5 @@ def rows_by_file(table: Table, where: str | None) -> dict[str, int]:
     schema = table.schema()
     rows = table.scan(selected_fields=("*", "_file")).to_arrow()
     if where is not None:
-        rows = rows.filter(to_arrow(parse_filter(where, schema), schema))
+        rows = filtered(rows, where, schema)
     return dict(Counter(relative(table, path) for path in rows["_file"].to_pylist()))

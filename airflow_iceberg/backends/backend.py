@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
@@ -69,12 +70,13 @@ def open_backend(
 
 
 def run_job(backend: Backend, table: OpenTable, plan: JobPlan) -> JobResult:
-    """Run a job and return its result.
+    """Run a job and return its result, with the cause of its error if the back end knows it.
 
     Raises:
-        IcebergError: the job was cancelled; or its own error, of the class that the job raised.
+        IcebergError: the job was cancelled.
         StalePlanError: the job ended without a result; the message has the last lines of its output.
     """
+    from airflow_iceberg.jobs.protocol.result import JobError
     from airflow_iceberg.operations.staging import read_result
 
     ended_badly: AirflowException | None = None
@@ -91,8 +93,8 @@ def run_job(backend: Backend, table: OpenTable, plan: JobPlan) -> JobResult:
         if ended_badly is None:
             raise
         raise StalePlanError(f"{backend.explain(error)}; {ended_badly}") from ended_badly
-    except IcebergError as error:
-        raise backend.explain(error) from error
+    if result.error is not None:
+        return replace(result, error=JobError.from_exception(backend.explain(result.error.to_exception())))
     if ended_badly is not None:
         # Spark can fail while it shuts down, long after the result was written.
         log.warning("the job wrote its result, and then ended with an error: %s", ended_badly)

@@ -1,6 +1,6 @@
 """A table that is open for changes: its state, its catalog, and its commits.
 
-Operations work on an `OpenTable`; users have `airflow_iceberg.table.Table`, which adds the operations to it.
+Operations work on an `OpenTable`; users have `airflow_iceberg.table.Table`, which adds operations, branches and tags.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from airflow_iceberg.commit.checks import check_writable
 from airflow_iceberg.commit.engine import Action, commit
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import CommitSettings, settings_for
-from airflow_iceberg.commit.snapshot_action import SnapshotAction
+from airflow_iceberg.commit.snapshot_action import MakesSnapshot
 from airflow_iceberg.commit.write_result import WriteResult, describe
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -151,7 +151,7 @@ class OpenTable:
             snapshot_properties=snapshot_properties,
         )
 
-    def commit(self, action: SnapshotAction) -> WriteResult:
+    def commit(self, action: MakesSnapshot) -> WriteResult:
         """Commit an action exactly once; afterwards this object is the table that contains it.
 
         Raises:

@@ -173,7 +173,7 @@ def check_properties(properties: Mapping[str, str], *, own: Sequence[str] = ()) 
         if name in _STAGED:
             raise InvalidInputError(
                 f"snapshot property {name!r} marks snapshots that were staged to be published later, which are not "
-                f"made here; set branch to write to a branch of the table instead"
+                f"made here; set branch to write to a branch of the table instead (Table.create_branch creates one)"
             )
         if not isinstance(value, str):
             raise InvalidInputError(f"snapshot property {name!r}: expected text, got {type(value).__name__}")

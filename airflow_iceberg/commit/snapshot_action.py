@@ -11,10 +11,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from airflow_iceberg.commit.checks import check_same_table, of_this_table
 from airflow_iceberg.commit.conflicts import ChangedFiles, History
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs, check_no_later_epoch
+from airflow_iceberg.commit.engine import Action
 from airflow_iceberg.commit.manifest_filter import FilesToRemove, ManifestFilter, RemovedData, missing
 from airflow_iceberg.commit.operation_key import find_landed
 from airflow_iceberg.commit.settings import CommitSettings
@@ -56,6 +58,12 @@ class FileChanges:
 
     def added_files(self) -> tuple[DataFile, ...]:
         return tuple(file for group in self.added for file in group.files)
+
+
+class MakesSnapshot(Action, Protocol):
+    """An action that adds a snapshot with these settings: a `SnapshotAction`, or one that is composed of it."""
+
+    settings: CommitSettings
 
 
 class SnapshotAction(ABC):

@@ -1,4 +1,4 @@
-"""A bound predicate as an Arrow expression, or as a mask over Arrow columns.
+"""A bound predicate as a mask over Arrow columns.
 
 Not here: binding (`binding`), and a predicate on one value (`matching.matches`).
 """
@@ -13,33 +13,9 @@ import pyarrow.compute as pc
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions import tree
-from airflow_iceberg.expressions.binding import column_path
 from airflow_iceberg.expressions.matching import like_regex
 from airflow_iceberg.format.arrow.types import array_from_values, value_to_scalar
-from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import DoubleType, FloatType, IcebergType, Value
-
-
-def to_arrow(expression: tree.Expression, schema: Schema) -> pc.Expression:
-    """Return a bound predicate as an Arrow expression over the columns of a schema.
-
-    A row passes where the expression is true; where SQL says null it is null or false.
-
-    Args:
-        schema: schema of the filtered rows. Columns are found by field id, so it may be a later or a projected schema.
-    Raises:
-        InvalidInputError: a column of the predicate is not in the schema.
-    """
-
-    def reference(column: tree.Column) -> pc.Expression:
-        path = None if column.field_id is None else column_path(schema, column.field_id)
-        if path is None:
-            raise InvalidInputError(f"column '{column}' of the filter is not among the rows' columns")
-        return pc.field(tuple(field.name for field in path)) if len(path) > 1 else pc.field(path[0].name)
-
-    if isinstance(expression, (tree.AlwaysTrue, tree.AlwaysFalse)):
-        return pc.scalar(isinstance(expression, tree.AlwaysTrue))
-    return _build(expression, reference)
 
 
 def row_mask(expression: tree.Expression, read_column: Callable[[tree.Column], pa.Array]) -> pa.Array:
@@ -48,18 +24,12 @@ def row_mask(expression: tree.Expression, read_column: Callable[[tree.Column], p
     Args:
         expression: a predicate that is not a constant.
         read_column: a function that returns the values of a column for all rows, in the column's Arrow type.
-    """
-    return _build(expression, read_column)
-
-
-def _build(expression: tree.Expression, read_column: Callable[[tree.Column], Any]) -> Any:
-    """Build an Arrow expression or compute a mask: Arrow's functions accept both.
 
     AND and OR become balanced trees: thousands of operands would otherwise be nested thousands of levels deep.
     """
     if isinstance(expression, (tree.And, tree.Or)):
         join = pc.and_kleene if isinstance(expression, tree.And) else pc.or_kleene
-        parts = [_build(child, read_column) for child in expression.operands]
+        parts = [row_mask(child, read_column) for child in expression.operands]
         while len(parts) > 1:
             pairs = [parts[index : index + 2] for index in range(0, len(parts), 2)]
             parts = [join(*pair) if len(pair) == 2 else pair[0] for pair in pairs]

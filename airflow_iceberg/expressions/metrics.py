@@ -188,9 +188,10 @@ def read_bounds(kind: IcebergType | None, lower: bytes | None, upper: bytes | No
 def trusted_bounds(kind: IcebergType | None, lower: Value, upper: Value) -> tuple[Value, Value]:
     """Return a pair of canonical bounds, or nothing where they cannot be relied on.
 
-    Old writers wrote NaN as a bound, and then both bounds are wrong. Java ordered UUIDs as signed numbers for years,
-    others as bytes, and the file does not say which.
+    Old writers wrote NaN as a bound, and then both bounds are wrong.
     """
+    # Differs from Java: bounds of UUIDs are not used. It ordered them as signed numbers for years, others as bytes, and
+    # the file does not say which.
     if isinstance(kind, UUIDType) or is_nan(lower) or is_nan(upper):
         return None, None
     if lower is not None and upper is not None and lower > upper:

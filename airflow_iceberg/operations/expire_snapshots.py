@@ -54,7 +54,7 @@ THREADS = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ExpireRequest:
+class ExpireSnapshotsRequest:
     """What expires; the words of Iceberg's `expire_snapshots`.
 
     Attributes:
@@ -73,7 +73,7 @@ class ExpireRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ExpireResult(OperationResult):
+class ExpireSnapshotsResult(OperationResult):
     """What an expiry removed.
 
     Attributes:
@@ -127,7 +127,9 @@ class ExpireResult(OperationResult):
             )
 
 
-def expire_snapshots(work: Work, request: ExpireRequest, *, inventory: RunUnits | None = None) -> ExpireResult:
+def expire_snapshots(
+    work: Work, request: ExpireSnapshotsRequest, *, inventory: RunUnits | None = None
+) -> ExpireSnapshotsResult:
     """Remove old snapshots from a table, then delete the files that only they reached.
 
     Args:
@@ -162,7 +164,10 @@ def expire_snapshots(work: Work, request: ExpireRequest, *, inventory: RunUnits 
 
 
 def _action(
-    table: OpenTable, request: ExpireRequest, *, noted: Callable[[TableMetadata, Sequence[int]], None] | None = None
+    table: OpenTable,
+    request: ExpireSnapshotsRequest,
+    *,
+    noted: Callable[[TableMetadata, Sequence[int]], None] | None = None,
 ) -> ExpireSnapshots:
     return ExpireSnapshots(
         table_uuid=table.metadata.table_uuid or "",
@@ -175,7 +180,7 @@ def _action(
     )
 
 
-def _check_ids(table: OpenTable, request: ExpireRequest, notes: Notes) -> None:
+def _check_ids(table: OpenTable, request: ExpireSnapshotsRequest, notes: Notes) -> None:
     """Refuse unknown snapshots, unless an earlier try of the task has expired them."""
     missing = [i for i in request.snapshot_ids if table.metadata.snapshot(i) is None]
     gone = {s.snapshot_id for note in notes.due(table.metadata) for s in note.snapshots} if missing else set()
@@ -206,7 +211,7 @@ def _clean_metadata(table: OpenTable) -> UnusedSchemas:
     return action.unused
 
 
-def _dry_run(work: Work, action: ExpireSnapshots, inventory: RunUnits) -> ExpireResult:
+def _dry_run(work: Work, action: ExpireSnapshots, inventory: RunUnits) -> ExpireSnapshotsResult:
     table, metadata = work.table, work.table.metadata
     action(metadata)
     expiry = action.expiry
@@ -289,8 +294,8 @@ class _Removed:
         cleaned: UnusedSchemas | None = None,
         refs: tuple[RefSize, ...] = (),
         staging_files: int = 0,
-    ) -> ExpireResult:
-        return ExpireResult(
+    ) -> ExpireSnapshotsResult:
+        return ExpireSnapshotsResult(
             table=work.table.name,
             outcome=outcome,
             operation_key=work.key_text,

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from airflow_iceberg.commit.actions.with_new_columns import WithNewColumns
+from airflow_iceberg.commit.compose import with_schema
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
 from airflow_iceberg.commit.engine import RetryPolicy
 from airflow_iceberg.commit.manifest_merging import MergePolicy
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import ON_RERUN, OnRerun, find_other_epochs
 from airflow_iceberg.commit.settings import CommitSettings
-from airflow_iceberg.commit.snapshot_action import SnapshotAction
+from airflow_iceberg.commit.snapshot_action import MakesSnapshot
 from airflow_iceberg.commit.write_result import Outcome, WriteResult
 from airflow_iceberg.data.cast.row_check import RowCheck
 from airflow_iceberg.data.write.options import WriteOptions
@@ -193,11 +193,11 @@ def adds_columns(request: RowsRequest) -> bool:
     return request.schema_evolution is not None
 
 
-def with_new_columns(action: SnapshotAction, staged: NewRows) -> SnapshotAction:
+def with_new_columns(action: MakesSnapshot, staged: NewRows) -> MakesSnapshot:
     """Return the action, with the new columns of its files, if any, in the same commit."""
     if staged.written_schema.fields == staged.planned_schema.fields:
         return action
-    return WithNewColumns(action, staged.written_schema)
+    return with_schema(action, staged.written_schema)
 
 
 def earlier_epochs(work: Work, request: RowsRequest, settings: CommitSettings) -> EarlierEpochs | None:

@@ -49,7 +49,7 @@ MOST_SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OrphanRequest:
+class RemoveOrphanFilesRequest:
     """What is removed; the words of Iceberg's `remove_orphan_files`.
 
     Attributes:
@@ -83,7 +83,7 @@ class OrphanRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OrphanResult(OperationResult):
+class RemoveOrphanFilesResult(OperationResult):
     """What was found and done.
 
     Attributes:
@@ -120,7 +120,9 @@ class OrphanResult(OperationResult):
             yield f"quarantine {name} is deleted permanently"
 
 
-def remove_orphan_files(work: Work, request: OrphanRequest, *, inventory: RunUnits | None = None) -> OrphanResult:
+def remove_orphan_files(
+    work: Work, request: RemoveOrphanFilesRequest, *, inventory: RunUnits | None = None
+) -> RemoveOrphanFilesResult:
     """Find the files below a table that do not belong to it, and quarantine or delete them.
 
     Args:
@@ -142,7 +144,7 @@ def remove_orphan_files(work: Work, request: OrphanRequest, *, inventory: RunUni
     check_may_delete(table.metadata)
     check_not_shared(table, listed.metadata_files)
     orphans = reread(table, lambda: _orphans(table, listed, request, inventory))
-    found = OrphanResult(
+    found = RemoveOrphanFilesResult(
         table=table.name,
         outcome=Outcome.DRY_RUN if request.action == "dry_run" else Outcome.NOTHING,
         action=request.action,
@@ -169,7 +171,7 @@ def remove_orphan_files(work: Work, request: OrphanRequest, *, inventory: RunUni
     return replace(found, purged_quarantines=purged)
 
 
-def _with_quarantine(found: OrphanResult, quarantine: Quarantine | None) -> OrphanResult:
+def _with_quarantine(found: RemoveOrphanFilesResult, quarantine: Quarantine | None) -> RemoveOrphanFilesResult:
     """Return the result with the files that all tries of the task have quarantined."""
     if quarantine is None:
         return found
@@ -203,7 +205,7 @@ class _Listing:
     metadata_files: tuple[str, ...]
 
     @classmethod
-    def of(cls, table: OpenTable, request: OrphanRequest, before_ms: int, inventory: RunUnits) -> _Listing:
+    def of(cls, table: OpenTable, request: RemoveOrphanFilesRequest, before_ms: int, inventory: RunUnits) -> _Listing:
         root = f"{table.location.rstrip('/')}/"
         below = f"{(request.location or table.location).rstrip('/')}/"
         if not below.startswith(root):
@@ -257,7 +259,9 @@ def _warn_of_other_places(table: OpenTable, root: str) -> None:
 # -- the table's files -------------------------------------------------------------------------------------------------
 
 
-def _orphans(table: OpenTable, listed: _Listing, request: OrphanRequest, inventory: RunUnits) -> list[FileStatus]:
+def _orphans(
+    table: OpenTable, listed: _Listing, request: RemoveOrphanFilesRequest, inventory: RunUnits
+) -> list[FileStatus]:
     known = known_files(table, EqualStores.of(request.equal_schemes, request.equal_authorities), inventory=inventory)
     log.info("%s: %d files are listed, the table's metadata names %d", table.name, listed.count, len(known))
     orphans: list[FileStatus] = []

@@ -139,7 +139,6 @@ def read_result(io: FileIO, plan: JobPlan) -> JobResult:
 
     Raises:
         StalePlanError: the job died before it could write one.
-        IcebergError: the job's own error, of the class that the job raised.
     """
     try:
         data = io.read(plan.result_location)
@@ -148,9 +147,7 @@ def read_result(io: FileIO, plan: JobPlan) -> JobResult:
             f"the job for table {plan.table} ended without a result at {plan.result_location}: it was killed or never "
             f"started; nothing was committed"
         ) from error
-    result = JobResult.from_json(data, path=plan.result_location)
-    result.raise_for_error()
-    return result
+    return JobResult.from_json(data, path=plan.result_location)
 
 
 def staged_files(plan: JobPlan, result: JobResult) -> tuple[DataFile, ...]:

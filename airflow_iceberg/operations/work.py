@@ -20,7 +20,7 @@ from airflow_iceberg.commit.earlier_epochs import check_no_later_epoch
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import OperationKey, find_landed
 from airflow_iceberg.commit.settings import CommitSettings
-from airflow_iceberg.commit.snapshot_action import SnapshotAction
+from airflow_iceberg.commit.snapshot_action import MakesSnapshot
 from airflow_iceberg.commit.write_result import Outcome, WriteResult
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError, StalePlanError
 from airflow_iceberg.format.snapshots import Snapshot
@@ -161,7 +161,7 @@ class Work:
             if plan is not None:
                 staging.clear(self.table.io, plan.staging_location)
 
-    def commit(self, action: SnapshotAction, paths: list[str]) -> WriteResult:
+    def commit(self, action: MakesSnapshot, paths: list[str]) -> WriteResult:
         """Commit an action within `new_files`; if another process did the same work, the own files are deleted."""
         result = self.table.commit(action)
         if result.outcome is Outcome.FOUND:

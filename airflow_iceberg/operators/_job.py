@@ -14,8 +14,8 @@ from airflow.sdk import BaseOperator
 
 from airflow_iceberg.backends.config import SparkConfig
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.hooks.arguments import whole_number
 from airflow_iceberg.hooks.iceberg import IcebergHook
-from airflow_iceberg.operators._arguments import whole_number
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -129,7 +129,7 @@ class JobOperator(TableOperator):
         if asked:
             raise InvalidInputError(
                 f"task {self.task_id}: {asked[0]} is a setting of Iceberg's Spark writer, which is not used here; set "
-                f"branch={config.conf[asked[0]]!r} to write to a branch of the table"
+                f"branch={config.conf[asked[0]]!r} to write to a branch of the table; Table.create_branch creates one"
             )
         self._backend = open_backend(self.spark_conn_id, config, table=table, source=source, name=name)
         if self._is_killed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_iceberg.operators._arguments import from_json
+from airflow_iceberg.hooks.arguments import from_json
 from airflow_iceberg.operators._job import TableOperator
 from airflow_iceberg.retries import airflow_failures
 

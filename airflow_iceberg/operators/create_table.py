@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError
+from airflow_iceberg.hooks.arguments import from_json
 from airflow_iceberg.hooks.iceberg import IcebergHook
-from airflow_iceberg.operators._arguments import from_json
 from airflow_iceberg.operators._job import TableOperator, operation_key_of
 from airflow_iceberg.retries import airflow_failures
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.operators._arguments import whole_number
+from airflow_iceberg.hooks.arguments import whole_number
 from airflow_iceberg.operators._job import JobOperator
 from airflow_iceberg.retries import airflow_failures
 

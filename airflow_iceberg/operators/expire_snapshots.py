@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_iceberg.operators._arguments import timestamp_ms, whole_number, yes_or_no
+from airflow_iceberg.hooks.arguments import timestamp_ms, whole_number, yes_or_no
 from airflow_iceberg.operators._job import InventoryOperator
 from airflow_iceberg.retries import airflow_failures
 
@@ -40,7 +40,7 @@ class IcebergExpireSnapshotsOperator(InventoryOperator):
         spark_from_files: the number of manifest entries from which on a table is large; 1,000,000.
 
     Returns:
-        the fields of `ExpireResult`, as plain values; see docs/reference.md.
+        the fields of `ExpireSnapshotsResult`, as plain values; see docs/reference.md.
     """
 
     template_fields: Sequence[str] = (
@@ -70,10 +70,10 @@ class IcebergExpireSnapshotsOperator(InventoryOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Expire the snapshots and delete their files, or finish the work of an earlier try."""
-        from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+        from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 
         with airflow_failures():
-            request = ExpireRequest(
+            request = ExpireSnapshotsRequest(
                 older_than_ms=timestamp_ms("older_than", self.older_than),
                 retain_last=whole_number("retain_last", self.retain_last),
                 snapshot_ids=tuple(_snapshot_ids(self.snapshot_ids)),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.operators._arguments import timestamp_ms, yes_or_no
+from airflow_iceberg.hooks.arguments import timestamp_ms, yes_or_no
 from airflow_iceberg.operators._job import InventoryOperator, TableOperator
 from airflow_iceberg.retries import airflow_failures
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_iceberg.operations.remove_orphan_files import OrphanRequest
+    from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest
 
 
 class IcebergRemoveOrphanFilesOperator(InventoryOperator):
@@ -43,7 +43,7 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
             of its snapshots, for manifests, the number of their entries; 1,000,000.
 
     Returns:
-        the fields of `OrphanResult`, as plain values; see docs/reference.md.
+        the fields of `RemoveOrphanFilesResult`, as plain values; see docs/reference.md.
     """
 
     template_fields: Sequence[str] = (
@@ -81,8 +81,8 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
             result = remove_orphan_files(work, request, inventory=self.open_inventory(work))
         return self.report(context, result, result.lines())
 
-    def _request(self) -> OrphanRequest:
-        from airflow_iceberg.operations.remove_orphan_files import OrphanRequest
+    def _request(self) -> RemoveOrphanFilesRequest:
+        from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest
 
         if not isinstance(self.options or {}, Mapping):
             raise InvalidInputError(f"options are {self.options!r}, expected names and values")
@@ -95,7 +95,7 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
         if isinstance(options.get("prefix_mismatch_mode"), str):
             # Iceberg's documentation writes ERROR, IGNORE and DELETE.
             options["prefix_mismatch_mode"] = options["prefix_mismatch_mode"].lower()
-        return OrphanRequest(
+        return RemoveOrphanFilesRequest(
             action=self.action,
             older_than_ms=timestamp_ms("older_than", self.older_than),
             location=self.location or None,

@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.hooks.arguments import iso_ms, to_ms
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.triggers.base import BaseTrigger
 
 LOGICAL_DATE = "logical_date"
 LAST_SEEN = "last_seen"
@@ -29,6 +31,8 @@ class SnapshotSensor(BaseSensorOperator):
     # The key of the XCom for later runs: one of its own, so that it is kept when the task's result is not
     # (`do_xcom_push=False`).
     last_seen_key: ClassVar[str]
+    # Whether the trigger may end before the snapshot is there, so that the sensor has to remember its deadline.
+    is_deferred_again: ClassVar[bool] = False
     ui_color = "#dbeeff"
 
     def __init__(
@@ -67,9 +71,15 @@ class SnapshotSensor(BaseSensorOperator):
     def _look(self, context: Context) -> dict[str, Any] | None:
         """Look at the table once, and return the task's result, None if the wait continues."""
 
-    @abstractmethod
     def _defer_until(self, deadline: float) -> None:
-        """Defer until the time is up, in seconds since the epoch."""
+        """Defer until the time is up, in seconds since the epoch; for a second at least, so that the trigger looks."""
+        timeout = timedelta(seconds=max(deadline - time.time(), 1.0))
+        kwargs = {"deadline": deadline} if self.is_deferred_again else None
+        self.defer(trigger=self._trigger(), method_name="execute_complete", kwargs=kwargs, timeout=timeout)
+
+    @abstractmethod
+    def _trigger(self) -> BaseTrigger:
+        """Return the trigger that goes on waiting where the sensor's own look has ended."""
 
     def _check_one_start(self) -> None:
         """Reject two starts after which snapshots count."""
@@ -125,26 +135,5 @@ def after_to_ms(after: str, context: Context) -> int:
     A run without a logical date has the time after which it could begin instead.
     """
     if after == LOGICAL_DATE:
-        return _ms(context.get("logical_date") or context["dag_run"].run_after)
-    return iso_ms(after, name="after", instead=f"{LAST_SEEN!r}, {LOGICAL_DATE!r}")
-
-
-def iso_ms(text: str, *, name: str, instead: str) -> int:
-    """Return an ISO 8601 time in milliseconds since the epoch; UTC if it has no time zone.
-
-    Args:
-        name: the name of the argument, for the error.
-        instead: the other values of the argument, for the error.
-    """
-    try:
-        moment = datetime.fromisoformat(str(text).strip())
-    except ValueError as error:
-        raise InvalidInputError(
-            f"{name}={text!r}: expected {instead} or a time such as '2026-01-31T00:00:00+00:00'"
-        ) from error
-    return _ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-
-
-def _ms(moment: datetime) -> int:
-    # By way of microseconds, which a float holds exactly; logical dates are pendulum's, whose differences are not ours.
-    return round(moment.timestamp() * 1_000_000) // 1000
+        return to_ms(context.get("logical_date") or context["dag_run"].run_after)
+    return iso_ms("after", after, instead=f"{LAST_SEEN!r}, {LOGICAL_DATE!r}")

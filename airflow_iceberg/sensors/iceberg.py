@@ -6,10 +6,8 @@ check of the table is in `triggers.iceberg`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow_iceberg.hooks.iceberg import IcebergHook
@@ -72,16 +70,14 @@ class IcebergSnapshotSensor(SnapshotSensor):
         found = look(self._hook.catalog, self.table, self._condition, wait_for_table=self.wait_for_table)
         return None if found is None else self._done(context, found)
 
-    def _defer_until(self, deadline: float) -> None:
-        trigger = IcebergSnapshotTrigger(
+    def _trigger(self) -> IcebergSnapshotTrigger:
+        return IcebergSnapshotTrigger(
             table=self.table,
             iceberg_conn_id=self.iceberg_conn_id,
             **asdict(cast(SnapshotCondition, self._condition)),
             wait_for_table=self.wait_for_table,
             poll_interval=self.poke_interval,
         )
-        timeout = timedelta(seconds=deadline - time.time())
-        self.defer(trigger=trigger, method_name="execute_complete", timeout=timeout)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the snapshot that the trigger has found, or raise its error."""

@@ -6,16 +6,16 @@ of the table is in `triggers.paimon`.
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.hooks.arguments import iso_ms
 from airflow_iceberg.hooks.paimon import PaimonHook
 from airflow_iceberg.paimon.new_snapshot import EventKind, PaimonCondition, Seen, lost
 from airflow_iceberg.retries import airflow_failures, from_event
-from airflow_iceberg.sensors._sensor import LAST_SEEN, SnapshotSensor, after_to_ms, iso_ms, snapshot_id_of
+from airflow_iceberg.sensors._sensor import LAST_SEEN, SnapshotSensor, after_to_ms, snapshot_id_of
 from airflow_iceberg.triggers.paimon import PaimonSnapshotTrigger, look
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class PaimonSnapshotSensor(SnapshotSensor):
         *("min_new_records", "partition", "tag"),
     )
     last_seen_key = "paimon_last_seen"
+    is_deferred_again = True
 
     # More parameters than others have: each is one filter of the same sentence, and a DAG author names one or two.
     def __init__(
@@ -121,8 +122,8 @@ class PaimonSnapshotSensor(SnapshotSensor):
         self._defer_until(deadline)
         raise AssertionError("unreachable: deferring ends the task's process")
 
-    def _defer_until(self, deadline: float) -> None:
-        trigger = PaimonSnapshotTrigger(
+    def _trigger(self) -> PaimonSnapshotTrigger:
+        return PaimonSnapshotTrigger(
             table=self._open().location,
             paimon_conn_id=self.paimon_conn_id,
             branch=self.branch,
@@ -131,8 +132,6 @@ class PaimonSnapshotSensor(SnapshotSensor):
             wait_for_table=self.wait_for_table,
             poll_interval=self.poke_interval,
         )
-        timeout = dt.timedelta(seconds=max(deadline - time.time(), 1.0))
-        self.defer(trigger=trigger, method_name="execute_complete", kwargs={"deadline": deadline}, timeout=timeout)
 
     def _done(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Store what was seen, and return the event or raise it as an error."""
@@ -199,7 +198,7 @@ def _timestamp_ms(value: str | int) -> int:
     text = str(value).strip()
     if text.removeprefix("-").isdecimal():
         return int(text)
-    return iso_ms(text, name="min_watermark", instead="milliseconds since the epoch")
+    return iso_ms("min_watermark", text, instead="milliseconds since the epoch")
 
 
 def _count(value: str | int) -> int:

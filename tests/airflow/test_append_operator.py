@@ -14,7 +14,6 @@ from sqlalchemy import select
 
 from airflow_iceberg.backends.config import SparkConfig
 from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
-from airflow_iceberg.commit.actions.snapshot_refs import create_ref
 from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError
 from airflow_iceberg.operators import FileOptions, IcebergAppendOperator
 from tests.airflow.conftest import operators
@@ -124,8 +123,7 @@ class TestTheResult:
     def test_a_branch_is_written_and_main_is_not(self, lake, run_task):
         table = lake.create()
         lake.append([1])
-        uuid = table.metadata.table_uuid
-        table.refresh().change(create_ref("audit", kind="branch", table_uuid=uuid, new_uuid=uuid))
+        table.refresh().create_branch("audit")
         run = run_task(append, files=str(lake.write_file("a.parquet", [2])), branch="audit")
         assert run.result("append")["branch"] == "audit"
         assert lake.ids() == [1]

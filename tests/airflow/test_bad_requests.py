@@ -17,7 +17,6 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_iceberg import operators
 from airflow_iceberg.backends.config import SparkConfig
-from airflow_iceberg.commit.actions.snapshot_refs import create_ref
 from airflow_iceberg.table import Table
 from tests.airflow.conftest import Lake
 from tests.airflow.conftest import operators as kinds_of_operators
@@ -31,8 +30,7 @@ def table(lake: Lake) -> Table:
     for start in (0, 10):
         made.append(pa.table({"id": list(range(start, start + 10))}))
         if not start:
-            uuid = made.metadata.table_uuid
-            made.change(create_ref("kept", kind="tag", table_uuid=uuid, new_uuid=uuid))
+            made.create_tag("kept")
     lake.write_file("rows.parquet", [3])
     return made
 
@@ -149,7 +147,7 @@ class TestNumbersAndWords:
             (delete(branch="kept"), "'kept' is a tag of table s.t; rows are written to branches only"),
             (delete(table="s.tt"), "s.tt"),
             (delete(snapshot_properties={"wap.id": "x"}), "snapshot property 'wap.id' marks snapshots"),
-            (expire(older_than="yesterday"), "older_than is 'yesterday', expected a time such as"),
+            (expire(older_than="yesterday"), "older_than='yesterday': expected a timedelta or a time such as"),
             (expire(retain_last=0), "unexpected retain_last 0 (expected at least 1)"),
             (expire(retain_last="many"), "retain_last is 'many', expected a whole number"),
             (expire(snapshot_ids=[7]), "7"),

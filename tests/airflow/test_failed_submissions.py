@@ -35,7 +35,7 @@ def failing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Iceber
         config["conf"] = {**QUIET, **config.pop("conf", {})}
         made = open_backend("spark_default", SparkConfig(**config), table=table, source=source, name="job")
         with pytest.raises(IcebergError) as caught:
-            run_job(made, table, plan_append(table, source))
+            run_job(made, table, plan_append(table, source)).raise_for_error()
         assert lake.load().current_snapshot() is None
         return caught.value
 

@@ -25,7 +25,7 @@ from airflow_iceberg.commit.operation_key import OPERATION_KEY
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_files, remove_orphan_files
+from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, known_files, remove_orphan_files
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.airflow.conftest import CONN_ID, Lake
@@ -122,7 +122,7 @@ def litter(lake: Lake) -> None:
 def quarantine(lake: Lake) -> None:
     litter(lake)
     age(lake)
-    remove_orphan_files(Work(lake.load()), OrphanRequest())
+    remove_orphan_files(Work(lake.load()), RemoveOrphanFilesRequest())
 
 
 def overwritten(lake: Lake) -> None:
@@ -333,7 +333,7 @@ class Scene:
         age(self.lake)
         table = self.lake.load()
         remove_orphan_files(
-            Work(table), OrphanRequest(action="delete", older_than_ms=now_ms() + DAY_MS, allow_recent=True)
+            Work(table), RemoveOrphanFilesRequest(action="delete", older_than_ms=now_ms() + DAY_MS, allow_recent=True)
         )
         known = known_files(table)
         assert not [path for path in visible(self.lake) if known.classify(path) == "orphan"]

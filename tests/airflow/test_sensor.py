@@ -136,6 +136,13 @@ class TestWhatDoesNotCount:
         assert run_task(wait, include_maintenance=True).state == "success"
 
 
+def test_the_trigger_has_a_second_though_the_first_look_took_all_the_time(loaded, run_task, monkeypatch):
+    deferred = []
+    monkeypatch.setattr(IcebergSnapshotSensor, "defer", lambda self, **asked: deferred.append(asked["timeout"]))
+    run_task(wait, deferrable=True, after="2999-01-01", timeout=0)
+    assert deferred == [timedelta(seconds=1)]
+
+
 @BOTH
 class TestWaitingIsNotFailing:
     """A store that is away is waited for; what waiting cannot mend fails at once."""

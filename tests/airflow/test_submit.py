@@ -218,7 +218,7 @@ class TestACancelledJob:
         plan = plan_append(table, source)
         made.cancel()
         with pytest.raises(IcebergError, match=r"^the job for table s\.t was killed; nothing was committed$") as error:
-            run_job(made, table, plan)
+            run_job(made, table, plan).raise_for_error()
         assert type(error.value) is IcebergError
         assert lake.data_files() == []
 
@@ -304,7 +304,7 @@ class TestOnARealSpark:
 
         def run() -> None:
             try:
-                run_job(made, table, plan)
+                run_job(made, table, plan).raise_for_error()
             except Exception as error:
                 ended.append(error)
 

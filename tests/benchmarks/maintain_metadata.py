@@ -4,8 +4,8 @@ import os
 import time
 from pathlib import Path
 
-from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphan_files
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
+from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
 from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
@@ -24,7 +24,7 @@ FILES = big_metadata.SNAPSHOTS * big_metadata.FILES_PER_SNAPSHOT
 
 
 def _our_expiry(warehouse: Warehouse) -> None:
-    request = ExpireRequest(older_than_ms=int(time.time() * 1000), retain_last=RETAINED)
+    request = ExpireSnapshotsRequest(older_than_ms=int(time.time() * 1000), retain_last=RETAINED)
     result = expire_snapshots(Work(warehouse.load("big")), request)
     check_rows("our expiry", result.expired_snapshots, big_metadata.SNAPSHOTS - RETAINED)
 
@@ -51,7 +51,7 @@ def _manifests_of_java(warehouse: Warehouse) -> None:
 
 def _our_orphans(warehouse: Warehouse) -> None:
     """Make a dry run over the files of the table, young files that are not the table's, and some orphans."""
-    result = remove_orphan_files(Work(warehouse.load("listed")), OrphanRequest(action="dry_run"))
+    result = remove_orphan_files(Work(warehouse.load("listed")), RemoveOrphanFilesRequest(action="dry_run"))
     check_rows("our scan", result.orphan_files, ORPHANS)
 
 

@@ -31,7 +31,7 @@ from airflow_iceberg.commit.operation_key import OperationKey, find_landed
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
-from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.services.tcp_proxy import TcpProxy
@@ -72,7 +72,7 @@ def change(table: Table, what: str, number: int, key: OperationKey | None) -> ob
         return table.delete("part = 'a' and id >= 3000", operation_key=key)
     if what == "expire":
         return expire_snapshots(
-            Work(table, operation_key=key), ExpireRequest(older_than_ms=now_ms() + 60_000, retain_last=1)
+            Work(table, operation_key=key), ExpireSnapshotsRequest(older_than_ms=now_ms() + 60_000, retain_last=1)
         )
     return table.alter([{"add_column": {"name": f"c{number}", "type": "long"}}])
 

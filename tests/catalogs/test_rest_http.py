@@ -102,6 +102,10 @@ def state(catalog):
     return catalog.load("db.t")
 
 
+def through(proxy):
+    return {"rest.client.proxy.hostname": "127.0.0.1", "rest.client.proxy.port": str(proxy.port)}
+
+
 class TestWhatAnAnswerToACommitMeans:
     """An answer is a success, a conflict, a refusal, or no answer at all."""
 
@@ -188,8 +192,7 @@ class TestWhatAnAnswerToACommitMeans:
             return server.handle(replace(request, path=path)) if request.method == "GET" else None
 
         with HttpServer(handle) as proxy:
-            where = {"rest.client.proxy.hostname": "127.0.0.1", "rest.client.proxy.port": str(proxy.port)}
-            catalog = load_catalog("prod", uri="http://catalog.example", **where)
+            catalog = load_catalog("prod", uri="http://catalog.example", **through(proxy))
             state = catalog.load("db.t")
             proxy.calls()
             with pytest.raises(CommitUnknownError, match="cannot tell whether it did commit"):
@@ -200,8 +203,7 @@ class TestWhatAnAnswerToACommitMeans:
 
     def test_a_proxy_that_refuses_a_tunnel_has_sent_nothing(self, waits):
         with HttpServer(lambda request: None) as proxy:  # it knows no CONNECT
-            where = {"rest.client.proxy.hostname": "127.0.0.1", "rest.client.proxy.port": str(proxy.port)}
-            http = Http("prod", "https://catalog.example", Settings.of("prod", where), Secrets(where))
+            http = Http("prod", "https://catalog.example", Settings.of("prod", through(proxy)), Secrets({}))
             with pytest.raises(StorageError, match="Tunnel connection failed"):
                 http.change("POST", "/v1/namespaces", {}, purpose="create namespace db")
 

@@ -5,14 +5,12 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from airflow_iceberg.commit.actions.snapshot_refs import rollback_to_snapshot
 from airflow_iceberg.commit.operation_key import OperationKey, find_landed
 from airflow_iceberg.errors import CommitUnknownError, IncompatibleChangeError, StalePlanError, StorageError
 from airflow_iceberg.format.metadata.updates import Change as MetadataChange
@@ -256,8 +254,7 @@ class Writers(RuleBasedStateMachine):
         table = Table.load(self.catalog, NAME)
         history = list(table.metadata.ancestors(table.metadata.current_snapshot_id))
         snapshot_id = history[number % len(history)].snapshot_id
-        uuid = table.metadata.table_uuid
-        table.change(rollback_to_snapshot(snapshot_id, table_uuid=uuid, new_uuid=str(uuid4())))
+        table.rollback_to_snapshot(snapshot_id)
         self.order.rolled_back(snapshot_id)
         self.order.follow()
 

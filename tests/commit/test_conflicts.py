@@ -3,11 +3,9 @@
 import re
 from functools import cache
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
-from airflow_iceberg.commit.actions.snapshot_refs import create_ref, rollback_to_snapshot
 from airflow_iceberg.commit.conflicts import RULES, ChangedFiles, Check, History
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import InvalidInputError, StalePlanError
@@ -70,16 +68,13 @@ def alter(*changes):
     return lambda catalog: Table.load(catalog, NAME).alter(list(changes))
 
 
-def change(action_of):
-    def commit(catalog):
-        table = Table.load(catalog, NAME)
-        table.change(action_of(table, {"table_uuid": table.metadata.table_uuid, "new_uuid": str(uuid4())}))
-
-    return commit
+def roll_back(catalog):
+    table = Table.load(catalog, NAME)
+    table.rollback_to_snapshot(table.current_snapshot().parent_snapshot_id)
 
 
-def roll_back(table, uuids):
-    return rollback_to_snapshot(table.current_snapshot().parent_snapshot_id, **uuids)
+def branch_off(catalog):
+    Table.load(catalog, NAME).create_branch("audit")
 
 
 def expire_what_was_planned_on(catalog):
@@ -109,8 +104,8 @@ THEIRS = {
     "manifests rewritten": run(RewriteAllManifests()),
     "expiry": run(Expire()),
     "expiry of the planned snapshot": expire_what_was_planned_on,
-    "rollback": change(roll_back),
-    "new branch": change(lambda table, uuids: create_ref("audit", kind="branch", **uuids)),
+    "rollback": roll_back,
+    "new branch": branch_off,
     "column added": alter({"add_column": {"name": "price", "type": "long"}}),
     "column renamed": alter({"rename_column": {"from": "id", "to": "number"}}),
     "new partitioning": alter({"add_partition_field": "bucket(4, id)"}),
@@ -239,14 +234,14 @@ class TestHistory:
             self.history(catalog, None)
 
     def test_a_snapshot_of_another_branch_is_not_in_it(self, catalog):
-        change(lambda table, uuids: create_ref("audit", kind="branch", **uuids))(catalog)
+        branch_off(catalog)
         plan(catalog, Append(), branch="audit").commit()
         other = Table.load(catalog, NAME).metadata.ref_snapshot("audit")
         with pytest.raises(StalePlanError, match=rf"does not go back to snapshot {other.snapshot_id}, which is not in"):
             self.history(catalog, other.snapshot_id)
 
     def test_a_branch_that_was_made_meanwhile_does_not_count(self, catalog):
-        change(lambda table, uuids: create_ref("audit", kind="branch", **uuids))(catalog)
+        branch_off(catalog)
         planned = plan(catalog, Overwrite())
         plan(catalog, Append("a"), branch="audit").commit()
         planned.commit()

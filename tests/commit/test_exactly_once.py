@@ -9,7 +9,6 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.actions.append import AppendFiles
-from airflow_iceberg.commit.actions.snapshot_refs import rollback_to_snapshot
 from airflow_iceberg.commit.engine import commit
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import settings_for
@@ -20,7 +19,7 @@ from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.table import Table
 from tests.support.append_steps import commit_append, discard, find_append, plan_append, read_result
-from tests.support.builders import change_ref, id_rows
+from tests.support.builders import id_rows
 from tests.support.builders import ids as ids_of
 
 KEY = OperationKey(dag_id="load", run_id="scheduled__2026-01-01", task_id="append")
@@ -107,7 +106,7 @@ class TestARetry:
     def test_rows_that_were_rolled_back_are_loaded_again(self, load, ids, catalog):
         first = load(1, key=other("first"))
         load(2)
-        change_ref(Table.load(catalog, "db.t"), rollback_to_snapshot, first.snapshot_id)
+        Table.load(catalog, "db.t").rollback_to_snapshot(first.snapshot_id)
         assert load(2, try_number=2).outcome == "committed"
         assert ids() == [1, 2]
 

@@ -5,13 +5,11 @@ dropped whole, and what is not keeps its files.
 """
 
 from collections.abc import Callable
-from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from airflow_iceberg.catalogs.base import Catalog
-from airflow_iceberg.commit.actions import snapshot_refs
 from airflow_iceberg.commit.actions.remove_unused_schemas import RemoveUnusedSchemas
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError
 from airflow_iceberg.format.metadata import json as metadata_json
@@ -43,21 +41,14 @@ def altering(*changes) -> Callable[[Catalog], object]:
     return lambda catalog: Table.load(catalog, NAME).alter(changes)
 
 
-def pointing(make, *args, **options) -> Callable[[Catalog], object]:
+def pointing(method: str, *args, **options) -> Callable[[Catalog], object]:
     """A change of a ref; its arguments may be functions of the metadata."""
 
     def run(catalog: Catalog) -> None:
         table = Table.load(catalog, NAME)
-        given = [arg(table.metadata) if callable(arg) else arg for arg in args]
-        table.change(make(*given, table_uuid=table.metadata.table_uuid, new_uuid=str(uuid4()), **options))
+        getattr(table, method)(*(arg(table.metadata) if callable(arg) else arg for arg in args), **options)
 
     return run
-
-
-def to_first(name: str, **options: Any) -> Callable[[Catalog], object]:
-    return pointing(
-        lambda snapshot_id, **more: snapshot_refs.create_ref(name, snapshot_id=snapshot_id, **more), first, **options
-    )
 
 
 def forget(catalog: Catalog) -> None:
@@ -79,13 +70,13 @@ CHANGES = {
         {"rename_column": {"from": "color", "to": "colour"}},
         {"set_properties": {"a": "1"}},
     ),
-    "a tag": pointing(snapshot_refs.create_ref, "v1", kind="tag"),
-    "rollback": pointing(snapshot_refs.rollback_to_snapshot, first),
-    "current": pointing(snapshot_refs.set_current, first),
-    "fast-forward": pointing(snapshot_refs.fast_forward, "main", "more"),
-    "a moved tag": to_first(TAG, kind="tag", replace_existing=True),
-    "a branch": to_first("audit", kind="branch"),
-    "a dropped branch": pointing(snapshot_refs.drop_ref, "more", if_exists=True),
+    "a tag": pointing("create_tag", "v1"),
+    "rollback": pointing("rollback_to_snapshot", first),
+    "current": pointing("set_current_snapshot", first),
+    "fast-forward": pointing("fast_forward", "main", "more"),
+    "a moved tag": pointing("create_tag", TAG, first, replace_existing=True),
+    "a branch": pointing("create_branch", "audit", first),
+    "a dropped branch": pointing("remove_branch", "more", if_exists=True),
     "unused specs": forget,
 }
 # Those that change which rows main has.

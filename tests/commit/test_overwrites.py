@@ -7,7 +7,6 @@ import pytest
 
 from airflow_iceberg.commit.actions.expire_snapshots import ExpireSnapshots
 from airflow_iceberg.commit.actions.overwrite import OverwriteFiles, ReplacePartitions
-from airflow_iceberg.commit.actions.snapshot_refs import create_ref
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.data.write.rows import write_rows
@@ -15,7 +14,6 @@ from airflow_iceberg.errors import InvalidInputError, StalePlanError
 from airflow_iceberg.expressions.tree import ALWAYS_TRUE
 from airflow_iceberg.table import Table
 from tests.support.append_steps import find_append
-from tests.support.builders import change_ref
 from tests.support.changes import NAME, Append, EqualityDelete, arrow, ids, live_entries, make_table, plan, rows_of
 from tests.support.memory import MemoryCatalog
 
@@ -122,7 +120,7 @@ class TestSettings:
     """What all actions of one commit share."""
 
     def test_a_tag_takes_no_rows(self, table):
-        change_ref(table, create_ref, "v1", kind="tag")
+        table.create_tag("v1")
         with pytest.raises(InvalidInputError, match="'v1' is a tag"):
             table.commit_settings(branch="v1")
 
@@ -159,7 +157,7 @@ class TestExpiring:
 
     def test_a_tag_that_came_meanwhile_keeps_its_snapshot(self, catalog, table):
         first, _ = table.snapshots()
-        change_ref(Table.load(catalog, NAME), create_ref, "v1", kind="tag", snapshot_id=first.snapshot_id)
+        Table.load(catalog, NAME).create_tag("v1", first.snapshot_id)
         assert self.expire(table, older_than_ms=now_ms() + 1).is_empty
         assert len(table.snapshots()) == 2
 

@@ -2,17 +2,12 @@
 
 import time
 from collections import Counter
-from uuid import uuid4
 
 import pytest
 
-from airflow_iceberg.commit.actions import snapshot_refs as refs
-from airflow_iceberg.commit.engine import commit
-from airflow_iceberg.commit.settings import settings_for
 from airflow_iceberg.errors import AlreadyExistsError, IncompatibleChangeError, InvalidInputError, NotFoundError
 from airflow_iceberg.table import Table
 from tests.support.changes import (
-    HURRY,
     NAME,
     Append,
     DynamicOverwrite,
@@ -41,19 +36,15 @@ def table(catalog):
     return Table.load(catalog, NAME)
 
 
-def change(catalog, make, *args, faults=(), **options):
-    options |= {"table_uuid": table(catalog).metadata.table_uuid, "new_uuid": str(uuid4())}
-    action = make(*args, **options)
-    return commit(FaultyCatalog(catalog, faults), catalog.load(NAME), action, clock=HURRY).metadata
-
-
-def make_tag(catalog, **options):
-    return change(catalog, refs.create_ref, "v1", kind="tag", **options)
+def make_tag(catalog, faults=(), **options):
+    tagged = Table.load(FaultyCatalog(catalog, faults), NAME)
+    tagged.create_tag("v1", **options)
+    return tagged
 
 
 def audit(catalog, work=None):
     """Make a branch and change it; return the snapshot of the change."""
-    change(catalog, refs.create_ref, "audit", kind="branch")
+    table(catalog).create_branch("audit")
     state = plan(catalog, work or Append("b", ids(9)), branch="audit").commit()
     return state.metadata.ref_snapshot("audit").snapshot_id
 
@@ -72,7 +63,7 @@ class TestBranchesAndTags:
         assert rows_of(catalog).total() == 3
 
     def test_the_totals_are_those_of_the_branch(self, catalog):
-        change(catalog, refs.create_ref, "audit", kind="branch", snapshot_id=history(catalog)[0])
+        table(catalog).create_branch("audit", history(catalog)[0])
         state = plan(catalog, Append("b", ids(9)), branch="audit").commit()
         assert state.metadata.ref_snapshot("audit").summary["total-records"] == "2"
 
@@ -102,12 +93,24 @@ class TestBranchesAndTags:
 
     def test_dropping(self, catalog):
         make_tag(catalog)
-        assert "v1" not in change(catalog, refs.drop_ref, "v1", faults=[Fault.LAND_THEN_UNKNOWN]).refs
-        with pytest.raises(NotFoundError, match="no branch or tag 'v1'"):
-            change(catalog, refs.drop_ref, "v1")
-        change(catalog, refs.drop_ref, "v1", if_exists=True)
+        tagged = Table.load(FaultyCatalog(catalog, [Fault.LAND_THEN_UNKNOWN]), NAME)
+        with pytest.raises(InvalidInputError, match=r"'v1' is a tag of table .*, no branch"):
+            tagged.remove_branch("v1")
+        tagged.remove_tag("v1")
+        assert "v1" not in tagged.refs
+        with pytest.raises(NotFoundError, match="no tag 'v1'"):
+            tagged.remove_tag("v1")
+        tagged.remove_tag("v1", if_exists=True)
         with pytest.raises(InvalidInputError, match="branch 'main' cannot be dropped"):
-            change(catalog, refs.drop_ref, "main")
+            tagged.remove_branch("main")
+
+    def test_retention_is_stored_with_the_ref(self, catalog):
+        changed = table(catalog)
+        changed.create_branch("audit", max_ref_age_ms=3, max_snapshot_age_ms=2, min_snapshots_to_keep=1)
+        changed.create_tag("v1", max_ref_age_ms=4)
+        audit, v1 = (table(catalog).refs[name] for name in ("audit", "v1"))
+        assert (audit.max_ref_age_ms, audit.max_snapshot_age_ms, audit.min_snapshots_to_keep) == (3, 2, 1)
+        assert (v1.type, v1.max_ref_age_ms) == ("tag", 4)
 
 
 class TestMovingABranch:
@@ -115,48 +118,46 @@ class TestMovingABranch:
 
     def test_forward(self, catalog):
         audit(catalog)
-        change(catalog, refs.fast_forward, "main", "audit")
+        table(catalog).fast_forward("main", "audit")
         assert rows_of(catalog).total() == 4
 
     def test_not_over_changes_of_its_own(self, catalog):
         audit(catalog)
         plan(catalog, Append("b", ids(8))).commit()
         with pytest.raises(IncompatibleChangeError, match="both have changes of their own"):
-            change(catalog, refs.fast_forward, "main", "audit")
+            table(catalog).fast_forward("main", "audit")
 
     def test_not_over_changes_that_come_while_it_moves(self, catalog):
         audit(catalog)
-        action = refs.fast_forward(
-            "main", "audit", table_uuid=table(catalog).metadata.table_uuid, new_uuid=str(uuid4())
-        )
         faulty = FaultyCatalog(
             catalog, [Fault.CONFLICT], rival=lambda inner, _: plan(inner, Append("b", ids(8))).commit()
         )
         with pytest.raises(IncompatibleChangeError, match="both have changes of their own"):
-            commit(faulty, catalog.load(NAME), action, clock=HURRY)
+            Table.load(faulty, NAME).fast_forward("main", "audit")
         assert rows_of(catalog)["b", 8] == 1
 
     def test_forward_makes_a_branch_that_is_not_there(self, catalog):
-        assert change(catalog, refs.fast_forward, "copy", "main").refs["copy"].is_branch
+        table(catalog).fast_forward("copy", "main")
+        assert table(catalog).refs["copy"].is_branch
 
     def test_back_to_an_ancestor(self, catalog):
-        change(catalog, refs.rollback_to_snapshot, history(catalog)[0])
+        table(catalog).rollback_to_snapshot(history(catalog)[0])
         assert rows_of(catalog).total() == 1
 
     def test_back_to_a_time_is_strictly_before_it(self, catalog):
         first, second, _ = history(catalog)
         when = table(catalog).metadata.snapshot(second).timestamp_ms
-        change(catalog, refs.rollback_to_timestamp, when)
+        table(catalog).rollback_to_timestamp(when)
         assert history(catalog) == [first]
         with pytest.raises(InvalidInputError, match="has no snapshot of before that"):
-            change(catalog, refs.rollback_to_timestamp, 1)
+            table(catalog).rollback_to_timestamp(1)
 
     def test_back_to_what_is_no_ancestor_is_refused_but_can_be_set(self, catalog):
         first, _, last = history(catalog)
-        change(catalog, refs.rollback_to_snapshot, first)
+        table(catalog).rollback_to_snapshot(first)
         with pytest.raises(InvalidInputError, match="it is not an ancestor of the head"):
-            change(catalog, refs.rollback_to_snapshot, last)
-        change(catalog, refs.set_current, last)
+            table(catalog).rollback_to_snapshot(last)
+        table(catalog).set_current_snapshot(last)
         assert rows_of(catalog).total() == 3
 
 
@@ -164,8 +165,9 @@ class TestCherryPicking:
     """The files of a snapshot of elsewhere become part of the branch, once."""
 
     def pick(self, catalog, source_id):
-        action = refs.CherryPick(catalog.io, settings_for(table(catalog).metadata), source_id=source_id)
-        return commit(catalog, catalog.load(NAME), action, clock=HURRY).metadata.current_snapshot()
+        picked = table(catalog)
+        picked.cherry_pick(source_id)
+        return picked.current_snapshot()
 
     def test_an_append(self, catalog):
         source = audit(catalog, Append("b", ids(9)))

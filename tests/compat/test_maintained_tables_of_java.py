@@ -18,9 +18,9 @@ from airflow_iceberg.errors import AlreadyExistsError
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactRequest, compact
-from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphan_files
+from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
 from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
@@ -135,14 +135,15 @@ class History:
 
     def expire(self) -> None:
         before, kept = self.needed(), self.random.randint(1, 3)
-        expire_snapshots(Work(self.table), ExpireRequest(older_than_ms=now_ms() + DAY_MS, retain_last=kept))
+        expire_snapshots(Work(self.table), ExpireSnapshotsRequest(older_than_ms=now_ms() + DAY_MS, retain_last=kept))
         left = (before - self.needed()) & self.there()
         assert not [path for path in left if not path.endswith(".metadata.json")]
 
     def clean(self) -> None:
         action = self.random.choice(("quarantine", "delete"))
         remove_orphan_files(
-            Work(self.table), OrphanRequest(action=action, older_than_ms=now_ms() + DAY_MS, allow_recent=True)
+            Work(self.table),
+            RemoveOrphanFilesRequest(action=action, older_than_ms=now_ms() + DAY_MS, allow_recent=True),
         )
         assert not self.there() - self.needed()
 

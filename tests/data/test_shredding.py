@@ -13,10 +13,10 @@ from airflow_iceberg.format.arrow.types import values_from_array
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import ListType, LongType, NestedField, StringType, VariantType
-from airflow_iceberg.format.values.variant import Primitive, decode, encode_object, encode_primitive
+from airflow_iceberg.format.values.variant import encode_object, encode_primitive
 from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
 from tests.support.data_files import read_file
-from tests.support.variants import encode_names, plain
+from tests.support.variants import Primitive, decode, encode_names, plain
 
 NAMES = encode_names(["a", "b", "c"])
 IDS = {"a": 0, "b": 1, "c": 2}

@@ -3,7 +3,7 @@
 import math
 import operator as op
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.expressions import tree
-from airflow_iceberg.expressions.arrow import row_mask, to_arrow
+from airflow_iceberg.expressions.arrow import row_mask
 from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.expressions.matching import matches
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
-from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
+from tests.support.data_files import filtered
 from tests.support.sampling import examples
 
 SCHEMA = schema_from_shorthand({
@@ -43,7 +43,7 @@ def select(text: str | tree.Expression, rows: list[dict[str, Any]]) -> list[int]
     """Return the positions of the rows that a filter selects."""
     full = [{"id": position, **row} for position, row in enumerate(rows)]
     table = pa.Table.from_pylist(full, schema=pa.schema([field.with_nullable(True) for field in ARROW]))
-    return table.filter(to_arrow(parse(text), SCHEMA))["id"].to_pylist()
+    return filtered(table, text, SCHEMA)["id"].to_pylist()
 
 
 def of(column: str, text: str | tree.Expression, values: list[Any]) -> list[Any]:
@@ -269,15 +269,6 @@ class TestColumns:
         with pytest.raises(NotFoundError, match="no column 'ID'"):
             parse("ID = 1")
         assert parse_filter("ID = 1", SCHEMA, case_sensitive=False) == parse("id = 1")
-
-    def test_rows_may_have_a_later_schema_where_the_column_has_another_name(self) -> None:
-        table = pa.table({"j": pa.array([1, 2], pa.int32())})
-        later = Schema((replace(SCHEMA.find_field("i"), name="j"),))
-        assert table.filter(to_arrow(parse("i = 1"), later)).num_rows == 1
-
-    def test_a_column_that_the_rows_do_not_have_is_refused(self) -> None:
-        with pytest.raises(InvalidInputError, match="column 'i' of the filter is not among the rows' columns"):
-            to_arrow(parse("i = 1"), SCHEMA.select(["id"]))
 
     def test_no_filter_is_every_row_and_a_bound_one_stays(self) -> None:
         assert parse_filter(None, SCHEMA) == tree.ALWAYS_TRUE

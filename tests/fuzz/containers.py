@@ -1,4 +1,4 @@
-"""Mutations behind checksums and compression: of Avro containers, Puffin files and deletion vectors.
+"""Mutations behind checksums and compression: of Avro containers and deletion vectors.
 
 Changing the bytes of such files alone mostly finds out that checksums work.
 """
@@ -13,12 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 import cramjam
-import pyarrow as pa
 from backports import zstd
 
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.format.avro.container import read_blocks, read_header
-from airflow_iceberg.format.puffin import read_footer
 from tests.fuzz.documents import NUMBERS, dumped, mutate_bytes, mutate_document, varint
 
 
@@ -41,17 +39,10 @@ _BOMBS: dict[tuple[str, int], bytes] = {}
 
 def bomb(codec: str, size: int) -> bytes:
     if (codec, size) not in _BOMBS:
-        pack = {**CODECS, "gzip": lambda data: gzip.compress(data, 1), "lz4": _lz4}[codec]
-        # Snappy and LZ4 are no good at it: what is large before is large behind.
-        _BOMBS[codec, size] = pack(bytes(min(size, 40 << 20) if codec in ("snappy", "lz4") else size))
+        pack = {**CODECS, "gzip": lambda data: gzip.compress(data, 1)}[codec]
+        # Snappy is no good at it: what is large before is large behind.
+        _BOMBS[codec, size] = pack(bytes(min(size, 40 << 20) if codec == "snappy" else size))
     return _BOMBS[codec, size]
-
-
-def _lz4(data: bytes) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, "lz4") as stream:
-        stream.write(data)
-    return sink.getvalue().to_pybytes()
 
 
 # --- Avro -------------------------------------------------------------------------------------------------------------
@@ -112,46 +103,7 @@ def container(fields: dict[str, bytes], blocks: Any, codec: str, sync: bytes, ch
     return b"".join(parts)
 
 
-# --- Puffin -----------------------------------------------------------------------------------------------------------
-
-
-def mutate_puffin(data: bytes, chance: random.Random, other: bytes) -> bytes:
-    """Return a Puffin file whose footer or blobs are damaged, with sizes and checksums that are right."""
-    try:
-        footer = read_footer(data)
-    except IcebergError:
-        return mutate_bytes(data, chance, other)
-    size = int.from_bytes(data[-12:-8], "little")
-    document, body = json.loads(data[-12 - size : -12]), bytearray(data[: -16 - size])
-    if chance.random() < 0.5:
-        document = mutate_document(document, chance)
-    elif footer.blobs:
-        blob = chance.choice(footer.blobs)
-        span = slice(blob.offset, blob.offset + blob.length)
-        if chance.random() < 0.95:
-            changed = mutate_vector(bytes(body[span]), chance, other)
-            body[span] = changed
-            _resize(document, blob.offset, blob.length, len(changed))
-        else:
-            codec = chance.choice(("lz4", "zstd"))
-            packed = bomb({"zstd": "zstandard"}.get(codec, codec), chance.choice(BOMB_SIZES))
-            body[span] = packed
-            _resize(document, blob.offset, blob.length, len(packed), codec)
-    payload, flags = dumped(document, chance), 0
-    if chance.random() < 0.1:
-        flags = 1
-        payload = _lz4(payload) if chance.random() < 0.95 else bomb("lz4", chance.choice(BOMB_SIZES))
-    return bytes(body) + b"PFA1" + payload + len(payload).to_bytes(4, "little") + flags.to_bytes(4, "little") + b"PFA1"
-
-
-def _resize(document: Any, offset: int, old: int, new: int, codec: str | None = None) -> None:
-    for blob in document["blobs"]:
-        if blob["offset"] == offset:
-            blob["length"] = new
-            if codec:
-                blob["compression-codec"] = codec
-        elif blob["offset"] > offset:
-            blob["offset"] += new - old
+# --- deletion vectors -------------------------------------------------------------------------------------------------
 
 
 def mutate_vector(data: bytes, chance: random.Random, other: bytes) -> bytes:

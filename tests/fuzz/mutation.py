@@ -11,7 +11,7 @@ from pathlib import Path
 
 from airflow_iceberg.format.avro.container import MAGIC as AVRO
 from airflow_iceberg.table import Table
-from tests.fuzz.containers import BOMB_SIZES, bomb, mutate_avro, mutate_puffin, mutate_vector
+from tests.fuzz.containers import BOMB_SIZES, bomb, mutate_avro, mutate_vector
 from tests.fuzz.documents import dumped, mutate_bytes, mutate_document
 from tests.support import golden
 
@@ -66,8 +66,6 @@ def mutate(target: str, data: bytes, chance: random.Random, other: bytes = b"") 
         return mutate_bytes(data, chance, other)
     if target == "metadata":
         return _mutate_metadata(data, chance, other)
-    if target == "puffin":
-        return mutate_puffin(data, chance, other)
     if target == "vector":
         return mutate_vector(data, chance, other)
     if data[:4] == AVRO:

@@ -17,9 +17,8 @@ from airflow_iceberg.format.manifests.avro import read_manifest, read_manifest_l
 from airflow_iceberg.format.manifests.columns import read_columns, unpack
 from airflow_iceberg.format.manifests.entries import DataFile, ManifestContent, ManifestEntry, ManifestFile
 from airflow_iceberg.format.metadata import json as metadata_json
-from airflow_iceberg.format.puffin import DELETION_VECTOR, read_blob, read_footer
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
-from airflow_iceberg.format.values.variant import decode
+from airflow_iceberg.format.values.variant import object_fields, read_names
 from airflow_iceberg.scan.metadata_tables import Inspection
 from airflow_iceberg.table import Table
 from tests.support import golden
@@ -101,14 +100,6 @@ def manifest_list(data: bytes) -> None:
         )
 
 
-def puffin(data: bytes) -> None:
-    """Read the footer of a Puffin file and every blob that it names; vectors are used."""
-    for blob in read_footer(data, path=WHERE).blobs[:100]:
-        content = read_blob(data, blob, path=WHERE)
-        if blob.type == DELETION_VECTOR:
-            vector(content)
-
-
 def vector(data: bytes) -> None:
     found = RowPositions.from_blob(data, path=WHERE)
     assert RowPositions.from_blob(found.to_blob()) == found
@@ -117,9 +108,11 @@ def vector(data: bytes) -> None:
 
 
 def variant(data: bytes) -> None:
-    """Read a variant: its metadata is the first bytes, as many as the first one says."""
+    """Read the fields of a variant: its metadata is the first bytes, as many as the first one says."""
     size = data[0] if data else 0
-    decode(data[1 : 1 + size], data[1 + size :])
+    names, value = read_names(data[1 : 1 + size]), data[1 + size :]
+    if value and value[0] & 3 == 2:
+        object_fields(names, value)
 
 
 def table(data: bytes) -> None:
@@ -164,5 +157,5 @@ def _stored(io: object, location: str, offset: int, length: int | None) -> bytes
 
 
 TARGETS: Mapping[str, Callable[[bytes], None]] = {
-    target.__name__: target for target in (metadata, manifest, manifest_list, puffin, vector, variant, table)
+    target.__name__: target for target in (metadata, manifest, manifest_list, vector, variant, table)
 }

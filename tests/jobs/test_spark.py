@@ -9,7 +9,6 @@ import pytest
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError, StorageError
 from airflow_iceberg.expressions.binding import parse
-from airflow_iceberg.format.values.variant import decode
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
@@ -21,7 +20,7 @@ from tests.jobs.submissions import HERE, SPARK_35, VERSIONS, write_csv_files
 from tests.operations.test_delete import make as make_table
 from tests.support.builders import new_catalog
 from tests.support.spark_programs import SparkPrograms
-from tests.support.variants import plain
+from tests.support.variants import decode, plain
 
 EVERY_TYPE = {"b": "boolean", "i": "int", "l": "long", "f": "float", "d": "double", "day": "date"}
 EVERY_TYPE |= {"ts_tz": "timestamptz", "ts": "timestamp", "s": "string", "bin": "binary", "dec": "decimal(9,2)"}

@@ -94,11 +94,8 @@ def wait_for(happened: Any, seconds: float = 500.0) -> None:
 
 def python_workers(root: int) -> Sequence[int]:
     """Return the Python workers below a process: the children of the daemons."""
-    return [pid for pid in descendants(root) if "pyspark.daemon" in command_line(pid) and is_worker(pid)]
-
-
-def is_worker(pid: int) -> bool:
-    return "pyspark.daemon" in command_line(parent(pid))
+    found = [pid for pid in descendants(root) if "pyspark.daemon" in command_line(pid)]
+    return [pid for pid in found if "pyspark.daemon" in command_line(parent(pid))]
 
 
 def descendants(root: int) -> Iterator[int]:

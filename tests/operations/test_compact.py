@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.commit.actions.snapshot_refs import create_ref
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanError, StorageError
 from airflow_iceberg.jobs.protocol.plan import JobPlan
@@ -16,7 +15,7 @@ from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactRequest, CompactResult, compact
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.support.builders import change_ref, data_locations, ids, job_work, lineage, new_table, reachable, staged
+from tests.support.builders import data_locations, ids, job_work, lineage, new_table, reachable, staged
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="compact")
 
@@ -70,7 +69,7 @@ class TestOneCommit:
         assert not staged(table)
 
     def test_a_branch_is_compacted_alone(self, table):
-        change_ref(table, create_ref, "dev", kind="branch")
+        table.create_branch("dev")
         assert run(table, branch="dev").outcome == "committed"
         assert len(files(table)) == 10
         assert len(table.scan(ref="dev").plan_files()) == 2

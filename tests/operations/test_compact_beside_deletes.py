@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from airflow_iceberg.commit.actions.snapshot_refs import create_ref
 from airflow_iceberg.errors import CommitConflictError
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
@@ -12,7 +11,7 @@ from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactRequest, CompactResult, compact
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.support.builders import change_ref, data_locations, job_work, reachable
+from tests.support.builders import data_locations, job_work, reachable
 from tests.support.changes import (
     NAME,
     Append,
@@ -193,7 +192,7 @@ class TestLimitsAndBranches:
     @pytest.mark.parametrize("version", [1, 2, 3])
     def test_a_branch_while_main_moves(self, catalog, version):
         make(catalog, version)
-        change_ref(Table.load(catalog, NAME), create_ref, "dev", kind="branch")
+        Table.load(catalog, NAME).create_branch("dev")
         result, jobs = run(catalog, Append(ids=frozenset({50})), Compact(), branch="dev")
         assert (result.deleted_data_files, jobs) == (2, 1)
         assert ids(catalog) == [*range(1, 20), 50]

@@ -11,8 +11,8 @@ import pytest
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactRequest, compact
-from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphan_files
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
+from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
 from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
@@ -68,8 +68,8 @@ def maintain(operation: Callable[[Work, Any], object], request: object) -> Maint
 MAINTENANCE = {
     "compact": maintain(compact, CompactRequest(options={"rewrite-all": True, "partial-progress.enabled": True})),
     "rewrite_manifests": maintain(rewrite_manifests, RewriteManifestsRequest()),
-    "expire": maintain(expire_snapshots, ExpireRequest(older_than_ms=2**62)),
-    "remove_orphan_files": maintain(remove_orphan_files, OrphanRequest()),
+    "expire": maintain(expire_snapshots, ExpireSnapshotsRequest(older_than_ms=2**62)),
+    "remove_orphan_files": maintain(remove_orphan_files, RemoveOrphanFilesRequest()),
 }
 
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.commit.actions.row_delta import RowDelta
-from airflow_iceberg.commit.actions.snapshot_refs import create_ref
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.commit.write_result import WriteResult
@@ -25,10 +24,10 @@ from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.delete import DeleteRequest, delete
-from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.support.builders import change_ref, data_locations, ids, job_work, lineage, new_catalog, reachable, staged
+from tests.support.builders import data_locations, ids, job_work, lineage, new_catalog, reachable, staged
 from tests.support.changes import live_entries, write_equality_deletes
 from tests.support.memory import MemoryCatalog
 from tests.support.sampling import examples
@@ -351,7 +350,7 @@ class TestOthers:
         other = Table.load(catalog, "db.t")
         other.append(rows([(10, "b", 1.0), (25, "b", 1.0)]))
         other.append(rows([(11, "b", 1.0)]))
-        expire_snapshots(Work(other), ExpireRequest(older_than_ms=now_ms() + 1000))
+        expire_snapshots(Work(other), ExpireSnapshotsRequest(older_than_ms=now_ms() + 1000))
         # As `table` knows it, all files go as a whole.
         result = run(table, "id >= 20")
         assert (result.outcome, result.deleted_records) == ("committed", 21)
@@ -359,7 +358,7 @@ class TestOthers:
 
     def test_another_branch_is_left_alone(self, catalog):
         table = make(catalog)
-        change_ref(table, create_ref, "dev", kind="branch")
+        table.create_branch("dev")
         assert run(table, "id in (1, 2)", branch="dev").deleted_records == 2
         assert run(table, "part = 'a'", branch="dev").deleted_records == 19
         assert ids(table) == list(range(40))

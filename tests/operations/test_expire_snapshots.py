@@ -10,16 +10,15 @@ from unittest.mock import Mock
 import pytest
 
 from airflow_iceberg.commit.actions.append import AppendFiles
-from airflow_iceberg.commit.actions.snapshot_refs import create_ref, set_current
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StorageError
 from airflow_iceberg.format.metadata.updates import Change, SetStatistics
 from airflow_iceberg.inventory.manifests import read_manifests
 from airflow_iceberg.operations.compact import CompactRequest, compact
-from airflow_iceberg.operations.expire_snapshots import ExpireRequest, ExpireResult, expire_snapshots
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, ExpireSnapshotsResult, expire_snapshots
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.support.builders import age, change_ref, id_rows, ids, job_work, litter, new_table, reachable, staged
+from tests.support.builders import age, id_rows, ids, job_work, litter, new_table, reachable, staged
 from tests.support.change_table import ChangeTable
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="expire")
@@ -41,13 +40,15 @@ def append(table: Table, start: int) -> None:
 
 def expire(
     table: Table, *, key: OperationKey | None = None, older_than_ms: int | None = 2**62, **request: Any
-) -> ExpireResult:
+) -> ExpireSnapshotsResult:
     """Expire; by default all snapshots that nothing keeps."""
-    return expire_snapshots(Work(table, operation_key=key), ExpireRequest(older_than_ms=older_than_ms, **request))
+    return expire_snapshots(
+        Work(table, operation_key=key), ExpireSnapshotsRequest(older_than_ms=older_than_ms, **request)
+    )
 
 
 def make_tag(table: Table, name: str, snapshot_id: int | None = None) -> None:
-    change_ref(table, create_ref, name, kind="tag", snapshot_id=snapshot_id)
+    table.create_tag(name, snapshot_id)
 
 
 def on_disk(table: Table) -> set[str]:
@@ -129,7 +130,7 @@ class TestWhatGoes:
 
     def test_staged_and_rolled_back_snapshots_go_with_their_files(self, table):
         append(table, 50)
-        change_ref(table, set_current, table.snapshots()[-2].snapshot_id)
+        table.set_current_snapshot(table.snapshots()[-2].snapshot_id)
         result = expire(table)
         assert (result.expired_snapshots, result.deleted_data_files) == (6, 6)
         assert on_disk(table) == reachable(table)

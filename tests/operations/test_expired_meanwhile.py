@@ -13,10 +13,10 @@ from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete
-from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.new_rows import new_rows
 from airflow_iceberg.operations.overwrite import Overwrite, OverwriteRequest, overwrite
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphan_files
+from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
 from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
@@ -50,7 +50,7 @@ def rewrite_and_expire(catalog: MemoryCatalog) -> None:
     """Replace every file of the table, and remove the old ones."""
     table = Table.load(catalog, NAME)
     compact(job_work(table), ALL)
-    expire_snapshots(Work(table), ExpireRequest(older_than_ms=now_ms() + DAY_MS))
+    expire_snapshots(Work(table), ExpireSnapshotsRequest(older_than_ms=now_ms() + DAY_MS))
 
 
 def meanwhile(table: Table, *does: Callable[[], object]) -> Callable[[JobPlan], JobResult]:
@@ -159,7 +159,7 @@ class TestMaintenanceThatOnlyReads:
     def test_the_search_for_orphans(self, catalog, table):
         catalog.io.create(f"{table.location}/data/litter.parquet", b"litter")
         catalog.io.before = ("/snap-", lambda: rewrite_and_expire(catalog))
-        request = OrphanRequest(older_than_ms=now_ms() + DAY_MS, allow_recent=True, action="delete")
+        request = RemoveOrphanFilesRequest(older_than_ms=now_ms() + DAY_MS, allow_recent=True, action="delete")
         assert remove_orphan_files(Work(table), request).orphan_files >= 1
         assert not catalog.io.exists(f"{table.location}/data/litter.parquet")
         assert rows_of(catalog) == ROWS
@@ -168,16 +168,18 @@ class TestMaintenanceThatOnlyReads:
         plan(catalog, Append("b", frozenset({7}))).commit()
         oldest = table.snapshots()[0].snapshot_id
         catalog.io.before = ("/snap-", lambda: rewrite_and_expire(catalog))
-        expire_snapshots(Work(table), ExpireRequest(snapshot_ids=(oldest,), older_than_ms=0))
+        expire_snapshots(Work(table), ExpireSnapshotsRequest(snapshot_ids=(oldest,), older_than_ms=0))
         assert rows_of(catalog) == ROWS + Counter([("b", 7)])
         assert len(Table.load(catalog, NAME).snapshots()) == 1
 
     def test_what_a_dry_run_says(self, catalog, table):
         catalog.io.before = ("/snap-", lambda: rewrite_and_expire(catalog))
-        result = expire_snapshots(Work(table), ExpireRequest(older_than_ms=now_ms() + DAY_MS, dry_run=True))
+        result = expire_snapshots(Work(table), ExpireSnapshotsRequest(older_than_ms=now_ms() + DAY_MS, dry_run=True))
         assert result.outcome == "dry_run"
 
     def test_a_manifest_that_is_missing_of_the_newest_table_is_an_error(self, catalog, table):
         catalog.io.rules = [FileRule(call="read", fault=FileFault.MISSING, matching="/snap-", times=None)]
         with pytest.raises(NotFoundError):
-            remove_orphan_files(Work(table), OrphanRequest(older_than_ms=now_ms() + DAY_MS, allow_recent=True))
+            remove_orphan_files(
+                Work(table), RemoveOrphanFilesRequest(older_than_ms=now_ms() + DAY_MS, allow_recent=True)
+            )

@@ -12,7 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.commit.actions.snapshot_refs import create_ref, drop_ref
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.inventory.run import Progress, in_bytes
@@ -21,17 +20,17 @@ from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.jobs.spark.package import build_zip
 from airflow_iceberg.operations.compact import CompactRequest, compact
-from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.file_inventory import FileInventory, expected_files
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_files, remove_orphan_files
+from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, known_files, remove_orphan_files
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.jobs.submissions import HERE, SPARK_4
-from tests.support.builders import age, change_ref, folder_of, job_work, litter, new_table, reachable, staged
+from tests.support.builders import age, folder_of, job_work, litter, new_table, reachable, staged
 from tests.support.spark_programs import SparkPrograms
 
-ALL = ExpireRequest(older_than_ms=2**62)
-DRY = ExpireRequest(older_than_ms=2**62, dry_run=True)
+ALL = ExpireSnapshotsRequest(older_than_ms=2**62)
+DRY = ExpireSnapshotsRequest(older_than_ms=2**62, dry_run=True)
 
 Way = Callable[[Table], FileInventory]
 
@@ -78,9 +77,9 @@ def make(folder: Path) -> Table:
     for start in range(0, 40, 10):
         table.append(rows(start))
     table.delete("id in (1, 12)", mode="merge-on-read")
-    change_ref(table, create_ref, "kept", kind="tag")
+    table.create_tag("kept")
     table.delete("id in (2, 13)", mode="merge-on-read")
-    change_ref(table, create_ref, "audit", kind="branch")
+    table.create_branch("audit")
     table.append(rows(40), branch="audit")
     compact(job_work(table), CompactRequest(options={"rewrite-all": True}))
     age(folder_of(table))
@@ -148,12 +147,12 @@ class TestTheSameEverywhere:
 
     def test_orphans(self, table: Table, way: Way) -> None:
         litter(table, "data/part=1/a.parquet", "data/other/b%20c.parquet", "metadata/m.avro", ".staging/dead/plan.json")
-        asked = OrphanRequest(action="dry_run")
+        asked = RemoveOrphanFilesRequest(action="dry_run")
         result = remove_orphan_files(Work(table), asked, inventory=way(table))
         assert result == remove_orphan_files(Work(table), asked)
         assert (result.orphan_files, result.staging_files) == (3, 1)
         before = files(table) - set(result.orphans)
-        removed = remove_orphan_files(Work(table), OrphanRequest(action="delete"), inventory=way(table))
+        removed = remove_orphan_files(Work(table), RemoveOrphanFilesRequest(action="delete"), inventory=way(table))
         assert removed.outcome == "committed"
         assert files(table) == before
         assert not staged(table)
@@ -165,14 +164,14 @@ class TestTheSameEverywhere:
         with pytest.raises(NotFoundError):
             expire_snapshots(Work(table), ALL, inventory=way(table))
         with pytest.raises(NotFoundError):
-            remove_orphan_files(Work(table), OrphanRequest(action="delete"), inventory=way(table))
+            remove_orphan_files(Work(table), RemoveOrphanFilesRequest(action="delete"), inventory=way(table))
         assert files(table) == before
         assert not [place for place in staged(table) if not place.endswith("expired.json")]
 
 
 def drop_refs(table: Table) -> None:
-    for name in ("kept", "audit"):
-        change_ref(table, drop_ref, name)
+    table.remove_tag("kept")
+    table.remove_branch("audit")
 
 
 class TestTheThreshold:
@@ -192,7 +191,7 @@ class TestTheThreshold:
         assert expected_files(still.metadata) > 12
         ran: list[JobPlan] = []
         inventory = in_a_job(still, spark_from_files=expected_files(still.metadata), ran=ran)
-        remove_orphan_files(Work(still), OrphanRequest(action="dry_run"), inventory=inventory)
+        remove_orphan_files(Work(still), RemoveOrphanFilesRequest(action="dry_run"), inventory=inventory)
         assert len(ran) == 2
 
     def test_a_number_of_files_that_cannot_be_is_refused(self, still: Table) -> None:
@@ -265,7 +264,7 @@ class TestBareWorkers:
 
         inventory = FileInventory(Work(still, run=run), spark_from_files=0)
         with pytest.raises(UnsupportedError, match=r"No module named 'fastavro'\); install fastavro there"):
-            remove_orphan_files(Work(still), OrphanRequest(action="dry_run"), inventory=inventory)
+            remove_orphan_files(Work(still), RemoveOrphanFilesRequest(action="dry_run"), inventory=inventory)
         assert len(ran) == 2
 
 

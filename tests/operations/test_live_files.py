@@ -16,27 +16,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from airflow_iceberg.catalogs.base import Catalog
-from airflow_iceberg.commit.actions.snapshot_refs import (
-    CherryPick,
-    create_ref,
-    drop_ref,
-    fast_forward,
-    rollback_to_snapshot,
-    set_current,
-)
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.errors import AlreadyExistsError, IcebergError, IncompatibleChangeError, NotFoundError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, SetSnapshotRef, SetStatistics
 from airflow_iceberg.operations.compact import CompactRequest, compact
-from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphan_files
+from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
 from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.support.builders import change_ref, job_work, reachable
+from tests.support.builders import job_work, reachable
 from tests.support.changes import (
     NAME,
     Append,
@@ -263,30 +255,29 @@ class Maintenance(RuleBasedStateMachine):
     @rule(name=st.sampled_from(["dev", "tag"]), at=st.integers(0, 10))
     def make_a_ref(self, name: str, at: int) -> None:
         snapshots = self.table.snapshots()
-        kind = "branch" if name == "dev" else "tag"
-        snapshot_id = snapshots[at % len(snapshots)].snapshot_id
-        change_ref(self.table, create_ref, name, kind=kind, snapshot_id=snapshot_id, replace_existing=True)
+        create = self.table.create_branch if name == "dev" else self.table.create_tag
+        create(name, snapshots[at % len(snapshots)].snapshot_id, replace_existing=True)
 
     @rule(name=st.sampled_from(["dev", "tag"]))
     def drop_a_ref(self, name: str) -> None:
-        change_ref(self.table, drop_ref, name, if_exists=True)
+        (self.table.remove_branch if name == "dev" else self.table.remove_tag)(name, if_exists=True)
 
     @rule(at=st.integers(0, 10), branch=branches)
     def roll_back(self, at: int, branch: str) -> None:
         branch, table = self.branch(branch), self.table
         history = list(table.metadata.ancestors(table.refs[branch].snapshot_id))
-        change_ref(self.table, rollback_to_snapshot, history[at % len(history)].snapshot_id, branch=branch)
+        table.rollback_to_snapshot(history[at % len(history)].snapshot_id, branch=branch)
 
     @rule(at=st.integers(0, 10), branch=branches)
     def set_back_or_forth(self, at: int, branch: str) -> None:
         """A branch is let point anywhere, as `set_current_snapshot` does: what it had is on no ref then."""
         snapshots = self.table.snapshots()
-        change_ref(self.table, set_current, snapshots[at % len(snapshots)].snapshot_id, branch=self.branch(branch))
+        self.table.set_current_snapshot(snapshots[at % len(snapshots)].snapshot_id, branch=self.branch(branch))
 
     @rule()
     def fast_forward(self) -> None:
         with suppress(IcebergError):  # there is no such branch, or it is no descendant
-            change_ref(self.table, fast_forward, "main", "dev")
+            self.table.fast_forward("main", "dev")
 
     @rule(part=parts, ids=some_ids)
     def stage_a_snapshot(self, part: str, ids: frozenset[int]) -> None:
@@ -300,9 +291,8 @@ class Maintenance(RuleBasedStateMachine):
     def cherry_pick(self, at: int, branch: str) -> None:
         table = self.table
         source = table.metadata.snapshots[at % len(table.metadata.snapshots)]
-        settings_ = table.commit_settings(branch=self.branch(branch))
         with suppress(IncompatibleChangeError, NotFoundError):  # picked already, or its parent has expired
-            table.commit(CherryPick(table.io, settings_, source_id=source.snapshot_id))
+            table.cherry_pick(source.snapshot_id, branch=self.branch(branch))
             self.note()
 
     # -- maintenance ---------------------------------------------------------------------------------------------------
@@ -334,7 +324,7 @@ class Maintenance(RuleBasedStateMachine):
     def expire(self, crash: Any, retain_last: int, at: int | None, clean: bool) -> None:
         snapshots = self.table.snapshots()
         older = now_ms() + DAY_MS if at is None else snapshots[at % len(snapshots)].timestamp_ms
-        request = ExpireRequest(older_than_ms=older, retain_last=retain_last, clean_expired_metadata=clean)
+        request = ExpireSnapshotsRequest(older_than_ms=older, retain_last=retain_last, clean_expired_metadata=clean)
         before = self.reachable()
         self.maintain(crash, expire_snapshots, request)
         left = (before - self.reachable()) & self.on_disk()
@@ -342,7 +332,7 @@ class Maintenance(RuleBasedStateMachine):
 
     @rule(crash=crashes, action=st.sampled_from(["quarantine", "delete"]), purge=st.booleans())
     def remove_orphan_files(self, crash: Any, action: str, purge: bool) -> None:
-        request = OrphanRequest(action=action, purge_older_than_ms=now_ms() + DAY_MS if purge else None)
+        request = RemoveOrphanFilesRequest(action=action, purge_older_than_ms=now_ms() + DAY_MS if purge else None)
         self.maintain(crash, remove_orphan_files, request)
         assert self.on_disk() == self.reachable() | self.io.young
 

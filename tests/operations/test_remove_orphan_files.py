@@ -12,14 +12,17 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
-from airflow_iceberg.commit.actions.snapshot_refs import set_current
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import AlreadyExistsError, IncompatibleChangeError, InvalidInputError, NotFoundError
 from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, OrphanResult, remove_orphan_files
+from airflow_iceberg.operations.remove_orphan_files import (
+    RemoveOrphanFilesRequest,
+    RemoveOrphanFilesResult,
+    remove_orphan_files,
+)
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.support.builders import age, change_ref, folder_of, id_rows, ids, litter, new_table
+from tests.support.builders import age, folder_of, id_rows, ids, litter, new_table
 
 DAY = 24 * 60 * 60
 KEY = OperationKey(dag_id="d", run_id="r", task_id="clean")
@@ -63,8 +66,8 @@ def in_days(days: float) -> int:
     return int((time.time() + days * DAY) * 1000)
 
 
-def run(table: Table, *, key: OperationKey | None = None, **request: Any) -> OrphanResult:
-    return remove_orphan_files(Work(table, operation_key=key), OrphanRequest(**request))
+def run(table: Table, *, key: OperationKey | None = None, **request: Any) -> RemoveOrphanFilesResult:
+    return remove_orphan_files(Work(table, operation_key=key), RemoveOrphanFilesRequest(**request))
 
 
 class TestWhatIsAnOrphan:
@@ -93,7 +96,7 @@ class TestWhatIsAnOrphan:
         assert all(path.exists() for path in paths)
 
     def test_files_of_every_snapshot_stay_also_of_those_on_no_branch(self, table):
-        change_ref(table, set_current, table.snapshots()[0].snapshot_id)
+        table.set_current_snapshot(table.snapshots()[0].snapshot_id)
         age(folder_of(table))
         before = files(table, "*.parquet")
         assert run(table, action="delete").outcome == "nothing"

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.format.deletion_vectors import RowPositions
-from airflow_iceberg.format.puffin import read_footer
 from airflow_iceberg.scan.metadata_tables import Inspection
 from airflow_iceberg.table import Table
 from tests.support import golden
 from tests.support.builders import id_rows, new_table
+from tests.support.data_files import puffin_footer
 
 VECTORS = "v3_deletion_vectors"
 NEW_IN_V3 = {
@@ -173,8 +173,8 @@ class TestDeletionVectors:
             blob = io.read(file["file_path"])[start : start + file["content_size_in_bytes"]]
             assert len(RowPositions.from_blob(blob).to_array()) == file["record_count"]
         for file in files_of(VECTORS, 1):
-            blobs = read_footer(io.read(file["file_path"])).blobs
-            spans = {blob.properties["referenced-data-file"]: (blob.offset, blob.length) for blob in blobs}
+            blobs = puffin_footer(io.read(file["file_path"]))["blobs"]
+            spans = {blob["properties"]["referenced-data-file"]: (blob["offset"], blob["length"]) for blob in blobs}
             assert spans[file["referenced_data_file"]] == (file["content_offset"], file["content_size_in_bytes"])
 
 

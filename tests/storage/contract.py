@@ -4,9 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from airflow_iceberg.errors import AlreadyExistsError, NotFoundError, StorageError
+from airflow_iceberg.errors import AlreadyExistsError, NotFoundError
 from airflow_iceberg.inventory.listed_files import find_folders
-from airflow_iceberg.storage import FsspecFileIO
 from airflow_iceberg.storage.conditional_create import Presence, find_directory, require_conditional_create
 from airflow_iceberg.storage.directories import remove_empty
 
@@ -185,10 +184,3 @@ class StoreContract(FilesContract):
         child.join(60)
         assert child.exitcode == 0
         assert io.read(f"{root}/by-child") == b"child"
-
-
-def error_of(io: FsspecFileIO, location: str) -> StorageError:
-    """Return the error of a creation that cannot work."""
-    with pytest.raises(StorageError) as raised:
-        io.create(location, b"x")
-    return raised.value

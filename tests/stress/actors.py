@@ -35,9 +35,9 @@ from airflow_iceberg.operations import append as operations_append
 from airflow_iceberg.operations.append import AppendRequest
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete
-from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphan_files
+from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
 from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
@@ -256,7 +256,7 @@ def put_manifests_together(actor: Actor, operation: Operation) -> Landed:
 
 def expire(actor: Actor, operation: Operation) -> Landed:
     """Expire what was committed before anybody began what he is still at: he would not find his own commit."""
-    request = ExpireRequest(
+    request = ExpireSnapshotsRequest(
         older_than_ms=oldest_begin_ms(actor.stage.folder),
         retain_last=operation.arguments["retain_last"],
         clean_expired_metadata=operation.arguments["clean"],
@@ -268,7 +268,7 @@ def expire(actor: Actor, operation: Operation) -> Landed:
 
 def clean(actor: Actor, operation: Operation) -> Landed:
     """Put out of the way what nobody can be at any more."""
-    request = OrphanRequest(
+    request = RemoveOrphanFilesRequest(
         action=operation.arguments["action"], older_than_ms=oldest_begin_ms(actor.stage.folder), allow_recent=True
     )
     found = remove_orphan_files(Work(actor.stage.load(), operation_key=actor.key(operation)), request)

@@ -17,7 +17,7 @@ from typing import Any
 from airflow_iceberg.commit.operation_key import OPERATION_KEY, OperationKey
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.operations.quarantine import quarantines
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, known_files, remove_orphan_files
+from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, known_files, remove_orphan_files
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.stress.actors import DAY_MS, Stage, rows_of
@@ -193,7 +193,9 @@ def _check_files(table: Table, verdict: Verdict) -> None:
             verdict.faults.append(f"{original} is the table's, and lies in a quarantine")
     later = now_ms() + DAY_MS
     for purge in (None, later):
-        request = OrphanRequest(action="delete", older_than_ms=later, allow_recent=True, purge_older_than_ms=purge)
+        request = RemoveOrphanFilesRequest(
+            action="delete", older_than_ms=later, allow_recent=True, purge_older_than_ms=purge
+        )
         remove_orphan_files(Work(table), request)
     for snapshot in table.refresh().snapshots():
         rows_of(table, snapshot)

@@ -36,7 +36,9 @@ def plan_append(
 
 
 def read_result(table: OpenTable, plan: JobPlan) -> JobResult:
-    return staging.read_result(table.io, plan)
+    result = staging.read_result(table.io, plan)
+    result.raise_for_error()
+    return result
 
 
 def commit_append(

@@ -10,7 +10,7 @@ swaps go wrong (`faults`), and changes of every kind (`changes`).
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,6 @@ def lineage(table: Table, row_filter: str | None = None) -> pa.Table:
 def job_work(table: Table, **more: Any) -> Work:
     """Return work on a table whose jobs run in this process."""
     return Work(table, run=lambda plan: run_local(plan, table.io, threads=2), **more)
-
-
-def change_ref(table: Table, make: Callable[..., Any], *args: Any, **options: Any) -> None:
-    """Change a ref by an action of `commit.actions.snapshot_refs`."""
-    uuid = table.metadata.table_uuid or ""
-    table.change(make(*args, **options, table_uuid=uuid, new_uuid=uuid))
 
 
 def staged(table: Table) -> list[str]:

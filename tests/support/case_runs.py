@@ -25,7 +25,7 @@ from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete
-from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
 from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
 from airflow_iceberg.operations.work import Work
@@ -304,7 +304,7 @@ def do_ours(table: Table, case: Case) -> None:
         case "rewrite manifests":
             rewrite_manifests(Work(table), RewriteManifestsRequest())
         case "expire":
-            expire_snapshots(Work(table), ExpireRequest(older_than_ms=_LATER_MS, retain_last=2))
+            expire_snapshots(Work(table), ExpireSnapshotsRequest(older_than_ms=_LATER_MS, retain_last=2))
 
 
 def write_ours(table: Table, case: Case, run: Callable[[JobPlan], JobResult]) -> None:

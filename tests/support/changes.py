@@ -28,12 +28,11 @@ from airflow_iceberg.commit.actions.rewrite_files import RewriteFiles
 from airflow_iceberg.commit.actions.rewrite_manifests import RewriteManifests
 from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.commit.actions.snapshot_refs import CherryPick
-from airflow_iceberg.commit.actions.with_new_columns import WithNewColumns
+from airflow_iceberg.commit.compose import with_schema
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
 from airflow_iceberg.commit.engine import Action, Clock, commit
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import now_ms, settings_for
-from airflow_iceberg.commit.snapshot_action import SnapshotAction
 from airflow_iceberg.data.cast.new_columns import with_new_columns
 from airflow_iceberg.data.write.rows import write_rows
 from airflow_iceberg.expressions.binding import parse_filter
@@ -105,7 +104,8 @@ class Planned:
 
     @property
     def snapshot_id(self) -> int | None:
-        return self.action.snapshot_id if isinstance(self.action, SnapshotAction) else None
+        settings = getattr(self.action, "settings", None)
+        return None if settings is None else settings.snapshot_id
 
 
 def plan(catalog: Catalog, change: Change, **options: Any) -> Planned:
@@ -233,7 +233,7 @@ class AppendWithColumn(Append):
             specs=metadata.partition_specs,
             format_version=metadata.format_version,
         )
-        return WithNewColumns(super().action(work), written)
+        return with_schema(super().action(work), written)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,15 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import orc
 
 from airflow_iceberg.data.read import file as file_reading
 from airflow_iceberg.data.read.file import FileToRead
+from airflow_iceberg.expressions import tree
+from airflow_iceberg.expressions.arrow import row_mask
+from airflow_iceberg.expressions.binding import column_path, parse_filter
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
@@ -53,6 +57,24 @@ def write_data_file(path: Path, file_format: str, schema: Schema, rows: Sequence
     return DataFile(
         file_path=str(path), file_format=file_format, record_count=len(rows), file_size_in_bytes=path.stat().st_size
     )
+
+
+def puffin_footer(data: bytes) -> Any:
+    """Return the document at the end of a Puffin file."""
+    return json.loads(data[-12 - int.from_bytes(data[-12:-8], "little") : -12])
+
+
+def filtered(rows: pa.Table, row_filter: str | tree.Expression, schema: Schema) -> pa.Table:
+    """Return the rows that a filter selects, without the package's reader."""
+
+    def reference(column: tree.Column) -> pc.Expression:
+        path = column_path(schema, column.field_id)
+        return pc.field(tuple(field.name for field in path)) if len(path) > 1 else pc.field(path[0].name)
+
+    bound = parse_filter(row_filter, schema)
+    if isinstance(bound, (tree.AlwaysTrue, tree.AlwaysFalse)):
+        return rows if isinstance(bound, tree.AlwaysTrue) else rows.slice(0, 0)
+    return rows.filter(row_mask(bound, reference))
 
 
 def name_mapping(schema: Schema) -> str:

@@ -10,10 +10,8 @@ import dataclasses
 from collections import Counter
 from contextlib import contextmanager
 from functools import cache
-from uuid import uuid4
 
 from airflow_iceberg.catalogs.hadoop.catalog import HadoopCatalog
-from airflow_iceberg.commit.actions.snapshot_refs import create_ref
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.inventory.manifests import read_manifests
 from airflow_iceberg.storage.directories import FsspecDirectories
@@ -113,8 +111,7 @@ def base_table(kind, version):
 
 def make_ref(catalog, name):
     table = Table.load(catalog, NAME)
-    kind = "tag" if name == TAG else "branch"
-    table.change(create_ref(name, kind=kind, table_uuid=table.metadata.table_uuid, new_uuid=str(uuid4())))
+    (table.create_tag if name == TAG else table.create_branch)(name)
 
 
 def world(kind="pointer", version=3, late_after=1):
@@ -156,7 +153,13 @@ def rows_now(catalog):
 
 
 def check_whole(catalog):
-    _checked(catalog, _check_whole)
+    def check(catalog):
+        io, table = catalog.io.inner, Table.load(catalog, NAME)
+        assert all(io.exists(entry.data_file.file_path) for entry in live_entries(table))
+        for snapshot in table.snapshots():
+            assert all(io.exists(manifest.manifest_path) for manifest in read_manifests(io, snapshot))
+
+    _checked(catalog, check)
 
 
 def _checked(catalog, check):
@@ -166,14 +169,6 @@ def _checked(catalog, check):
     if known is None or known[:2] != (location, files):
         known = io.found[check.__name__] = location, files, check(catalog)
     return known[2]
-
-
-def _check_whole(catalog):
-    io = catalog.io.inner
-    table = Table.load(catalog, NAME)
-    assert all(io.exists(entry.data_file.file_path) for entry in live_entries(table))
-    for snapshot in table.snapshots():
-        assert all(io.exists(manifest.manifest_path) for manifest in read_manifests(io, snapshot))
 
 
 # -- the name ----------------------------------------------------------------------------------------------------------

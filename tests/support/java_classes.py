@@ -2,8 +2,7 @@
 
     python -m tests.support.java_classes .venv/.spark-classes.jsa
 
-That is Java's class data sharing. An archive of another Java or another Spark is ignored by Java; where none can be
-made, the file is empty, and tests are slower.
+That is Java's class data sharing. Java ignores the archive of another Java or Spark; an empty one is none.
 """
 
 import os
@@ -17,8 +16,7 @@ ARCHIVE = Path(sys.prefix) / ".spark-classes.jsa"
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Without the second part a JVM would warn on its standard output of an archive that is not its own.
 FROM_ARCHIVE = f"{BRIEF} -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable -Xlog:all=error:stderr"
-PROGRAM = """
-from pyspark.sql import SparkSession
+PROGRAM = """from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 spark.range(2).mapInArrow(lambda batches: batches, "id long").collect()
 spark.sparkContext.parallelize(range(2), 1).map(str).collect()
@@ -39,10 +37,9 @@ def make_archive(target: Path) -> None:
         program.write_text(PROGRAM)
         options = {"SPARK_SUBMIT_OPTS": f"{BRIEF} -XX:ArchiveClassesAtExit={made}", "PYSPARK_PYTHON": sys.executable}
         command = [str(spark_home() / "bin" / "spark-submit"), str(program)]
-        done = subprocess.run(
-            command, env={**os.environ, **environment(), **options}, cwd=folder, capture_output=True, check=False
-        )
-        target.write_bytes(made.read_bytes() if done.returncode == 0 and made.is_file() else b"")
+        environ = {**os.environ, **environment(), **options}
+        subprocess.run(command, env=environ, cwd=folder, capture_output=True, check=False)
+        target.write_bytes(made.read_bytes() if made.is_file() else b"")
 
 
 if __name__ == "__main__":

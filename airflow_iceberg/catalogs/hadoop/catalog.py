@@ -39,8 +39,8 @@ from airflow_iceberg.storage.directories import FsspecDirectories, open_director
 _OWN_DIRECTORIES = {"data", "metadata"}
 # A dot separates levels, slashes and colons have a meaning in a path, and fsspec would expand the others.
 _NOT_PLAIN = "./\\:*?[]"
-# Iceberg Java checks whether vN exists and then renames, and on a local file system its rename replaces: a file that we
-# create between the two is lost. We look again after more time than Java needs for both.
+# Differs from Java: it checks whether vN exists and then renames. On a local file system its rename replaces: a file
+# that we create between the two is lost. We look again after more time than Java needs for both.
 _JAVA_RENAME_S = 0.01
 
 

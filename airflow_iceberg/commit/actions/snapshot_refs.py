@@ -1,7 +1,7 @@
 """Branches, tags, rollback, fast-forward and cherry-pick: changes of a table's refs, each a function that makes an
 action.
 
-`Table.change` commits it. Not here: the retention of refs (`expire_snapshots`).
+The methods of `commit.manage_snapshots` commit it. Not here: the retention of refs (`expire_snapshots`).
 """
 
 from __future__ import annotations
@@ -105,14 +105,18 @@ def create_ref(
     return ChangeRefs(name, wanted, table_uuid=table_uuid, new_uuid=new_uuid)
 
 
-def drop_ref(name: str, *, if_exists: bool = False, table_uuid: str, new_uuid: str) -> ChangeRefs:
+def drop_ref(
+    name: str, *, kind: Literal["branch", "tag"], if_exists: bool = False, table_uuid: str, new_uuid: str
+) -> ChangeRefs:
     """Return the action that drops a branch or a tag; its snapshots are kept until they expire."""
 
     def wanted(metadata: TableMetadata) -> None:
         if name == MAIN_BRANCH:
             raise InvalidInputError("branch 'main' cannot be dropped")
         if name not in metadata.refs and not if_exists:
-            raise NotFoundError(f"no branch or tag {name!r} in table {metadata.location}")
+            raise NotFoundError(f"no {kind} {name!r} in table {metadata.location}")
+        if name in metadata.refs and metadata.refs[name].type != kind:
+            raise InvalidInputError(f"{name!r} is a {metadata.refs[name].type} of table {metadata.location}, no {kind}")
 
     return ChangeRefs(name, wanted, table_uuid=table_uuid, new_uuid=new_uuid)
 

@@ -1,7 +1,7 @@
 """The schema of a table with the new columns of a source, and with its wider types where the table may take them.
 
 Other columns change nothing; `data.cast.rows` casts them. Not here: legal changes (`format.schemas.evolution`), the
-commit (`commit.actions.with_new_columns`).
+commit (`commit.compose`).
 """
 
 from __future__ import annotations

@@ -312,7 +312,8 @@ def check_fits(schema: Schema, spec: PartitionSpec, order: SortOrder, format_ver
 
 
 def _check_avro_names(spec: PartitionSpec) -> None:
-    """Reject partition names with the same form in Avro: Iceberg Java cannot read such manifests."""
+    """Reject partition names with the same form in Avro."""
+    # Differs from Java: it accepts them, and cannot read such manifests.
     names: dict[str, str] = {}
     for part in spec.fields:
         other = names.setdefault(avro_name(part.name), part.name)

@@ -1,4 +1,4 @@
-"""Variant values as bytes: taken apart and put together.
+"""Variant values as bytes: objects are taken apart, and all values are put together.
 
 Here: the binary encoding of metadata (a dictionary of field names) and value. Not here: files that hold parts of a
 value in columns of their own (`data.variant_shredding`).
@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Context, Decimal
 from itertools import pairwise
-from typing import Any
-from uuid import UUID
 
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format import types as t
 
 NULL = b"\x00"
 _PRIMITIVE, _SHORT_STRING, _OBJECT, _ARRAY = range(4)
-_MAX_DEPTH = 200
 _EXACT = Context(prec=60)
 
 _NUMBERS: Mapping[int, tuple[str, t.IcebergType]] = {
@@ -40,17 +36,6 @@ _NUMBERS: Mapping[int, tuple[str, t.IcebergType]] = {
 }
 _DECIMALS: Mapping[int, tuple[int, int]] = {8: (4, 9), 9: (8, 18), 10: (16, 38)}
 """Bytes and largest precision by the id of the primitive type."""
-
-
-@dataclass(frozen=True, slots=True)
-class Primitive:
-    """A value that is neither an object nor an array, with the Iceberg type that it has."""
-
-    type: t.IcebergType
-    value: t.Value
-
-
-Node = Primitive | dict[str, Any] | list[Any]
 
 
 # --- taking apart -----------------------------------------------------------------------------------------------------
@@ -75,54 +60,6 @@ def read_names(metadata: bytes) -> tuple[str, ...]:
         return tuple(_slice(metadata, first + start, first + stop).decode("utf-8") for start, stop in spans)
     except UnicodeDecodeError as error:
         raise FormatError(f"a field name in variant metadata is not UTF-8 ({error})") from error
-
-
-def decode(metadata: bytes, value: bytes) -> Node:
-    """Return a variant as objects (dicts), arrays (lists) and primitive values.
-
-    Raises:
-        FormatError: damaged bytes.
-    """
-    return _decode(read_names(metadata), value, 0)
-
-
-def _decode(names: Sequence[str], data: bytes, depth: int) -> Node:
-    if depth > _MAX_DEPTH:
-        raise FormatError(f"a variant is nested more than {_MAX_DEPTH} levels deep")
-    kind, header = _header(data)
-    if kind == _OBJECT:
-        return {name: _decode(names, child, depth + 1) for name, child in object_fields(names, data).items()}
-    if kind == _ARRAY:
-        return [_decode(names, child, depth + 1) for child in _array_items(data, header)]
-    try:
-        if kind == _SHORT_STRING:
-            return Primitive(t.StringType(), _slice(data, 1, 1 + header).decode("utf-8"))
-        return _decode_primitive(header, data)
-    except UnicodeDecodeError as error:
-        raise FormatError(f"a text in a variant is not UTF-8 ({error})") from error
-
-
-def _decode_primitive(kind: int, data: bytes) -> Primitive:
-    if kind == 0:
-        return Primitive(t.UnknownType(), None)
-    if kind in (1, 2):
-        return Primitive(t.BooleanType(), kind == 1)
-    if kind in _NUMBERS:
-        form, type_ = _NUMBERS[kind]
-        return Primitive(type_, struct.unpack(form, _slice(data, 1, 1 + struct.calcsize(form)))[0])
-    if kind in _DECIMALS:
-        size, precision = _DECIMALS[kind]
-        scale = _unsigned(data, 1, 1)
-        if scale > 38:
-            raise FormatError(f"unexpected scale {scale} of a decimal in a variant")
-        unscaled = int.from_bytes(_slice(data, 2, 2 + size), "little", signed=True)
-        return Primitive(t.DecimalType(max(precision, scale), scale), Decimal(unscaled).scaleb(-scale, _EXACT))
-    if kind in (15, 16):
-        found = _slice(data, 5, 5 + _unsigned(data, 1, 4))
-        return Primitive(t.BinaryType(), found) if kind == 15 else Primitive(t.StringType(), found.decode("utf-8"))
-    if kind == 20:
-        return Primitive(t.UUIDType(), UUID(bytes=_slice(data, 1, 17)))
-    raise FormatError(f"unknown primitive type {kind} in a variant")
 
 
 def object_fields(names: Sequence[str], data: bytes) -> dict[str, bytes]:
@@ -152,16 +89,6 @@ def object_fields(names: Sequence[str], data: bytes) -> dict[str, bytes]:
         names[found]: _slice(data, first + offset, first + end[offset])
         for found, offset in zip(ids, offsets[:-1], strict=True)
     }
-
-
-def _array_items(data: bytes, header: int) -> list[bytes]:
-    width, count_width = (header & 3) + 1, 4 if header >> 2 & 1 else 1
-    count = _unsigned(data, 1, count_width)
-    first = 1 + count_width + (count + 1) * width
-    if first > len(data):
-        raise FormatError(f"an array of {len(data)} bytes in a variant has {count} items")
-    offsets = [_unsigned(data, 1 + count_width + index * width, width) for index in range(count + 1)]
-    return [_slice(data, first + start, first + stop) for start, stop in pairwise(offsets)]
 
 
 def _header(data: bytes) -> tuple[int, int]:

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from airflow_iceberg import errors
-from airflow_iceberg.errors import AlreadyExistsError, FormatError, IcebergError, InvalidInputError
+from airflow_iceberg.errors import AlreadyExistsError, FormatError, IcebergError, InvalidInputError, error_class
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.protocol.document import Document, StoredDocument
 
@@ -47,9 +46,7 @@ class JobError(Document):
 
     def to_exception(self) -> IcebergError:
         """Return an exception of the class that the job raised."""
-        found = getattr(errors, self.kind, None)
-        if not (isinstance(found, type) and issubclass(found, IcebergError)):
-            return IcebergError(self.message)
+        found = error_class(self.kind)
         if issubclass(found, FormatError):
             return found(self.message, path=self.path)
         return found(self.message)

@@ -15,9 +15,9 @@ from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete
-from airflow_iceberg.operations.expire_snapshots import ExpireRequest, expire_snapshots
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
-from airflow_iceberg.operations.remove_orphan_files import OrphanRequest, remove_orphan_files
+from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.directories import remove_empty
@@ -64,7 +64,7 @@ OPERATIONS: dict[str, Callable[[Table, Source], object]] = {
     "delete": lambda table, _: delete(job_work(table), DeleteRequest(predicate="id = 3")),
     "compact": lambda table, _: compact(job_work(table), CompactRequest()),
     "expire_snapshots": lambda table, _: expire_snapshots(
-        Work(table), ExpireRequest(older_than_ms=2**62, retain_last=1)
+        Work(table), ExpireSnapshotsRequest(older_than_ms=2**62, retain_last=1)
     ),
 }
 
@@ -80,7 +80,8 @@ class TestNoFolderRemains:
         assert not folder(table).exists()
 
     @pytest.mark.parametrize(
-        ("operation", "request_"), [(expire_snapshots, ExpireRequest()), (remove_orphan_files, OrphanRequest())]
+        ("operation", "request_"),
+        [(expire_snapshots, ExpireSnapshotsRequest()), (remove_orphan_files, RemoveOrphanFilesRequest())],
     )
     def test_of_jobs_that_died_long_ago(self, operation: Any, request_: object, table: Table) -> None:
         litter(table, ".staging/dead/exchange/0/x.arrow")

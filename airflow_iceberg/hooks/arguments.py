@@ -1,4 +1,4 @@
-"""Arguments of operators in the forms that DAG authors and templates give them."""
+"""Arguments of operators and sensors in the forms that DAG authors and templates give them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,31 @@ def timestamp_ms(name: str, value: Any) -> int | None:
     if isinstance(value, timedelta):
         return int(time.time() * 1000) - int(value.total_seconds() * 1000)
     if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value.strip())
-        except ValueError as error:
-            raise InvalidInputError(
-                f"{name} is {value!r}, expected a time such as '2026-01-31T00:00:00+00:00', or a timedelta"
-            ) from error
+        return iso_ms(name, value, instead="a timedelta")
     if not isinstance(value, datetime):
         raise InvalidInputError(f"{name} is a {type(value).__name__}, expected a datetime, a timedelta or ISO text")
-    moment = value if value.tzinfo else value.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
+    return to_ms(value)
+
+
+def iso_ms(name: str, text: str, *, instead: str) -> int:
+    """Return an ISO 8601 time in milliseconds since the epoch.
+
+    Args:
+        instead: the other values of the argument, for the error.
+    """
+    try:
+        return to_ms(datetime.fromisoformat(str(text).strip()))
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{name}={text!r}: expected {instead} or a time such as '2026-01-31T00:00:00+00:00'"
+        ) from error
+
+
+def to_ms(moment: datetime) -> int:
+    """Return a time in milliseconds since the epoch; UTC if it has no time zone."""
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    # By way of microseconds, which a float holds exactly; logical dates are pendulum's, whose differences are not ours.
+    return round(moment.timestamp() * 1_000_000) // 1000
 
 
 def whole_number(name: str, value: Any) -> int | None:
