@@ -67,9 +67,12 @@ class CommitConflictError(IcebergError):
 
     Attributes:
         is_our_turn: whether other writers wait for our next attempt, so that it should follow at once.
+        metadata_location: the metadata file of the attempt, if the client chose its location. If it is in the table's
+            log all the same, the conflict was with our own request, which was repeated on its way.
     """
 
     is_our_turn = False
+    metadata_location: str | None = None
 
 
 class StalePlanError(CommitConflictError):
@@ -85,11 +88,15 @@ class CommitUnknownError(IcebergError):
 
     Attributes:
         metadata_location: the new metadata file, if the client chose its location.
+        metadata_digest: the SHA-256 of its content, as hexadecimal digits, if others may choose the same location.
     """
 
-    def __init__(self, message: str, *, metadata_location: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, metadata_location: str | None = None, metadata_digest: str | None = None
+    ) -> None:
         super().__init__(message)
         self.metadata_location = metadata_location
+        self.metadata_digest = metadata_digest
 
 
 class StorageError(IcebergError):

@@ -6,13 +6,20 @@ commit retries (`airflow_iceberg.commit`): a catalog tries once.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_iceberg.errors import AlreadyExistsError, CommitConflictError, InvalidInputError, NotFoundError
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+)
 from airflow_iceberg.storage.base import FileIO
 
 if TYPE_CHECKING:
@@ -114,6 +121,13 @@ class Catalog(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r})"
+
+    def has_content(self, location: str, digest: str) -> bool | None:
+        """Whether a metadata file has the content with this SHA-256; None if that cannot be told any more."""
+        try:
+            return hashlib.sha256(self.io.read(location)).hexdigest() == digest
+        except IcebergError:
+            return None
 
     def missing(self) -> str | None:
         """Return, in words, which part of the catalog itself does not exist and is created by the first change."""

@@ -209,6 +209,7 @@ class PointerCatalog(Catalog):
             landed = None if is_first else self._find_echo(table, location, error)
             if landed is None:
                 self._delete_quietly([location])
+                error.metadata_location = location
                 raise
             pointer = landed
         except (AlreadyExistsError, NotFoundError, InvalidInputError, UnsupportedError):

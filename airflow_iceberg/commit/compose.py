@@ -10,11 +10,13 @@ from collections.abc import Callable
 from functools import partial
 
 from airflow_iceberg.commit.snapshot_action import MakesSnapshot
+from airflow_iceberg.commit.write_result import Outcome
 from airflow_iceberg.errors import StalePlanError
 from airflow_iceberg.format.metadata.requirements import AssertTableUUID
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.plan.alter_table.evolution import Evolution
 
 
@@ -47,8 +49,15 @@ class Composed(MakesSnapshot):
         ]
         return Change(updates=(*first.updates, *change.updates), requirements=(*first.requirements, *asked))
 
-    def has_landed(self, metadata: TableMetadata) -> bool:
-        return self._second.has_landed(metadata)
+    @property
+    def made(self) -> Snapshot | None:
+        return self._second.made
+
+    def landed(self, metadata: TableMetadata) -> Outcome | None:
+        return self._second.landed(metadata)
+
+    def has_surely_not_landed(self, metadata: TableMetadata, base: TableMetadata) -> bool:
+        return self._second.has_surely_not_landed(metadata, base)
 
     def succeeded(self, metadata: TableMetadata) -> None:
         self._second.succeeded(metadata)

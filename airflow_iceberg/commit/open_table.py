@@ -10,7 +10,7 @@ from typing import Self
 
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
 from airflow_iceberg.commit.checks import check_writable
-from airflow_iceberg.commit.engine import Action, commit
+from airflow_iceberg.commit.engine import Action, Landed, commit
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import CommitSettings, settings_for
 from airflow_iceberg.commit.snapshot_action import MakesSnapshot
@@ -158,8 +158,8 @@ class OpenTable:
             StalePlanError: another writer has changed what was planned on; nothing was committed.
             CommitConflictError, CommitUnknownError: see `commit.engine.commit`.
         """
-        self.land(action)
-        return describe(self._state, action.settings)
+        landed = self.land(action)
+        return describe(landed.state, action.settings, landed.outcome, action.made)
 
     def change(self, action: Action) -> None:
         """Commit an action that makes no snapshot (expiry, refs).
@@ -170,9 +170,11 @@ class OpenTable:
         check_writable(self.metadata, self.name)
         self.land(action)
 
-    def land(self, action: Action) -> None:
-        """Commit any action, also one that makes the table writable again."""
-        self._state = commit(self.catalog, self._state, action)
+    def land(self, action: Action) -> Landed:
+        """Commit any action, also one that makes the table writable again, and return how that ended."""
+        landed = commit(self.catalog, self._state, action)
+        self._state = landed.state
+        return landed
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.metadata_location!r})"

@@ -16,11 +16,12 @@ from typing import Protocol
 from airflow_iceberg.commit.checks import check_same_table, of_this_table
 from airflow_iceberg.commit.conflicts import ChangedFiles, History
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs, check_no_later_epoch
-from airflow_iceberg.commit.engine import Action
+from airflow_iceberg.commit.engine import Action, AlreadyCommittedError
 from airflow_iceberg.commit.manifest_filter import FilesToRemove, ManifestFilter, RemovedData, missing
 from airflow_iceberg.commit.operation_key import find_landed
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_writer import AddedFiles, SnapshotWriter
+from airflow_iceberg.commit.write_result import Outcome
 from airflow_iceberg.errors import StalePlanError
 from airflow_iceberg.format.manifests.entries import (
     UNASSIGNED_SEQ,
@@ -65,6 +66,10 @@ class MakesSnapshot(Action, Protocol):
 
     settings: CommitSettings
 
+    @property
+    def made(self) -> Snapshot | None:
+        """The snapshot of the last attempt."""
+
 
 class SnapshotAction(ABC):
     """A change that adds one snapshot to a branch.
@@ -79,6 +84,7 @@ class SnapshotAction(ABC):
         self.snapshot_id = settings.snapshot_id
         self.writer = SnapshotWriter(io, snapshot_id=settings.snapshot_id, commit_uuid=settings.commit_uuid)
         self.changed_files = ChangedFiles(io)
+        self.made: Snapshot | None = None
 
     @abstractmethod
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
@@ -100,8 +106,12 @@ class SnapshotAction(ABC):
         if settings.operation_key is not None:
             check_no_later_epoch(metadata, settings.operation_key, settings.branch)
         parent = metadata.ref_snapshot(settings.branch)
+        inherited = self.writer.read_parent(parent)
+        # A request that was repeated on its way loses to itself, and its snapshot may have expired since.
+        if self.writer.has_written(inherited):
+            raise AlreadyCommittedError
         changes = self.changes(metadata, parent)
-        kept, removed = self._without(self.writer.read_parent(parent), changes, metadata)
+        kept, removed = self._without(inherited, changes, metadata)
         check_all_there(changes, removed)
         self.check(removed, changes, metadata)
         if not removed and not changes.added_files():
@@ -118,7 +128,8 @@ class SnapshotAction(ABC):
             schema=metadata.schema(),
             partition_limit=TableProperties.of(metadata.properties).summary_partition_limit,
         )
-        return self.change(self.snapshot(metadata, parent, manifests, summary), metadata, parent)
+        self.made = self.snapshot(metadata, parent, manifests, summary)
+        return self.change(self.made, metadata, parent)
 
     def _without(
         self, manifests: Sequence[ManifestFile], changes: FileChanges, metadata: TableMetadata
@@ -194,20 +205,35 @@ class SnapshotAction(ABC):
         at = AssertRefSnapshotId(ref=branch, snapshot_id=None if parent is None else parent.snapshot_id)
         return of_this_table(metadata, updates, (at,), new_uuid=str(self.settings.commit_uuid))
 
-    def has_landed(self, metadata: TableMetadata) -> bool:
+    def landed(self, metadata: TableMetadata) -> Outcome | None:
         """Whether the snapshot, or one of another process with the same key, is in the table."""
         if metadata.snapshot(self.snapshot_id) is not None:
-            return True
+            return Outcome.COMMITTED
         key, branch = self.settings.operation_key, self.settings.branch
         if key is None or (branch != MAIN_BRANCH and branch not in metadata.refs):
+            return None
+        return None if find_landed(metadata, key, branch) is None else Outcome.FOUND
+
+    def has_surely_not_landed(self, metadata: TableMetadata, base: TableMetadata) -> bool:
+        """Whether the history of the branch reaches back to the base: a landed snapshot would be part of it."""
+        branch = self.settings.branch
+        if not {branch} <= {*metadata.refs, MAIN_BRANCH}:
             return False
-        return find_landed(metadata, key, branch) is not None
+        start, head = base.refs.get(branch), metadata.refs.get(branch)
+        history = list(metadata.ancestors(None if head is None else head.snapshot_id))
+        if start is not None:
+            return any(snapshot.snapshot_id == start.snapshot_id for snapshot in history)
+        # The branch had no snapshot: its history has to be complete.
+        return metadata.snapshots == base.snapshots if not history else history[-1].parent_snapshot_id is None
 
     def succeeded(self, metadata: TableMetadata) -> None:
         """Delete what lost attempts wrote, and log which rows of the task's earlier runs were replaced."""
-        if self._earlier is not None and metadata.snapshot(self.snapshot_id) is not None:
+        landed = metadata.snapshot(self.snapshot_id)
+        if landed is None and self.made is not None:
+            return  # it has expired since: its manifests may be in use
+        if self._earlier is not None and landed is not None:
             self._earlier.log_replaced(metadata.location, self.settings.branch)
-        self.writer.remove_unused(metadata.snapshot(self.snapshot_id))
+        self.writer.remove_unused(landed)
 
     def failed(self) -> None:
         self.writer.remove_unused(None)

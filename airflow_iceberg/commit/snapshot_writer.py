@@ -91,6 +91,11 @@ class SnapshotWriter:
     def read_parent(self, parent: Snapshot | None) -> tuple[ManifestFile, ...]:
         return () if parent is None else read_manifests(self._io, parent)
 
+    def has_written(self, manifests: Iterable[ManifestFile]) -> bool:
+        """Whether one of the manifests was written here."""
+        own = set(self._manifests)
+        return bool(own) and any(manifest.manifest_path in own for manifest in manifests)
+
     def add_files(self, added: AddedFiles, metadata: TableMetadata) -> tuple[ManifestFile, ...]:
         """Return the manifests of new files, one for each spec and content; they are written once for all attempts."""
         by_spec = sorted(added.files, key=_spec_and_content)

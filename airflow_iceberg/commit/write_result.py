@@ -152,15 +152,21 @@ def _deleted(snapshot: Snapshot) -> int:
     return count_of(snapshot, "deleted-records") - count_of(snapshot, DELETED_BEFORE) - count_of(snapshot, CARRIED_ROWS)
 
 
-def describe(state: TableState, settings: CommitSettings) -> WriteResult:
-    """Say how an action ended, from the table that holds its snapshot."""
+def describe(state: TableState, settings: CommitSettings, outcome: Outcome, made: Snapshot | None) -> WriteResult:
+    """Say what an action did.
+
+    Args:
+        state: the table after the commit.
+        made: the snapshot of the action's last attempt; the table may not have it any more.
+    """
     table, branch, key = str(state.table), settings.branch, settings.operation_key
-    mine = state.metadata.snapshot(settings.snapshot_id)
-    if mine is not None:
-        return WriteResult.of([mine], table=table, branch=branch, outcome=Outcome.COMMITTED)
-    landed = find_landed(state.metadata, key, branch) if key else None
+    if outcome is Outcome.COMMITTED:
+        mine = state.metadata.snapshot(settings.snapshot_id) or made
+        assert mine is not None
+        return WriteResult.of([mine], table=table, branch=branch, outcome=outcome)
+    landed = find_landed(state.metadata, key, branch) if key and outcome is Outcome.FOUND else None
     if landed is not None:
-        return WriteResult.of([landed], table=table, branch=branch, outcome=Outcome.FOUND)
+        return WriteResult.of([landed], table=table, branch=branch, outcome=outcome)
     return WriteResult(
         table=table, branch=branch, outcome=Outcome.NOTHING, operation_key=None if key is None else str(key)
     )

@@ -275,9 +275,9 @@ class _Compaction:
         return options.partial_progress_enabled and self._failed_commits <= allowed
 
     def _apply(self, action: RewriteFiles) -> None:
-        self.table.commit(action)
-        snapshot = self.table.metadata.snapshot(action.snapshot_id)
-        if snapshot is not None:
+        landed = self.table.land(action)
+        snapshot = landed.state.metadata.snapshot(action.snapshot_id) or action.made
+        if landed.outcome is Outcome.COMMITTED and snapshot is not None:
             self._committed.append(snapshot)
 
     def _settings(self, groups: int, table_uuid: str | None = None) -> CommitSettings:

@@ -56,8 +56,10 @@ def rewrite_manifests(work: Work, request: RewriteManifestsRequest) -> RewriteMa
     if landed is not None:
         return _describe(work, request, Outcome.FOUND, landed)
     spec_ids = None if request.spec_id is None else (request.spec_id,)
-    written = table.commit(RewriteManifests(table.io, settings, spec_ids=spec_ids))
-    snapshot = None if written.snapshot_id is None else table.metadata.snapshot(written.snapshot_id)
+    action = RewriteManifests(table.io, settings, spec_ids=spec_ids)
+    written = table.commit(action)
+    # Another writer may have expired it already.
+    snapshot = None if written.snapshot_id is None else table.metadata.snapshot(written.snapshot_id) or action.made
     return _describe(work, request, written.outcome, snapshot)
 
 

@@ -21,7 +21,7 @@ from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import OperationKey, find_landed
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import MakesSnapshot
-from airflow_iceberg.commit.write_result import Outcome, WriteResult
+from airflow_iceberg.commit.write_result import Outcome, WriteResult, describe
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError, StalePlanError
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.jobs.protocol.plan import JobPlan, Task
@@ -162,11 +162,14 @@ class Work:
                 staging.clear(self.table.io, plan.staging_location)
 
     def commit(self, action: MakesSnapshot, paths: list[str]) -> WriteResult:
-        """Commit an action within `new_files`; if another process did the same work, the own files are deleted."""
-        result = self.table.commit(action)
-        if result.outcome is Outcome.FOUND:
+        """Commit an action within `new_files`; if another process did the same work, the own files are deleted.
+
+        They are kept if an attempt had no answer: it may have landed, and its snapshot may have expired since.
+        """
+        landed = self.table.land(action)
+        if landed.outcome is Outcome.FOUND and not landed.has_doubts:
             staging.remove(self.table.io, paths)
-        return result
+        return describe(landed.state, action.settings, landed.outcome, action.made)
 
     def nothing(self, branch: str) -> WriteResult:
         """Return the result of work that had nothing to do."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from airflow_iceberg.commit.checks import check_same_table, check_writable, is_same_table
 from airflow_iceberg.commit.engine import Action
+from airflow_iceberg.commit.write_result import Outcome
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.plan.alter_table.changes import evolve
@@ -50,11 +51,15 @@ class AlterTable(Action):
             self._results.append(result)
         return change
 
-    def has_landed(self, metadata: TableMetadata) -> bool:
+    def landed(self, metadata: TableMetadata) -> Outcome | None:
         """Whether the table is as an attempt would have made it, even if others have written since."""
         if not is_same_table(metadata, self._table_uuid):
-            return False
-        return any(_same_shape(metadata, result) for result in self._results)
+            return None
+        return Outcome.COMMITTED if any(_same_shape(metadata, result) for result in self._results) else None
+
+    def has_surely_not_landed(self, metadata: TableMetadata, base: TableMetadata) -> bool:
+        """Whether the table is as it was: a list that is applied twice may undo itself, or change another column."""
+        return _same_shape(metadata, base)
 
 
 def _same_shape(one: TableMetadata, other: TableMetadata) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from airflow_iceberg.commit.checks import check_same_table, is_same_table, of_this_table
 from airflow_iceberg.commit.engine import Action
+from airflow_iceberg.commit.write_result import Outcome
 from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshotRef, RemoveSnapshots, Update
@@ -70,11 +71,16 @@ class ExpireSnapshots(Action):
         )
         return of_this_table(metadata, updates, refs, new_uuid=self._new_uuid)
 
-    def has_landed(self, metadata: TableMetadata) -> bool:
+    def landed(self, metadata: TableMetadata) -> Outcome | None:
         """Whether the snapshots and refs of the last attempt are removed, by any writer."""
         # Another table with this name does not have them either.
         if self.expiry.is_empty or not is_same_table(metadata, self._table_uuid):
-            return False
-        return not any(metadata.snapshot(i) for i in self.expiry.snapshot_ids) and not (
+            return None
+        is_left = any(metadata.snapshot(i) for i in self.expiry.snapshot_ids) or (
             set(self.expiry.refs) & metadata.refs.keys()
         )
+        return None if is_left else Outcome.COMMITTED
+
+    def has_surely_not_landed(self, metadata: TableMetadata, base: TableMetadata) -> bool:
+        """True: what expires is decided again, and to remove it twice does no harm."""
+        return True

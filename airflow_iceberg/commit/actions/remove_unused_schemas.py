@@ -61,13 +61,18 @@ class RemoveUnusedSchemas(Action):
         )
         return of_this_table(metadata, updates, requirements, new_uuid=self._new_uuid)
 
-    def has_landed(self, metadata: TableMetadata) -> bool:
+    def landed(self, metadata: TableMetadata) -> Outcome | None:
         """Whether the schemas and specs of the last attempt are removed, by any writer."""
         if self.unused.is_empty or not is_same_table(metadata, self._table_uuid):
-            return False
+            return None
         schemas = {schema.schema_id for schema in metadata.schemas}
         specs = {spec.spec_id for spec in metadata.partition_specs}
-        return not schemas & set(self.unused.schema_ids) and not specs & set(self.unused.spec_ids)
+        is_left = schemas & set(self.unused.schema_ids) or specs & set(self.unused.spec_ids)
+        return None if is_left else Outcome.COMMITTED
+
+    def has_surely_not_landed(self, metadata: TableMetadata, base: TableMetadata) -> bool:
+        """True: what is unused is decided again, and to remove it twice does no harm."""
+        return True
 
 
 def find_unused(io: FileIO, metadata: TableMetadata) -> UnusedSchemas:

@@ -17,6 +17,7 @@ from airflow_iceberg.commit.manifest_filter import FilesToRemove
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
+from airflow_iceberg.commit.write_result import Outcome
 from airflow_iceberg.errors import AlreadyExistsError, IncompatibleChangeError, InvalidInputError, NotFoundError
 from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent
 from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId
@@ -61,11 +62,15 @@ class ChangeRefs(Action):
         at = AssertRefSnapshotId(ref=self._name, snapshot_id=None if found is None else found.snapshot_id)
         return of_this_table(metadata, (update,), (at,), new_uuid=self._new_uuid)
 
-    def has_landed(self, metadata: TableMetadata) -> bool:
+    def landed(self, metadata: TableMetadata) -> Outcome | None:
         """Whether the ref is as an attempt has made it."""
         if not is_same_table(metadata, self._table_uuid):
-            return False
-        return bool(self._asked) and metadata.refs.get(self._name) in self._asked
+            return None
+        return Outcome.COMMITTED if self._asked and metadata.refs.get(self._name) in self._asked else None
+
+    def has_surely_not_landed(self, metadata: TableMetadata, base: TableMetadata) -> bool:
+        """Whether the ref is as it was: if it has moved, it may have moved on from where the attempt had put it."""
+        return metadata.refs.get(self._name) == base.refs.get(self._name)
 
 
 def create_ref(
