@@ -17,7 +17,7 @@ NOTHING_COMMITTED = ("before_submit", "files_written_no_result", "before_commit"
 COMMITTED = ("after_swap", "after_swap_with_worker", "after_commit", "before_xcom")
 SPARK = ("spark_running", "spark_killed", "worker_killed")
 # Each costs a quarter of a minute: with `make test` some of them are tried, with the services all.
-SAMPLE = {"files_written_no_result", "before_commit", "after_swap", "before_xcom"}
+SAMPLE = {"before_commit", "after_swap"}
 
 
 def sampled(points: tuple[str, ...]) -> list[Any]:

@@ -18,11 +18,11 @@ settings.register_profile("new seed", deadline=None, print_blob=True)
 
 
 def sampled(count: int) -> int:
-    return count if ALL else max(10, count // 3)
+    return count if ALL else max(10, count // 5)
 
 
-def some(cases: Iterable[T], each: int = 3) -> list[T]:
-    """Return every third case, or all of them in the long run; the test has the mark `generated`."""
+def some(cases: Iterable[T], each: int = 4) -> list[T]:
+    """Return every fourth case, or all of them in the long run; the test has the mark `generated`."""
     return list(cases)[:: 1 if ALL else each]
 
 

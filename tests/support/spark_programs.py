@@ -103,7 +103,9 @@ def serve(port: int, *, connect: bool) -> None:
     """Run the programs that are asked for in one session, until nobody is left who could ask."""
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder
+    # For some rows, generated code costs more than it saves.
+    no_code = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    builder = SparkSession.builder.config(map=no_code)
     session = (builder.remote("local[2]") if connect else builder.master("local[2]")).getOrCreate()
     with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rw") as lines:
         for line in lines:
