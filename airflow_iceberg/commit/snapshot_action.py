@@ -85,6 +85,7 @@ class SnapshotAction(ABC):
         self.writer = SnapshotWriter(io, snapshot_id=settings.snapshot_id, commit_uuid=settings.commit_uuid)
         self.changed_files = ChangedFiles(io)
         self.made: Snapshot | None = None
+        self._base: TableMetadata | None = None
 
     @abstractmethod
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
@@ -106,11 +107,13 @@ class SnapshotAction(ABC):
         if settings.operation_key is not None:
             check_no_later_epoch(metadata, settings.operation_key, settings.branch)
         parent = metadata.ref_snapshot(settings.branch)
-        inherited = self.writer.read_parent(parent)
-        # A request that was repeated on its way loses to itself, and its snapshot may have expired since.
-        if self.writer.has_written(inherited):
-            raise AlreadyCommittedError
+        inherited = self.inherited(parent)
         changes = self.changes(metadata, parent)
+        # The history does not tell what became of the last attempt: its files may be in manifests of others by now.
+        if self._base is not None and not self.has_surely_not_landed(metadata, self._base):
+            if self.writer.are_listed(changes.added_files(), inherited):
+                raise AlreadyCommittedError
+        self._base = metadata
         kept, removed = self._without(inherited, changes, metadata)
         check_all_there(changes, removed)
         self.check(removed, changes, metadata)
@@ -128,8 +131,19 @@ class SnapshotAction(ABC):
             schema=metadata.schema(),
             partition_limit=TableProperties.of(metadata.properties).summary_partition_limit,
         )
-        self.made = self.snapshot(metadata, parent, manifests, summary)
-        return self.change(self.made, metadata, parent)
+        return self.change(self.snapshot(metadata, parent, manifests, summary), metadata, parent)
+
+    def inherited(self, parent: Snapshot | None) -> tuple[ManifestFile, ...]:
+        """Return the manifests of the parent.
+
+        Raises:
+            AlreadyCommittedError: one of them was written here. A request that was repeated on its way loses to itself,
+                and its snapshot may have expired since.
+        """
+        manifests = self.writer.read_parent(parent)
+        if self.writer.has_written(manifests):
+            raise AlreadyCommittedError
+        return manifests
 
     def _without(
         self, manifests: Sequence[ManifestFile], changes: FileChanges, metadata: TableMetadata
@@ -179,7 +193,7 @@ class SnapshotAction(ABC):
         location, added_rows = self.writer.write_list(
             manifests, metadata, parent_snapshot_id=parent_id, sequence_number=sequence_number
         )
-        return Snapshot(
+        self.made = Snapshot(
             snapshot_id=self.snapshot_id,
             parent_snapshot_id=parent_id,
             sequence_number=sequence_number,
@@ -191,6 +205,7 @@ class SnapshotAction(ABC):
             first_row_id=None if added_rows is None else metadata.next_row_id or 0,
             added_rows=added_rows,
         )
+        return self.made
 
     def change(self, snapshot: Snapshot, metadata: TableMetadata, parent: Snapshot | None) -> Change:
         """Return the change that adds the snapshot and moves the branch to it."""

@@ -79,7 +79,7 @@ def state(make_table):
 
 @pytest.fixture
 def land(time):
-    return lambda catalog, state, action: commit(catalog, state, action, clock=time.clock())
+    return lambda catalog, state, action: commit(catalog, state, action, clock=time.clock()).state
 
 
 def file(name=None):

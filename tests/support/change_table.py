@@ -16,6 +16,8 @@ class ChangeTable(Action):
     def __call__(self, metadata: TableMetadata) -> Change:
         return self._change(metadata)
 
-    def has_landed(self, metadata: TableMetadata) -> bool:
+    def landed(self, metadata: TableMetadata) -> None:
         """Told by the engine from the metadata file's name alone: there is no snapshot to look for."""
-        return False
+
+    def has_surely_not_landed(self, metadata: TableMetadata, base: TableMetadata) -> bool:
+        return True

@@ -100,7 +100,7 @@ class Planned:
     action: Action
 
     def commit(self, *, clock: Clock | None = None, catalog: Catalog | None = None) -> TableState:
-        return commit(catalog or self.catalog, self.state, self.action, clock=clock or HURRY)
+        return commit(catalog or self.catalog, self.state, self.action, clock=clock or HURRY).state
 
     @property
     def snapshot_id(self) -> int | None:

@@ -78,7 +78,7 @@ class RewriteManifests(SnapshotAction):
         if settings.operation_key is not None:
             check_no_later_epoch(metadata, settings.operation_key, settings.branch)
         parent = metadata.ref_snapshot(settings.branch)
-        manifests = self.writer.read_parent(parent)
+        manifests = self.inherited(parent)
         rewritten = [done for group in self._groups(manifests) if (done := self._rewrite(group, metadata))]
         if parent is None or not rewritten:
             return Change(updates=(), requirements=())

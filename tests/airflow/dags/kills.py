@@ -30,7 +30,7 @@ def install(point: str) -> None:
     elif point == "files_written_no_result":
         before(phase, "write_result")
     elif point == "before_commit":
-        before(OpenTable, "commit")
+        before(OpenTable, "land")
     elif point == "metadata_written_no_swap":
         before(SqlCatalog, "swap_pointer")
     elif point == "after_swap":
