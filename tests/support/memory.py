@@ -212,6 +212,8 @@ class Fault(Enum):
     """It lands, the reply is lost."""
     LAND_THEN_RIVAL_THEN_UNKNOWN = auto()
     """It lands, the rival commits on top, our reply is lost."""
+    LAND_THEN_RIVAL_THEN_CONFLICT = auto()
+    """It lands, the rival commits on top, and a client that repeated the request itself hears "conflict"."""
     LAND_THEN_CONFLICT = auto()
     """It lands, and a client that repeated the request itself hears "conflict" from its own echo."""
     LOSE_THEN_UNKNOWN = auto()
@@ -350,10 +352,10 @@ class FaultyCatalog(PointerCatalog):
     def _after(self, fault: Fault, table: TableId) -> None:
         if fault is Fault.CRASH_AFTER:
             raise SimulatedCrash("after the swap")
-        if fault is Fault.LAND_THEN_CONFLICT:
-            raise CommitConflictError("the echo of our own swap")
-        if fault is Fault.LAND_THEN_RIVAL_THEN_UNKNOWN:
+        if fault in (Fault.LAND_THEN_RIVAL_THEN_UNKNOWN, Fault.LAND_THEN_RIVAL_THEN_CONFLICT):
             self._rival(self.inner, table)
+        if fault in (Fault.LAND_THEN_CONFLICT, Fault.LAND_THEN_RIVAL_THEN_CONFLICT):
+            raise CommitConflictError("the echo of our own swap")
         if fault in (Fault.LAND_THEN_UNKNOWN, Fault.LAND_THEN_RIVAL_THEN_UNKNOWN):
             raise CommitUnknownError("the reply was lost")
 
