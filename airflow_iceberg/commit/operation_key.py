@@ -26,6 +26,8 @@ RUN_ID = "airflow.run-id"
 TASK_ID = "airflow.task-id"
 MAP_INDEX = "airflow.map-index"
 TRY_NUMBER = "airflow.try-number"
+# In a snapshot that publishes another one: the key of the task that wrote the rows.
+PUBLISHED_OPERATION_KEY = "airflow.published-operation-key"
 
 OnRerun = Literal["replace", "append", "skip"]
 ON_RERUN: tuple[OnRerun, ...] = ("replace", "append", "skip")
@@ -135,18 +137,24 @@ def find_landed(metadata: TableMetadata, key: OperationKey, branch: str) -> Snap
 def find_all_landed(metadata: TableMetadata, key: OperationKey, branch: str) -> Iterator[Snapshot]:
     """Yield all snapshots in the history of `branch` that have exactly this key, newest first."""
     text = str(key)
-    return (snapshot for snapshot in _history(metadata, branch) if snapshot.summary.get(OPERATION_KEY) == text)
+    return (snapshot for snapshot in _history(metadata, branch) if text in keys_of(snapshot))
 
 
 def find_other_epochs(metadata: TableMetadata, key: OperationKey, branch: str) -> list[tuple[int, Snapshot]]:
     """Return (epoch, snapshot) of the same work under other clear epochs, newest first."""
     prefix = key.work + "/"
-    texts = ((snapshot.summary.get(OPERATION_KEY, ""), snapshot) for snapshot in _history(metadata, branch))
+    texts = ((text, snapshot) for snapshot in _history(metadata, branch) for text in keys_of(snapshot))
     return [
         (OperationKey.parse(text).epoch, snapshot)
         for text, snapshot in texts
         if text.startswith(prefix) and text != str(key)
     ]
+
+
+def keys_of(snapshot: Snapshot) -> list[str]:
+    """Return the keys of the works whose rows a snapshot has brought to its branch: its own, and the published one."""
+    found = (snapshot.summary.get(name) for name in (OPERATION_KEY, PUBLISHED_OPERATION_KEY))
+    return [text for text in found if text is not None]
 
 
 def _history(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:

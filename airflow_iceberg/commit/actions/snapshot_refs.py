@@ -14,6 +14,7 @@ from airflow_iceberg.commit.checks import check_same_table, is_same_table, of_th
 from airflow_iceberg.commit.engine import Action
 from airflow_iceberg.commit.file_filters import partition_key
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
+from airflow_iceberg.commit.operation_key import OPERATION_KEY, PUBLISHED_OPERATION_KEY
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
@@ -228,6 +229,12 @@ class CherryPick(SnapshotAction):
         history = list(metadata.ancestors(None if parent is None else parent.snapshot_id))
         self._check_not_picked(source, history)
         added = self._files(source, EntryStatus.ADDED, ManifestContent.DATA)
+        # The snapshot that has picked it may have expired.
+        if self.writer.are_listed(added, self.writer.read_parent(parent)):
+            raise IncompatibleChangeError(
+                f"cannot cherry-pick snapshot {self._source_id}: files of it are in branch {self.settings.branch!r} "
+                f"already"
+            )
         removed = self._files(source, EntryStatus.DELETED, ManifestContent.DATA)
         deletes = [s for s in EntryStatus for _ in self._files(source, s, ManifestContent.DELETES)]
         replaces = source.summary.get("replace-partitions") == "true"
@@ -241,6 +248,8 @@ class CherryPick(SnapshotAction):
         properties = {SOURCE_SNAPSHOT_ID: str(self._source_id)}
         if WAP_ID in source.summary:
             properties[PUBLISHED_WAP_ID] = source.summary[WAP_ID]
+        if OPERATION_KEY in source.summary:
+            properties[PUBLISHED_OPERATION_KEY] = source.summary[OPERATION_KEY]
         if replaces:
             properties["replace-partitions"] = "true"
         return FileChanges(
