@@ -45,14 +45,6 @@ from airflow_iceberg.plan.scan import plan_files
 from tests.support import strategies as given_values
 from tests.support.sampling import examples
 
-ODD_TYPES = (t.DateType(), t.TimestampType(), t.IntegerType(), t.LongType())
-ODD_TRANSFORMS = (
-    tr.YearTransform(),
-    tr.DayTransform(),
-    tr.HourTransform(),
-    tr.TruncateTransform(10),
-    tr.TruncateTransform(2**31 - 1),
-)
 INT, DOUBLE = t.IntegerType(), t.DoubleType()
 ANY_TYPE, ANY_TRANSFORM = given_values.primitive_types(), given_values.transforms()
 TIME_TRANSFORMS = (tr.YearTransform, tr.MonthTransform, tr.DayTransform, tr.HourTransform)

@@ -264,9 +264,14 @@ _REMOTE: Mapping[str, type[OSError]] = {
 }
 
 
-def _keep_filesystems() -> None:
-    with _lock:
-        _kept.extend(_filesystems.values())
+def _before_fork() -> None:
+    _lock.acquire()  # until the fork is done: the end of another thread's fork must not empty the list
+    _kept.extend(_filesystems.values())
 
 
-os.register_at_fork(before=_keep_filesystems, after_in_parent=_kept.clear)
+def _after_fork_in_parent() -> None:
+    _kept.clear()
+    _lock.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_lock.release)
