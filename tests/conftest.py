@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.airflow_home import migrate, point_airflow_at
-from tests.support.java_classes import BRIEF, jvm_options
+from tests.support.java_classes import BRIEF, JVM_OPTIONS
 from tests.support.sampling import use_profile
 from tests.support.spark_programs import SparkPrograms
 
@@ -31,7 +31,7 @@ def remove_airflow_home() -> None:
 point_airflow_at(AIRFLOW_HOME)
 use_profile()
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM_OPTIONS)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", BRIEF)
 
 

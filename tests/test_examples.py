@@ -19,8 +19,7 @@ from tests.support.airflow_home import EXAMPLES, ROOT, xcom
 from tests.support.paimon_env import peer
 
 DATE = datetime(2014, 1, 1, tzinfo=UTC)
-# February and March: 24,951 and 28,834 flights, as the package's own documentation counts them; and those that have no
-# departure time.
+# Flights of February and March, as the documentation of the package counts them, and those without a departure time.
 FLIGHTS = {2: 24_951, 3: 28_834}
 NOT_DEPARTED = {2: 1_261, 3: 861}
 # A month costs a Spark. More than one with the services, and with `make demo`.

@@ -1,6 +1,6 @@
 """Decompression with a limit: a few hostile bytes must not become gigabytes.
 
-Here: one function for each codec. Not here: which file uses which codec (`avro.container`, `puffin`, `metadata.json`).
+Here: one function for each codec. Not here: which file uses which codec (`avro.container`, `metadata.json`).
 Every function raises ValueError or an error of its library; the callers know the file and raise FormatError.
 """
 
@@ -17,10 +17,6 @@ from typing import Any
 ALWAYS_ALLOWED_BYTES = 32 << 20
 MOST_TIMES_LARGER = 64
 _CHUNK = 1 << 20
-
-
-class TooLargeError(ValueError):
-    """The result would be larger than is reasonable."""
 
 
 def size_limit(compressed: int) -> int:
@@ -69,13 +65,13 @@ def unsnappy(data: bytes, cramjam: Any) -> bytes:
     return bytes(cramjam.snappy.decompress_raw(data))
 
 
-def by_arrow(data: bytes, codec: str, limit: int | None = None) -> bytes:
-    """Decompress `lz4` frames or `zstd` with Arrow."""
+def unzstd_by_arrow(data: bytes) -> bytes:
+    """Decompress Zstandard with Arrow."""
     pa = importlib.import_module("pyarrow")
-    limit, result = size_limit(len(data)) if limit is None else limit, io.BytesIO()
+    limit, result = size_limit(len(data)), io.BytesIO()
     # Into our own buffer: `read` of pyarrow 26 never frees its buffer when the bytes are damaged.
     chunk = memoryview(bytearray(min(_CHUNK, limit)))
-    with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
+    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
         while size := stream.readinto(chunk):
             result.write(chunk[:size])
             _check(result.tell(), limit)
@@ -93,4 +89,4 @@ def _by(decompressor: Any, data: bytes) -> bytes:
 
 def _check(size: int, limit: int) -> None:
     if size > limit:
-        raise TooLargeError(f"it grows to more than {limit} bytes")
+        raise ValueError(f"it grows to more than {limit} bytes")

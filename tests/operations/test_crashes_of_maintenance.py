@@ -30,9 +30,7 @@ STRIDES = [pytest.param((2, 11), id="some"), pytest.param((1, 1), id="all", mark
 
 def make_catalog() -> MemoryCatalog:
     files, location = make_table_once()
-    io = AgedFileIO()
-    io.inner = files.copy()
-    catalog = MemoryCatalog(io=io)
+    catalog = MemoryCatalog(io=AgedFileIO(files.copy()))
     catalog.register_table(NAME, location)
     return catalog
 

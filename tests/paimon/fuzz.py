@@ -72,10 +72,8 @@ def files(pattern: str) -> tuple[tuple[bytes, PaimonSchema], ...]:
 
 
 def avro(pattern: str, without: str = "") -> tuple[tuple[bytes, PaimonSchema], ...]:
-    def is_wanted(data: bytes) -> bool:
-        return data[:3] == b"Obj" and (not without or without not in schema_text(data))
-
-    return tuple((data, schema) for data, schema in files(pattern) if is_wanted(data))
+    found = tuple((data, schema) for data, schema in files(pattern) if data[:3] == b"Obj")
+    return tuple(each for each in found if not without or without not in schema_text(each[0]))
 
 
 def schema_text(data: bytes) -> str:

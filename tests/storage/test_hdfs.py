@@ -1,5 +1,6 @@
 """Files on a real HDFS, by its own protocol and by HTTP."""
 
+import gc
 import multiprocessing
 import uuid
 
@@ -34,17 +35,23 @@ class TestByItsOwnProtocol(StoreContract):
     def test_a_forked_process_can_use_what_its_parent_opened(self, io, root):
         """It cannot: the driver's threads don't survive a fork. It is told so, where it would wait for ever."""
         io.create(f"{root}/before", b"")
+        unused = FsspecFileIO()
+        unused.create(f"{root}/unused", b"")
         context = multiprocessing.get_context("fork")
         answer = context.Queue()
 
         def use() -> None:
+            gc.collect()  # to delete a driver would be to wait for its threads
             try:
                 io.create(f"{root}/by-child", b"child")
             except StorageError as error:
                 answer.put(str(error))
 
         child = context.Process(target=use)
+        gc.disable()
+        unused.itself, unused = unused, None
         child.start()
+        gc.enable()
         assert "hdfs:// was used by this process's parent before it forked" in answer.get(timeout=60)
         child.join(60)
         assert not io.exists(f"{root}/by-child")

@@ -66,8 +66,8 @@ class AgedFileIO(FaultyFileIO):
         young: locations of files that were written just now.
     """
 
-    def __init__(self):
-        super().__init__(MemoryFileIO())
+    def __init__(self, inner=None):
+        super().__init__(inner or MemoryFileIO())
         self.young = set()
 
     def list(self, prefix):

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from tests.support.airflow_home import ROOT
-from tests.support.java_classes import BRIEF
+from tests.support.java_classes import BRIEF, FROM_ARCHIVE
 
 
 def python_of(environment: str, variable: str, name: str) -> Path:
@@ -30,7 +30,8 @@ def java_environ() -> dict[str, str]:
     """Return the variables that a program of that environment runs with: its own Python and Java, on loopback."""
     environ = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "PYTHONPATH")}
     environ |= {"PYSPARK_PYTHON": str(java_python()), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
-    environ |= {"SPARK_SUBMIT_OPTS": BRIEF}  # the archive of classes is that of Spark 4
+    if environ.get("SPARK_SUBMIT_OPTS") == FROM_ARCHIVE:  # which is that of Spark 4
+        environ["SPARK_SUBMIT_OPTS"] = BRIEF
     if os.environ.get("ICEBERG_JAVA_HOME"):
         environ["JAVA_HOME"] = os.environ["ICEBERG_JAVA_HOME"]
     return environ

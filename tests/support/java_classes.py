@@ -16,17 +16,13 @@ ARCHIVE = Path(sys.prefix) / ".spark-classes.jsa"
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Without the second part a JVM would warn on its standard output of an archive that is not its own.
 FROM_ARCHIVE = f"{BRIEF} -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable -Xlog:all=error:stderr"
+JVM_OPTIONS = FROM_ARCHIVE if ARCHIVE.is_file() and ARCHIVE.stat().st_size else BRIEF
 PROGRAM = """from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 spark.range(2).mapInArrow(lambda batches: batches, "id long").collect()
 spark.sparkContext.parallelize(range(2), 1).map(str).collect()
 spark.stop()
 """
-
-
-def jvm_options() -> str:
-    """Return the options for a Spark 4 of this environment."""
-    return FROM_ARCHIVE if ARCHIVE.is_file() and ARCHIVE.stat().st_size else BRIEF
 
 
 def make_archive(target: Path) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
-from airflow_iceberg.format.decompression import bunzip2, by_arrow, inflate, unsnappy, unxz, unzstd
+from airflow_iceberg.format.decompression import bunzip2, inflate, unsnappy, unxz, unzstd, unzstd_by_arrow
 
 MAGIC = b"Obj\x01"
 SYNC_SIZE = 16
@@ -220,7 +220,7 @@ def _zstd_decompressor() -> Any:
     try:
         zstd = _zstd()
     except UnsupportedError:
-        return lambda block: by_arrow(block, "zstd")
+        return unzstd_by_arrow
     return lambda block: unzstd(block, zstd)
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 from fsspec import AbstractFileSystem
 from hdfs_native import Client, WriteOptions
@@ -29,6 +31,11 @@ _ATTEMPTS_AT_ONE = "5"  # with growing pauses, some ten seconds: as Hadoop's own
 _CONNECT_SECONDS = 20.0
 # The driver's threads, started on first use, do not exist in a forked child, where every call would wait forever.
 _used_by: int | None = None
+# For the same reason a child must never delete a client: it would wait for these threads. The garbage collector may do
+# so at any time; so the child keeps all that exist at the fork.
+_filesystems: WeakValueDictionary[int, _FileSystem] = WeakValueDictionary()
+_kept: list[_FileSystem] = []
+_lock = threading.Lock()
 
 
 class _FileSystem(HdfsFileSystem):  # type: ignore[misc]
@@ -44,6 +51,8 @@ class _FileSystem(HdfsFileSystem):  # type: ignore[misc]
         AbstractFileSystem.__init__(self, **options)
         self.host, self.port = url, None
         self.client = Client(url, dict(config) or None)
+        with _lock:
+            _filesystems[id(self)] = self  # not a set: two of the same address are equal
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -253,3 +262,16 @@ _REMOTE: Mapping[str, type[OSError]] = {
     "QuotaExceededException": RefusedError,
     "PathIsNotEmptyDirectoryException": RefusedError,
 }
+
+
+def _before_fork() -> None:
+    _lock.acquire()  # until the fork is done: the end of another thread's fork must not empty the list
+    _kept.extend(_filesystems.values())
+
+
+def _after_fork_in_parent() -> None:
+    _kept.clear()
+    _lock.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_lock.release)
