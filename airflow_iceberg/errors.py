@@ -67,8 +67,8 @@ class CommitConflictError(IcebergError):
 
     Attributes:
         is_our_turn: whether other writers wait for our next attempt, so that it should follow at once.
-        metadata_location: the metadata file of the attempt, if the client chose its location. If it is in the table's
-            log all the same, the conflict was with our own request, which was repeated on its way.
+        metadata_location: the new metadata file, if the client gave it a name of its own. If it is in the table's log
+            all the same, the conflict was with our own request, which was repeated on its way.
     """
 
     is_our_turn = False
@@ -87,16 +87,14 @@ class CommitUnknownError(IcebergError):
     """The catalog's answer was lost: the commit may have landed or not; nothing may be deleted.
 
     Attributes:
-        metadata_location: the new metadata file, if the client chose its location.
-        metadata_digest: the SHA-256 of its content, as hexadecimal digits, if others may choose the same location.
+        metadata_location: the new metadata file, if the client gave it a name of its own.
+        is_final: whether the table will never tell: a retry could commit the work twice.
     """
 
-    def __init__(
-        self, message: str, *, metadata_location: str | None = None, metadata_digest: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, metadata_location: str | None = None, is_final: bool = False) -> None:
         super().__init__(message)
         self.metadata_location = metadata_location
-        self.metadata_digest = metadata_digest
+        self.is_final = is_final
 
 
 class StorageError(IcebergError):

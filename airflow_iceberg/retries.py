@@ -9,6 +9,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 
 from airflow_iceberg.errors import (
     AlreadyExistsError,
+    CommitUnknownError,
     FormatError,
     IcebergError,
     IncompatibleChangeError,
@@ -19,13 +20,14 @@ from airflow_iceberg.errors import (
 )
 
 # No retry can succeed until a person corrects the DAG, the connection, the data or the table. All other errors are
-# retried: a retry reads the table first, so that it is safe even if the outcome of this try is unknown.
+# retried: a retry reads the table first, so that it is safe even if the outcome of this try is unknown; unless the
+# table will never tell (`CommitUnknownError.is_final`).
 FINAL = (NotFoundError, AlreadyExistsError, InvalidInputError, FormatError, UnsupportedError, IncompatibleChangeError)
 
 
 def is_final(error: IcebergError) -> bool:
     """Tell whether a retry is useless; an error of an unknown type is retried."""
-    return isinstance(error, FINAL)
+    return isinstance(error, FINAL) or (isinstance(error, CommitUnknownError) and error.is_final)
 
 
 def to_airflow(error: IcebergError) -> AirflowException:

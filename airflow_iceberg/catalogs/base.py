@@ -6,20 +6,14 @@ commit retries (`airflow_iceberg.commit`): a catalog tries once.
 
 from __future__ import annotations
 
-import hashlib
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_iceberg.errors import (
-    AlreadyExistsError,
-    CommitConflictError,
-    IcebergError,
-    InvalidInputError,
-    NotFoundError,
-)
+from airflow_iceberg.errors import AlreadyExistsError, CommitConflictError, InvalidInputError, NotFoundError
 from airflow_iceberg.storage.base import FileIO
 
 if TYPE_CHECKING:
@@ -92,6 +86,7 @@ class TableState:
         metadata_location: the file that the metadata came from.
         token: the catalog's own version of this state, which it compares when it swaps; opaque to other modules.
         io: access to the table's files, if it differs from the catalog's `io`: with credentials of its own.
+        loaded_s: when that moment was, in seconds of `time.monotonic`.
     """
 
     table: TableId
@@ -99,6 +94,7 @@ class TableState:
     metadata_location: str
     token: object = None
     io: FileIO | None = field(default=None, compare=False, repr=False)
+    loaded_s: float = field(default_factory=time.monotonic, compare=False, repr=False)
 
 
 class Catalog(ABC):
@@ -121,13 +117,6 @@ class Catalog(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r})"
-
-    def has_content(self, location: str, digest: str) -> bool | None:
-        """Whether a metadata file has the content with this SHA-256; None if that cannot be told any more."""
-        try:
-            return hashlib.sha256(self.io.read(location)).hexdigest() == digest
-        except IcebergError:
-            return None
 
     def missing(self) -> str | None:
         """Return, in words, which part of the catalog itself does not exist and is created by the first change."""

@@ -59,6 +59,9 @@ class Composed(MakesSnapshot):
     def has_surely_not_landed(self, metadata: TableMetadata, base: TableMetadata) -> bool:
         return self._second.has_surely_not_landed(metadata, base)
 
+    def has_left_files(self, metadata: TableMetadata) -> bool:
+        return self._second.has_left_files(metadata)
+
     def succeeded(self, metadata: TableMetadata) -> None:
         self._second.succeeded(metadata)
 

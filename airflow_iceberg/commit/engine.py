@@ -5,9 +5,9 @@ the table is read back until the outcome is known. Before each attempt the actio
 table already, so that neither a lost answer nor a second process with the same work can commit it twice.
 
 That the work is not found proves nothing by itself: another writer may have committed on top of it and expired its
-snapshot. After an unknown outcome the next attempt is made only if the newer table proves that the last one has not
-landed: nothing has changed, the log of metadata files reaches back to the base, or the action itself can tell. Else the
-commit ends as unknown, and nothing is deleted.
+snapshot. That holds for a conflict, too: a request that a proxy has repeated loses to itself. The next attempt is made
+only if the newer table proves that the last one has not landed (`_Commit._verdict`). Else the commit ends as unknown,
+and nothing is deleted.
 
 Each attempt is a compare-and-swap against the base that it was made for. If a lost request arrives late, the next
 attempt loses its race, reads the table, and finds the work done.
@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from airflow_iceberg.catalogs.base import Catalog, TableState
+from airflow_iceberg.commit.retry_policy import RetryPolicy
 from airflow_iceberg.commit.write_result import Outcome
 from airflow_iceberg.errors import (
     CommitConflictError,
@@ -35,21 +36,20 @@ from airflow_iceberg.errors import (
     StalePlanError,
     StorageError,
 )
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change
 from airflow_iceberg.format.properties.table_properties import TableProperties
 
 log = logging.getLogger(__name__)
 
-# Differs from Java: it gives up after 4 retries, which eight writers that append at once easily reach (docs/adr/0010).
-# Unless the table sets a number, the time limit alone ends the loop.
-UNLIMITED_RETRIES = 2**31 - 1
-# Differs from Java: without a limit on the number of retries the wait is short; 60 s are meant for a few attempts.
-LIMITED_MAX_WAIT_MS, UNLIMITED_MAX_WAIT_MS = 60_000, 2_000
+# A table that was loaded longer ago is loaded again before the first attempt: what others did before the attempt then
+# raises no doubt about it.
+FRESH_S = 10
 
 
 class AlreadyCommittedError(Exception):
-    """Raised by an action that finds its own files in the table: an earlier attempt has landed."""
+    """Raised by an action that finds its own metadata files in the table: an earlier attempt has landed."""
 
 
 class Action(Protocol):
@@ -70,50 +70,17 @@ class Action(Protocol):
         A work that may be done twice without harm is proof enough.
         """
 
+    def has_left_files(self, metadata: TableMetadata) -> bool:
+        """Whether files of an attempt are part of the table, although its snapshot is not: it has expired."""
+        return False
+
     def succeeded(self, metadata: TableMetadata) -> None:
-        """The work is in the table: delete own files of attempts that lost, unless the table needs them."""
+        """An attempt has landed: delete own files of those that lost, unless the table needs them."""
         return
 
     def failed(self) -> None:
-        """The work is definitely not in the table and is not tried again: delete own files."""
+        """No attempt has landed, and none will: delete own files."""
         return
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RetryPolicy:
-    """How often and how long to retry: the table's properties `commit.retry.*` and `commit.status-check.*`, in
-    milliseconds.
-    """
-
-    num_retries: int = UNLIMITED_RETRIES
-    min_wait_ms: int = TableProperties.retry_min_wait_ms.default
-    max_wait_ms: int = UNLIMITED_MAX_WAIT_MS
-    total_timeout_ms: int = TableProperties.retry_total_timeout_ms.default
-    check_num_retries: int = TableProperties.status_check_num_retries.default
-    check_min_wait_ms: int = TableProperties.status_check_min_wait_ms.default
-    check_max_wait_ms: int = TableProperties.status_check_max_wait_ms.default
-    check_total_timeout_ms: int = TableProperties.status_check_total_timeout_ms.default
-
-    @classmethod
-    def of(cls, metadata: TableMetadata) -> RetryPolicy:
-        """Read the policy of a table.
-
-        Raises:
-            InvalidInputError: a property is not a number of 0 or more.
-        """
-        properties = TableProperties.of(metadata.properties)
-        num_retries, max_wait_ms = properties.retry_num_retries, properties.retry_max_wait_ms
-        longest_ms = UNLIMITED_MAX_WAIT_MS if num_retries is None else LIMITED_MAX_WAIT_MS
-        return cls(
-            num_retries=UNLIMITED_RETRIES if num_retries is None else num_retries,
-            min_wait_ms=properties.retry_min_wait_ms,
-            max_wait_ms=longest_ms if max_wait_ms is None else max_wait_ms,
-            total_timeout_ms=properties.retry_total_timeout_ms,
-            check_num_retries=properties.status_check_num_retries,
-            check_min_wait_ms=properties.status_check_min_wait_ms,
-            check_max_wait_ms=properties.status_check_max_wait_ms,
-            check_total_timeout_ms=properties.status_check_total_timeout_ms,
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,16 +110,16 @@ class Landed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Attempt:
-    """A request without an answer.
+    """A request that was not confirmed.
 
     Attributes:
-        location: the new metadata file, None if the server chose its name.
-        digest: the SHA-256 of its content, if its name alone does not prove that it is ours.
+        location: the new metadata file, if its name is its own; None if a server or the version number named it.
+        is_refused: whether the answer was a conflict, which may be the echo of a request that landed.
     """
 
     base: TableState
     location: str | None
-    digest: str | None
+    is_refused: bool
 
 
 def commit(catalog: Catalog, base: TableState, action: Action, *, clock: Clock | None = None) -> Landed:
@@ -180,21 +147,31 @@ class _Commit:
         self.action = action
         self.clock = clock
         self.policy = RetryPolicy.of(base.metadata)
-        self.doubtful: list[_Attempt] = []
-        # Metadata files of attempts that lost a race, perhaps to their own repeated request.
-        self.refused: set[str] = set()
+        self.attempts: list[_Attempt] = []
         self._lost: IcebergError | None = None
 
     def run(self) -> Landed:
         started = self.clock.monotonic()
         attempt = 0
+        if started - self.state.loaded_s > FRESH_S:
+            self._reload()
         while True:
             outcome = self._find() or self._attempt()
             if outcome is not None:
                 return self._done(outcome)
             attempt += 1
-            self._wait(attempt, started)
+            exhausted = self._wait(attempt, started)
             self._reload()
+            if exhausted is not None:
+                return self._last_look(exhausted)
+
+    def _last_look(self, exhausted: CommitConflictError) -> Landed:
+        """Return if the last conflict was with our own request, else end the loop."""
+        outcome = self._find()
+        if outcome is not None:
+            return self._done(outcome)
+        self._give_up(exhausted)
+        raise exhausted from self._lost
 
     def _attempt(self) -> Outcome | None:
         """Try once; None: the race is lost, or the last attempt has not landed, and the table has to be read again."""
@@ -204,7 +181,7 @@ class _Commit:
                 return None
             if not change.updates:
                 return Outcome.NOTHING
-            self.state = self.catalog.commit(self.state, change)
+            self.state = self._send(change)
             return Outcome.COMMITTED
         except AlreadyCommittedError:
             return Outcome.COMMITTED
@@ -214,19 +191,24 @@ class _Commit:
         except CommitConflictError as error:
             log.info("lost the race for %s: %s", self.state.table, error)
             self._lost = error
-            if error.metadata_location:
-                self.refused.add(error.metadata_location)
+            if not error.is_our_turn:  # nothing was sent
+                self.attempts.append(_Attempt(base=self.state, location=error.metadata_location, is_refused=True))
             return None
         except CommitUnknownError as error:
             log.warning("the outcome of a commit to %s is unknown, reading back: %s", self.state.table, error)
-            self.doubtful.append(
-                _Attempt(base=self.state, location=error.metadata_location, digest=error.metadata_digest)
-            )
+            self.attempts.append(_Attempt(base=self.state, location=error.metadata_location, is_refused=False))
             return self._resolve(error)
         except IcebergError as error:
             # Raised before the swap was sent: an unreadable manifest, a full disk.
             self._give_up(error)
             raise
+
+    def _send(self, change: Change) -> TableState:
+        try:
+            return self.catalog.commit(self.state, change)
+        except NotFoundError as error:
+            # Perhaps renamed after a request had landed that was repeated on its way.
+            raise CommitConflictError(f"{self.state.table} is gone: {error}") from error
 
     def _change(self) -> Change | None:
         """Ask the action; None when the files of an old base were deleted, as after a job of hours."""
@@ -269,44 +251,76 @@ class _Commit:
         """Whether the work is in the table.
 
         Raises:
-            CommitUnknownError: an attempt had no answer, and the table does not tell any more whether it has landed.
+            CommitUnknownError: the table does not tell any more whether an attempt has landed.
         """
         # Differs from Java: it validates a commit whose answer was lost against itself, fails, and deletes its files.
         outcome = self.action.landed(self.state.metadata)
-        if outcome is not None:
-            return outcome
-        known = [self._log_tells(attempt) for attempt in self.doubtful]
-        if True in known or not self.refused.isdisjoint(location for _, location in self.state.metadata.metadata_log):
-            return Outcome.COMMITTED
-        for attempt, has_landed in zip(self.doubtful, known, strict=True):
-            proved = has_landed is False
-            if not (proved or self.action.has_surely_not_landed(self.state.metadata, attempt.base.metadata)):
+        for attempt in () if outcome is Outcome.COMMITTED else tuple(self.attempts):
+            has_landed = self._verdict(attempt)
+            if has_landed:
+                return Outcome.COMMITTED
+            if has_landed is None and outcome is None:
                 raise CommitUnknownError(
-                    f"an attempt to commit to {self.state.table} got no answer, and the table does not tell any more "
-                    f"whether it has landed: other writers have committed and expired since; nothing was deleted, "
+                    f"an attempt to commit to {self.state.table} was not confirmed, and the table does not tell any "
+                    f"more whether it has landed: other writers have committed and expired since; nothing was deleted, "
                     f"compare the rows before you run it again",
                     metadata_location=attempt.location,
+                    is_final=True,
                 )
-        return None
+            if has_landed is False and attempt.is_refused:  # no request of it is on its way
+                self.attempts.remove(attempt)
+        return outcome
 
-    def _log_tells(self, attempt: _Attempt) -> bool | None:
-        """Whether the log of metadata files proves that an attempt has landed, or has not; None if it proves nothing.
+    def _verdict(self, attempt: _Attempt) -> bool | None:
+        """Whether an attempt has landed whose work is not in the table; None if nothing proves either."""
+        versions = self._versions_since(attempt.base)
+        if versions is not None and (not versions or attempt.location is not None):
+            return _name(attempt.location or "") in map(_name, versions)
+        # A refusal is most often what it says, and its proof needs no file.
+        checks = (self._history_tells, self._versions_tell)
+        try:
+            for check in checks if attempt.is_refused else reversed(checks):
+                has_landed = check(attempt)
+                if has_landed is not None:
+                    return has_landed
+            return self.action.has_left_files(self.state.metadata) or None
+        except IcebergError as error:
+            log.warning("cannot find out whether an attempt to commit to %s has landed: %s", self.state.table, error)
+            return None
+
+    def _versions_since(self, base: TableState) -> list[str] | None:
+        """Return the metadata files that followed a state; None if the log does not reach back to it.
 
         A request that is late finds another base than its own, and fails.
         """
-        if self.state.metadata_location == attempt.base.metadata_location:
-            return False
-        if attempt.location is None:
+        logged = [*(location for _, location in self.state.metadata.metadata_log), self.state.metadata_location]
+        names = [_name(location) for location in logged]
+        name = _name(base.metadata_location)
+        if not name or names.count(name) != 1 or base.metadata.table_uuid != self.state.metadata.table_uuid:
             return None
-        logged = {self.state.metadata_location, *(location for _, location in self.state.metadata.metadata_log)}
-        if attempt.location in logged:
-            return True if attempt.digest is None else self.catalog.has_content(attempt.location, attempt.digest)
-        return False if attempt.base.metadata_location in logged else None
+        return logged[names.index(name) + 1 :]
+
+    def _history_tells(self, attempt: _Attempt) -> bool | None:
+        now, base = self.state.metadata, attempt.base.metadata
+        if now.table_uuid != base.table_uuid:
+            return None
+        return False if self.action.has_surely_not_landed(now, base) else None
+
+    def _versions_tell(self, attempt: _Attempt) -> bool | None:
+        """Look into the metadata files since: a name that every writer would have chosen proves nothing."""
+        versions = self._versions_since(attempt.base)
+        if versions is None:
+            return None
+        io = self.state.io or self.catalog.io
+        older = (metadata_json.read(io.read(location), path=location) for location in versions[:-1])
+        return any(self.action.landed(metadata) is not None for metadata in older)
 
     def _done(self, outcome: Outcome) -> Landed:
-        if not self.doubtful:
+        if not self.attempts and outcome is Outcome.FOUND:
+            self.action.failed()
+        elif not self.attempts:
             self.action.succeeded(self.state.metadata)
-        return Landed(state=self.state, outcome=outcome, has_doubts=bool(self.doubtful))
+        return Landed(state=self.state, outcome=outcome, has_doubts=bool(self.attempts))
 
     def _give_up(self, error: IcebergError) -> None:
         """End the loop: delete own files, but only if no attempt can land any more.
@@ -315,28 +329,28 @@ class _Commit:
             CommitUnknownError: a request without an answer may still arrive: a caller that took the error for a failure
                 would delete its data files.
         """
-        if self.doubtful:
+        if self.attempts:
             raise CommitUnknownError(
-                f"an earlier attempt to commit to {self.state.table} got no answer, and the next one failed: {error}; "
+                f"an attempt to commit to {self.state.table} was not confirmed, and then this failed: {error}; "
                 f"nothing was deleted, run it again to find the outcome"
             ) from error
         self.action.failed()
 
-    def _wait(self, attempt: int, started: float) -> None:
+    def _wait(self, attempt: int, started: float) -> CommitConflictError | None:
+        """Wait for the next attempt; return the error instead if the policy allows none."""
         policy = self.policy
         spent_ms = (self.clock.monotonic() - started) * 1000
         longest = min(policy.max_wait_ms, policy.min_wait_ms * 2 ** min(attempt - 1, 20))
         wait_ms = longest * (0.25 + 0.75 * self.clock.random())
         if attempt > policy.num_retries or spent_ms + wait_ms > policy.total_timeout_ms:
-            exhausted = CommitConflictError(
+            return CommitConflictError(
                 f"other writers won {attempt} attempts to commit to {self.state.table} in {spent_ms / 1000:.1f} s; "
                 f"nothing was committed, run it again, or raise {TableProperties.retry_num_retries} or "
                 f"{TableProperties.retry_total_timeout_ms} of the table"
             )
-            self._give_up(exhausted)
-            raise exhausted from self._lost
         if not (isinstance(self._lost, CommitConflictError) and self._lost.is_our_turn):
             self.clock.sleep(wait_ms / 1000)
+        return None
 
     def _reload(self) -> None:
         try:
@@ -344,3 +358,8 @@ class _Commit:
         except IcebergError as error:
             self._give_up(error)
             raise
+
+
+def _name(location: str) -> str:
+    """Return the name of a metadata file; Java spells the same location file:/…"""
+    return location.rpartition("/")[2]

@@ -85,7 +85,7 @@ class SnapshotAction(ABC):
         self.writer = SnapshotWriter(io, snapshot_id=settings.snapshot_id, commit_uuid=settings.commit_uuid)
         self.changed_files = ChangedFiles(io)
         self.made: Snapshot | None = None
-        self._base: TableMetadata | None = None
+        self._added: tuple[DataFile, ...] = ()
 
     @abstractmethod
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
@@ -109,11 +109,7 @@ class SnapshotAction(ABC):
         parent = metadata.ref_snapshot(settings.branch)
         inherited = self.inherited(parent)
         changes = self.changes(metadata, parent)
-        # The history does not tell what became of the last attempt: its files may be in manifests of others by now.
-        if self._base is not None and not self.has_surely_not_landed(metadata, self._base):
-            if self.writer.are_listed(changes.added_files(), inherited):
-                raise AlreadyCommittedError
-        self._base = metadata
+        self._added = changes.added_files()
         kept, removed = self._without(inherited, changes, metadata)
         check_all_there(changes, removed)
         self.check(removed, changes, metadata)
@@ -240,6 +236,11 @@ class SnapshotAction(ABC):
             return any(snapshot.snapshot_id == start.snapshot_id for snapshot in history)
         # The branch had no snapshot: its history has to be complete.
         return metadata.snapshots == base.snapshots if not history else history[-1].parent_snapshot_id is None
+
+    def has_left_files(self, metadata: TableMetadata) -> bool:
+        """Whether manifests or files of an attempt are in the branch."""
+        manifests = self.writer.read_parent(metadata.ref_snapshot(self.settings.branch))
+        return self.writer.has_written(manifests) or self.writer.are_listed(self._added, manifests)
 
     def succeeded(self, metadata: TableMetadata) -> None:
         """Delete what lost attempts wrote, and log which rows of the task's earlier runs were replaced."""

@@ -167,6 +167,4 @@ def describe(state: TableState, settings: CommitSettings, outcome: Outcome, made
     landed = find_landed(state.metadata, key, branch) if key and outcome is Outcome.FOUND else None
     if landed is not None:
         return WriteResult.of([landed], table=table, branch=branch, outcome=outcome)
-    return WriteResult(
-        table=table, branch=branch, outcome=Outcome.NOTHING, operation_key=None if key is None else str(key)
-    )
+    return WriteResult(table=table, branch=branch, outcome=outcome, operation_key=None if key is None else str(key))

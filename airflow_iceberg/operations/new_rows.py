@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from airflow_iceberg.commit.compose import with_schema
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
-from airflow_iceberg.commit.engine import RetryPolicy
 from airflow_iceberg.commit.manifest_merging import MergePolicy
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import ON_RERUN, OnRerun, find_other_epochs
+from airflow_iceberg.commit.retry_policy import RetryPolicy
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import MakesSnapshot
 from airflow_iceberg.commit.write_result import Outcome, WriteResult

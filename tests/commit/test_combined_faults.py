@@ -1,28 +1,32 @@
 """Two faults at once: an answer is lost, and before the table is read back another writer commits and expires.
 
-Whatever the change and whatever the table still tells: the change is in the table once or not at all, what the caller
-hears is true, and no file of the table is gone.
+Whatever the change, the catalog and what the table still tells: the change is in the table once or not at all, what the
+caller hears is true, and no file of the table is gone.
 """
 
 import pytest
 
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.write_result import Outcome
-from airflow_iceberg.errors import CommitUnknownError, IcebergError
+from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, IcebergError, StorageError
+from airflow_iceberg.retries import is_final
 from airflow_iceberg.table import Table
 from tests.commit.test_faults import CHANGES
+from tests.commit.test_faults_of_metadata import CHANGES as CHANGES_OF_METADATA
 from tests.support.changes import NAME, Append, Compact, Expire, ids, plan
-from tests.support.faults import check_whole, rows_now, world
-from tests.support.memory import Fault, FaultyCatalog
+from tests.support.faults import RemoteFileIO, check_whole, new_catalog, rows_now, world
+from tests.support.memory import Fault, FaultyCatalog, FileFault, FileRule
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="t")
 RIVAL_ROWS = ids(70)
+LANDED = Fault.LAND_THEN_RIVAL_THEN_UNKNOWN
+FAULTS = [LANDED, Fault.RIVAL_THEN_UNKNOWN, Fault.LAND_THEN_RIVAL_THEN_CONFLICT]
 
 
 class Rival:
     """Another writer, who appends and then expires all snapshots but the last; perhaps it compacts, too."""
 
-    def __init__(self, *, compacts: bool) -> None:
+    def __init__(self, *, compacts: bool = False) -> None:
         self._compacts = compacts
 
     def __call__(self, catalog, table):
@@ -32,46 +36,124 @@ class Rival:
         plan(catalog, Expire()).commit()
 
 
-def one_entry(catalog):
-    """Let the log of metadata files have one entry."""
-    Table.load(catalog, NAME).alter([{"set_properties": {"write.metadata.previous-versions-max": "1"}}])
+class ServerCatalog(FaultyCatalog):
+    """A catalog that chooses the names of metadata files itself, so that a client cannot look for its own."""
 
+    rules_out_echoes = True
 
-@pytest.mark.parametrize("compacts", [False, True], ids=["", "compacts"])
-@pytest.mark.parametrize("is_short", [False, True], ids=["long log", "short log"])
-@pytest.mark.parametrize("name", CHANGES)
-class TestAnotherWriterCommitsAndExpires:
-    """Between our request and the moment when we read the table back."""
+    def _delete_quietly(self, locations):
+        """Keep the file of a refused request: if it has landed after all, the log names it."""
 
-    @pytest.mark.parametrize(
-        "fault", [Fault.LAND_THEN_RIVAL_THEN_UNKNOWN, Fault.RIVAL_THEN_UNKNOWN, Fault.LAND_THEN_RIVAL_THEN_CONFLICT]
-    )
-    def test_the_change_is_made_once_or_not_at_all(self, name, is_short, compacts, fault):
-        catalog, change = world(), CHANGES[name]
-        if is_short:
-            one_entry(catalog)
-        before = rows_now(catalog)
-        planned = plan(catalog, change, key=KEY)
+    def commit(self, base, change):
         try:
-            planned.commit(catalog=FaultyCatalog(catalog, [fault], rival=Rival(compacts=compacts)))
-            outcome = "done"
-        except IcebergError as error:
-            outcome = "unknown" if isinstance(error, CommitUnknownError) else "failed"
-        check_whole(catalog)
-        found = +rows_now(catalog)
-        theirs = Append("c", RIVAL_ROWS).after
-        without, with_ours = +theirs(before), +theirs(change.after(before))
-        has_landed = fault is not Fault.RIVAL_THEN_UNKNOWN
-        allowed = {"done": [with_ours], "failed": [without], "unknown": [with_ours if has_landed else without]}
-        assert found in allowed[outcome]
-        assert outcome != "failed" or not has_landed
+            return super().commit(base, change)
+        except (CommitConflictError, CommitUnknownError) as error:
+            error.metadata_location = None
+            raise
+
+
+class InterruptedFileIO(RemoteFileIO):
+    """A store whose connection breaks when a version is created; the other writer's does not.
+
+    Args:
+        lands: whether the version is created.
+        rival: called then.
+    """
+
+    def __init__(self, inner, *, lands, rival):
+        super().__init__(inner)
+        self._lands, self._rival = lands, rival
+
+    def create(self, location, data):
+        rival, name = self._rival, location.rpartition("/")[2]
+        if rival is None or not name.endswith("metadata.json"):
+            super().create(location, data)
+            return
+        self._rival = None
+        if self._lands:
+            super().create(location, data)
+        rival()
+        self.rules.append(FileRule(call="read", fault=FileFault.FAIL, matching=name))
+        raise StorageError(f"cannot create {location}: the connection was closed")
+
+
+def interrupted(catalog, kind, fault, rival):
+    """Return the same catalog, which goes wrong at the first commit."""
+    if kind == "hadoop":
+        io = InterruptedFileIO(catalog.io.inner, lands=fault is LANDED, rival=lambda: rival(catalog, NAME))
+        return new_catalog(kind, io)
+    return (ServerCatalog if kind == "server" else FaultyCatalog)(catalog, [fault], rival=rival)
+
+
+def start(kind, *, is_short):
+    """Return a catalog with the table; its log of metadata files may have one entry."""
+    catalog = world("hadoop" if kind == "hadoop" else "pointer")
+    if is_short:
+        Table.load(catalog, NAME).alter([{"set_properties": {"write.metadata.previous-versions-max": "1"}}])
+    return catalog
+
+
+def attempt(run):
+    """Return how a commit ended, and whether Airflow would try it again."""
+    try:
+        run()
+    except IcebergError as error:
+        return "unknown" if isinstance(error, CommitUnknownError) else "failed", not is_final(error)
+    return "done", False
+
+
+CASES = [
+    (kind, fault)
+    for kind in ("pointer", "server", "hadoop")
+    for fault in FAULTS
+    # A store finds the echo of its own request by its content.
+    if (kind, fault) != ("hadoop", Fault.LAND_THEN_RIVAL_THEN_CONFLICT)
+]
+KINDS = pytest.mark.parametrize(("kind", "fault"), CASES, ids=[f"{kind}-{fault.name}" for kind, fault in CASES])
+LOGS = pytest.mark.parametrize("is_short", [False, True], ids=["long log", "short log"])
+
+
+@KINDS
+@LOGS
+@pytest.mark.parametrize("compacts", [False, True], ids=["", "compacts"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_made_once_or_not_at_all(name, compacts, is_short, kind, fault):
+    catalog, change = start(kind, is_short=is_short), CHANGES[name]
+    before = rows_now(catalog)
+    planned, rival = plan(catalog, change, key=KEY), Rival(compacts=compacts)
+    has_landed = fault is not Fault.RIVAL_THEN_UNKNOWN
+    outcome, is_retried = attempt(lambda: planned.commit(catalog=interrupted(catalog, kind, fault, rival)))
+    assert outcome != "unknown" or not (has_landed and is_retried)
+    check_whole(catalog)
+    found = +rows_now(catalog)
+    theirs = Append("c", RIVAL_ROWS).after
+    without, with_ours = +theirs(before), +theirs(change.after(before))
+    allowed = {"done": [with_ours], "failed": [without], "unknown": [with_ours if has_landed else without]}
+    assert found in allowed[outcome]
+    if has_landed:
+        assert outcome == "done" or (outcome == "unknown" and is_short)
+
+
+@KINDS
+@LOGS
+@pytest.mark.parametrize("name", CHANGES_OF_METADATA)
+def test_a_change_of_the_table_undoes_no_later_commit(name, is_short, kind, fault):
+    """Else a rollback whose answer was lost is applied again, and removes the append that came after it."""
+    catalog = start(kind, is_short=is_short)
+    outcome, _ = attempt(lambda: CHANGES_OF_METADATA[name](interrupted(catalog, kind, fault, Rival())))
+    check_whole(catalog)
+    has_landed = fault is not Fault.RIVAL_THEN_UNKNOWN
+    assert not has_landed or outcome != "failed"
+    if has_landed:
+        assert rows_now(catalog)["c", 70] == 1
 
 
 class TestWhatTheCallerHears:
     """A landed write reports its rows, also when its snapshot has expired."""
 
-    def test_of_an_append(self):
-        catalog = world()
-        faulty = FaultyCatalog(catalog, [Fault.LAND_THEN_RIVAL_THEN_UNKNOWN], rival=Rival(compacts=False))
-        result = Table.load(faulty, NAME).commit(plan(catalog, Append("a", ids(9)), key=KEY).action)
+    @pytest.mark.parametrize("kind", ["pointer", "server", "hadoop"])
+    def test_of_an_append(self, kind):
+        catalog = start(kind, is_short=False)
+        table = Table.load(interrupted(catalog, kind, LANDED, Rival()), NAME)
+        result = table.commit(plan(catalog, Append("a", ids(9)), key=KEY).action)
         assert (result.outcome, result.added_records) == (Outcome.COMMITTED, 1)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_iceberg.commit import engine
 from airflow_iceberg.commit.conflicts import RULES, ChangedFiles, Check, History
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import InvalidInputError, StalePlanError
@@ -182,6 +183,13 @@ def _after_ours(version, ours, theirs):
 CELLS = documented() if DOC.exists() else {}
 
 
+@pytest.fixture
+def hours_later(monkeypatch):
+    """Let every plan be old when it is committed."""
+    monkeypatch.setattr(engine, "FRESH_S", -1)
+
+
+@pytest.mark.usefixtures("hours_later")
 class TestTheTableOfThePage:
     """Each cell is what happens."""
 

@@ -255,7 +255,7 @@ class TestUnknown:
             return loaded
 
         catalog.load = load
-        with pytest.raises(CommitUnknownError, match="got no answer, and the next one failed"):
+        with pytest.raises(CommitUnknownError, match="was not confirmed, and then this failed"):
             land(catalog, inner.load("db.t"), action)
         assert not any(call == "delete" for call, _ in io.calls)
 
@@ -389,8 +389,12 @@ class TestFailure:
         inner.drop_table("db.t")
         if is_replaced:
             Table.create(inner, "db.t", schema={"id": "long"})
+        hours_ago = dataclasses.replace(state, loaded_s=-7200.0)
         with pytest.raises(error, match=message):
-            land(inner, state, action)
+            land(inner, hours_ago, action)
+        # If it was loaded just now, our request may have landed before that, and have been repeated on its way.
+        with pytest.raises(CommitUnknownError, match="not confirmed"):
+            land(inner, dataclasses.replace(state, loaded_s=0.0), action)
         assert not is_replaced or inner.load("db.t").metadata.current_snapshot() is None
 
 

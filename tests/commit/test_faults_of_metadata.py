@@ -245,7 +245,9 @@ class TestRegistration:
 # Nobody commits to a table that is gone. A drop or a renaming that is repeated on its way is told that there is no such
 # table: what to make of that, each catalog knows by itself.
 REQUEST_FAULTS = sorted(
-    {*SWAP_FAULTS} - {Fault.LAND_THEN_RIVAL_THEN_UNKNOWN, Fault.LAND_THEN_CONFLICT}, key=lambda fault: fault.value
+    {*SWAP_FAULTS}
+    - {Fault.LAND_THEN_RIVAL_THEN_UNKNOWN, Fault.LAND_THEN_CONFLICT, Fault.LAND_THEN_RIVAL_THEN_CONFLICT},
+    key=lambda fault: fault.value,
 )
 
 

@@ -187,9 +187,10 @@ def replace(catalog, table):
     make_table(catalog)
 
 
-# What a change is told when such a rival comes, and whether it is made.
+# What a change is told when such a rival comes, and whether it is made. A conflict may be the echo of a request that
+# has landed before the rival came.
 OUTCOMES_OF_RENAMED = {
-    Fault.CONFLICT: ("failed", False),
+    Fault.CONFLICT: ("unknown", False),
     Fault.RIVAL_THEN_UNKNOWN: ("unknown", False),
     Fault.LAND_THEN_RIVAL_THEN_UNKNOWN: ("unknown", True),
 }

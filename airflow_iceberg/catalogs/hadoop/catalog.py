@@ -7,7 +7,6 @@ Not here: which version is the newest (`hadoop.versions`), and how a file is cre
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Unpack
@@ -127,7 +126,7 @@ class HadoopCatalog(PointerCatalog):
             raise
         except IcebergError as error:
             # The version exists and may be the table's: an error while that is checked does not prove a failure.
-            raise _unknown(location, data, str(error)) from error
+            raise _unknown(location, str(error)) from error
 
     def _probe(self, directory: MetadataDirectory) -> None:
         """Reject a store that ignores the condition that commits rely on; checked once for each catalog object."""
@@ -144,10 +143,10 @@ class HadoopCatalog(PointerCatalog):
             self._resolve(directory, location, data, None)
         if directory.is_there(version, other_than=location):
             raise directory.two_spellings(version)
-        return self._require_to_be_followed(directory, version, location, data, base)
+        return self._require_to_be_followed(directory, version, location, base)
 
     def _require_to_be_followed(
-        self, directory: MetadataDirectory, version: int, location: str, data: bytes, base: TableState | None
+        self, directory: MetadataDirectory, version: int, location: str, base: TableState | None
     ) -> int | None:
         """Make sure that newer versions, if there are any by now, are based on ours; return the hint.
 
@@ -165,7 +164,7 @@ class HadoopCatalog(PointerCatalog):
         logged = read_metadata(self.io, newest.location).metadata_log
         # By name: Java spells the same location file:/…
         if all(entry.rpartition("/")[2] != name for _, entry in logged):
-            raise _unknown(location, data, f"the table is at version {newest.version} already")
+            raise _unknown(location, f"the table is at version {newest.version} already")
         return hint
 
     def _resolve(self, directory: MetadataDirectory, location: str, data: bytes, cause: StorageError | None) -> None:
@@ -182,12 +181,12 @@ class HadoopCatalog(PointerCatalog):
             found = self.io.read(location)
         except NotFoundError as error:
             if cause is None:
-                raise _unknown(location, data, "the file existed and was then deleted") from error
+                raise _unknown(location, "the file existed and was then deleted") from error
             if directory.answers_are_final:
                 raise cause from cause.__cause__
-            raise _unknown(location, data, "the file does not exist, or not yet") from cause
+            raise _unknown(location, "the file does not exist, or not yet") from cause
         except StorageError as error:
-            raise _unknown(location, data, str(error)) from (cause or error)
+            raise _unknown(location, str(error)) from (cause or error)
         if found != data:
             raise AlreadyExistsError(f"{location} was written by another writer") from cause
 
@@ -366,13 +365,9 @@ def _base_version(base: TableState) -> int:
     return base.token
 
 
-def _unknown(location: str, data: bytes, why: str) -> CommitUnknownError:
-    # The next version has the same name for every writer: only its content proves whose it is.
-    return CommitUnknownError(
-        f"cannot tell whether {location} was created: {why}",
-        metadata_location=location,
-        metadata_digest=hashlib.sha256(data).hexdigest(),
-    )
+def _unknown(location: str, why: str) -> CommitUnknownError:
+    # Without `metadata_location`: the next version has the same name for every writer and proves nothing.
+    return CommitUnknownError(f"cannot tell whether {location} was created: {why}")
 
 
 def _below(root: str, names: Namespace, catalog: str) -> str:
