@@ -1,10 +1,12 @@
 """Branches, tags, rollback, fast-forward and cherry-pick."""
 
+import dataclasses
 import time
 from collections import Counter
 
 import pytest
 
+from airflow_iceberg.commit.operation_key import OperationKey, find_landed
 from airflow_iceberg.errors import AlreadyExistsError, IncompatibleChangeError, InvalidInputError, NotFoundError
 from airflow_iceberg.table import Table
 from tests.support.changes import (
@@ -20,6 +22,8 @@ from tests.support.changes import (
     rows_of,
 )
 from tests.support.memory import Fault, FaultyCatalog, MemoryCatalog
+
+KEY = OperationKey(dag_id="d", run_id="r", task_id="t")
 
 
 @pytest.fixture
@@ -195,6 +199,23 @@ class TestCherryPicking:
         picked = self.pick(catalog, source)
         with pytest.raises(IncompatibleChangeError, match=f"snapshot {picked.snapshot_id} has picked it already"):
             self.pick(catalog, source)
+
+    def test_not_twice_although_the_first_time_has_expired(self, catalog):
+        source = audit(catalog, Append("b", ids(9)))
+        self.pick(catalog, source)
+        plan(catalog, Append("c", ids(7))).commit()
+        plan(catalog, Expire()).commit()
+        with pytest.raises(IncompatibleChangeError, match="files of it are in branch 'main' already"):
+            self.pick(catalog, source)
+
+    def test_the_key_of_the_task_is_kept(self, catalog):
+        """A clear of the task then replaces the published rows, and does not add its own to them."""
+        table(catalog).create_branch("audit")
+        state = plan(catalog, Append("b", ids(9)), branch="audit", key=KEY).commit()
+        self.pick(catalog, state.metadata.ref_snapshot("audit").snapshot_id)
+        assert find_landed(table(catalog).metadata, KEY, "main") == table(catalog).current_snapshot()
+        plan(catalog, Append("b", ids(8)), key=dataclasses.replace(KEY, epoch=1)).commit()
+        assert rows_of(catalog) == Counter([("a", 0), ("a", 1), ("a", 2), ("b", 8)])
 
     def test_not_what_is_in_the_branch(self, catalog):
         with pytest.raises(IncompatibleChangeError, match="it is in the branch already"):
