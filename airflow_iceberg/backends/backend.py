@@ -36,6 +36,14 @@ class Backend(Protocol):
     def run(self, plan: JobPlan) -> None:
         """Run a job to its end; raises AirflowException when it ended with an error, whatever it wrote."""
 
+    def read_result(self, io: FileIO, plan: JobPlan) -> JobResult:
+        """Return the result of the job that was run.
+
+        Raises:
+            StalePlanError: it ended without one.
+            FormatError: somebody else has written it, or it is damaged.
+        """
+
     def cancel(self) -> None:
         """End the running job, if any; called from a signal handler, possibly several times."""
 
@@ -77,7 +85,6 @@ def run_job(backend: Backend, table: OpenTable, plan: JobPlan) -> JobResult:
         StalePlanError: the job ended without a result; the message has the last lines of its output.
     """
     from airflow_iceberg.jobs.protocol.result import JobError
-    from airflow_iceberg.operations.staging import read_result
 
     ended_badly: AirflowException | None = None
     try:
@@ -88,7 +95,7 @@ def run_job(backend: Backend, table: OpenTable, plan: JobPlan) -> JobResult:
         # No StalePlanError, after which some operations would re-plan and start the next job.
         raise IcebergError(f"the job for table {plan.table} was killed; nothing was committed") from ended_badly
     try:
-        result = read_result(table.io, plan)
+        result = backend.read_result(table.io, plan)
     except StalePlanError as error:
         if ended_badly is None:
             raise
@@ -112,12 +119,18 @@ class InProcess:
 
     def __init__(self, io: FileIO) -> None:
         self._io = io
+        self._result: JobResult | None = None
         self.is_killed = False
 
     def run(self, plan: JobPlan) -> None:
         from airflow_iceberg.jobs.run_local import run_local
 
-        run_local(plan, self._io, is_stopped=lambda: self.is_killed)
+        self._result = run_local(plan, self._io, is_stopped=lambda: self.is_killed)
+
+    def read_result(self, io: FileIO, plan: JobPlan) -> JobResult:
+        """Return the result as this process has it: others could have changed the document."""
+        assert self._result is not None
+        return self._result
 
     def cancel(self) -> None:
         """Start no further task of the job; running tasks end by themselves, or with this process."""

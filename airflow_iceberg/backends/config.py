@@ -10,6 +10,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.redaction import hide
 
 STORAGE_VARIABLE = "AIRFLOW_ICEBERG_STORAGE"
+RESULT_VARIABLE = "AIRFLOW_ICEBERG_RESULT_SECRET"
 
 # The properties by which a job reaches the table's files. A job gets no others of the catalog's properties, which can
 # be its credentials.

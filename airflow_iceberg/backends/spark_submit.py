@@ -9,6 +9,7 @@ import contextlib
 import json
 import logging
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_iceberg.backends.config import STORAGE_VARIABLE, Machine, SparkConfig
+from airflow_iceberg.backends.config import RESULT_VARIABLE, STORAGE_VARIABLE, Machine, SparkConfig
 from airflow_iceberg.backends.driver_link import DriverLink
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
 from airflow_iceberg.jobs.spark.driver_guard import TASK_VARIABLE
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from airflow_iceberg.jobs.protocol.plan import JobPlan
+    from airflow_iceberg.jobs.protocol.result import JobResult
+    from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
 # Python workers keep the memory that Arrow frees for a minute. The next file needs as much again, and the kernel's
@@ -74,6 +77,8 @@ class SparkSubmit:
         self._name = name
         self._hook: Any = None
         self._link: DriverLink | None = None
+        # Signs the result, so that the task knows that its own job has written it.
+        self._result_secret = secrets.token_hex(32)
         self._is_logged = False
         self.is_killed = False
         extra = connection.extra_dejson
@@ -119,6 +124,12 @@ class SparkSubmit:
                 link.end_drivers()
                 if not link.wait(END_SECONDS):
                     log.warning("a driver of connection %r has not ended after %s s", self._conn_id, END_SECONDS)
+
+    def read_result(self, io: FileIO, plan: JobPlan) -> JobResult:
+        """Return the result that the driver has signed."""
+        from airflow_iceberg.operations.staging import read_result
+
+        return read_result(io, plan, secret=self._result_secret)
 
     def cancel(self) -> None:
         """Kill the submission with its driver, and on a cluster the application."""
@@ -171,12 +182,15 @@ class SparkSubmit:
             yarn_queue=config.queue,
             deploy_mode=config.deploy_mode,
             name=f"airflow_iceberg {plan.operation} {plan.table} {self._name}",
-            application_args=[plan.location],
+            application_args=[plan.location, str(plan.seal)],
         )
 
     def _env_vars(self) -> dict[str, str]:
         """The variables that the driver needs wherever it runs; the hook sends them as Spark properties."""
-        return {**self._config.env_vars, **(self._storage_variable() if self._deploy_mode == "cluster" else {})}
+        return {**self._config.env_vars, **(self._job_variables() if self._deploy_mode == "cluster" else {})}
+
+    def _job_variables(self) -> dict[str, str]:
+        return {**self._storage_variable(), RESULT_VARIABLE: self._result_secret}
 
     def _storage_variable(self) -> dict[str, str]:
         return {STORAGE_VARIABLE: json.dumps(self._storage)} if self._storage else {}
@@ -190,7 +204,7 @@ class SparkSubmit:
         from airflow_iceberg.jobs.spark.installation import find_submit
 
         is_here = self._deploy_mode != "cluster"
-        local = {**spark_environment(self._storage), **self._storage_variable()} if is_here else {}
+        local = {**spark_environment(self._storage), **self._job_variables()} if is_here else {}
         with _as_environment(self._config.env_vars):
             try:
                 path, found = find_submit(binary)

@@ -190,7 +190,7 @@ def read_unit(data: bytes, *, path: str) -> Unit:
     """
     try:
         fields = Fields(json.loads(gzip.decompress(data)), "", path)
-    except (OSError, EOFError, ValueError, zlib.error) as error:
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise FormatError(f"the document of a unit of an inventory is damaged: {error}", path=path) from error
     kind = fields.str("kind")
     if kind == "manifests":

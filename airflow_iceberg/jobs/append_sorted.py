@@ -22,6 +22,7 @@ from airflow_iceberg.jobs.compact_sorted import RANGE_BYTES, RangeFiles, outputs
 from airflow_iceberg.jobs.context import fill
 from airflow_iceberg.jobs.phase import Job, check_rows, clean_exchange
 from airflow_iceberg.jobs.protocol.plan import AppendTask
+from airflow_iceberg.jobs.protocol.seal import SealedFile
 from airflow_iceberg.jobs.sources.files import task_count
 from airflow_iceberg.jobs.sources.unit import Unit
 from airflow_iceberg.jobs.task import CutRanges, MergeRanges, TaskReport
@@ -63,14 +64,13 @@ def _sampled(context: AppendContext, tables: Iterable[pa.Table], keys: list[pa.T
             yield table
 
 
-def _write_sample(context: AppendContext, number: int, keys: Sequence[pa.Table]) -> str | None:
+def _write_sample(context: AppendContext, number: int, keys: Sequence[pa.Table]) -> SealedFile | None:
     if not keys:
         return None
     sample = pa.concat_tables(keys)
     every = -(-sample.num_rows // compact_sorted.SAMPLED_ROWS)
     location = context.exchange_file(f"sample-{number:05d}")
-    write_keys(context.io, location, sample.take(number_array(np.arange(0, sample.num_rows, every))))
-    return location
+    return write_keys(context.io, location, sample.take(number_array(np.arange(0, sample.num_rows, every))))
 
 
 # -- the job -----------------------------------------------------------------------------------------------------------
@@ -95,9 +95,9 @@ def merge_collected(job: Job[AppendTask], collected: Sequence[TaskReport]) -> li
     ranges = min(wanted, compact_sorted.MOST_RANGES)
     if ranges > 1:
         with job.timings.phase("cut"):
-            location = _write_boundaries(job, collected, ranges)
+            boundaries = _write_boundaries(job, collected, ranges)
         tasks = [report for report in collected if report.slices]
-        specs = [CutRanges(number=one.number, slices=one.slices, ranges=location) for one in tasks]
+        specs = [CutRanges(number=one.number, slices=one.slices, ranges=boundaries) for one in tasks]
         slices = [piece for report in job.run("cut", specs) for piece in report.slices]
     target = job.task.write.target_file_size_bytes
     count = task_count(size // exchange.MEMORY_TO_PARQUET, parallelism=parallelism, target_file_size_bytes=target)
@@ -108,10 +108,9 @@ def merge_collected(job: Job[AppendTask], collected: Sequence[TaskReport]) -> li
     return reports
 
 
-def _write_boundaries(job: Job[AppendTask], collected: Sequence[TaskReport], ranges: int) -> str:
-    """Choose the boundaries of ranges from the samples, and return the location of the file that holds them."""
+def _write_boundaries(job: Job[AppendTask], collected: Sequence[TaskReport], ranges: int) -> SealedFile:
+    """Choose the boundaries of ranges from the samples, and return the file that holds them."""
     context = AppendContext(plan=job.plan, task=job.task, io=job.io)
     samples = pa.concat_tables([read_keys(job.io, report.sample) for report in collected if report.sample])
     location = context.exchange_file("ranges")
-    write_keys(job.io, location, choose_boundaries(samples, context.row_order(), ranges))
-    return location
+    return write_keys(job.io, location, choose_boundaries(samples, context.row_order(), ranges))

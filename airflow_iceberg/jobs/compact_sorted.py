@@ -28,6 +28,7 @@ from airflow_iceberg.jobs.context import RowsContext, RowSink, coalesced, fill
 from airflow_iceberg.jobs.exchange import Slice
 from airflow_iceberg.jobs.phase import Job, check_rows, clean_exchange
 from airflow_iceberg.jobs.protocol.plan import CompactTask, Sorting
+from airflow_iceberg.jobs.protocol.seal import SealedFile
 from airflow_iceberg.jobs.protocol.table_input import FileUnit, WorkItem
 from airflow_iceberg.jobs.task import GatherItem, SampleItem, SortItem, SpillItem, TaskReport
 
@@ -85,8 +86,7 @@ def sample_item(context: CompactContext, spec: SampleItem) -> TaskReport:
     if not taken:
         return TaskReport(number=spec.number)
     location = context.exchange_file(f"sample-{spec.number:05d}")
-    write_keys(context.io, location, pa.concat_tables(taken))
-    return TaskReport(number=spec.number, sample=location)
+    return TaskReport(number=spec.number, sample=write_keys(context.io, location, pa.concat_tables(taken)))
 
 
 def spill_item(context: CompactContext, spec: SpillItem) -> TaskReport:
@@ -165,13 +165,13 @@ class _Group:
 
     Attributes:
         members: one file, and another of another partition if there is one; a task for each output gets them.
-        ranges: the location of its boundaries.
+        ranges: the file with its boundaries.
     """
 
     number: int
     items: tuple[WorkItem, ...]
     members: tuple[FileUnit, ...]
-    ranges: str
+    ranges: SealedFile
 
 
 def sort_groups(job: Job[CompactTask], items: Sequence[WorkItem]) -> list[tuple[int, TaskReport]]:
@@ -206,8 +206,8 @@ def _sort_large(job: Job[CompactTask], groups: Sequence[Sequence[WorkItem]]) -> 
     samples = {report.number: report.sample for report in sampled if report.sample}
     with job.timings.phase("sample"):
         ranged = [_ranged(job, found, samples) for found in groups]
-    locations = {group.number: group.ranges for group in ranged}
-    spills = [SpillItem(number=item.number, item=item, ranges=locations[item.group]) for item in items]
+    ranges = {group.number: group.ranges for group in ranged}
+    spills = [SpillItem(number=item.number, item=item, ranges=ranges[item.group]) for item in items]
     spilled = job.run("spill", spills)
     slices_of = {report.number: report.slices for report in spilled}
     gathers: list[GatherItem] = []
@@ -221,7 +221,7 @@ def _sort_large(job: Job[CompactTask], groups: Sequence[Sequence[WorkItem]]) -> 
     return [(gathers[report.number].item.group, report) for report in reports]
 
 
-def _ranged(job: Job[CompactTask], items: Sequence[WorkItem], samples: dict[int, str]) -> _Group:
+def _ranged(job: Job[CompactTask], items: Sequence[WorkItem], samples: dict[int, SealedFile]) -> _Group:
     """Choose the boundaries of a group from its samples, and write them into a file for its tasks."""
     context = CompactContext(plan=job.plan, task=job.task, io=job.io)
     size = _size_bytes(items) * exchange.MEMORY_TO_PARQUET
@@ -231,9 +231,9 @@ def _ranged(job: Job[CompactTask], items: Sequence[WorkItem], samples: dict[int,
     keys = [read_keys(job.io, samples[item.number]) for item in items if item.number in samples]
     known = pa.concat_tables(keys) if keys else order.keys(context.row_schema.empty_table())
     location = context.exchange_file(f"ranges-{items[0].group:05d}")
-    write_keys(job.io, location, ordering.choose_boundaries(known, order, ranges))
+    boundaries = write_keys(job.io, location, ordering.choose_boundaries(known, order, ranges))
     members = members_of([unit for item in items for unit in item.units], job.task.spec.spec_id)
-    return _Group(number=items[0].group, items=tuple(items), members=members, ranges=location)
+    return _Group(number=items[0].group, items=tuple(items), members=members, ranges=boundaries)
 
 
 def members_of(units: Sequence[FileUnit], spec_id: int) -> tuple[FileUnit, ...]:
@@ -263,13 +263,15 @@ def outputs(slices: Sequence[Slice], count: int) -> Iterator[tuple[tuple[Slice, 
 # -- keys in a file ----------------------------------------------------------------------------------------------------
 
 
-def write_keys(io: FileIO, location: str, keys: pa.Table) -> None:
+def write_keys(io: FileIO, location: str, keys: pa.Table) -> SealedFile:
     """Write keys of rows into a file of the exchange."""
-    with exchange.create_file(io, location) as sink, pa.ipc.new_file(sink, keys.schema) as writer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, keys.schema) as writer:
         writer.write_table(keys)
+    return SealedFile.create(io, location, sink.getvalue().to_pybytes())
 
 
-def read_keys(io: FileIO, location: str) -> pa.Table:
-    """Read the keys that `write_keys` wrote."""
-    with exchange.open_file(io, location) as source, pa.ipc.open_file(source) as reader:
+def read_keys(io: FileIO, file: SealedFile) -> pa.Table:
+    """Read the keys that `write_keys` wrote; raises FormatError if the file was changed since."""
+    with pa.ipc.open_file(file.content(io, what="file of an exchange")) as reader:
         return reader.read_all()

@@ -21,6 +21,7 @@ from airflow_iceberg.data.dictionaries import join, plain_bytes
 from airflow_iceberg.errors import StorageError
 from airflow_iceberg.format.partitions.grouping import group_by_partition
 from airflow_iceberg.format.values.bytes import canonical_key
+from airflow_iceberg.jobs.protocol.seal import changed, short_digest
 from airflow_iceberg.jobs.sources.readers import is_local
 
 if TYPE_CHECKING:
@@ -45,13 +46,13 @@ class Slice:
 
     Attributes:
         path: the location of the spill file.
-        parts: (offset, length) in bytes of each of its streams in the file.
+        parts: (offset, length) in bytes of each of its streams in the file, and its digest.
         size_bytes: the size in memory, without dictionaries.
     """
 
     path: str
     bucket: int
-    parts: tuple[tuple[int, int], ...]
+    parts: tuple[tuple[int, int, str], ...]
     record_count: int
     size_bytes: int
 
@@ -88,7 +89,7 @@ class Spill:
         self._io, self._path, self._cut = io, path, cut
         self._held: dict[int, list[pa.Table]] = defaultdict(list)
         self._held_bytes = 0
-        self._parts: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self._parts: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
         self._rows: dict[int, int] = defaultdict(int)
         self._bytes: dict[int, int] = defaultdict(int)
         self._written = 0
@@ -131,7 +132,7 @@ class Spill:
             if self._sink is None:
                 self._sink = create_file(self._io, self._path)
             self._sink.write(stream)
-            self._parts[bucket].append((self._written, len(stream)))
+            self._parts[bucket].append((self._written, len(stream), short_digest(stream)))
             self._written += len(stream)
         self._held.clear()
         self._held_bytes = 0
@@ -149,12 +150,20 @@ def _stream(rows: pa.Table) -> pa.Buffer:
 
 
 def read_slices(io: FileIO, slices: Iterable[Slice]) -> Iterator[pa.Table]:
-    """Yield the rows of slices, a stream at a time, file by file within a bucket."""
+    """Yield the rows of slices, a stream at a time, file by file within a bucket.
+
+    Raises:
+        FormatError: a file was changed since it was written.
+    """
     for piece in slices:
         with open_file(io, piece.path) as source:
-            for offset, length in piece.parts:
+            for offset, length, digest in piece.parts:
                 source.seek(offset)
-                with pa.ipc.open_stream(source.read_buffer(length)) as reader:
+                # Bytes of this process: what is checked is what Arrow then reads, which trusts its input.
+                stream = source.read(length)
+                if short_digest(stream) != digest:
+                    raise changed("file of an exchange", piece.path)
+                with pa.ipc.open_stream(stream) as reader:
                     yield reader.read_all()
 
 
@@ -213,4 +222,4 @@ def create_file(io: FileIO, path: str) -> Any:
 def open_file(io: FileIO, path: str) -> Any:
     """Open a file of the exchange for reading."""
     filesystem, inner = io.filesystem(path)
-    return pa.memory_map(inner) if is_local(filesystem) else pa.PythonFile(filesystem.open(inner, "rb"), mode="r")
+    return open(inner, "rb") if is_local(filesystem) else filesystem.open(inner, "rb")

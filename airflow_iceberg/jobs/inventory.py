@@ -13,23 +13,25 @@ from airflow_iceberg.jobs.context import TaskContext
 from airflow_iceberg.jobs.phase import Job
 from airflow_iceberg.jobs.protocol.plan import InventoryTask
 from airflow_iceberg.jobs.protocol.result import SUCCEEDED, InventoryUnitResult, JobResult
+from airflow_iceberg.jobs.protocol.seal import SealedFile
 from airflow_iceberg.jobs.task import InventoryUnit, TaskReport
 
 
 def inventory_unit(context: TaskContext[InventoryTask], spec: InventoryUnit) -> TaskReport:
     """Run one unit and write its result, under a name that no other attempt has."""
-    io, place = context.io, context.task.units[spec.number]
+    io, document = context.io, context.task.units[spec.number]
     try:
-        data = run_unit(io, read_unit(io.read(place), path=place))
+        unit = read_unit(document.content(io, what="document of a unit of an inventory"), path=document.location)
+        data = run_unit(io, unit)
     except ImportError as error:
         raise UnsupportedError(
             f"the Python of the workers lacks what reads manifests ({error}); install fastavro there, or read the "
             f"manifests in the process with spark_conn_id=None"
         ) from error
     location = f"{context.plan.inventory_location}/{spec.number:06d}-{uuid.uuid4().hex[:12]}.arrow"
-    io.create(location, data)
-    unit = InventoryUnitResult(number=spec.number, location=location, rows=read_outcome(data).rows)
-    return TaskReport(number=spec.number, unit=unit)
+    file = SealedFile.create(io, location, data)
+    result = InventoryUnitResult(number=spec.number, file=file, rows=read_outcome(data).rows)
+    return TaskReport(number=spec.number, unit=result)
 
 
 def inventory(job: Job[InventoryTask]) -> JobResult:

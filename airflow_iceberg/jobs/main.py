@@ -1,9 +1,9 @@
-"""The program that spark-submit starts: `main.py PLAN_LOCATION`.
+"""The program that spark-submit starts: `main.py PLAN_LOCATION PLAN_SEAL`.
 
 One file that needs only Python and pyspark to start; `airflow_iceberg` itself is in the zip of `--py-files` or
 installed on the cluster. Storage properties, which may hold secrets, are JSON in the environment variable
-AIRFLOW_ICEBERG_STORAGE and never on the command line. Its imports are in its functions: a missing package is named in a
-message, or in the result document once there can be one.
+AIRFLOW_ICEBERG_STORAGE and never on the command line; so is what the result is signed with. Its imports are in its
+functions: a missing package is named in a message, or in the result document once there can be one.
 
 Exit code: 0 the result document says succeeded, 1 it says failed, 2 no result document could be written.
 """
@@ -20,17 +20,19 @@ if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
 
 STORAGE_VARIABLE = "AIRFLOW_ICEBERG_STORAGE"
+RESULT_VARIABLE = "AIRFLOW_ICEBERG_RESULT_SECRET"
 
 
 def main(arguments: list[str]) -> int:
     """Run the plan at a location and print one line with its result."""
-    if len(arguments) != 1:
-        return _end(2, "usage: main.py PLAN_LOCATION")
+    if len(arguments) != 2:
+        return _end(2, "usage: main.py PLAN_LOCATION PLAN_SEAL")
+    location, seal = arguments
     try:
         from airflow_iceberg.jobs.spark.driver_guard import start_guard
 
         # Before anything that takes long is imported.
-        start_guard(f"job {arguments[0]}")
+        start_guard(f"job {location}")
 
         from airflow_iceberg.errors import IcebergError
         from airflow_iceberg.jobs.protocol.plan import JobPlan
@@ -40,16 +42,18 @@ def main(arguments: list[str]) -> int:
     try:
         storage = json.loads(os.environ.get(STORAGE_VARIABLE) or "{}")
         io = load_file_io(storage)
-        plan = JobPlan.from_json(io.read(arguments[0]), path=arguments[0])
+        # Everything that the job will do is in the plan, and anybody who can write to the table's folder can change it.
+        plan = JobPlan.open(io, location, seal)
     except (IcebergError, ValueError) as error:
-        return _end(2, f"cannot read the job plan {arguments[0]}: {error}")
+        return _end(2, f"cannot read the job plan {location}: {error}")
     try:
-        return _run(plan, io, storage)
+        # Not for the user's code, whose processes inherit the environment.
+        return _run(plan, io, storage, os.environ.pop(RESULT_VARIABLE, None))
     except IcebergError as error:
         return _end(2, f"{plan.table}: no result written: {error}")
 
 
-def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str]) -> int:
+def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str], secret: str | None) -> int:
     from airflow_iceberg.jobs.protocol.result import JobResult, write_result
 
     try:
@@ -58,10 +62,10 @@ def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str]) -> int:
         spark = _session(plan)
     except Exception as error:  # noqa: BLE001 - any error that keeps Spark from starting belongs in the result
         traceback.print_exc()
-        result = write_result(plan, io, JobResult.failed(_readable(error)))
+        result = write_result(plan, io, JobResult.failed(_readable(error)), secret=secret)
     else:
         try:
-            result = run_spark(plan, io, spark, storage=storage)
+            result = run_spark(plan, io, spark, storage=storage, secret=secret)
         finally:
             spark.stop()
     return _say(plan, result)

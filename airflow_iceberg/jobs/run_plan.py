@@ -29,6 +29,7 @@ def run_job(
     *,
     engine: str,
     as_error: Callable[[Exception], Exception] = lambda error: error,
+    secret: str | None = None,
 ) -> JobResult:
     """Run a job and write its result document, also when it fails.
 
@@ -36,6 +37,7 @@ def run_job(
         start: a function that starts the engine.
         engine: the name of the engine.
         as_error: a function that returns the error to report for an error of the engine.
+        secret: the argument of `write_result`.
     Returns:
         the result, also of a job that failed.
     Raises:
@@ -47,7 +49,7 @@ def run_job(
     except Exception as error:  # noqa: BLE001 - every failure becomes a result document
         clean_exchange(plan, io)
         result = JobResult.failed(as_error(error), timings=timings.total())
-    return write_result(plan, io, replace(result, engine=engine))
+    return write_result(plan, io, replace(result, engine=engine), secret=secret)
 
 
 def run_plan(plan: JobPlan, io: FileIO, engine: Engine, timings: Timings) -> JobResult:

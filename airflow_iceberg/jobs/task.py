@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 
 from airflow_iceberg.jobs.exchange import Slice
 from airflow_iceberg.jobs.protocol.result import FileChange, InventoryUnitResult, JobError
+from airflow_iceberg.jobs.protocol.seal import SealedFile
 from airflow_iceberg.jobs.protocol.table_input import WorkItem
 from airflow_iceberg.jobs.sources.unit import Unit
 
@@ -74,10 +75,10 @@ class GatherBuckets(TaskSpec):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CutRanges(TaskSpec):
-    """Cut collected rows into ranges of keys, by the boundaries at the location `ranges`."""
+    """Cut collected rows into ranges of keys, by the boundaries in the file `ranges`."""
 
     slices: tuple[Slice, ...]
-    ranges: str
+    ranges: SealedFile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,9 +109,9 @@ class SampleItem(ItemTask):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpillItem(ItemTask):
-    """Cut the rows of the files into ranges of keys, by the boundaries at the location `ranges`."""
+    """Cut the rows of the files into ranges of keys, by the boundaries in the file `ranges`."""
 
-    ranges: str
+    ranges: SealedFile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,7 +140,7 @@ class TaskReport:
         data_files: the new files as `DataFile.to_dict` documents.
         changes: the changed files of the table, of a delete.
         record_count: the number of rows written or spilled.
-        sample: the location of the sampled keys; None for none.
+        sample: the file with the sampled keys; None for none.
         is_stopped: whether it did nothing, because another task had failed.
     """
 
@@ -148,13 +149,13 @@ class TaskReport:
     changes: tuple[FileChange, ...] = ()
     record_count: int = 0
     slices: tuple[Slice, ...] = ()
-    sample: str | None = None
+    sample: SealedFile | None = None
     unit: InventoryUnitResult | None = None
     error: JobError | None = None
     is_stopped: bool = False
 
     @classmethod
-    def of_slices(cls, number: int, slices: tuple[Slice, ...], *, sample: str | None = None) -> Self:
+    def of_slices(cls, number: int, slices: tuple[Slice, ...], *, sample: SealedFile | None = None) -> Self:
         """Return the report of a task that spilled rows."""
         return cls(number=number, slices=slices, record_count=sum(one.record_count for one in slices), sample=sample)
 
@@ -167,13 +168,16 @@ class TaskReport:
         """Read a report that `to_json` of the same version wrote."""
         document = json.loads(text)
         unit, error = document.pop("unit"), document.pop("error")
+        if unit is not None:
+            unit = InventoryUnitResult(**{**unit, "file": SealedFile.of_fields(unit["file"])})
         return cls(
             data_files=tuple(document.pop("data_files")),
             changes=tuple(FileChange(**change) for change in document.pop("changes")),
             slices=tuple(
                 Slice(**{**piece, "parts": tuple(map(tuple, piece["parts"]))}) for piece in document.pop("slices")
             ),
-            unit=None if unit is None else InventoryUnitResult(**unit),
+            sample=SealedFile.of_fields(document.pop("sample")),
+            unit=unit,
             error=None if error is None else JobError(**error),
             **document,
         )

@@ -40,6 +40,7 @@ from airflow_iceberg.format.sort_orders import SortOrder, sort_order_from_shorth
 from airflow_iceberg.format.values.bytes import canonical_key
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.jobs.protocol.staged_files import check_stored, read_files, staged_files
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.compact_job import Compaction, find_dangling, plan_compaction, write_compact_plan
 from airflow_iceberg.operations.work import MOST_ROUNDS, Work
@@ -220,7 +221,7 @@ class _Compaction:
             return
         table = self.table
         plan = write_compact_plan(self.work, compaction, sort_order=self._order, zorder_columns=self._zorder_columns)
-        done = self.work.run_job(plan, lambda result: _rewritten(plan, result, compaction))
+        done = self.work.run_job(plan, lambda result: _rewritten(table, plan, result, compaction))
         stale: list[FileGroup] = []
         waiting = [file.file_path for one in done for file in one.files]
         with self.work.new_files(waiting, plan=plan):
@@ -368,8 +369,9 @@ def _sort_order(table: OpenTable, request: CompactRequest) -> SortOrder | None:
     return order
 
 
-def _rewritten(plan: JobPlan, result: JobResult, compaction: Compaction) -> list[_Rewritten]:
-    files = {output.group: staging.read_files(plan, output.data_files) for output in result.groups}
+def _rewritten(table: OpenTable, plan: JobPlan, result: JobResult, compaction: Compaction) -> list[_Rewritten]:
+    check_stored(table.io, plan, staged_files(plan, result))
+    files = {output.group: read_files(plan, output.data_files) for output in result.groups}
     missing = sorted({group.number for group in compaction.groups} - files.keys())
     if missing:
         raise FormatError(f"the job reports no files for groups {missing}", path=plan.result_location)

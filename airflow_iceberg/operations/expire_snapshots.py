@@ -24,7 +24,7 @@ from airflow_iceberg.commit.actions.remove_unused_schemas import RemoveUnusedSch
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.commit.write_result import OperationResult, Outcome
-from airflow_iceberg.errors import FormatError, NotFoundError, StorageError
+from airflow_iceberg.errors import NotFoundError, StorageError
 from airflow_iceberg.format.manifests.entries import FileContent
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshotRef, RemoveSnapshots, apply_change
@@ -248,11 +248,7 @@ def _clear_dead(table: OpenTable, notes: Notes, removed: _Removed, inventory: Ru
     """Finish old expiries by their notes, and delete old documents of jobs; return the number of documents."""
     done: list[str] = []
     for status in _dead_documents(table):
-        try:
-            note = notes.read(status.location, table.metadata) if status.location.endswith(f"/{NOTE}") else None
-        except (FormatError, NotFoundError) as error:
-            log.warning("%s: what an expiry had noted cannot be read: %s", table.name, error)
-            note = None
+        note = notes.read(status.location, table.metadata) if status.location.endswith(f"/{NOTE}") else None
         if note is None:
             done.append(status.location)
         elif _delete_files(table, note, removed, inventory):

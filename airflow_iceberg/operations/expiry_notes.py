@@ -1,39 +1,59 @@
 """Notes of an expiry: the snapshots that an attempt removes, written before it commits.
 
-With them the next expiry deletes the files of a killed one.
+With them the next expiry deletes the files of a killed one. Anybody who can write to the table's folder can write a
+note, so that it names no files: only snapshots, and the version of the table that had them. Their files are taken from
+that version, which the table's metadata log has to name. An expiry that was not killed knows its snapshots itself.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from airflow_iceberg.catalogs.pointer import read_metadata
 from airflow_iceberg.commit.open_table import OpenTable
-from airflow_iceberg.errors import FormatError
-from airflow_iceberg.format.json_fields import Fields
+from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.reachable_files import statistics_paths
+from airflow_iceberg.jobs.protocol.document import read_bytes, read_fields
 from airflow_iceberg.operations.staging import STAGING_FOLDER
 
 if TYPE_CHECKING:
     from airflow_iceberg.commit.operation_key import OperationKey
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 
+log = logging.getLogger(__name__)
 
 NOTE, PREFIX = "expired.json", "expire-"
+TITLE, VERSION = "note of an expiry", 2
+MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Note:
-    """Snapshots to remove, as they were noted before the commit."""
+    """Snapshots to remove, as the table had them before the commit."""
 
     location: str
-    table_uuid: str | None
     snapshots: tuple[Snapshot, ...]
     statistics: tuple[str, ...]
+
+    @classmethod
+    def of(cls, location: str, metadata: TableMetadata, snapshot_ids: Collection[int]) -> Note:
+        """Return the note at a location about snapshots of a version of the table."""
+        return cls(
+            location=location,
+            snapshots=tuple(one for one in metadata.snapshots if one.snapshot_id in snapshot_ids),
+            statistics=statistics_paths(metadata, snapshot_ids),
+        )
+
+    def without(self, metadata: TableMetadata) -> Note:
+        """Return the note with only those snapshots that the table does not have any more."""
+        known = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+        return replace(self, snapshots=tuple(one for one in self.snapshots if one.snapshot_id not in known))
 
 
 class Notes:
@@ -43,25 +63,19 @@ class Notes:
         self._table = table
         token = uuid4().hex[:12] if operation_key is None else operation_key.file_token
         self._prefix = f"{table.location.rstrip('/')}/{STAGING_FOLDER}/{PREFIX}{token}"
+        self._own: dict[str, Note] = {}
 
     def write(self, metadata: TableMetadata, snapshot_ids: Sequence[int]) -> None:
-        """Note the snapshots that an attempt removes."""
-        wanted = set(snapshot_ids)
+        """Note the snapshots that an attempt removes from a version of the table."""
         document = {
-            "version": 1,
+            "version": VERSION,
             "table-uuid": metadata.table_uuid,
-            "snapshots": [
-                {
-                    "snapshot-id": snapshot.snapshot_id,
-                    "manifest-list": snapshot.manifest_list,
-                    "manifests": None if snapshot.manifests is None else list(snapshot.manifests),
-                }
-                for snapshot in metadata.snapshots
-                if snapshot.snapshot_id in wanted
-            ],
-            "statistics": list(statistics_paths(metadata, snapshot_ids)),
+            "last-updated-ms": metadata.last_updated_ms,
+            "snapshot-ids": list(snapshot_ids),
         }
-        self._table.io.create(f"{self._prefix}/{uuid4().hex[:12]}/{NOTE}", json.dumps(document).encode())
+        location = f"{self._prefix}/{uuid4().hex[:12]}/{NOTE}"
+        self._table.io.create(location, json.dumps(document).encode())
+        self._own[location] = Note.of(location, metadata, set(snapshot_ids))
 
     def due(self, metadata: TableMetadata) -> Iterator[Note]:
         """Yield the notes, with only those of their snapshots that the table does not have any more."""
@@ -70,38 +84,35 @@ class Notes:
                 yield note
 
     def read(self, location: str, metadata: TableMetadata) -> Note | None:
-        """Return a note as `due` does; None if it is of another table.
+        """Return a note as `due` does; None if it is of another table, or if nothing proves what it says."""
+        if location in self._own:
+            return self._own[location].without(metadata)
+        try:
+            note = self._proved(location, metadata)
+        except (FormatError, UnsupportedError, NotFoundError) as error:
+            log.warning("%s: what an expiry had noted cannot be used: %s", self._table.name, error)
+            return None
+        return None if note is None else note.without(metadata)
+
+    def _proved(self, location: str, metadata: TableMetadata) -> Note | None:
+        """Return a note with the snapshots of the version that it names.
 
         Raises:
-            FormatError: it is damaged.
+            FormatError, UnsupportedError: it is damaged, or of another version of this package.
+            NotFoundError: the note is gone, or the metadata log has no such version any more.
         """
-        note = _read_note(location, self._table.io.read(location))
+        data = read_bytes(self._table.io, location, title=TITLE, most_bytes=MOST_BYTES)
+        fields = read_fields(data, title=TITLE, version=VERSION, path=location)
         # The table was dropped and created again in the same location: the files of the old one are not deleted.
-        if note.table_uuid not in (None, metadata.table_uuid):
+        if fields.opt_str("table-uuid") != metadata.table_uuid:
             return None
-        known = {snapshot.snapshot_id for snapshot in metadata.snapshots}
-        return replace(note, snapshots=tuple(s for s in note.snapshots if s.snapshot_id not in known))
-
-
-def _read_note(location: str, data: bytes) -> Note:
-    try:
-        fields = Fields(json.loads(data), "", location)
-    except ValueError as error:
-        raise FormatError(f"a note of expired snapshots is damaged: {error}", path=location) from error
-    return Note(
-        location=location,
-        table_uuid=fields.opt_str("table-uuid"),
-        snapshots=tuple(_noted_snapshot(item) for item in fields.items("snapshots")),
-        statistics=tuple(str(path) for path in fields.list("statistics")),
-    )
-
-
-def _noted_snapshot(fields: Fields) -> Snapshot:
-    manifests = fields.list("manifests") if "manifests" in fields else None
-    return Snapshot(
-        snapshot_id=fields.int("snapshot-id"),
-        timestamp_ms=0,
-        manifest_list=fields.opt_str("manifest-list"),
-        manifests=None if manifests is None else tuple(str(path) for path in manifests),
-        summary={},
-    )
+        updated_ms, snapshot_ids = fields.int("last-updated-ms"), set(fields.int_list("snapshot-ids"))
+        for logged_ms, file in metadata.metadata_log:
+            if logged_ms == updated_ms:
+                before = read_metadata(self._table.io, file)
+                if before.table_uuid == metadata.table_uuid and before.last_updated_ms == updated_ms:
+                    return Note.of(location, before, snapshot_ids)
+        raise NotFoundError(
+            f"{location} is about a version of the table that its metadata log does not name; the files of the "
+            f"snapshots are left for the next removal of orphan files"
+        )

@@ -11,6 +11,7 @@ which is the same in both places, and the job (`jobs.inventory`).
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from airflow_iceberg.inventory.run import EVERY_SECONDS, Progress, in_bytes, run
 from airflow_iceberg.inventory.units import Unit, UnitResult, read_outcome, write_unit
 from airflow_iceberg.jobs.protocol.plan import InventoryTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import InventoryUnitResult
+from airflow_iceberg.jobs.protocol.seal import SealedFile
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.work import Work
 
@@ -37,6 +39,8 @@ log = logging.getLogger(__name__)
 # million files in about ten seconds, the time that Spark takes to start.
 SPARK_FROM_FILES = 1_000_000
 THREADS = 8
+# What comes after the number of the unit in the name of its result, see `jobs.inventory`.
+_RANDOM_NAME = re.compile(r"[0-9a-f]{12}\.arrow")
 
 
 class FileInventory:
@@ -82,14 +86,17 @@ class FileInventory:
         places = tuple(f"{prefix}/units/{number:06d}.json.gz" for number in range(len(units)))
         try:
             with ThreadPoolExecutor(THREADS) as pool:
-                list(pool.map(lambda place, unit: io.create(place, write_unit(unit)), places, units))
-            plan = self._work.write_plan(InventoryTask(units=places), prefix)
+                documents = tuple(
+                    pool.map(lambda place, unit: SealedFile.create(io, place, write_unit(unit)), places, units)
+                )
+            plan = self._work.write_plan(InventoryTask(units=documents), prefix)
             with _watched(self._table, plan, units, progress):
                 results = self._work.run_job(plan, lambda result: _in_order(plan, result, len(units)))
             for one in results:
-                outcome = read_outcome(io.read(one.location), path=one.location)
+                path = one.file.location
+                outcome = read_outcome(one.file.content(io, what="result of a unit of an inventory"), path=path)
                 if outcome.rows != one.rows:
-                    raise FormatError(f"the job wrote {one.rows} rows and {outcome.rows} were found", path=one.location)
+                    raise FormatError(f"the job wrote {one.rows} rows and {outcome.rows} were found", path=path)
                 yield outcome
         finally:
             staging.clear(io, prefix)
@@ -115,8 +122,9 @@ def _in_order(plan: JobPlan, result: JobResult, count: int) -> list[InventoryUni
     if [one.number for one in units] != list(range(count)):
         raise FormatError(f"the job ran {len(units)} of {count} units", path=plan.result_location)
     for one in units:
-        if not one.location.startswith(f"{plan.inventory_location}/") or ".." in one.location:
-            raise FormatError(f"{one.location} is not a file of job {plan.file_prefix}", path=plan.result_location)
+        name = one.file.location.removeprefix(f"{plan.inventory_location}/{one.number:06d}-")
+        if not _RANDOM_NAME.fullmatch(name):
+            raise FormatError(f"{one.file.location} is not a file of job {plan.file_prefix}", path=plan.result_location)
     return units
 
 

@@ -32,6 +32,7 @@ from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.protocol.plan import AppendTask, Condition, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.jobs.protocol.staged_files import check_stored, staged_files
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.work import CommitRequest, Work
 
@@ -131,7 +132,7 @@ def new_rows(work: Work, request: RowsRequest, *, row_filter: str | Expression |
         yield _write_here(work, request, row_filter)
         return
     plan = plan_rows(work, request, row_filter=row_filter)
-    staged = work.run_job(plan, lambda result: rows_of(plan, result))
+    staged = work.run_job(plan, lambda result: _stored_rows(work, plan, result))
     try:
         yield staged
     finally:
@@ -155,11 +156,17 @@ def rows_of(plan: JobPlan, result: JobResult) -> NewRows:
     assert isinstance(plan.task, AppendTask)
     planned = plan.task.write.schema
     return NewRows(
-        files=staging.staged_files(plan, result),
+        files=staged_files(plan, result),
         written_schema=result.schema or planned,
         planned_schema=planned,
         table_uuid=plan.table_uuid,
     )
+
+
+def _stored_rows(work: Work, plan: JobPlan, result: JobResult) -> NewRows:
+    rows = rows_of(plan, result)
+    check_stored(work.table.io, plan, rows.files)
+    return rows
 
 
 def _write_here(work: Work, request: RowsRequest, row_filter: str | Expression | None) -> NewRows:

@@ -21,12 +21,15 @@ from uuid import uuid4
 
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.write_result import OperationResult, Outcome
-from airflow_iceberg.errors import AlreadyExistsError, FormatError, InvalidInputError, NotFoundError, StorageError
+from airflow_iceberg.errors import AlreadyExistsError, FormatError, InvalidInputError, NotFoundError
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.inventory.listed_files import QUARANTINE_FOLDER
 from airflow_iceberg.inventory.run import Progress
+from airflow_iceberg.jobs.protocol.document import read_bytes, read_object
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage.base import FileIO, FileStatus
+from airflow_iceberg.storage.moving import move_file
+from airflow_iceberg.storage.paths_within import relative_path
 
 if TYPE_CHECKING:
     from airflow_iceberg.commit.operation_key import OperationKey
@@ -37,6 +40,8 @@ LIST = "list.jsonl"
 RESTORED = "restored.json"
 THREADS = 8
 BATCH = 1000
+TITLE = "list of a quarantine"
+MOST_LIST_BYTES = 1 << 30
 # The bytes of two files that are compared at a time.
 CHUNK = 8 << 20
 
@@ -75,13 +80,8 @@ class RestoreResult(OperationResult):
 def quarantines(table: OpenTable) -> tuple[str, ...]:
     """Return the names of a table's quarantines, oldest first."""
     root = f"{table.location.rstrip('/')}/{QUARANTINE_FOLDER}/"
-    return tuple(
-        sorted(
-            status.location[len(root) :].partition("/")[0]
-            for status in table.io.list(root)
-            if status.location.endswith(f"/{LIST}") and status.location[len(root) :].count("/") == 1
-        )
-    )
+    found = (status.location[len(root) :].split("/") for status in table.io.list(root))
+    return tuple(sorted(path[0] for path in found if path[1:] == [LIST] and not path[0].startswith(".")))
 
 
 # -- moving files ------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def move_to_quarantine(
     name, files = _write_list(table, orphans, now_ms, operation_key, name)
     progress = Progress(f"{table.name}: moving orphan files to {_home(table, name)}", whole=len(files))
     with ThreadPoolExecutor(THREADS) as pool:
-        moved = pool.map(lambda file: _move(table.io, file.location, file.quarantined, file.size_bytes), files)
+        moved = pool.map(lambda file: _move(table.io, file, is_back=False), files)
         for file, _ in zip(files, moved, strict=True):
             progress.count(1, file.size_bytes)
             progress.finish(1)
@@ -116,10 +116,9 @@ def _of_earlier_try(table: OpenTable, operation_key: OperationKey | None) -> str
     if operation_key is None:
         return None
     for name in reversed(quarantines(table)):
-        if name.endswith(operation_key.file_token):
-            location = _list_location(table, name)
-            if _lines(location, table.io.read(location))[0].opt_str("operation-key") == str(operation_key):
-                return name
+        head = _head(table, name) if name.endswith(operation_key.file_token) else None
+        if head is not None and head.data.get("operation-key") == str(operation_key):
+            return name
     return None
 
 
@@ -143,7 +142,7 @@ def _write_list(
         files = [
             QuarantinedFile(
                 location=status.location,
-                quarantined=f"{_home(table, name)}/files/{status.location[len(root) + 1 :]}",
+                quarantined=f"{_home(table, name)}/files/{relative_path(status.location, root)}",
                 size_bytes=status.size_bytes,
             )
             for status in orphans
@@ -223,7 +222,7 @@ def _restored_before(work: Work, name: str, error: NotFoundError) -> RestoreResu
     table = work.table
     location = f"{_home(table, name)}/{RESTORED}"
     try:
-        (fields,) = _lines(location, table.io.read(location))
+        fields = _lines(location, _read(table, location))[0]
     except NotFoundError:
         known = ", ".join(quarantines(table)) or "none"
         raise NotFoundError(f"table {table.name} has no quarantine {name!r}; it has: {known}") from error
@@ -252,17 +251,22 @@ def _forget(table: OpenTable, result: RestoreResult, torn: Sequence[str]) -> Non
 def _restore(io: FileIO, file: QuarantinedFile) -> bool:
     """Move one file back; False if another file is in its location."""
     if not io.exists(file.location):
-        _move(io, file.quarantined, file.location, file.size_bytes)
+        _move(io, file, is_back=True)
         return True
     copied = _common_bytes(io, file)
     if copied is None:
         return False
     if copied < file.size_bytes:
-        _move(io, file.quarantined, file.location, file.size_bytes)
+        _move(io, file, is_back=True)
     else:
         # The copy is whole: the try that made it was killed before it deleted the original.
         io.delete([file.quarantined])
     return True
+
+
+def _move(io: FileIO, file: QuarantinedFile, *, is_back: bool) -> None:
+    source, target = (file.quarantined, file.location) if is_back else (file.location, file.quarantined)
+    move_file(io, source, target, size_bytes=file.size_bytes)
 
 
 def _common_bytes(io: FileIO, file: QuarantinedFile) -> int | None:
@@ -284,9 +288,8 @@ def purge(table: OpenTable, before_ms: int, *, keep: Quarantine | None) -> tuple
     """Delete quarantines from before a time permanently, with the notes of restored ones and unfinished lists."""
     gone: list[str] = []
     for name in quarantines(table):
-        location = _list_location(table, name)
-        is_kept = keep is not None and name == keep.name
-        if is_kept or _lines(location, table.io.read(location))[0].int("moved-at-ms") >= before_ms:
+        head = None if keep is not None and name == keep.name else _head(table, name)
+        if head is None or head.int("moved-at-ms") >= before_ms:
             continue
         files = [status.location for status in table.io.list(f"{_home(table, name)}/files/")]
         progress = Progress(f"{table.name}: deleting files of quarantine {name}", whole=len(files))
@@ -294,7 +297,7 @@ def purge(table: OpenTable, before_ms: int, *, keep: Quarantine | None) -> tuple
             table.io.delete(files[start : start + BATCH])
             progress.finish(len(files[start : start + BATCH]))
         table.io.delete(_more_lists(table, name))
-        table.io.delete([location])
+        table.io.delete([_list_location(table, name)])
         gone.append(name)
     table.io.delete(list(_leftovers(table, before_ms)))
     return tuple(gone)
@@ -333,42 +336,52 @@ def _more_lists(table: OpenTable, name: str) -> list[str]:
 def _read_lists(table: OpenTable, name: str) -> list[QuarantinedFile]:
     """Return the files of a quarantine, each once."""
     first = _list_location(table, name)
-    lists = {first: table.io.read(first)}  # before the others are looked for
-    lists |= {location: table.io.read(location) for location in _more_lists(table, name)}
+    lists = {first: _read(table, first)}  # before the others are looked for
+    lists |= {location: _read(table, location) for location in _more_lists(table, name)}
     files = (
-        QuarantinedFile(
-            location=fields.str("location"), quarantined=fields.str("quarantined"), size_bytes=fields.int("size-bytes")
-        )
-        for location, data in lists.items()
-        for fields in _lines(location, data)[1:]
+        _listed_file(table, name, fields) for location, data in lists.items() for fields in _lines(location, data)[1:]
     )
     return list({file.quarantined: file for file in files}.values())
 
 
-def _lines(location: str, data: bytes) -> list[Fields]:
+def _listed_file(table: OpenTable, name: str, fields: Fields) -> QuarantinedFile:
+    """Return a file of a list. Its place follows from its path in the quarantine, whatever the list says.
+
+    Raises:
+        FormatError: the list says something else: others can write it, too, and may name any file.
+    """
+    quarantined, size_bytes = fields.str("quarantined"), fields.int("size-bytes")
+    path = relative_path(quarantined, f"{_home(table, name)}/files")
+    location = f"{table.location.rstrip('/')}/{path}"
+    if path is None or fields.str("location") != location or size_bytes < 0:
+        raise FormatError(
+            f"{fields.where} of the list of quarantine {name} names {fields.str('location')} and {quarantined}, "
+            f"expected a path below {table.location} and the same path in the quarantine: the list was changed, or "
+            f"the table was moved; nothing was restored",
+            path=fields.path,
+        )
+    return QuarantinedFile(location=location, quarantined=quarantined, size_bytes=size_bytes)
+
+
+def _head(table: OpenTable, name: str) -> Fields | None:
+    """Return the first line of a quarantine's list, None for a damaged one: others can write it, too."""
+    location = _list_location(table, name)
     try:
-        found = [Fields(json.loads(line), f"line {n}", location) for n, line in enumerate(data.split(b"\n"), 1) if line]
-    except ValueError as error:
-        raise FormatError(f"the list of a quarantine is damaged: {error}", path=location) from error
+        head = _lines(location, _read(table, location))[0]
+        head.int("moved-at-ms")
+    except FormatError as error:
+        log.warning("%s: quarantine %s is not touched: %s", table.name, name, error)
+        return None
+    return head
+
+
+def _read(table: OpenTable, location: str) -> bytes:
+    return read_bytes(table.io, location, title=TITLE, most_bytes=MOST_LIST_BYTES)
+
+
+def _lines(location: str, data: bytes) -> list[Fields]:
+    lines = enumerate(data.split(b"\n"), 1)
+    found = [read_object(line, title=TITLE, path=location, where=f"line {number}") for number, line in lines if line]
     if not found:
         raise FormatError("the list of a quarantine is empty", path=location)
     return found
-
-
-def _move(io: FileIO, source: str, target: str, size_bytes: int) -> None:
-    """Copy a file, check the copy, and delete the original: at every moment one of them is whole."""
-    filesystem, source_path = io.filesystem(source)
-    _, target_path = io.filesystem(target)
-    try:
-        filesystem.makedirs(target_path.rpartition("/")[0], exist_ok=True)
-        filesystem.cp_file(source_path, target_path)
-        copied = filesystem.size(target_path)
-    except FileNotFoundError:
-        return  # it was deleted meanwhile
-    except OSError as error:
-        io.delete([target])
-        raise StorageError(f"cannot move {source} to {target}: {error}") from error
-    if copied != size_bytes:
-        io.delete([target])
-        raise StorageError(f"moved {copied} bytes of {source} to {target}, expected {size_bytes}; the original is kept")
-    io.delete([source])

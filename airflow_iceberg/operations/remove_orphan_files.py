@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
 
@@ -34,6 +35,7 @@ from airflow_iceberg.operations.work import Work, reread
 from airflow_iceberg.plan.expire_snapshots import check_may_delete
 from airflow_iceberg.plan.orphan_files import MISMATCH_MODES, EqualStores, KnownFiles, older_than_ms
 from airflow_iceberg.storage.base import FileStatus
+from airflow_iceberg.storage.paths_within import relative_path
 
 if TYPE_CHECKING:
     from airflow_iceberg.inventory.run import RunUnits
@@ -266,7 +268,7 @@ def _orphans(
     log.info("%s: %d files are listed, the table's metadata names %d", table.name, listed.count, len(known))
     orphans: list[FileStatus] = []
     doubtful: list[FileStatus] = []
-    for files in listed.old():
+    for files in map(partial(_with_plain_names, table), listed.old()):
         verdicts = known.classify_all([status.location for status in files])
         orphans += [status for status, verdict in zip(files, verdicts, strict=True) if verdict == "orphan"]
         doubtful += [status for status, verdict in zip(files, verdicts, strict=True) if verdict == "doubtful"]
@@ -279,6 +281,15 @@ def _orphans(
             f"changed"
         )
     return [*orphans, *doubtful] if request.prefix_mismatch_mode == "delete" else orphans
+
+
+def _with_plain_names(table: OpenTable, files: Sequence[FileStatus]) -> list[FileStatus]:
+    """Return the files whose names no store can take for another path."""
+    plain = [status for status in files if relative_path(status.location, table.location) is not None]
+    if len(plain) < len(files):
+        count = len(files) - len(plain)
+        log.warning("%s: %d files have names with hidden slashes, dots or controls; not touched", table.name, count)
+    return plain
 
 
 def known_files(

@@ -17,7 +17,7 @@ from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.data.read.file import ReadAs
 from airflow_iceberg.data.row_changes import RowChange, RowChanges, WriteAs, count_rows, delete_rows
 from airflow_iceberg.data.write.options import WriteOptions, data_location
-from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError
+from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.metrics import file_must_match
 from airflow_iceberg.expressions.tree import AlwaysTrue, Expression
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
@@ -26,7 +26,8 @@ from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.protocol.plan import DeleteTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
-from airflow_iceberg.jobs.protocol.table_input import WORK_FILE, FileUnit, TableInput, WorkItem, all_schemas, write_work
+from airflow_iceberg.jobs.protocol.staged_files import check_stored, read_changed_files
+from airflow_iceberg.jobs.protocol.table_input import WORK_FILE, FileUnit, TableInput, WorkItem, all_schemas
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.deletes import referenced_file
@@ -194,14 +195,14 @@ def write_delete_plan(work: Work, deletion: Deletion, *, mode: str) -> JobPlan:
         StorageError: the staging prefix cannot be written; nothing was started.
     """
     metadata, prefix = work.table.metadata, work.new_staging(carries_rows=True)
+    item_bytes = _ITEM_BYTES if mode == MERGE_ON_READ else 0
+    items = work_items(deletion.partial, item_bytes=item_bytes)
     task = DeleteTask(
         write=staging.write_settings(metadata),
-        table=TableInput.of(metadata, work_location=f"{prefix}/{WORK_FILE}"),
+        table=TableInput.write(work.table.io, metadata, items, work_location=f"{prefix}/{WORK_FILE}"),
         row_filter=deletion.row_filter,
         mode=mode,
     )
-    item_bytes = _ITEM_BYTES if mode == MERGE_ON_READ else 0
-    write_work(work.table.io, task.table, work_items(deletion.partial, item_bytes=item_bytes))
     return work.write_plan(task, prefix)
 
 
@@ -218,14 +219,18 @@ def work_items(tasks: Iterable[FileScanTask], *, item_bytes: int) -> list[WorkIt
     return [WorkItem(number=number, group=number, units=tuple(run)) for number, run in enumerate(runs)]
 
 
-def read_changes(plan: JobPlan, result: JobResult) -> RowChanges:
+def read_changes(io: FileIO, plan: JobPlan, result: JobResult, deletion: Deletion) -> RowChanges:
     """Return the changes of a job, checked against its plan.
 
     Raises:
         FormatError: a document is damaged, or names a file that is not of this job.
     """
-    assert isinstance(plan.task, DeleteTask)
-    written = staging.check_files(plan, result.data_files, plan.task.table.partition_types)
+    written = read_changed_files(plan, result.data_files)
+    check_stored(io, plan, written)
+    planned = {task.file.file_path for task in deletion.partial}
+    for path in (*(change.file_path for change in result.changes), *(file.referenced_data_file for file in written)):
+        if path is not None and path not in planned:
+            raise FormatError(f"the job changed {path}, which is not a file of its plan", path=plan.result_location)
     changes = [
         RowChange(file_path=change.file_path, deleted_count=change.deleted_count, is_gone=change.is_gone)
         for change in result.changes
@@ -245,7 +250,7 @@ def change_files(work: Work, deletion: Deletion, *, mode: str) -> tuple[RowChang
     if work.run is None:
         return change_here(table.io, table.metadata, deletion, mode=mode, operation_key=key), None
     plan = write_delete_plan(work, deletion, mode=mode)
-    return work.run_job(plan, lambda result: read_changes(plan, result)), plan
+    return work.run_job(plan, lambda result: read_changes(table.io, plan, result, deletion)), plan
 
 
 def changed_tasks(deletion: Deletion, changes: RowChanges) -> list[FileScanTask]:

@@ -1,7 +1,7 @@
 """The documents of a job under a table's staging prefix: write the plan, read the result, delete them afterwards.
 
-Also here: how a job writes files of a table (`write_settings`, `append_task`), and the check of a result's files
-against its plan. Not here: the tasks of other jobs (`operations.compact_job`, `operations.row_changes`,
+Also here: how a job writes files of a table (`write_settings`, `append_task`). Not here: the check of a result's files
+(`jobs.protocol.staged_files`), the tasks of other jobs (`operations.compact_job`, `operations.row_changes`,
 `operations.file_inventory`), the header of a plan (`operations.work.Work.write_plan`).
 
 Each try of a task has a folder of its own, `<table>/.staging/<token>-<try>-<random>/`, with the plan, the result and
@@ -11,23 +11,20 @@ the job's temporary files; data files are written to the table's data location a
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 from uuid import uuid4
 
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.data import write
 from airflow_iceberg.data.write.options import data_location
-from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError, StalePlanError, StorageError
-from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.errors import IcebergError, NotFoundError, StalePlanError, StorageError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.known import WRITE_PREFIX
 from airflow_iceberg.format.properties.table_properties import TableProperties
-from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.sort_orders import SortOrder
-from airflow_iceberg.format.types import StructType
-from airflow_iceberg.jobs.protocol.plan import AppendTask, CompactTask, Condition, JobPlan, WriteSettings
+from airflow_iceberg.jobs.protocol.plan import AppendTask, Condition, JobPlan, WriteSettings
 from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.jobs.protocol.result import read_result as read_document
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.storage.base import FileIO, FileStatus
 from airflow_iceberg.storage.directories import remove_empty
@@ -134,67 +131,23 @@ def distribution_mode(metadata: TableMetadata) -> str:
     return "none" if metadata.spec().is_unpartitioned else "hash"
 
 
-def read_result(io: FileIO, plan: JobPlan) -> JobResult:
+def read_result(io: FileIO, plan: JobPlan, *, secret: str | None = None) -> JobResult:
     """Return the result that a job wrote.
+
+    Args:
+        secret: what the job has signed it with; None for a document that is not signed.
 
     Raises:
         StalePlanError: the job died before it could write one.
+        FormatError: the job has not written it, or it is damaged.
     """
     try:
-        data = io.read(plan.result_location)
+        return read_document(plan, io, secret=secret)
     except NotFoundError as error:
         raise StalePlanError(
             f"the job for table {plan.table} ended without a result at {plan.result_location}: it was killed or never "
             f"started; nothing was committed"
         ) from error
-    return JobResult.from_json(data, path=plan.result_location)
-
-
-def staged_files(plan: JobPlan, result: JobResult) -> tuple[DataFile, ...]:
-    """Return all data files of an append or a compaction, checked against the plan.
-
-    Raises:
-        FormatError: a document is damaged, or names a file that is not of this job.
-    """
-    documents = [*result.data_files, *(document for group in result.groups for document in group.data_files)]
-    return read_files(plan, documents, schema=result.schema)
-
-
-def read_files(
-    plan: JobPlan, documents: Iterable[Mapping[str, Any]], *, schema: Schema | None = None
-) -> tuple[DataFile, ...]:
-    """Return the data files of documents, checked against the plan as in `staged_files`.
-
-    Args:
-        schema: the schema of the files; the plan's by default.
-    """
-    task = plan.task
-    assert isinstance(task, AppendTask | CompactTask)
-    return check_files(plan, documents, {task.spec.spec_id: task.spec.partition_type(schema or task.write.schema)})
-
-
-def check_files(
-    plan: JobPlan, documents: Iterable[Mapping[str, Any]], partition_types: Mapping[int, StructType]
-) -> tuple[DataFile, ...]:
-    """Return the data and delete files of documents, checked against the plan.
-
-    Args:
-        partition_types: the types of partition tuples, by the ids of the specs that the files may have.
-
-    Raises:
-        FormatError: a document is damaged, or names a file that is not of this job.
-    """
-    files = []
-    for document in documents:
-        spec_id = document.get("spec-id")
-        if type(spec_id) is not int or spec_id not in partition_types:
-            raise FormatError(f"a file is of spec {spec_id!r}, which the plan does not have", path=plan.result_location)
-        file = DataFile.from_dict(document, partition_types[spec_id], path=plan.result_location)
-        # A result can only name files of its own try: each has the plan's unique prefix.
-        if plan.file_prefix not in file.file_path:
-            raise FormatError(f"file {file.file_path} is not one of job {plan.file_prefix}", path=plan.result_location)
-        files.append(file)
-    return tuple(files)
 
 
 def clear(io: FileIO, staging_location: str) -> None:

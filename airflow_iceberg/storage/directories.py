@@ -57,6 +57,10 @@ class Directories(Protocol):
         """Write a file, whether it exists or not; readers see the old bytes or the new ones."""
         ...
 
+    def copy_file(self, source: str, target: str) -> int:
+        """Copy a file, into a directory that need not exist, and return the size of the copy."""
+        ...
+
 
 @contextmanager
 def open_directory(io: FileIO, location: str, verb: str) -> Iterator[tuple[Directories, str]]:
@@ -93,6 +97,13 @@ def remove_empty(io: FileIO, location: str) -> None:
         store.remove_empty(path, path.rpartition("/")[0])
 
 
+def copy_by_fsspec(filesystem: Any, source: str, target: str) -> int:
+    """Copy a file; see `Directories.copy_file`."""
+    filesystem.makedirs(target.rpartition("/")[0], exist_ok=True)
+    filesystem.cp_file(source, target)
+    return int(filesystem.size(target))
+
+
 class FsspecDirectories(Directories):
     """The directories of an fsspec file system that has some."""
 
@@ -122,6 +133,9 @@ class FsspecDirectories(Directories):
     def remove_tree(self, path: str) -> None:
         with suppress(FileNotFoundError):  # a store without directories: with its last file it is gone
             self._filesystem.rm(path, recursive=True)
+
+    def copy_file(self, source: str, target: str) -> int:
+        return copy_by_fsspec(self._filesystem, source, target)
 
     def replace(self, path: str, data: bytes) -> None:
         # In one step only where the file system has a rename that replaces.

@@ -42,7 +42,7 @@ class TestZip:
 
     def test_the_driver_program_says_what_is_missing(self, tmp_path):
         environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        command = [sys.executable, "-I", "-S", str(main_program()), "file:///plan.json"]
+        command = [sys.executable, "-I", "-S", str(main_program()), "file:///plan.json", "0-" + 64 * "0"]
         found = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
         assert found.returncode == 2
         assert "cannot import airflow_iceberg" in found.stdout

@@ -14,6 +14,7 @@ from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 from airflow_iceberg.jobs.protocol import plan as plans
 from airflow_iceberg.jobs.protocol.plan import CompactTask, JobPlan, Task, WriteSettings
 from airflow_iceberg.jobs.protocol.result import FileChange, GroupOutput, InventoryUnitResult, JobError, JobResult
+from airflow_iceberg.jobs.protocol.seal import Seal, SealedFile
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.table_input import TableInput
 from tests.jobs.builders import make_plan
@@ -43,9 +44,13 @@ def write_settings(**changes: Any) -> WriteSettings:
     return WriteSettings(**{**given, **changes})
 
 
+def sealed(location: str) -> SealedFile:
+    return SealedFile(location=location, seal=Seal.of(b"content"))
+
+
 def table_input() -> TableInput:
     schema = write_settings().schema
-    return TableInput(work_location="/t/work", schemas=(schema, schema), specs=(PartitionSpec(),), name_mapping="[]")
+    return TableInput(work=sealed("/t/work"), schemas=(schema, schema), specs=(PartitionSpec(),), name_mapping="[]")
 
 
 def plan_of(task: Task) -> JobPlan:
@@ -66,7 +71,7 @@ TASKS = {
     "compact": CompactTask(write=write_settings(), spec=PartitionSpec(), table=table_input(), sorting=ZORDER),
     "compact in order": CompactTask(write=write_settings(), spec=PartitionSpec(), table=table_input()),
     "delete": plans.DeleteTask(write=write_settings(), table=table_input(), row_filter=FILTER, mode="merge-on-read"),
-    "inventory": plans.InventoryTask(units=("/t/0.json.gz", "/t/1.json.gz")),
+    "inventory": plans.InventoryTask(units=(sealed("/t/0.json.gz"), sealed("/t/1.json.gz"))),
 }
 
 
@@ -98,10 +103,10 @@ class TestPlan:
     def test_a_plan_of_each_operation_comes_back_as_it_was(self, task):
         assert JobPlan.from_json(plan_of(task).to_json()) == plan_of(task)
 
-    @pytest.mark.parametrize("version", [1, 3, 2**40])
+    @pytest.mark.parametrize("version", [1, 2, 4, 2**40])
     def test_a_document_of_another_version_is_refused(self, version, tmp_path):
         document = changed(make_plan(tmp_path, FILES).to_json(), version=version)
-        message = rf"version {version}, this airflow_iceberg reads version 2; use the"
+        message = rf"version {version}, this airflow_iceberg reads version 3; use the"
         with pytest.raises(UnsupportedError, match=message):
             JobPlan.from_json(document, path=PATH)
 
@@ -109,7 +114,7 @@ class TestPlan:
         ({"table": 1}, "unexpected type int (expected str) in 'table'"),
         ({"table": ...}, "missing field 'table'"),
         ({"version": True}, "unexpected type bool (expected int) in 'version'"),
-        ({"version": 0}, "job plan has version 0, expected 2"),
+        ({"version": 0}, "job plan has version 0, expected 3"),
         ({"parallelism": 0}, "broken job plan: parallelism is 0, expected at least 1"),
         ({"parallelism": -1}, "unexpected number -1 (expected 0 or more) in 'parallelism'"),
         ({"try_number": -1}, "unexpected number -1 (expected 0 or more) in 'try-number'"),
@@ -165,7 +170,7 @@ class TestPlan:
         ("delete", {"task__row_filter": None}, "unexpected type null (expected object) in 'task.row-filter'"),
         ("delete", {"task__row_filter": {"type": "evil"}}, "evil"),
         ("inventory", {"task__units": {}}, "unexpected type object (expected list) in 'task.units'"),
-        ("inventory", {"task__units": [None]}, "unexpected type null (expected str) in 'task.units[0]'"),
+        ("inventory", {"task__units": [None]}, "unexpected type null (expected object) in 'task.units[0]'"),
     ])  # fmt: skip
     def test_so_does_a_broken_task_or_one_of_another_kind(self, task, changes, message):
         refused(changed(plan_of(TASKS[task]).to_json(), **changes), message)
@@ -234,7 +239,7 @@ class TestResult:
             data_files=({"file-path": "file:///d/a.parquet"},),
             groups=(GroupOutput(group=3, data_files=({"file-path": "a", "deep": {"x": [1]}},), record_count=2),),
             changes=(FileChange(file_path="b", deleted_count=4, is_gone=True),),
-            units=(InventoryUnitResult(number=0, location="/c", rows=5),),
+            units=(InventoryUnitResult(number=0, file=sealed("/c"), rows=5),),
             schema=schema_from_shorthand({"id": "long"}),
             record_count=3,
             source_files=1,
@@ -274,7 +279,8 @@ class TestResult:
         ({"data_files": [1]}, "unexpected type int (expected object) in 'data-files[0]'"),
         ({"groups": [{"group": -1}]}, "unexpected number -1 (expected 0 or more) in 'groups[0].group'"),
         ({"changes": [{"file-path": "a", "deleted-count": -1}]}, "in 'changes[0].deleted-count'"),
-        ({"units": [{"number": 0, "location": 1, "rows": 0}]}, "in 'units[0].location'"),
+        ({"units": [{"number": 0, "file": {"location": 1}, "rows": 0}]}, "in 'units[0].file.location'"),
+        ({"units": [{"number": 0, "file": {"location": "/c", "seal": 1}, "rows": 0}]}, "in 'units[0].file.seal'"),
         ({"units": ...}, "missing field 'units'"),
         ({"timings": {"total": "soon"}}, "unexpected type str (expected float) in 'timings.total'"),
         ({"warnings": [{}]}, "unexpected type object (expected str) in 'warnings[0]'"),

@@ -21,12 +21,13 @@ from airflow_iceberg.jobs import compact_sorted, exchange
 from airflow_iceberg.jobs.compact import group_outputs
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import GroupOutput
+from airflow_iceberg.jobs.protocol.seal import SealedFile
+from airflow_iceberg.jobs.protocol.staged_files import staged_files
 from airflow_iceberg.jobs.protocol.table_input import FileUnit, cut_group, read_work
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.jobs.spark.worker import Worker
 from airflow_iceberg.jobs.task import CompactItem, TaskReport
 from airflow_iceberg.operations.compact_job import Compaction, plan_compaction, write_compact_plan
-from airflow_iceberg.operations.staging import staged_files
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.compact import RewriteOptions
 from airflow_iceberg.table import Table
@@ -319,20 +320,23 @@ class TestChecks:
         return write_compact_plan(Work(table), compaction_of(table))
 
     def refuse(self, plan: JobPlan, work: bytes, message: str) -> None:
-        IO.delete([plan.task.table.work_location])
-        IO.create(plan.task.table.work_location, work)
+        location = plan.task.table.work.location
+        IO.delete([location])
+        sealed = replace(plan.task.table, work=SealedFile.create(IO, location, work))
         with pytest.raises(FormatError, match=message):
+            read_work(IO, sealed)
+        with pytest.raises(FormatError, match="work document of a job is not the one that was written"):
             read_work(IO, plan.task.table)
 
     def test_a_torn_work_document_is_refused(self, plan):
-        self.refuse(plan, IO.read(plan.task.table.work_location)[:-9], "work document of a job is damaged")
+        self.refuse(plan, IO.read(plan.task.table.work.location)[:-9], "work document of a job is damaged")
 
     @pytest.mark.parametrize(
         ("field", "value"),
         [("parts", [0, 1]), ("parts", [1, 1, 2]), ("parts", [-1, 1, 2]), ("parts", [0, 3, 2]), ("sequence-number", -1)],
     )
     def test_a_forged_unit_of_work_is_refused(self, field, value, plan):
-        document = gzip.decompress(IO.read(plan.task.table.work_location)).decode()
+        document = gzip.decompress(IO.read(plan.task.table.work.location)).decode()
         lines = [json.loads(line) for line in document.split("\n")]
         lines[0]["units"][0][field] = value
         forged = gzip.compress("\n".join(map(json.dumps, lines)).encode())

@@ -10,8 +10,8 @@ from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.jobs.protocol.staged_files import staged_files
 from airflow_iceberg.operations.compact_job import plan_compaction, write_compact_plan
-from airflow_iceberg.operations.staging import staged_files
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.compact import RewriteOptions
 from airflow_iceberg.table import Table

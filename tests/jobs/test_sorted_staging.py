@@ -15,9 +15,9 @@ from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.jobs import append_sorted, compact_sorted
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.jobs.protocol.staged_files import staged_files
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.jobs.sources import files as sources
-from airflow_iceberg.operations.staging import staged_files
 from airflow_iceberg.table import Table
 from tests.support.append_steps import plan_append
 from tests.support.builders import new_catalog

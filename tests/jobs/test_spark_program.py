@@ -28,7 +28,7 @@ class TestProgram:
     def test_success(self, version, tmp_path):
         plan = make_plan(tmp_path, write_csv_files(tmp_path / "in"), partition_by=["day"])
         IO.create(plan.location, plan.to_json())
-        ended = submit(version, tmp_path, main_program(), plan.location)
+        ended = submit(version, tmp_path, main_program(), plan.location, str(plan.seal))
         assert ended.returncode == 0, ended.stderr[-5000:]
         assert "airflow_iceberg: append sales.orders: staged 24 rows in 6 files in " in ended.stdout
         assert JobResult.from_json(IO.read(plan.result_location)).record_count == 24
@@ -38,7 +38,7 @@ class TestProgram:
     def test_failure(self, version, tmp_path):
         plan = make_plan(tmp_path, write_csv_files(tmp_path / "in", wrong=7))
         IO.create(plan.location, plan.to_json())
-        ended = submit(version, tmp_path, main_program(), plan.location)
+        ended = submit(version, tmp_path, main_program(), plan.location, str(plan.seal))
         assert ended.returncode == 1
         assert "failed: InvalidInputError: column 'id', row 2 of" in ended.stdout
         assert "Traceback" not in ended.stdout + ended.stderr
@@ -57,7 +57,7 @@ def test_a_killed_worker_leaves_only_files_that_nobody_refers_to(signalled, tmp_
     command, environ = submission(SPARK_4, tmp_path)
     master = "local[2,2]" if signalled == "once" else "local[2]"
     process = subprocess.Popen(
-        [*command, "--master", master, str(main_program()), plan.location],
+        [*command, "--master", master, str(main_program()), plan.location, str(plan.seal)],
         cwd=tmp_path,
         env=environ,
         stdout=subprocess.DEVNULL,

@@ -17,6 +17,7 @@ from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.inventory.run import Progress, in_bytes
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.jobs.protocol.seal import SealedFile
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.jobs.spark.package import build_zip
 from airflow_iceberg.operations.compact import CompactRequest, compact
@@ -227,7 +228,8 @@ class TestAJob:
     @pytest.mark.parametrize("place", ["/elsewhere/0.arrow", "{prefix}/../../../../elsewhere"])
     def test_a_result_that_is_no_file_of_the_job_is_an_error(self, still: Table, place: str) -> None:
         def forge(plan: JobPlan, result: JobResult) -> JobResult:
-            forged = replace(result.units[0], location=place.format(prefix=plan.inventory_location))
+            location = place.format(prefix=plan.inventory_location)
+            forged = replace(result.units[0], file=replace(result.units[0].file, location=location))
             return replace(result, units=(forged, *result.units[1:]))
 
         with pytest.raises(FormatError, match=r"elsewhere.* is not a file of job"):
@@ -237,11 +239,11 @@ class TestAJob:
     @pytest.mark.parametrize("left", [0, 10, 200])
     def test_half_of_an_answer_is_an_error(self, still: Table, left: int) -> None:
         def tear(plan: JobPlan, result: JobResult) -> JobResult:
-            place = result.units[0].location
-            data = still.io.read(place)
+            place = result.units[0].file.location
+            data = still.io.read(place)[:left]
             still.io.delete([place])
-            still.io.create(place, data[:left])
-            return result
+            torn = replace(result.units[0], file=SealedFile.create(still.io, place, data))
+            return replace(result, units=(torn, *result.units[1:]))
 
         with pytest.raises(FormatError, match="the result of a unit of an inventory"):
             read_after(still, tear)

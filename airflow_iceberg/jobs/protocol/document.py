@@ -10,14 +10,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields as fields_of
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.json import expression_to_json
 from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.json_fields import Fields, json_type_name
 
-VERSION = 2
+if TYPE_CHECKING:
+    from airflow_iceberg.storage.base import FileIO
+
+VERSION = 3
 
 
 class Document:
@@ -59,7 +62,7 @@ class StoredDocument(Document):
             UnsupportedError: a document of another version: Airflow and the cluster have different packages.
         """
         try:
-            return cls.from_dict(_fields(data, cls.title, path))
+            return cls.from_dict(read_fields(data, title=cls.title, version=VERSION, path=path))
         except InvalidInputError as error:
             raise FormatError(f"broken {cls.title}: {error}", path=path) from error
 
@@ -68,20 +71,48 @@ class StoredDocument(Document):
         return json.dumps({"version": VERSION, **self.to_dict()}, ensure_ascii=False, allow_nan=False).encode()
 
 
-def _fields(data: bytes | str, title: str, path: str | None) -> Fields:
+def read_bytes(io: FileIO, location: str, *, title: str, most_bytes: int) -> bytes:
+    """Read a document that anybody who can write to the table's folder may have made larger.
+
+    Raises:
+        FormatError: it has more bytes.
+        NotFoundError: there is none.
+    """
+    data = io.read(location, length=most_bytes + 1)
+    if len(data) > most_bytes:
+        raise FormatError(f"{title} has more than {most_bytes} bytes", path=location)
+    return data
+
+
+def read_object(data: bytes | str, *, title: str, path: str | None, where: str = "") -> Fields:
+    """Return a JSON object; raises FormatError if it is none, also if it is nested too deeply.
+
+    Args:
+        where: its place in the document.
+    """
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{title} is not JSON: {error}", path=path) from error
     if not isinstance(document, dict):
         raise FormatError(f"{title} is not a JSON object", path=path)
-    fields = Fields(document, "", path)
-    version = fields.int("version")
-    if version < 1:
-        raise FormatError(f"{title} has version {version}, expected {VERSION}", path=path)
-    if version != VERSION:
+    return Fields(document, where, path)
+
+
+def read_fields(data: bytes | str, *, title: str, version: int, path: str | None) -> Fields:
+    """Return the fields of a document of a version.
+
+    Raises:
+        FormatError: no such document.
+        UnsupportedError: a document of another version.
+    """
+    fields = read_object(data, title=title, path=path)
+    found = fields.int("version")
+    if found < 1:
+        raise FormatError(f"{title} has version {found}, expected {version}", path=path)
+    if found != version:
         raise UnsupportedError(
-            f"{title} has version {version}, this airflow_iceberg reads version {VERSION}; "
+            f"{title} has version {found}, this airflow_iceberg reads version {version}; "
             f"use the same version of airflow_iceberg in Airflow and on the cluster"
         )
     return fields

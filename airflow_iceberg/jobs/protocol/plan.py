@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.json import expression_from_json
 from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.json_fields import Fields
@@ -20,8 +20,12 @@ from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.sort_orders import UNSORTED, SortOrder
 from airflow_iceberg.jobs.protocol.document import Document, StoredDocument
+from airflow_iceberg.jobs.protocol.seal import Seal, SealedFile
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.table_input import TableInput
+
+if TYPE_CHECKING:
+    from airflow_iceberg.storage.base import FileIO
 
 DELETE_MODES = ("copy-on-write", "merge-on-read")
 DISTRIBUTION_MODES = ("none", "hash", "range")
@@ -203,11 +207,11 @@ class DeleteTask(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InventoryTask(Document):
-    """Read manifests, or list files, for the units (`inventory.units`) of the documents at these locations."""
+    """Read manifests, or list files, for the units (`inventory.units`) of these documents."""
 
     kind: ClassVar[str] = "inventory"
 
-    units: tuple[str, ...]
+    units: tuple[SealedFile, ...]
 
 
 Task = AppendTask | CompactTask | DeleteTask | InventoryTask
@@ -252,6 +256,11 @@ class JobPlan(StoredDocument):
         return f"{self.staging_location}/plan.json"
 
     @property
+    def seal(self) -> Seal:
+        """The seal of this document, which the job gets with its arguments."""
+        return Seal.of(self.to_json())
+
+    @property
     def result_location(self) -> str:
         """The location of the JobResult; created once, never replaced."""
         return f"{self.staging_location}/result.json"
@@ -270,6 +279,24 @@ class JobPlan(StoredDocument):
     def source(self) -> Source | None:
         """The source of new rows; None for a job that reads the table alone."""
         return self.task.source if isinstance(self.task, AppendTask) else None
+
+    @classmethod
+    def open(cls, io: FileIO, location: str, seal: str) -> Self:
+        """Read a plan from its location.
+
+        Args:
+            seal: the text form of its seal.
+
+        Raises:
+            InvalidInputError: no seal.
+            FormatError: it is not the sealed one, or damaged.
+            NotFoundError, StorageError: it cannot be read.
+            UnsupportedError: it is of another version.
+        """
+        plan = cls.from_json(Seal.parse(seal).content(io, location, what=cls.title), path=location)
+        if plan.location != location:
+            raise FormatError(f"the plan is one for {plan.location}", path=location)
+        return plan
 
     @classmethod
     def from_dict(cls, fields: Fields) -> Self:

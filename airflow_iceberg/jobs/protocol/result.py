@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_iceberg.errors import AlreadyExistsError, FormatError, IcebergError, InvalidInputError, error_class
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.jobs.protocol.document import Document, StoredDocument
+from airflow_iceberg.jobs.protocol.document import Document, StoredDocument, read_bytes
+from airflow_iceberg.jobs.protocol.seal import SealedFile, changed
 
 if TYPE_CHECKING:
     from airflow_iceberg.jobs.protocol.plan import JobPlan
@@ -19,6 +22,8 @@ log = logging.getLogger(__name__)
 
 SUCCEEDED, FAILED = "succeeded", "failed"
 UNEXPECTED = "IcebergError"
+# Some million data files.
+_MOST_BYTES = 2 << 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,12 +86,12 @@ class InventoryUnitResult(Document):
 
     Attributes:
         number: the unit's index in the plan's task.
-        location: the location of the file with the result, for `inventory.units.read_outcome`.
+        file: the file with the result, for `inventory.units.read_outcome`.
         rows: the number of rows in that file.
     """
 
     number: int
-    location: str
+    file: SealedFile
     rows: int
 
 
@@ -139,15 +144,55 @@ class JobResult(StoredDocument):
             raise self.error.to_exception()
 
 
-def write_result(plan: JobPlan, io: FileIO, result: JobResult) -> JobResult:
+def write_result(plan: JobPlan, io: FileIO, result: JobResult, *, secret: str | None = None) -> JobResult:
     """Write the result document, once; if another run of the plan was faster, return its result.
+
+    Args:
+        secret: what the document is signed with, known to the task and its job only; None for a job of this process,
+            whose result is not read from the document.
 
     Raises:
         StorageError: it cannot be written.
+        FormatError: somebody else has written one.
     """
+    document = result.to_json()
     try:
-        io.create(plan.result_location, result.to_json())
+        io.create(plan.result_location, document if secret is None else _signed(document, plan, secret))
     except AlreadyExistsError:
+        if secret is None:
+            log.warning("%s exists already, and is not used", plan.result_location)
+            return result
         log.warning("%s exists already: another run of this plan was faster, its result is kept", plan.result_location)
-        return JobResult.from_json(io.read(plan.result_location), path=plan.result_location)
+        return read_result(plan, io, secret=secret)
     return result
+
+
+def read_result(plan: JobPlan, io: FileIO, *, secret: str | None) -> JobResult:
+    """Read the result document.
+
+    Args:
+        secret: what the job has signed it with; None for a document that is not signed.
+
+    Raises:
+        FormatError: the job has not written it, or it is damaged.
+        NotFoundError: there is none.
+    """
+    path = plan.result_location
+    data = read_bytes(io, path, title=JobResult.title, most_bytes=_MOST_BYTES)
+    if secret is not None:
+        signature, _, document = data.partition(b"\n")
+        if not hmac.compare_digest(signature, _signature(document, plan, secret)):
+            raise changed(JobResult.title, path)
+        data = document
+    return JobResult.from_json(data, path=path)
+
+
+def _signed(document: bytes, plan: JobPlan, secret: str) -> bytes:
+    return b"%s\n%s" % (_signature(document, plan, secret), document)
+
+
+def _signature(document: bytes, plan: JobPlan, secret: str) -> bytes:
+    digest = hmac.new(secret.encode(), digestmod=hashlib.sha256)
+    digest.update(plan.result_location.encode() + b"\n")
+    digest.update(document)
+    return digest.hexdigest().encode()

@@ -21,6 +21,7 @@ from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import StructType
 from airflow_iceberg.jobs.protocol.document import Document, count
+from airflow_iceberg.jobs.protocol.seal import SealedFile
 
 if TYPE_CHECKING:
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -84,13 +85,13 @@ class TableInput(Document):
     """How to read the table's own files.
 
     Attributes:
-        work_location: the location of the work document.
+        work: the work document.
         schemas: all schemas of the table, which equality deletes need; the first is the one to read by.
         specs: all partition specs of the table.
         name_mapping: the table's property `schema.name-mapping.default`.
     """
 
-    work_location: str
+    work: SealedFile
     schemas: tuple[Schema, ...]
     specs: tuple[PartitionSpec, ...]
     name_mapping: str | None = None
@@ -100,9 +101,13 @@ class TableInput(Document):
             raise InvalidInputError("no schema to read the table's files by")
 
     @classmethod
-    def of(cls, metadata: TableMetadata, *, work_location: str) -> Self:
+    def write(cls, io: FileIO, metadata: TableMetadata, items: Iterable[WorkItem], *, work_location: str) -> Self:
+        """Write the work document, and return what the plan says of it; raises StorageError if it cannot be written."""
+        types = {spec.spec_id: spec.partition_type(metadata.schema()) for spec in metadata.partition_specs}
+        lines = (json.dumps(_item_to_dict(item, types), separators=(",", ":")) for item in items)
+        document = gzip.compress("\n".join(lines).encode(), compresslevel=3, mtime=0)
         return cls(
-            work_location=work_location,
+            work=SealedFile.create(io, work_location, document),
             schemas=all_schemas(metadata),
             specs=metadata.partition_specs,
             name_mapping=TableProperties.of(metadata.properties).name_mapping,
@@ -126,20 +131,14 @@ def all_schemas(metadata: TableMetadata) -> tuple[Schema, ...]:
     return (current, *(schema for schema in older if schema.schema_id != current.schema_id))
 
 
-def write_work(io: FileIO, table: TableInput, items: Iterable[WorkItem]) -> None:
-    """Write the work document; raises StorageError if it cannot be written."""
-    types = table.partition_types
-    lines = (json.dumps(_item_to_dict(item, types), separators=(",", ":")) for item in items)
-    io.create(table.work_location, gzip.compress("\n".join(lines).encode(), compresslevel=3, mtime=0))
-
-
 def read_work(io: FileIO, table: TableInput) -> tuple[WorkItem, ...]:
-    """Read the work document; raises FormatError if it is damaged, NotFoundError if there is none."""
-    types, path = table.partition_types, table.work_location
+    """Read the work document; raises FormatError if it was changed or is damaged, NotFoundError if there is none."""
+    types, path = table.partition_types, table.work.location
+    data = table.work.content(io, what="work document of a job")
     try:
-        text = gzip.decompress(io.read(path)).decode()
+        text = gzip.decompress(data).decode()
         documents = [json.loads(line) for line in text.split("\n") if line]
-    except (OSError, EOFError, ValueError, zlib.error) as error:
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise FormatError(f"the work document of a job is damaged: {error}", path=path) from error
     lines = [Fields(document, f"line {number}", path) for number, document in enumerate(documents, 1)]
     return tuple(

@@ -48,7 +48,9 @@ SESSION_DEFAULTS: Mapping[str, str] = {
 }
 
 
-def run_spark(plan: JobPlan, io: FileIO, spark: Any, *, storage: Mapping[str, str] | None = None) -> JobResult:
+def run_spark(
+    plan: JobPlan, io: FileIO, spark: Any, *, storage: Mapping[str, str] | None = None, secret: str | None = None
+) -> JobResult:
     """Run a job on a Spark session and write its result document, also when it fails.
 
     The session's time zone becomes UTC: the meaning of a query's dates must not depend on the cluster.
@@ -57,6 +59,7 @@ def run_spark(plan: JobPlan, io: FileIO, spark: Any, *, storage: Mapping[str, st
         io: access to the table's files, for the driver.
         spark: a SparkSession, classic or Connect.
         storage: the properties that `io` was made from, for the workers; may hold secrets.
+        secret: what the result is signed with, if another process reads it.
     Returns:
         the result, also of a job that failed.
     Raises:
@@ -70,7 +73,7 @@ def run_spark(plan: JobPlan, io: FileIO, spark: Any, *, storage: Mapping[str, st
         parallelism = plan.parallelism or default_parallelism(spark)
         return _Spark(spark=spark, storage=dict(storage or {}), parallelism=parallelism)
 
-    return run_job(plan, io, start, engine=f"spark {spark.version}", as_error=as_iceberg_error)
+    return run_job(plan, io, start, engine=f"spark {spark.version}", as_error=as_iceberg_error, secret=secret)
 
 
 @dataclass(kw_only=True, slots=True)

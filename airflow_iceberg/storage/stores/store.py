@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.redaction import check_no_password
-from airflow_iceberg.storage.directories import Directories
+from airflow_iceberg.storage.directories import Directories, copy_by_fsspec
 
 Refresh = Callable[[], Mapping[str, str]]
 
@@ -107,6 +107,9 @@ class Store(Directories, Protocol):
             except OSError as error:
                 failures[path] = error
         return failures
+
+    def copy_file(self, source: str, target: str) -> int:
+        return copy_by_fsspec(self.filesystem(), source, target)
 
     def _delete_file(self, path: str) -> None: ...
     def is_file(self, path: str) -> bool: ...
