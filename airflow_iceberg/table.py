@@ -23,6 +23,7 @@ from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.trust import Trust
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,9 +84,12 @@ class Table(ManageSnapshots):
         """Open a metadata file, read-only and without a catalog.
 
         Args:
-            properties: properties of the storage, as for a catalog; ignored when `io` is given.
+            properties: properties of the storage, as for a catalog; ignored when `io` is given, apart from
+                `allowed-locations`: the prefixes of files that are neither in the bucket of the metadata file nor, for
+                a local one, below the folder above its own.
         """
-        io = io or load_file_io(properties or {})
+        gate = Trust.of(properties or {}).gate_of_metadata_file(location)
+        io = gate.around(io or load_file_io(properties or {}))
         metadata = metadata_json.read(io.read(location), path=location)
         state = TableState(table=_name_by_location(metadata), metadata=metadata, metadata_location=location)
         return cls(state, io=io, catalog=None)

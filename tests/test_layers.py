@@ -48,7 +48,7 @@ LAYERS = {
         "fsspec s3fs aiobotocore botocore gcsfs aiohttp google adlfs azure hdfs_native requests requests_kerberos",
     ),
     # All files of a table, found in one way whenever files are removed; here or in a job.
-    "inventory": Layer("errors format expressions plan storage.base", "pyarrow numpy"),
+    "inventory": Layer("errors format expressions plan storage.base storage.gate", "pyarrow numpy"),
     "data": Layer("errors format expressions storage", "pyarrow numpy fastavro"),
     "catalogs": Layer(
         "errors redaction format storage inventory", "sqlalchemy requests urllib3 tenacity boto3 botocore thrift"
@@ -72,7 +72,7 @@ LAYERS = {
     "get_provider_info": Layer(),
     "retries": Layer("errors", "airflow"),
     "hooks": Layer(
-        "errors redaction retries table catalogs catalogs.base catalogs.load storage storage.base "
+        "errors redaction retries table catalogs catalogs.base catalogs.load storage storage.base storage.trust "
         "storage.conditional_create format.schemas paimon.table",
         "airflow pyarrow",
     ),

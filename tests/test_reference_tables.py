@@ -30,7 +30,7 @@ READABLE = [name for name in NAMES if name not in REFUSED]
 
 def load(name: str) -> Table:
     table = golden.table(name)
-    return Table.from_metadata(table.metadata_location, io=table.io)
+    return Table.from_metadata(table.metadata_location, table.properties, io=table.io)
 
 
 def canonical(kind: kinds.IcebergType, value: kinds.Value) -> Any:

@@ -295,7 +295,7 @@ class TestMetadataColumns:
     @pytest.fixture(params=[name for name, known in golden.tables().items() if not known.is_refused])
     def table(self, request):
         known = golden.table(request.param)
-        return Table.from_metadata(known.metadata_location, io=known.io)
+        return Table.from_metadata(known.metadata_location, known.properties, io=known.io)
 
     def test_deleted_rows_come_with_the_others_and_are_marked(self, table):
         marked = table.scan(selected_fields=("_deleted", "_file", "_pos")).to_arrow().to_pylist()

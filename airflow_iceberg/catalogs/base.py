@@ -13,14 +13,28 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_iceberg.errors import AlreadyExistsError, CommitConflictError, InvalidInputError, NotFoundError
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    InvalidInputError,
+    NotFoundError,
+)
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.gate import Gate, place_of
+from airflow_iceberg.storage.trust import Trust, is_location, untrusted
 
 if TYPE_CHECKING:
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
     from airflow_iceberg.format.metadata.updates import Change
 
 Namespace = tuple[str, ...]
+_PATHS = (
+    TableProperties.data_path.name,
+    TableProperties.object_storage_path.name,
+    TableProperties.folder_storage_path.name,
+    TableProperties.metadata_path.name,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -219,6 +233,57 @@ class Catalog(ABC):
 
         Empty if a server chooses the location: then the metadata given to `create` has an empty one.
         """
+
+    # -- the locations of tables ---------------------------------------------------------------------------------------
+
+    def gate(self, table: TableId, metadata: TableMetadata, metadata_location: str) -> Gate:
+        """Return the gate of a table's files.
+
+        Raises:
+            InvalidInputError: the connection does not trust the table's location.
+        """
+        trust = self.trust_in(table, metadata.location)
+        if place_of(metadata.location).is_local and metadata_location and not place_of(metadata_location).is_local:
+            raise untrusted(f"the metadata of table {table} is remote, and the table", metadata.location, trust)
+        return trust.gate(metadata.location, own=self._own_locations(table, metadata))
+
+    def _own_locations(self, table: TableId, metadata: TableMetadata) -> tuple[str, ...]:
+        """Return the locations that hold this table's files only."""
+        named = (metadata.properties.get(name) for name in _PATHS)
+        return (metadata.location, *(path for path in named if path))
+
+    def trust_in(self, table: TableId, location: str) -> Trust:
+        """Return the locations that are trusted for a table; the location of its namespace is asked for if need be.
+
+        Without any a remote table is trusted to be where it says, but never a local one.
+
+        Raises:
+            InvalidInputError: the table's location is outside of them.
+        """
+        trust = Trust.of(self.properties)
+        if trust.covers(location):
+            return trust
+        own = self._namespace_location(self.namespace_of(table))
+        if own:
+            trust = trust.and_root(own)
+        return self._trusted(trust, table, location)
+
+    def _trusted(self, trust: Trust, table: TableId, location: str) -> Trust:
+        if trust.is_empty and not place_of(location).is_local:
+            return trust.and_root(location)
+        if not trust.covers(location):
+            raise untrusted(f"table {table} of catalog {self.name}", location, trust)
+        return trust
+
+    def _namespace_location(self, namespace: Namespace) -> str | None:
+        known: dict[Namespace, str | None] = self.__dict__.setdefault("_namespace_locations", {})
+        if namespace not in known:
+            try:
+                found = self.load_namespace_properties(namespace).get("location")
+            except NotFoundError:
+                found = None
+            known[namespace] = found if found and is_location(found) else None
+        return known[namespace]
 
     # -- shared checks and errors ------------------------------------------------------------------------------------
 

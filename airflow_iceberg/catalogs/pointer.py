@@ -31,6 +31,7 @@ from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.purge import TableFiles, delete_files, find_files
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.gate import own_only
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +107,7 @@ class PointerCatalog(Catalog):
         pointer = self.read_pointer(table)
         while pointer is not None:
             try:
-                return self._state(table, read_metadata(self.io, pointer.metadata_location), pointer)
+                return self._state(table, self.read_metadata(table, pointer.metadata_location), pointer)
             except NotFoundError:
                 # Another writer may have committed since, and have deleted the file as the table's properties say.
                 newer = self.read_pointer(table)
@@ -130,13 +131,14 @@ class PointerCatalog(Catalog):
         if not change.updates:
             return base  # only requirements, and they hold: an equal metadata file would be of no use
         state = self._publish(base.table, base, updated)
-        self._delete_forgotten_metadata(base.metadata, updated)
+        self._delete_forgotten_metadata(base.metadata, state)
         return state
 
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
         table = TableId.of(table)
         self._require_namespace(self.namespace_of(table))
-        metadata = read_metadata(self.io, metadata_location)
+        metadata = self.read_metadata(table, metadata_location)
+        self.gate(table, metadata, metadata_location)
         pointer = self.swap_metadata(table, base=None, new=metadata_location, metadata=metadata)
         return self._state(table, metadata, pointer)
 
@@ -156,7 +158,7 @@ class PointerCatalog(Catalog):
             self.drop_pointer(table)
             return
         state, files = self._drop_with_files(table)
-        delete_files(state.io or self.io, str(table), files)
+        delete_files(self._files(state), str(table), files)
 
     def _drop_with_files(self, table: TableId) -> tuple[TableState, TableFiles]:
         """Drop a table just after its files were listed, and return them; start again if it has changed."""
@@ -192,12 +194,22 @@ class PointerCatalog(Catalog):
     def find_purgeable(self, table: TableId) -> tuple[TableState, TableFiles]:
         """Return a table with all files that are reachable from its metadata."""
         state = self.load(table)
-        return state, find_files(state.io or self.io, str(state.table), state.metadata, state.metadata_location)
+        return state, find_files(self._files(state), str(state.table), state.metadata, state.metadata_location)
+
+    def read_metadata(self, table: TableId, location: str) -> TableMetadata:
+        """Read a metadata file of a table, at a location that its pointer or its metadata names."""
+        trust = self.trust_in(table, location)
+        return read_metadata(trust.gate(location).around(self.io), location)
+
+    def _files(self, state: TableState) -> FileIO:
+        """Return access to a table's files, through its gate."""
+        return self.gate(state.table, state.metadata, state.metadata_location).around(state.io or self.io)
 
     def _publish(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> TableState:
         """Let the table point to a new metadata file, which is deleted only if the table surely doesn't point to it."""
         location = self._new_metadata_location(base, metadata)
-        self.io.create(location, encode_metadata(metadata, location))
+        files = self.gate(table, metadata, location).around(self.io)
+        files.create(location, encode_metadata(metadata, location))
         try:
             pointer = self.swap_metadata(table, base=base, new=location, metadata=metadata)
         except CommitUnknownError as error:
@@ -208,12 +220,12 @@ class PointerCatalog(Catalog):
             is_first = self.rules_out_echoes or error.is_our_turn
             landed = None if is_first else self._find_echo(table, location, error)
             if landed is None:
-                self._delete_quietly([location])
+                _delete_quietly(files, [location])
                 error.metadata_location = location
                 raise
             pointer = landed
         except (AlreadyExistsError, NotFoundError, InvalidInputError, UnsupportedError):
-            self._delete_quietly([location])
+            _delete_quietly(files, [location])
             raise
         return self._state(table, metadata, pointer)
 
@@ -245,18 +257,16 @@ class PointerCatalog(Catalog):
             table=table, metadata=metadata, metadata_location=pointer.metadata_location, token=pointer.token
         )
 
-    def _delete_forgotten_metadata(self, before: TableMetadata, after: TableMetadata) -> None:
+    def _delete_forgotten_metadata(self, before: TableMetadata, after: TableState) -> None:
         """Delete the metadata files that are no longer in the log, if the table's properties say so."""
-        if not TableProperties.of(after.properties).metadata_delete_after_commit:
+        if not TableProperties.of(after.metadata.properties).metadata_delete_after_commit:
             return
-        kept = {location for _, location in after.metadata_log}
-        self._delete_quietly([location for _, location in before.metadata_log if location not in kept])
-
-    def _delete_quietly(self, locations: Iterable[str]) -> None:
-        try:
-            self.io.delete(locations)
-        except IcebergError as error:
-            log.warning("could not delete a metadata file that is not needed any more: %s", error)
+        kept = {location for _, location in after.metadata.metadata_log}
+        files = self._files(after)
+        forgotten, foreign = own_only(files, (location for _, location in before.metadata_log if location not in kept))
+        if foreign:
+            log.warning("%s: kept %d old metadata files outside of the table's own locations", after.table, foreign)
+        _delete_quietly(files, forgotten)
 
     def _require_pointer(self, table: TableId) -> Pointer:
         pointer = self.read_pointer(table)
@@ -278,8 +288,9 @@ class DescribingCatalog(PointerCatalog):
     """A pointer catalog that stores some of the metadata besides the pointer: it implements `swap_metadata`."""
 
     def swap_pointer(self, table: TableId, *, expected: Pointer | None, new: str) -> Pointer:
-        base = self._state(table, read_metadata(self.io, expected.metadata_location), expected) if expected else None
-        return self.swap_metadata(table, base=base, new=new, metadata=read_metadata(self.io, new))
+        before = self.read_metadata(table, expected.metadata_location) if expected else None
+        base = self._state(table, before, expected) if expected and before else None
+        return self.swap_metadata(table, base=base, new=new, metadata=self.read_metadata(table, new))
 
     @abstractmethod
     def swap_metadata(
@@ -290,6 +301,13 @@ class DescribingCatalog(PointerCatalog):
 def read_metadata(io: FileIO, location: str) -> TableMetadata:
     """Read and parse a metadata file, compressed or not."""
     return metadata_json.read(io.read(location), path=location)
+
+
+def _delete_quietly(io: FileIO, locations: Iterable[str]) -> None:
+    try:
+        io.delete(locations)
+    except IcebergError as error:
+        log.warning("could not delete a metadata file that is not needed any more: %s", error)
 
 
 def encode_metadata(metadata: TableMetadata, location: str) -> bytes:

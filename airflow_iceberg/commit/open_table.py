@@ -29,14 +29,34 @@ class OpenTable:
 
     def __init__(self, state: TableState, *, io: FileIO, catalog: Catalog | None) -> None:
         self._state = state
-        self.io = io
+        self._io = io
         self._catalog = catalog
+        self._gated: tuple[TableMetadata, FileIO] | None = None
 
     def refresh(self) -> Self:
         """Load the table again and return the same object; a table without a catalog does not change."""
         if self._catalog is not None:
             self._state = self._catalog.load(self._state.table)
         return self
+
+    @property
+    def io(self) -> FileIO:
+        """Access to the table's files, and to no others: through the gate of its locations.
+
+        Raises:
+            InvalidInputError: the connection does not trust the table's location.
+        """
+        if self._catalog is None:
+            return self._io
+        metadata = self._state.metadata
+        if self._gated is None or self._gated[0] is not metadata:
+            gate = self._catalog.gate(self._state.table, metadata, self._state.metadata_location)
+            self._gated = (metadata, gate.around(self._io))
+        return self._gated[1]
+
+    @io.setter
+    def io(self, io: FileIO) -> None:
+        self._io, self._gated = io, None
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 

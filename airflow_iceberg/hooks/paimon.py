@@ -83,6 +83,12 @@ class PaimonConfig:
             )
         return f"{self.warehouse}/{database}.db/{name}"
 
+    def gated(self, location: str, io: FileIO) -> FileIO:
+        """Return access to the files of a table, and to those that `allowed-locations` adds."""
+        from airflow_iceberg.storage.trust import Trust
+
+        return Trust.of({**self.properties, "warehouse": self.warehouse}).gate(location).around(io)
+
     def secrets(self) -> list[str]:
         """See `Config`."""
         return secrets_of({**self.properties, "warehouse": self.warehouse or "", "path": self.path or ""})
@@ -130,7 +136,8 @@ class PaimonHook(BaseHook):
         """
         from airflow_iceberg.paimon.table import PaimonTable
 
-        return PaimonTable.load(self.config.location(table), self.io, branch=branch)
+        location = self.config.location(table)
+        return PaimonTable.load(location, self.config.gated(location, self.io), branch=branch)
 
     def test_connection(self) -> tuple[bool, str]:
         """Test each step from the connection to the table or the warehouse, up to the first that fails.

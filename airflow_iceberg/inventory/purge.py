@@ -22,6 +22,7 @@ from airflow_iceberg.inventory.reachable_files import statistics_paths
 from airflow_iceberg.inventory.run import Progress, run_units
 from airflow_iceberg.inventory.units import manifest_units
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.gate import own_only
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ def delete_files(io: FileIO, table: str, files: TableFiles) -> None:
     """Delete the files of a table that was dropped: each file before the file that names it.
 
     So the remaining files can be found until the end. A failure is logged and ends the deletion; the drop itself has
-    worked.
+    worked. Files outside of the table's own locations are kept.
     """
     groups = (
         ("data and delete files", files.content),
@@ -93,9 +94,12 @@ def delete_files(io: FileIO, table: str, files: TableFiles) -> None:
         ("statistics", files.statistics),
         ("metadata files", files.metadata),
     )
+    kept = 0
     for what, paths in groups:
+        own, foreign = own_only(io, paths)
+        kept += foreign
         try:
-            io.delete(paths)
+            io.delete(own)
         except IcebergError as error:
             log.warning(
                 "table %s is dropped, but not all of its %s are deleted: %s; to continue, register its newest metadata "
@@ -108,6 +112,8 @@ def delete_files(io: FileIO, table: str, files: TableFiles) -> None:
             return
     counts = ", ".join(f"{len(paths)} {what}" for what, paths in groups)
     log.info("table %s is dropped and purged: %s", table, counts)
+    if kept:
+        log.warning("%s: %d of these files are kept, since they are outside of the table's own locations", table, kept)
 
 
 def _content(io: FileIO, manifests: Iterable[ManifestFile], what: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ to delete, and eight bytes for each.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -29,12 +29,19 @@ from airflow_iceberg.inventory.run import RunUnits
 from airflow_iceberg.inventory.units import UnitResult, manifest_units
 from airflow_iceberg.plan.path_hashes import FirstOfEach, Hashes, HashSet, Mask
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.gate import GatedFileIO, own_only
 
 
 class DeletableFiles:
-    """Data and delete files that may be deleted, with kind and size."""
+    """Data and delete files that may be deleted, with kind and size.
 
-    def __init__(self) -> None:
+    Attributes:
+        foreign: the number of files that nothing reaches any more, outside of the table's own locations; they are kept.
+    """
+
+    def __init__(self, io: FileIO) -> None:
+        self._io = io
+        self.foreign = 0
         self._parts: list[UnitResult] = []
         self._hashes = HashSet()
         self._stays: Mask = np.zeros(0, np.bool_)
@@ -52,7 +59,7 @@ class DeletableFiles:
         """Yield the paths, each once, in batches."""
         for batch, chosen in self._chosen():
             if chosen.any():
-                yield batch.column("path").filter(number_array(chosen)).to_pylist()
+                yield own_only(self._io, batch.column("path").filter(number_array(chosen)).to_pylist())[0]
 
     def _take(self, part: UnitResult) -> None:
         self._parts.append(part)
@@ -68,6 +75,9 @@ class DeletableFiles:
                     places, is_there = self._hashes.places(numbers_of(batch.column("hash")))
                     self._stays[places[is_there]] = True
         for batch, chosen in self._chosen():
+            is_own = own_mask(self._io, batch.column("path"))
+            self.foreign += int((chosen & ~is_own).sum())
+            chosen = chosen & is_own
             sizes = numbers_of(batch.column("size_bytes"))[chosen]
             kinds = numbers_of(batch.column("content"))[chosen]
             self.size_bytes += int(sizes.sum())
@@ -83,12 +93,18 @@ class DeletableFiles:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Deletable:
-    """Files that nothing of a table reaches any more."""
+    """Files that nothing of a table reaches any more, and that are below the table's own locations."""
 
-    content: DeletableFiles = field(default_factory=DeletableFiles)
+    content: DeletableFiles
     manifests: tuple[str, ...] = ()
     manifest_lists: tuple[str, ...] = ()
     statistics: tuple[str, ...] = ()
+    foreign_metadata: int = 0
+
+    @property
+    def foreign(self) -> int:
+        """The number of all files that are kept because they are outside of the table's own locations."""
+        return self.content.foreign + self.foreign_metadata
 
 
 def find_deletable(
@@ -112,16 +128,22 @@ def find_deletable(
     found = find_manifests(io, gone, may_be_missing=True)
     only_gone = [manifest for path, manifest in found.items() if path not in kept]
     kept_statistics = statistics_paths(after)
+    manifests, others = own_only(io, (manifest.manifest_path for manifest in only_gone))
+    lists, more = own_only(io, (snapshot.manifest_list for snapshot in gone if snapshot.manifest_list))
+    unused, most = own_only(io, (path for path in dict.fromkeys(statistics) if path not in kept_statistics))
     return Deletable(
-        content=_deletable_files(only_gone, list(kept.values()), inventory),
-        manifests=tuple(manifest.manifest_path for manifest in only_gone),
-        manifest_lists=tuple(snapshot.manifest_list for snapshot in gone if snapshot.manifest_list),
-        statistics=tuple(path for path in dict.fromkeys(statistics) if path not in kept_statistics),
+        content=_deletable_files(io, only_gone, list(kept.values()), inventory),
+        manifests=tuple(manifests),
+        manifest_lists=tuple(lists),
+        statistics=tuple(unused),
+        foreign_metadata=others + more + most,
     )
 
 
-def _deletable_files(gone: Sequence[ManifestFile], kept: Sequence[ManifestFile], inventory: RunUnits) -> DeletableFiles:
-    files = DeletableFiles()
+def _deletable_files(
+    io: FileIO, gone: Sequence[ManifestFile], kept: Sequence[ManifestFile], inventory: RunUnits
+) -> DeletableFiles:
+    files = DeletableFiles(io)
     if not gone:
         return files
     # With deleted entries: their files may be live in no remaining snapshot.
@@ -132,6 +154,13 @@ def _deletable_files(gone: Sequence[ManifestFile], kept: Sequence[ManifestFile],
     files._keep(parts)
     parts.close()
     return files
+
+
+def own_mask(io: FileIO, paths: pa.Array) -> Mask:
+    """Tell of each path whether it is below the table's own locations."""
+    if not isinstance(io, GatedFileIO):
+        return np.ones(len(paths), np.bool_)
+    return np.fromiter(map(io.gate.owns, paths.to_pylist()), np.bool_, len(paths))
 
 
 def statistics_paths(metadata: TableMetadata, snapshot_ids: Iterable[int] | None = None) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def run_job(
     Raises:
         StorageError: the result document cannot be written.
     """
-    timings = Timings()
+    timings, io = Timings(), plan.gated(io)
     try:
         result = run_plan(plan, io, start(timings), timings)
     except Exception as error:  # noqa: BLE001 - every failure becomes a result document

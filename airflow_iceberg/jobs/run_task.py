@@ -24,7 +24,7 @@ PERMANENT = (InvalidInputError, FormatError, NotFoundError, UnsupportedError)
 
 def open_context(plan: JobPlan, io: FileIO) -> TaskContext[Any]:
     """Return what the tasks of a job share."""
-    return _CONTEXTS[type(plan.task)](plan=plan, task=plan.task, io=io)
+    return _CONTEXTS[type(plan.task)](plan=plan, task=plan.task, io=plan.gated(io))
 
 
 def run_task(context: TaskContext[Any], spec: TaskSpec) -> TaskReport:

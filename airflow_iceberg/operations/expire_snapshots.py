@@ -30,6 +30,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshotRef, RemoveSnapshots, apply_change
 from airflow_iceberg.inventory.reachable_files import (
     Deletable,
+    DeletableFiles,
     RefSize,
     find_deletable,
     sizes_of_refs,
@@ -45,7 +46,7 @@ from airflow_iceberg.plan.orphan_files import DEFAULT_AGE_MS
 
 if TYPE_CHECKING:
     from airflow_iceberg.inventory.run import RunUnits
-    from airflow_iceberg.storage.base import FileStatus
+    from airflow_iceberg.storage.base import FileIO, FileStatus
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class ExpireSnapshotsResult(OperationResult):
         expired_refs: names of branches and tags that outlived their retention.
         removed_files_size_bytes: the size of data and delete files.
         failed_files: files that could not be deleted; the next removal of orphan files finds them.
+        kept_files: files outside of the table's own locations, which may be another table's and are not deleted.
         staging_files: deleted documents of jobs that died long ago.
         refs: the files that each ref keeps, for a dry run.
     """
@@ -94,6 +96,7 @@ class ExpireSnapshotsResult(OperationResult):
     deleted_statistics_files: int = 0
     removed_files_size_bytes: int = 0
     failed_files: int = 0
+    kept_files: int = 0
     removed_schemas: int = 0
     removed_partition_specs: int = 0
     staging_files: int = 0
@@ -116,6 +119,8 @@ class ExpireSnapshotsResult(OperationResult):
             )
         if self.failed_files:
             yield f"{self.failed_files} files could not be deleted; the next try deletes them"
+        if self.kept_files:
+            yield f"{self.kept_files} files are kept: they are outside of the table's own locations"
         if self.removed_schemas or self.removed_partition_specs:
             yield f"{self.removed_schemas} schemas and {self.removed_partition_specs} partition specs were removed"
         if self.staging_files:
@@ -266,7 +271,7 @@ class _Removed:
 
     def __init__(self) -> None:
         self.contents: dict[FileContent, int] = dict.fromkeys(FileContent, 0)
-        self.manifests = self.lists = self.statistics = self.size_bytes = self.failed = 0
+        self.manifests = self.lists = self.statistics = self.size_bytes = self.failed = self.kept = 0
 
     @property
     def files(self) -> int:
@@ -280,6 +285,7 @@ class _Removed:
         self.statistics += len(found.statistics)
         self.size_bytes += found.content.size_bytes
         self.failed += failed
+        self.kept += found.foreign
 
     def result(
         self,
@@ -305,6 +311,7 @@ class _Removed:
             deleted_statistics_files=self.statistics,
             removed_files_size_bytes=self.size_bytes,
             failed_files=self.failed,
+            kept_files=self.kept,
             removed_schemas=0 if cleaned is None else len(cleaned.schema_ids),
             removed_partition_specs=0 if cleaned is None else len(cleaned.spec_ids),
             staging_files=staging_files,
@@ -327,7 +334,7 @@ def _delete_files(table: OpenTable, note: Note, removed: _Removed, inventory: Ru
         failed = _delete(table, what, parts, count)
         if failed:
             # The manifest lists are kept, and lead the next try to what could not be deleted.
-            removed.add(_only(found, what), failed=failed)
+            removed.add(_only(found, what, table.io), failed=failed)
             return False
     removed.add(found, failed=0)
     try:
@@ -339,11 +346,11 @@ def _delete_files(table: OpenTable, note: Note, removed: _Removed, inventory: Ru
     return True
 
 
-def _only(found: Deletable, what: str) -> Deletable:
+def _only(found: Deletable, what: str, io: FileIO) -> Deletable:
     """Return the files before those that could not all be deleted, which count as failed themselves."""
     match what:
         case "data and delete files":
-            return Deletable()
+            return Deletable(content=DeletableFiles(io))
         case "statistics files":
             return Deletable(content=found.content)
         case "manifests":

@@ -35,6 +35,7 @@ from airflow_iceberg.operations.work import Work, reread
 from airflow_iceberg.plan.expire_snapshots import check_may_delete
 from airflow_iceberg.plan.orphan_files import MISMATCH_MODES, EqualStores, KnownFiles, older_than_ms
 from airflow_iceberg.storage.base import FileStatus
+from airflow_iceberg.storage.gate import check_own
 from airflow_iceberg.storage.paths_within import relative_path
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ def remove_orphan_files(
     """
     table = work.table
     check_may_delete(table.metadata)
+    check_own(table.io, table.location, "remove orphan files of")
     inventory = inventory or FileInventory(work)
     now = now_ms()
     before_ms = older_than_ms(request.older_than_ms, now_ms=now, allow_recent=request.allow_recent)

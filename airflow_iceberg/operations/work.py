@@ -24,7 +24,7 @@ from airflow_iceberg.commit.snapshot_action import MakesSnapshot
 from airflow_iceberg.commit.write_result import Outcome, WriteResult, describe
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError, StalePlanError
 from airflow_iceberg.format.snapshots import Snapshot
-from airflow_iceberg.jobs.protocol.plan import JobPlan, Task
+from airflow_iceberg.jobs.protocol.plan import JobPlan, Task, locations_of
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.operations import staging
 
@@ -123,6 +123,7 @@ class Work:
             table_uuid=self.table.metadata.table_uuid or "",
             staging_location=staging_location,
             parallelism=self.parallelism,
+            locations=locations_of(self.table.io),
             task=task,
         )
         staging.create_plan(self.table.io, plan)

@@ -149,6 +149,8 @@ class PaimonSnapshotTrigger(SnapshotTrigger):
             from airflow_iceberg.paimon.table import PaimonTable
             from airflow_iceberg.storage import load_file_io
 
-            return PaimonTable(config.location(self.table), load_file_io(config.properties), branch=self.branch)
+            location = config.location(self.table)
+            files = config.gated(location, load_file_io(config.properties))
+            return PaimonTable(location, files, branch=self.branch)
 
         return await asyncio.to_thread(load)

@@ -87,6 +87,7 @@ class TestRows:
         assert "/00001-" in catalog.commit(state, setting(a="1")).metadata_location
 
     def test_metadata_goes_where_the_table_wants_it(self, catalog, tmp_path):
+        catalog.properties = {**catalog.properties, "allowed-locations": f"{tmp_path}/elsewhere"}
         state = make_table(catalog, **{"write.metadata.path": f"{tmp_path}/elsewhere/"})
         assert state.metadata_location.startswith(f"{tmp_path}/elsewhere/00000-")
 

@@ -129,7 +129,7 @@ class TestAppending:
 
     def test_those_of_iceberg_java_go_through_unchanged(self, tmp_path):
         known = golden.table("v3_variant")
-        theirs = Table.from_metadata(known.metadata_location, io=known.io)
+        theirs = Table.from_metadata(known.metadata_location, known.properties, io=known.io)
         ours = new_table(tmp_path, schema=theirs.schema(), properties={"format-version": "3"})
         ours.append(theirs.scan().to_arrow())
         assert ours.scan().to_arrow().equals(theirs.scan().to_arrow())
@@ -158,7 +158,7 @@ class TestLoading:
 
     def test_from_files_of_iceberg_java(self, tmp_path):
         known = golden.table("v3_variant")
-        theirs = Table.from_metadata(known.metadata_location, io=known.io)
+        theirs = Table.from_metadata(known.metadata_location, known.properties, io=known.io)
         for number, location in enumerate(theirs.inspect.files()["file_path"].to_pylist()):
             (tmp_path / f"theirs-{number}.parquet").write_bytes(known.io.read(location))
         assert loaded(tmp_path, f"{tmp_path}/theirs-*.parquet", theirs.schema()) == by_id(theirs.scan().to_arrow())

@@ -33,7 +33,7 @@ def _files_of_tables() -> list[bytes]:
     for name, known in sorted(golden.tables().items()):
         if known.is_refused:
             continue
-        table = Table.from_metadata(known.metadata_location, io=known.io)
+        table = Table.from_metadata(known.metadata_location, known.properties, io=known.io)
         locations = [table.metadata_location]
         if (snapshot := table.current_snapshot()) is not None:
             locations += [snapshot.manifest_list, *table.inspect.manifests()["path"].to_pylist()]

@@ -126,7 +126,7 @@ def table(data: bytes) -> None:
         return
     known = golden.tables()[name]
     io = OneFileReplaced(known.io, file, content)
-    found = Table.from_metadata(known.metadata_location, io=io)
+    found = Table.from_metadata(known.metadata_location, known.properties, io=io)
     for plan in (None, *filters(found)):
         found.scan(row_filter=plan).plan_files()
     for rows in (found.inspect.files, found.inspect.entries, found.inspect.manifests, found.inspect.partitions):

@@ -91,7 +91,7 @@ class TestRows:
     @pytest.mark.parametrize("name", sorted(READABLE))
     def test_reference_tables_give_the_rows_of_their_scan(self, name, monkeypatch):
         found = golden.table(name)
-        table = Table.from_metadata(found.metadata_location, io=found.io)
+        table = Table.from_metadata(found.metadata_location, found.properties, io=found.io)
         monkeypatch.setattr(read, "cut_group", lambda units, **_: cut_group(units, split_size_bytes=1))
         reader, items = plan_read(table.io, table.metadata_location)
         batches = [batch for item in items for batch in reader.rows(table.io, item)]

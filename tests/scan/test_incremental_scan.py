@@ -109,7 +109,7 @@ class TestTablesOfIcebergJava:
 
     def test_each_append_and_all_of_them_together(self, name: str) -> None:
         known = golden.table(name)
-        table = Table.from_metadata(known.metadata_location, io=known.io)
+        table = Table.from_metadata(known.metadata_location, known.properties, io=known.io)
         lineage = {s.snapshot_id: s for s in table.metadata.ancestors(table.metadata.current_snapshot_id)}
         expected = {key: files for key, files in appended(table).items() if key in lineage}
         for snapshot_id, files in expected.items():

@@ -28,7 +28,7 @@ OF_ENTRY = ["status", "snapshot_id", "sequence_number", "file_sequence_number"]
 
 def look_into(name: str) -> Inspection:
     table = golden.table(name)
-    return Table.from_metadata(table.metadata_location, io=table.io).inspect
+    return Table.from_metadata(table.metadata_location, table.properties, io=table.io).inspect
 
 
 def files_of(name: str, *contents: int) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -39,6 +39,7 @@ class GoldenTable:
     metadata_path: Path
     written_at: str
     io: RelocatedFileIO
+    properties: Mapping[str, str]
 
     @property
     def metadata_location(self) -> str:
@@ -109,7 +110,13 @@ def tables() -> dict[str, GoldenTable]:
             if expected.exists():
                 path = _current_metadata(folder, expected)
                 found[folder.name] = GoldenTable(
-                    name=folder.name, folder=folder, metadata_path=path, written_at=written_at, io=io
+                    name=folder.name,
+                    folder=folder,
+                    metadata_path=path,
+                    written_at=written_at,
+                    io=io,
+                    # Some tables were made of files that lie outside of their warehouse.
+                    properties={"allowed-locations": written_at},
                 )
     return found
 

@@ -31,7 +31,7 @@ from airflow_iceberg.catalogs.glue.tables import (
     table_input,
     without_aliases,
 )
-from airflow_iceberg.catalogs.pointer import DescribingCatalog, Outside, Pointer, read_metadata
+from airflow_iceberg.catalogs.pointer import DescribingCatalog, Outside, Pointer
 from airflow_iceberg.errors import (
     CommitConflictError,
     CommitUnknownError,
@@ -177,7 +177,7 @@ class GlueCatalog(DescribingCatalog):
         current = str(found["Parameters"][METADATA_LOCATION])
         if new in (current, found["Parameters"].get(PREVIOUS_METADATA_LOCATION)):
             return True, current
-        logged = read_metadata(self.io, current).metadata_log
+        logged = self.read_metadata(table, current).metadata_log
         return any(location == new for _, location in logged), current
 
     def _changed(self, table: TableId, found: str, base: TableState) -> CommitConflictError:

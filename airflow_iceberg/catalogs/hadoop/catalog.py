@@ -35,6 +35,7 @@ from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.purge import delete_files
 from airflow_iceberg.storage.conditional_create import require_conditional_create
 from airflow_iceberg.storage.directories import FsspecDirectories, open_directory
+from airflow_iceberg.storage.trust import Trust
 
 _OWN_DIRECTORIES = {"data", "metadata"}
 # A dot separates levels, slashes and colons have a meaning in a path, and fsspec would expand the others.
@@ -161,7 +162,8 @@ class HadoopCatalog(PointerCatalog):
         if newest is None or newest.version <= version:
             return hint
         name = location.rpartition("/")[2]
-        logged = read_metadata(self.io, newest.location).metadata_log
+        files = Trust.of(self.properties).gate(newest.location).around(self.io)
+        logged = read_metadata(files, newest.location).metadata_log
         # By name: Java spells the same location file:/…
         if all(entry.rpartition("/")[2] != name for _, entry in logged):
             raise _unknown(location, f"the table is at version {newest.version} already")
@@ -250,7 +252,7 @@ class HadoopCatalog(PointerCatalog):
             self.drop_pointer(table)
             return
         state, files = self._drop_with_files(table)
-        delete_files(state.io or self.io, str(table), files.outside(self.default_location(table)))
+        delete_files(self._files(state), str(table), files.outside(self.default_location(table)))
 
     def drop_pointer(self, table: TableId) -> None:
         if not TableProperties.of(self.load(table).metadata.properties).gc_enabled:
@@ -285,6 +287,11 @@ class HadoopCatalog(PointerCatalog):
         """Return the directory of the table, its only possible location."""
         table = TableId.of(table)
         return self._location((*table.namespace, table.name))
+
+    def _own_locations(self, table: TableId, metadata: TableMetadata) -> tuple[str, ...]:
+        """Return the directory of the table, wherever its metadata says that it is, and the other locations."""
+        _, *others = super()._own_locations(table, metadata)
+        return (self.default_location(table), *others)
 
     # -- namespaces --------------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from airflow_iceberg.catalogs.hive.thrift_interface import (
     PrincipalType,
     Table,
 )
-from airflow_iceberg.catalogs.pointer import DescribingCatalog, Outside, Pointer, read_metadata
+from airflow_iceberg.catalogs.pointer import DescribingCatalog, Outside, Pointer
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, NotFoundError, StorageError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 
@@ -80,17 +80,17 @@ class HiveCatalog(DescribingCatalog):
     def swap_metadata(self, table: TableId, *, base: TableState | None, new: str, metadata: TableMetadata) -> Pointer:
         if base is None:
             self._swapper.create(
-                table, metadata, new, now_ms=self._now_ms(), owner=self._user, read_log=self._metadata_log
+                table, metadata, new, now_ms=self._now_ms(), owner=self._user, read_log=self._log_of(table)
             )
         else:
-            self._swapper.swap(table, base, metadata, new, read_log=self._metadata_log)
+            self._swapper.swap(table, base, metadata, new, read_log=self._log_of(table))
         return Pointer(metadata_location=new)
 
     def attempts(self, table: TableId) -> AbstractContextManager[None]:
         return self._swapper.attempts()
 
-    def _metadata_log(self, location: str) -> frozenset[str]:
-        return frozenset(earlier for _, earlier in read_metadata(self.io, location).metadata_log)
+    def _log_of(self, table: TableId) -> Callable[[str], frozenset[str]]:
+        return lambda location: frozenset(earlier for _, earlier in self.read_metadata(table, location).metadata_log)
 
     # -- tables --------------------------------------------------------------------------------------------------
 

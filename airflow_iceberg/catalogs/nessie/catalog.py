@@ -213,13 +213,13 @@ class NessieCatalog(DescribingCatalog):
             metadata = replace(metadata, properties={**metadata.properties, COMMIT_ID: content.hash})
         return super()._publish(table, base, metadata)
 
-    def _delete_forgotten_metadata(self, before: TableMetadata, after: TableMetadata) -> None:
-        properties = TableProperties.of(after.properties)
+    def _delete_forgotten_metadata(self, before: TableMetadata, after: TableState) -> None:
+        properties = TableProperties.of(after.metadata.properties)
         if properties.gc_enabled or not properties.metadata_delete_after_commit:
             super()._delete_forgotten_metadata(before, after)
             return
         reason = f"{_GC_ENABLED} is false: older commits and other branches need the files"
-        log.warning("%s of table %s is ignored while %s", _DELETE_AFTER_COMMIT, after.location, reason)
+        log.warning("%s of table %s is ignored while %s", _DELETE_AFTER_COMMIT, after.metadata.location, reason)
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         place = self._require(namespace)

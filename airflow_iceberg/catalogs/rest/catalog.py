@@ -38,6 +38,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.trust import Trust
 
 _T = TypeVar("_T")
 _NO_NAMESPACE = "NoSuchNamespaceException"
@@ -72,6 +73,10 @@ class RestCatalog(Catalog):
             if self._own_io is None:
                 self._own_io = load_file_io(store_properties(self._server.config.properties))
             return self._own_io
+
+    def trust_in(self, table: TableId, location: str) -> Trust:
+        """Return the locations that the user's own properties trust, whatever the server says."""
+        return self._trusted(Trust.of(self.properties), table, location)
 
     # -- tables ----------------------------------------------------------------------------------------------------
 

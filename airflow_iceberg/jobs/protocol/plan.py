@@ -23,6 +23,8 @@ from airflow_iceberg.jobs.protocol.document import Document, StoredDocument
 from airflow_iceberg.jobs.protocol.seal import Seal, SealedFile
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.table_input import TableInput
+from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.gate import Gate, GatedFileIO
 
 if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
@@ -219,6 +221,14 @@ TASKS: Mapping[str, type[Task]] = {kind.kind: kind for kind in (AppendTask, Comp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Locations(Document):
+    """The gate of the table's files: see `storage.gate.Gate`."""
+
+    allowed: tuple[str, ...]
+    own: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class JobPlan(StoredDocument):
     """All that a job needs to know: it has no catalog.
 
@@ -228,6 +238,7 @@ class JobPlan(StoredDocument):
         table: the table's name for messages, e.g. "sales.orders".
         staging_location: a prefix of this try alone; the job may write anything below it.
         parallelism: the number of tasks that run at the same time; None leaves it to the engine.
+        locations: what the job may read, write and delete of the table; None for a table without a catalog.
     """
 
     title: ClassVar[str] = "job plan"
@@ -238,6 +249,7 @@ class JobPlan(StoredDocument):
     table_uuid: str
     staging_location: str
     parallelism: int | None = None
+    locations: Locations | None = None
     task: Task
 
     def __post_init__(self) -> None:
@@ -245,6 +257,12 @@ class JobPlan(StoredDocument):
             _check_positive("parallelism", self.parallelism)
         if not self.file_prefix:
             raise InvalidInputError(f"staging location {self.staging_location!r} does not end in a name")
+
+    def gated(self, io: FileIO) -> FileIO:
+        """Return access to the table's files through the gate of the plan."""
+        if self.locations is None:
+            return io
+        return Gate(allowed=self.locations.allowed, own=self.locations.own).around(io)
 
     @property
     def operation(self) -> str:
@@ -311,6 +329,11 @@ class JobPlan(StoredDocument):
         """Return the JSON form."""
         document = StoredDocument.to_dict(self)  # super() needs the class that `slots=True` has replaced
         return {**document, "task": {"kind": self.task.kind, **document["task"]}}
+
+
+def locations_of(io: FileIO) -> Locations | None:
+    """Return the gate of a table's files, for a plan."""
+    return Locations(allowed=io.gate.allowed, own=io.gate.own) if isinstance(io, GatedFileIO) else None
 
 
 def _predicate(fields: Fields, schema: Schema, key: str = "predicate") -> Expression:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.storage.gate import ungated
 
 if TYPE_CHECKING:
     import fsspec
@@ -45,7 +46,8 @@ class Unit:
 def open_filesystem(location: str, io: FileIO) -> tuple[fsspec.AbstractFileSystem, str]:
     """Return the file system of a source location, which may be any fsspec URL, and the path in it."""
     try:
-        return io.filesystem(location)
+        # The DAG names the files of a source: the gate is for paths that come from metadata.
+        return ungated(io).filesystem(location)
     except UnsupportedError:
         pass
     import fsspec.core

@@ -34,7 +34,9 @@ from airflow_iceberg.jobs.protocol.table_input import FileUnit, all_schemas, cut
 from airflow_iceberg.jobs.spark.frame_schema import SparkRows, spark_ddl
 from airflow_iceberg.jobs.spark.run import ship
 from airflow_iceberg.plan.scan import FileScanTask, plan_files
+from airflow_iceberg.storage.gate import Gate
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
+from airflow_iceberg.storage.trust import Trust
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,15 +71,18 @@ def read_table(
         row_filter: a predicate in SQL; files without matching rows are not opened.
         selected_fields: columns, also nested ones ("address.city") and metadata columns ("_file", "_row_id").
         storage: properties of the FileIO on the driver and the workers; secrets are sent in Spark's task messages only.
+            `allowed-locations` among them has the prefixes of files outside of the table's bucket, or its local folder.
     Raises:
         NotFoundError: the metadata file, the snapshot or a column does not exist.
         InvalidInputError: a predicate that does not parse, or does not fit the columns.
         UnsupportedError: a column that Spark has no type for, an encrypted table.
     """
     properties = dict(storage or {})
+    location = _metadata_location(table_or_metadata_location)
+    gate = Trust.of(properties).gate_of_metadata_file(location)
     reader, items = plan_read(
-        load_file_io(properties),
-        _metadata_location(table_or_metadata_location),
+        gate.around(load_file_io(properties)),
+        location,
         snapshot_id=snapshot_id,
         ref=ref,
         as_of_ms=as_of_ms,
@@ -87,7 +92,7 @@ def read_table(
     ddl = spark_ddl(reader.projection, spark_version=spark.version)
     ship(spark)
     packed = tuple(zlib.compress(pickle.dumps(item), 1) for item in items)
-    function = _worker(reader, packed, properties)
+    function = _worker(reader, packed, properties, gate)
     # Spark rejects a range of no partitions: an empty table has one task without work.
     return spark.range(0, len(packed), 1, max(len(packed), 1)).mapInArrow(function, ddl)
 
@@ -197,12 +202,12 @@ def _metadata_location(given: Any) -> str:
 
 
 def _worker(
-    reader: TableReader, items: Sequence[bytes], storage: Mapping[str, str]
+    reader: TableReader, items: Sequence[bytes], storage: Mapping[str, str], gate: Gate
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function for `mapInArrow` over numbers of items."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        io, rows = load_file_io(storage), SparkRows(reader.projection)
+        io, rows = gate.around(load_file_io(storage)), SparkRows(reader.projection)
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 item = pickle.loads(zlib.decompress(items[number]))  # noqa: S301 - of this job's own driver

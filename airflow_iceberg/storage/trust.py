@@ -1,0 +1,142 @@
+"""Which locations a connection trusts, and the gate of a table that follows from them.
+
+Metadata names the table's own location, too, so it proves nothing: the warehouse and `allowed-locations` of the
+connection are where trust begins.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.storage.gate import LOCAL, SETTING, STORE_OF_SCHEME, Gate, Place, place_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trust:
+    """The locations that a connection trusts.
+
+    Attributes:
+        roots: locations below which tables are created: the warehouse, and perhaps that of a namespace. All of a
+            remote root's bucket is trusted, and of a local one only what is below it.
+        allowed: further prefixes, as the connection lists them.
+    """
+
+    roots: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, properties: Mapping[str, Any]) -> Trust:
+        """Read `warehouse` (which may be a name) and `allowed-locations`.
+
+        Raises:
+            InvalidInputError: one of the allowed locations is not absolute.
+        """
+        warehouse = str(properties.get("warehouse") or "").strip()
+        return cls(
+            roots=(warehouse,) if is_location(warehouse) else (),
+            allowed=_allowed_locations(properties.get(SETTING)),
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.roots or self.allowed)
+
+    def and_root(self, location: str) -> Trust:
+        """Return the trust with another root."""
+        return Trust(roots=(*self.roots, location), allowed=self.allowed)
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """All that is trusted."""
+        return tuple(dict.fromkeys((*map(bucket_of, self.roots), *self.allowed)))
+
+    def covers(self, location: str) -> bool:
+        """Whether a location is trusted."""
+        place = place_of(location)
+        return any(place.is_below(place_of(prefix)) for prefix in self.prefixes)
+
+    def gate(self, location: str, *, own: Sequence[str] = ()) -> Gate:
+        """Return the gate of a table whose location is trusted.
+
+        Args:
+            own: the table's own locations; those that are not trusted, or hold more than a table, are left out.
+        """
+        prefixes = [*self.prefixes, bucket_of(location)]
+        if not place_of(location).is_local:
+            prefixes = [each for each in prefixes if not place_of(each).is_local]
+        allowed = tuple(dict.fromkeys(prefixes))
+        places = [place_of(each) for each in allowed]
+
+        def is_own(text: str) -> bool:
+            try:
+                place = place_of(text)
+            except InvalidInputError:
+                return False
+            return any(place.is_below(each) for each in places) and not self._is_too_wide(place)
+
+        return Gate(allowed=allowed, own=tuple(text for text in dict.fromkeys(own) if is_own(text)))
+
+    def gate_of_metadata_file(self, location: str) -> Gate:
+        """Return the gate of a table without a catalog, which is only read: its user has named the metadata file.
+
+        A local table is the folder above that of the file.
+        """
+        root = location if not place_of(location).is_local else "/".join(location.split("/")[:-2]) or "/"
+        return self.gate(root)
+
+    def _is_too_wide(self, place: Place) -> bool:
+        """Whether a place holds all tables of a root, or more than an allowed prefix."""
+        if any(place_of(root).is_below(place) for root in self.roots):
+            return True
+        listed = (place_of(each) for each in self.allowed)
+        return any(each.is_below(place) and each != place for each in listed)
+
+
+def is_location(text: str) -> bool:
+    """Whether a warehouse is a location; for some REST servers it is a name."""
+    scheme, colon, rest = text.partition(":")
+    if text.startswith("/"):
+        return True
+    return bool(colon) and rest.startswith("/") and scheme.lower() in STORE_OF_SCHEME
+
+
+def bucket_of(location: str) -> str:
+    """Return scheme and authority of a remote location, and a local one as it is."""
+    place = place_of(location)
+    if place.store == LOCAL:
+        return location
+    if place.store == "memory":
+        return f"memory://{place.authority}"
+    scheme, _, rest = location.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}" if rest.partition("/")[0] else f"{scheme}:///"
+
+
+def untrusted(what: str, location: str, trust: Trust) -> InvalidInputError:
+    """Return the error of a location that the connection does not trust."""
+    known = ", ".join(trust.prefixes) or "no warehouse and no other location"
+    return InvalidInputError(
+        f"{what} is at {location}, and the connection trusts {known}; if the table belongs there, add its location or "
+        f"a prefix of it to '{SETTING}' of the connection"
+    )
+
+
+def _allowed_locations(given: Any) -> tuple[str, ...]:
+    """Read a list of prefixes: a JSON array, or texts that are separated by commas."""
+    listed = given
+    if isinstance(given, str):
+        try:
+            listed = json.loads(given) if given.lstrip().startswith("[") else given.split(",")
+        except ValueError:
+            raise InvalidInputError(f"'{SETTING}' is not a JSON array of locations: {given!r}") from None
+    found = tuple(each.strip() for each in listed or () if isinstance(each, str) and each.strip())
+    for each in found:
+        if not is_location(each):
+            raise InvalidInputError(
+                f"'{SETTING}' has {each!r}, expected prefixes of locations such as s3://bucket/folder or /data/lake"
+            )
+        place_of(each)
+    return found
