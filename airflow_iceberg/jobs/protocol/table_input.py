@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.manifests.entries import DataFile
-from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.partitions.spec import PartitionSpec, with_sources
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import StructType
@@ -103,7 +103,7 @@ class TableInput(Document):
     def of(cls, metadata: TableMetadata, *, work_location: str) -> Self:
         return cls(
             work_location=work_location,
-            schemas=all_schemas(metadata),
+            schemas=metadata.newest_schemas(),
             specs=metadata.partition_specs,
             name_mapping=TableProperties.of(metadata.properties).name_mapping,
         )
@@ -116,14 +116,7 @@ class TableInput(Document):
     @property
     def partition_types(self) -> dict[int, StructType]:
         """The types of partition tuples, by spec."""
-        return {spec.spec_id: spec.partition_type(self.schema) for spec in self.specs}
-
-
-def all_schemas(metadata: TableMetadata) -> tuple[Schema, ...]:
-    """Return the schemas of a table: the current one, then the others, the newest first."""
-    current = metadata.schema()
-    older = sorted(metadata.schemas, key=lambda schema: schema.schema_id, reverse=True)
-    return (current, *(schema for schema in older if schema.schema_id != current.schema_id))
+        return {spec.spec_id: spec.partition_type(with_sources(spec, self.schemas)) for spec in self.specs}
 
 
 def write_work(io: FileIO, table: TableInput, items: Iterable[WorkItem]) -> None:
