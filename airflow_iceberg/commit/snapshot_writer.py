@@ -37,6 +37,7 @@ from airflow_iceberg.format.manifests.summaries import describe_manifest
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.storage.base import FileIO
 
@@ -210,7 +211,7 @@ class SnapshotWriter:
     ) -> ManifestFile:
         """Write a manifest of entries as they are."""
         spec = metadata.spec(spec_id)
-        schema = metadata.schema_of_spec(spec_id)
+        schema = recover_sources(self._io, metadata, spec_id).schema_of_spec(spec_id)
         data = write_manifest(
             entries, schema=schema, spec=spec, format_version=metadata.format_version, content=content
         )

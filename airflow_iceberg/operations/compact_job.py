@@ -15,6 +15,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.sort_orders import SortOrder
+from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.jobs.protocol.plan import CompactTask, JobPlan, Sorting, ZOrder
 from airflow_iceberg.jobs.protocol.table_input import WORK_FILE, FileUnit, TableInput, WorkItem, cut_group
@@ -119,7 +120,10 @@ def write_compact_plan(
         ),
         spec=compaction.spec,
         table=TableInput.write(
-            work.table.io, metadata, work_items(compaction.groups), work_location=f"{prefix}/{WORK_FILE}"
+            work.table.io,
+            recover_sources(work.table.io, metadata),
+            work_items(compaction.groups),
+            work_location=f"{prefix}/{WORK_FILE}",
         ),
         sorting=_sorting(metadata, options, sort_order, tuple(zorder_columns)),
     )

@@ -24,10 +24,11 @@ from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.jobs.protocol.plan import DeleteTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.staged_files import check_stored, read_changed_files
-from airflow_iceberg.jobs.protocol.table_input import WORK_FILE, FileUnit, TableInput, WorkItem, all_schemas
+from airflow_iceberg.jobs.protocol.table_input import WORK_FILE, FileUnit, TableInput, WorkItem
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.deletes import referenced_file
@@ -163,7 +164,7 @@ def read_as(io: FileIO, metadata: TableMetadata) -> ReadAs:
     """Return how the files of a table are read."""
     return ReadAs(
         io=io,
-        schemas=all_schemas(metadata),
+        schemas=metadata.newest_schemas(),
         specs={spec.spec_id: spec for spec in metadata.partition_specs},
         name_mapping=TableProperties.of(metadata.properties).name_mapping,
     )
@@ -199,7 +200,9 @@ def write_delete_plan(work: Work, deletion: Deletion, *, mode: str) -> JobPlan:
     items = work_items(deletion.partial, item_bytes=item_bytes)
     task = DeleteTask(
         write=staging.write_settings(metadata),
-        table=TableInput.write(work.table.io, metadata, items, work_location=f"{prefix}/{WORK_FILE}"),
+        table=TableInput.write(
+            work.table.io, recover_sources(work.table.io, metadata), items, work_location=f"{prefix}/{WORK_FILE}"
+        ),
         row_filter=deletion.row_filter,
         mode=mode,
     )

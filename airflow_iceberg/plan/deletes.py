@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Sequence
-from operator import attrgetter
 
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.expressions.metrics import ColumnRange, file_range, may_match
@@ -177,7 +176,7 @@ class _EqualityColumns:
 
     def __init__(self, metadata: TableMetadata) -> None:
         # A column may have been dropped since; the newest schema that has it knows its widest type.
-        self._schemas = (metadata.schema(), *sorted(metadata.schemas, key=attrgetter("schema_id"), reverse=True))
+        self._schemas = metadata.newest_schemas()
         self._known: dict[int, Column | None] = {}
 
     def may_select(self, row_filter: Expression, delete: DataFile) -> bool:

@@ -19,8 +19,9 @@ from airflow_iceberg.format.manifests.arrow import OF_ENTRY, EntryTables
 from airflow_iceberg.format.manifests.entries import ManifestContent, ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
-from airflow_iceberg.format.types import NestedField
+from airflow_iceberg.format.types import NestedField, UnknownType
 from airflow_iceberg.format.values.bytes import canonical_key, from_bytes
+from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.inventory.manifests import read_columns, read_manifests
 from airflow_iceberg.storage.base import FileIO
 
@@ -115,7 +116,7 @@ class Inspection:
 
     def _summaries(self, manifest: ManifestFile) -> Iterator[dict[str, Any]]:
         spec = self.metadata.spec(manifest.partition_spec_id)
-        schema = self.metadata.schema_of_spec(spec.spec_id)
+        schema = recover_sources(self.io, self.metadata, spec.spec_id).schema_of_spec(spec.spec_id)
         types = spec.partition_type(schema)
         for summary, part, field in zip(manifest.partitions or (), spec.fields, types.fields, strict=False):
             source = schema.fields_by_id.get(part.source_id)
@@ -124,6 +125,8 @@ class Inspection:
                 bound: bytes | None, part: Any = part, field: NestedField = field, source: Any = source
             ) -> str | None:
                 if bound is None:
+                    return None
+                if isinstance(field.type, UnknownType):
                     return None
                 value = from_bytes(field.type, bound)
                 return str(value) if source is None else str(part.transform.to_human_string(value, source.type))
@@ -191,7 +194,7 @@ class Inspection:
         return pa.Table.from_arrays(arrays, names=[*OF_ENTRY, "data_file", "readable_metrics"])
 
     def _tables(self) -> EntryTables:
-        return EntryTables(self.metadata)
+        return EntryTables(recover_sources(self.io, self.metadata))
 
     def _all_columns(self, manifests: Iterable[ManifestFile], *, live_only: bool) -> pa.Table:
         tables = self._tables()

@@ -22,6 +22,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.inventory.manifests import read_columns, read_manifests
 from airflow_iceberg.plan.scan import FileScanTask, plan_files
 from airflow_iceberg.storage.base import FileIO
@@ -78,7 +79,7 @@ class TableScan:
         if limit is not None and limit < 0:
             raise InvalidInputError(f"limit is {limit}, expected 0 or more")
         snapshot, schema = choose_snapshot(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
-        projection = project(metadata, schema, tuple(selected_fields), case_sensitive)
+        projection = project(recover_sources(io, metadata), schema, tuple(selected_fields), case_sensitive)
         parsed = AlwaysTrue() if row_filter is None else parse_filter(row_filter, schema, case_sensitive=case_sensitive)
         return cls(
             metadata=metadata,
@@ -165,10 +166,9 @@ class TableScan:
         return tasks
 
     def _delete_reader(self) -> read.DeleteReader:
-        older = sorted(self.metadata.schemas, key=lambda schema: schema.schema_id, reverse=True)
         return read.DeleteReader(
             self.io,
-            schemas=(self.metadata.schema(), *older),
+            schemas=self.metadata.newest_schemas(),
             name_mapping=TableProperties.of(self.metadata.properties).name_mapping,
             specs=self.metadata.partition_specs,
         )

@@ -1,6 +1,7 @@
 """Remove schemas and partition specs that nothing in a table uses any more: the second half of an expiry.
 
-Used are the current schema, the schema of each snapshot, the default spec, and the spec of each manifest of a snapshot.
+Used are the current schema, the schema of each snapshot, the default spec, and the spec of each manifest of a snapshot;
+also the newest schema with each source column of these specs, which decides the type of the partition values.
 While there are delete files all schemas are kept: an equality delete may use a column that only an old schema has.
 """
 
@@ -15,6 +16,7 @@ from airflow_iceberg.format.manifests.entries import ManifestContent
 from airflow_iceberg.format.metadata.requirements import AssertCurrentSchemaId, AssertDefaultSpecId, AssertRefSnapshotId
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, RemovePartitionSpecs, RemoveSchemas, Update
+from airflow_iceberg.format.partitions.spec import dropped_sources
 from airflow_iceberg.inventory.manifests import read_manifests
 from airflow_iceberg.storage.base import FileIO
 
@@ -83,7 +85,14 @@ def find_unused(io: FileIO, metadata: TableMetadata) -> UnusedSchemas:
     spec_ids = tuple(spec.spec_id for spec in metadata.partition_specs if spec.spec_id not in specs)
     if any(manifest.content is ManifestContent.DELETES for manifest in manifests):
         return UnusedSchemas(spec_ids=spec_ids)
-    schemas = {metadata.current_schema_id, *(snapshot.schema_id for snapshot in metadata.snapshots)}
+    newest_first = metadata.newest_schemas()
+    # Differs from Java: it also removes the schemas that alone know the source columns of a spec with live files.
+    of_sources = (dropped_sources(metadata.spec(spec_id), newest_first).values() for spec_id in specs)
+    schemas = {
+        metadata.current_schema_id,
+        *(snapshot.schema_id for snapshot in metadata.snapshots),
+        *(schema.schema_id for found in of_sources for schema in found),
+    }
     # Snapshots of the first versions do not name their schema.
     if None in schemas:
         return UnusedSchemas(spec_ids=spec_ids)

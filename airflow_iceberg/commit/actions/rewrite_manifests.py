@@ -24,6 +24,7 @@ from airflow_iceberg.format.manifests.summaries import summarize_partitions
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change
 from airflow_iceberg.format.snapshots import summarize
+from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.inventory.manifests import read_columns
 from airflow_iceberg.storage.base import FileIO
 
@@ -119,6 +120,7 @@ class RewriteManifests(SnapshotAction):
         live = [manifest for manifest in group if manifest.may_have_live_files]
         if self._only_if_better and len(group) <= count:
             return None
+        metadata = recover_sources(self._io, metadata, key[0])
         encoder = EntryEncoder(**_kind(key, metadata))
         entries = EncodedEntries.joined(_encoded(self._io, live, encoder))
         _check_complete(entries, live)

@@ -94,7 +94,7 @@ def _partition_struct(kind: t.IcebergType, values: Mapping[int, t.Value], count:
     columns = []
     for child, arrow in zip(t.child_fields(kind), fields, strict=True):
         value = values.get(child.id)
-        is_null = value is None
+        is_null = value is None or isinstance(child.type, t.UnknownType)
         columns.append(pa.nulls(count, arrow.type) if is_null else pa.repeat(value_to_scalar(child.type, value), count))
     return pa.StructArray.from_arrays(columns, fields=fields)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata_columns import METADATA_COLUMNS, PARTITION_NAME, partition_column
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
+
+log = logging.getLogger(__name__)
 
 
 def project(metadata: TableMetadata, schema: Schema, selected_fields: tuple[str, ...], case_sensitive: bool) -> Schema:
@@ -57,5 +61,13 @@ def choose_snapshot(
 
 
 def schema_of(metadata: TableMetadata, snapshot: Snapshot) -> Schema:
-    """Return the schema that was current when the snapshot was committed; the current one if it is not recorded."""
-    return metadata.schema() if snapshot.schema_id is None else metadata.schema(snapshot.schema_id)
+    """Return the schema that was current when the snapshot was committed; the current one if that is not known."""
+    if snapshot.schema_id is None:
+        return metadata.schema()
+    try:
+        return metadata.schema(snapshot.schema_id)
+    except NotFoundError as error:
+        # Another writer has removed it.
+        message = "snapshot %d of %s is read with the current schema, since its own is gone: %s"
+        log.warning(message, snapshot.snapshot_id, metadata.location, error)
+        return metadata.schema()

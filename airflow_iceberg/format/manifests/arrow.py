@@ -35,7 +35,7 @@ from airflow_iceberg.format.manifests.column_arrays import (
 from airflow_iceberg.format.manifests.columns import EntryColumns
 from airflow_iceberg.format.manifests.entries import DataFile, ManifestEntry
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.types import NestedField, PrimitiveType, StructType
+from airflow_iceberg.format.types import NestedField, PrimitiveType, StructType, UnknownType
 
 _COUNTS, _BOUNDS = pa.map_(pa.int32(), pa.int64()), pa.map_(pa.int32(), pa.binary())
 _MAPS = {
@@ -146,7 +146,7 @@ class EntryTables:
         arrays = []
         for field in self._partition.fields:
             arrow_type = type_to_arrow(field.type)
-            if field.id not in places:
+            if field.id not in places or isinstance(field.type, UnknownType):
                 arrays.append(pa.nulls(end - start, arrow_type))
                 continue
             place = places[field.id]
@@ -217,9 +217,11 @@ class EntryTables:
     def partition_row(self, spec_id: int, partition: tuple[Any, ...]) -> dict[str, Any]:
         """Return a partition by the names in the struct of all specs."""
         types = self._partition_type(spec_id)
+        # The values of a dropped column that nothing knows any more cannot be shown.
         values = {
             field.id: value.bytes if isinstance(value, uuid.UUID) else value
             for field, value in zip(types.fields, partition, strict=True)
+            if not isinstance(field.type, UnknownType)
         }
         return {field.name: values.get(field.id) for field in self._partition.fields}
 

@@ -208,6 +208,24 @@ def manifest_spec_id(data: bytes, *, path: str | None = None) -> int:
     return _spec_id(read_header(data, path=path), path)
 
 
+def written_schema(data: bytes, *, path: str | None = None) -> Schema | None:
+    """Return the table's schema at the time when a manifest was written, from its header; None if it has none.
+
+    Raises:
+        FormatError: the file is truncated or not a manifest, or the schema is illegal.
+    """
+    text = read_header(data, path=path).metadata.get("schema")
+    if text is None:
+        return None
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"unexpected text (expected JSON) in 'schema': {error}", path=path) from error
+    if not isinstance(document, dict):
+        raise FormatError(f"unexpected {type(document).__name__} (expected an object) in 'schema'", path=path)
+    return Schema.from_dict(document, path=path)
+
+
 # --- manifest lists --------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.manifests.schemas import avro_name
-from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.partitions.spec import PartitionSpec, with_sources
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
@@ -94,17 +94,19 @@ class TableMetadata:
         wanted = self.default_spec_id if spec_id is None else spec_id
         return _find("partition spec", wanted, {spec.spec_id: spec for spec in self.partition_specs})
 
-    def schema_of_spec(self, spec_id: int) -> Schema:
-        """Return the newest schema with all source columns of a spec; it decides the types of the partition values.
+    def newest_schemas(self) -> tuple[Schema, ...]:
+        """Return all schemas: the current one, then the others, the newest first."""
+        older = sorted(self.schemas, key=lambda schema: schema.schema_id, reverse=True)
+        return (self.schema(), *(schema for schema in older if schema.schema_id != self.current_schema_id))
 
-        This is the current schema, unless a source column was dropped; also if no schema has all of them.
+    def schema_of_spec(self, spec_id: int) -> Schema:
+        """Return the current schema with the source columns of a spec that were dropped: they decide the types of the
+        partition values; see `with_sources`.
 
         Raises:
             NotFoundError: there is no such spec.
         """
-        sources = {source for part in self.spec(spec_id).fields for source in (part.source_ids or (part.source_id,))}
-        newest_first = [self.schema(), *reversed(self.schemas)]
-        return next((s for s in newest_first if sources.issubset(s.fields_by_id)), self.schema())
+        return with_sources(self.spec(spec_id), self.newest_schemas())
 
     def partition_fields(self) -> tuple[t.NestedField, ...]:
         """Return the partition fields of all specs, each id once: the partition struct of metadata tables.

@@ -5,7 +5,7 @@ by partition (`grouping`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -153,6 +153,49 @@ class PartitionSpec:
         for child in self.fields:
             if not isinstance(child.transform, VoidTransform):
                 _validate_source(child, schema)
+
+
+def dropped_sources(spec: PartitionSpec, schemas: Sequence[Schema]) -> dict[int, Schema]:
+    """Return the newest schema with each source column that the first schema lacks; without those that none has.
+
+    Args:
+        schemas: the table's schemas: the current one, then the others, the newest first.
+    """
+    ids = [source for child in spec.fields for source in child.source_ids or (child.source_id,)]
+    found = {source: next((schema for schema in schemas if source in schema.fields_by_id), None) for source in ids}
+    return {source: schema for source, schema in found.items() if schema is not None and schema is not schemas[0]}
+
+
+def lost_sources(spec: PartitionSpec, schemas: Sequence[Schema]) -> set[int]:
+    """Return the source columns that no schema has, although the type of a partition value depends on theirs."""
+    return {
+        child.source_id
+        for child in spec.fields
+        if not isinstance(child.transform, VoidTransform)
+        and isinstance(child.transform.result_type(UnknownType()), UnknownType)
+        and not any(child.source_id in schema.fields_by_id for schema in schemas)
+    }
+
+
+def with_sources(spec: PartitionSpec, schemas: Sequence[Schema]) -> Schema:
+    """Return the first schema, and after its columns the source columns of a spec that only other schemas have.
+
+    Each has the type of the newest schema with it: the columns of one spec need not have existed together. It is
+    nullable, at the top, and has a free name. A column that no schema has is left out.
+
+    Args:
+        schemas: as of `dropped_sources`.
+    """
+    result = schemas[0]
+    for source, schema in dropped_sources(spec, schemas).items():
+        dropped = schema.fields_by_id[source]
+        if isinstance(dropped.type, PrimitiveType):
+            name = dropped.name if dropped.name not in result.names else f"{dropped.name}_{source}"
+            while name in result.names:
+                name += "_"
+            added = NestedField(id=source, name=name, type=dropped.type, doc=dropped.doc)
+            result = replace(result, fields=(*result.fields, added))
+    return result
 
 
 def sources_to_dict(source_id: int, source_ids: tuple[int, ...] | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.manifests.entries import DataFile
-from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.partitions.spec import PartitionSpec, with_sources
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import StructType
@@ -103,12 +103,13 @@ class TableInput(Document):
     @classmethod
     def write(cls, io: FileIO, metadata: TableMetadata, items: Iterable[WorkItem], *, work_location: str) -> Self:
         """Write the work document, and return what the plan says of it; raises StorageError if it cannot be written."""
-        types = {spec.spec_id: spec.partition_type(metadata.schema()) for spec in metadata.partition_specs}
+        schemas = metadata.newest_schemas()
+        types = _partition_types(metadata.partition_specs, schemas)
         lines = (json.dumps(_item_to_dict(item, types), separators=(",", ":")) for item in items)
         document = gzip.compress("\n".join(lines).encode(), compresslevel=3, mtime=0)
         return cls(
             work=SealedFile.create(io, work_location, document),
-            schemas=all_schemas(metadata),
+            schemas=schemas,
             specs=metadata.partition_specs,
             name_mapping=TableProperties.of(metadata.properties).name_mapping,
         )
@@ -121,14 +122,11 @@ class TableInput(Document):
     @property
     def partition_types(self) -> dict[int, StructType]:
         """The types of partition tuples, by spec."""
-        return {spec.spec_id: spec.partition_type(self.schema) for spec in self.specs}
+        return _partition_types(self.specs, self.schemas)
 
 
-def all_schemas(metadata: TableMetadata) -> tuple[Schema, ...]:
-    """Return the schemas of a table: the current one, then the others, the newest first."""
-    current = metadata.schema()
-    older = sorted(metadata.schemas, key=lambda schema: schema.schema_id, reverse=True)
-    return (current, *(schema for schema in older if schema.schema_id != current.schema_id))
+def _partition_types(specs: Iterable[PartitionSpec], schemas: tuple[Schema, ...]) -> dict[int, StructType]:
+    return {spec.spec_id: spec.partition_type(with_sources(spec, schemas)) for spec in specs}
 
 
 def read_work(io: FileIO, table: TableInput) -> tuple[WorkItem, ...]:

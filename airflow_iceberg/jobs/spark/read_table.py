@@ -29,8 +29,9 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.inventory.manifests import read_manifests
-from airflow_iceberg.jobs.protocol.table_input import FileUnit, all_schemas, cut_group
+from airflow_iceberg.jobs.protocol.table_input import FileUnit, cut_group
 from airflow_iceberg.jobs.spark.frame_schema import SparkRows, spark_ddl
 from airflow_iceberg.jobs.spark.run import ship
 from airflow_iceberg.plan.scan import FileScanTask, plan_files
@@ -148,7 +149,7 @@ def plan_read(
     if TableProperties.of(metadata.properties).encryption_key_id is not None:
         raise UnsupportedError(f"table {metadata.location} is encrypted and cannot be read here")
     snapshot, schema = choose_snapshot(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
-    projection = project(metadata, schema, tuple(selected_fields), case_sensitive=True)
+    projection = project(recover_sources(io, metadata), schema, tuple(selected_fields), case_sensitive=True)
     expression = parse_filter(row_filter, schema)
     tasks = [] if snapshot is None else list(_scan(io, metadata, snapshot, schema, expression))
     geo_fields = find_geo_fields(projection)
@@ -157,7 +158,7 @@ def plan_read(
     reader = TableReader(
         projection=projection,
         schema=schema,
-        schemas=all_schemas(metadata),
+        schemas=metadata.newest_schemas(),
         specs=metadata.partition_specs,
         name_mapping=TableProperties.of(metadata.properties).name_mapping,
     )
