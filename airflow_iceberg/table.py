@@ -100,6 +100,7 @@ class Table(ManageSnapshots):
         self,
         row_filter: Any = None,
         *,
+        predicate_params: Mapping[str, Any] | None = None,
         selected_fields: Sequence[str] = ("*",),
         snapshot_id: int | None = None,
         ref: str | None = None,
@@ -110,7 +111,9 @@ class Table(ManageSnapshots):
         """Describe a read; files are opened when a method of the scan is called.
 
         Args:
-            row_filter: a SQL predicate such as `"amount > 10 and ts >= '2026-01-01'"`, or an expression.
+            row_filter: a SQL predicate such as `"amount > 10 and customer = :customer"`, or an expression.
+            predicate_params: the values of the predicate's placeholders by name, `{"customer": "O'Neill"}`. A value
+                takes the place of a literal, whatever is in it.
             selected_fields: columns, nested ones with dots; `"*"` is all. Only by name: `_row_id` and
                 `_last_updated_sequence_number` (the row lineage of version 3), `_file`, `_pos`, `_spec_id`,
                 `_partition` and `_deleted` (with the deleted rows).
@@ -125,6 +128,7 @@ class Table(ManageSnapshots):
             self.metadata,
             self.io,
             row_filter=row_filter,
+            predicate_params=predicate_params,
             selected_fields=selected_fields,
             snapshot_id=snapshot_id,
             ref=ref,
@@ -139,6 +143,7 @@ class Table(ManageSnapshots):
         to_snapshot_id: int | None = None,
         row_filter: Any = None,
         *,
+        predicate_params: Mapping[str, Any] | None = None,
         selected_fields: Sequence[str] = ("*",),
         ref: str | None = None,
         limit: int | None = None,
@@ -164,6 +169,7 @@ class Table(ManageSnapshots):
             to_snapshot_id=to_snapshot_id,
             ref=ref,
             row_filter=row_filter,
+            predicate_params=predicate_params,
             selected_fields=selected_fields,
             limit=limit,
             case_sensitive=case_sensitive,
@@ -225,6 +231,7 @@ class Table(ManageSnapshots):
         self,
         predicate: str | Expression,
         *,
+        predicate_params: Mapping[str, Any] | None = None,
         branch: str = MAIN_BRANCH,
         max_rows: int | None = None,
         mode: str | None = None,
@@ -235,7 +242,8 @@ class Table(ManageSnapshots):
         """Delete the rows that a predicate selects, in this process; see `operations.delete` for jobs.
 
         Args:
-            predicate: SQL such as `"customer = 17"`; rows where it is null are kept.
+            predicate: SQL such as `"customer = :customer"`; rows where it is null are kept.
+            predicate_params: the values of the predicate's placeholders by name, as of `scan`.
             max_rows: the largest number of rows that may be deleted; with more, nothing is committed.
             mode: "copy-on-write" or "merge-on-read"; the table's `write.delete.mode` if left out.
             isolation_level: "serializable" or "snapshot"; the table's `write.delete.isolation-level` if left out.
@@ -247,6 +255,7 @@ class Table(ManageSnapshots):
         operations.new_rows.check_options(self)
         request = operations.delete.DeleteRequest(
             predicate=predicate,
+            predicate_params=predicate_params,
             mode=mode,
             isolation_level=isolation_level,
             max_rows=max_rows,
@@ -260,6 +269,7 @@ class Table(ManageSnapshots):
         rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
         overwrite_filter: str | Expression | None = None,
         *,
+        predicate_params: Mapping[str, Any] | None = None,
         branch: str = MAIN_BRANCH,
         isolation_level: str | None = None,
         snapshot_properties: Mapping[str, str] | None = None,
@@ -269,8 +279,9 @@ class Table(ManageSnapshots):
         """Replace the rows that a predicate selects, or all, by Arrow rows, in this process and in one commit.
 
         Args:
-            overwrite_filter: SQL such as `"day = '2026-01-01'"`; the new rows have to satisfy it, too. None replaces
-                the whole table.
+            overwrite_filter: SQL such as `"day = :day"`; the new rows have to satisfy it, too. None replaces the whole
+                table.
+            predicate_params: the values of the filter's placeholders by name, as of `scan`.
             isolation_level: "serializable" (the default) or "snapshot".
             schema_evolution: the argument of `append`.
 
@@ -282,6 +293,7 @@ class Table(ManageSnapshots):
             rows=rows,
             replace="table" if overwrite_filter is None else "matching",
             overwrite_filter=overwrite_filter,
+            predicate_params=predicate_params,
             isolation_level=isolation_level,
             branch=branch,
             deletes_when_empty=True,

@@ -1,7 +1,7 @@
 """Delete the rows of one customer, by key, and fail if there are more rows than expected.
 
-Shows: `IcebergDeleteOperator` with `max_rows`, merge-on-read by a table property, and a compaction that then removes
-the deleted rows from the data files permanently.
+Shows: `IcebergDeleteOperator` with a parameter of the DAG as a value of its predicate, and with `max_rows`;
+merge-on-read by a table property; a compaction that then removes the deleted rows from the data files permanently.
 
 A delete that matches nothing commits nothing, so the DAG can be run again for the same customer. Here all jobs run in
 the task's own process; with `spark_conn_id="spark_default"` the job of a large table runs on Spark.
@@ -28,7 +28,6 @@ TABLE = "shop.customer_orders"
     catchup=False,
     tags=["iceberg", "example"],
     doc_md=__doc__,
-    # Only an integer is accepted, so the parameter cannot inject SQL into the predicate.
     params={"customer": Param(17, type="integer", minimum=0)},
 )
 def privacy_delete() -> None:
@@ -59,7 +58,9 @@ def privacy_delete() -> None:
     forget = IcebergDeleteOperator(
         task_id="forget",
         table=TABLE,
-        predicate="customer = {{ params.customer }}",
+        # A value that is bound to a placeholder is never SQL, whatever the user gives as the parameter.
+        predicate="customer = :customer",
+        predicate_params={"customer": "{{ params.customer }}"},
         # A customer has some dozens of orders. A predicate that selects thousands is wrong, so nothing is deleted.
         max_rows=500,
         spark_conn_id=None,

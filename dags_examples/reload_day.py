@@ -44,7 +44,7 @@ def reload_day() -> None:
 
         table = IcebergHook().load_table(TABLE)
         folder = unquote(urlsplit(table.location).path)
-        count = 100 + table.scan(f"day = DATE '{day}'").count()
+        count = 100 + table.scan("day = :day", predicate_params={"day": day}).count()
         path = f"{folder}.{day}.parquet"
         pq.write_table(pa.table({"id": range(count), "day": [datetime.date.fromisoformat(day)] * count}), path)
         return path
@@ -54,7 +54,8 @@ def reload_day() -> None:
         table=TABLE,
         files="{{ ti.xcom_pull('deliver') }}",
         # The table is partitioned by month: rows of other days in the same files are kept.
-        overwrite_filter=f"day = DATE '{DAY}'",
+        overwrite_filter="day = :day",
+        predicate_params={"day": DAY},
         spark_conn_id=None,
     )
     daily = IcebergCreateTableOperator(

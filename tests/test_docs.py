@@ -129,6 +129,57 @@ class TestCodeInPagesIsRight:
         return {"task_id", "outlets", *(name for parameters in known for name in parameters)}
 
 
+# Arguments that are SQL, and methods of a table whose first argument is.
+SQL_ARGUMENTS = {"predicate", "overwrite_filter", "where", "row_filter", "sql"}
+SQL_METHODS = {"scan", "delete"}
+IN_TEXT = re.compile(rf"\b({'|'.join(SQL_ARGUMENTS)})=(f?)(\"[^\"\n]*\"|'[^'\n]*')")
+
+
+def made_sql(code: ast.AST) -> list[str]:
+    """Return the predicates and queries in code that are not written out: other values in them become SQL."""
+    found = []
+    for node in ast.walk(code):
+        if not isinstance(node, ast.Call):
+            continue
+        given = [keyword.value for keyword in node.keywords if keyword.arg in SQL_ARGUMENTS]
+        if isinstance(node.func, ast.Attribute) and node.func.attr in SQL_METHODS:
+            given += node.args[:1]
+        for value in given:
+            is_text = isinstance(value, ast.Constant) and not re.search(r"{{|{%|%\(|%s", str(value.value))
+            if not is_text and not isinstance(value, ast.Attribute):
+                found.append(ast.unparse(value))
+    return found
+
+
+class TestNoValueIsWrittenIntoSql:
+    """Predicates and queries of the documentation are plain texts; their values are bound to placeholders."""
+
+    @pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in python_blocks()])
+    def test_in_the_code_of_a_page(self, code: str) -> None:
+        assert made_sql(ast.parse(code.replace("…", "..."))) == []
+
+    @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=page_id)
+    def test_in_an_example(self, path: Path) -> None:
+        assert made_sql(ast.parse(path.read_text())) == []
+
+    @pytest.mark.parametrize(
+        "path", [*PAGES, *EXAMPLES.glob("*.py"), *(ROOT / "airflow_iceberg").rglob("*.py")], ids=page_id
+    )
+    def test_in_a_sentence_or_docstring(self, path: Path) -> None:
+        for argument, is_f, text in IN_TEXT.findall(path.read_text()):
+            is_made = "{{" in text or (is_f and path.suffix == ".md")
+            assert not is_made, f"{page_id(path)}: {argument}={is_f}{text}"
+
+    @pytest.mark.parametrize("code", [
+        "Delete(predicate='id = {{ params.id }}')", "Compact(where=f'id = {x}')", "table.scan(row_filter=''.join(x))",
+        "Delete(predicate='id = ' + x)", "table.scan('id = {}'.format(x))", "table.delete(f'id = {x}')",
+        "Append(sql='select * from t where day = {{ ds }}')", "Delete(predicate='{% if x %}id = 1{% endif %}')",
+        "Overwrite(overwrite_filter='%s' % x)", "read(row_filter=x)", "Delete(predicate='id = %(x)s')",
+    ])  # fmt: skip
+    def test_it_would_be_found(self, code: str) -> None:
+        assert len(made_sql(ast.parse(code))) == 1
+
+
 class TestThePropertiesThatAreNamedAreRead:
     """A table property in a how-to is one that the code knows."""
 

@@ -534,8 +534,9 @@ class TestOnePlaceADecision:
 class TestFunctionsTakeFewArguments:
     """At most eight parameters; more belong into a value. Constructors of operators and of values are the exception."""
 
-    # What users call with PyIceberg's arguments, and what answers them.
+    # What users call with PyIceberg's arguments, and what answers them; the same words for a DataFrame.
     AS_IN_PYICEBERG = {
+        "jobs.spark.read_table.read_table",
         "table.create",
         "hooks.iceberg.create_table",
         "scan.table_scan.of",

@@ -8,19 +8,23 @@ meaning (`tree`), literals (`literals`), SQL syntax (`sql`, which imports sqlglo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.literals import bind_comparison, bind_in
 from airflow_iceberg.expressions.matching import like_prefix
+from airflow_iceberg.expressions.params import check_params
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.schema import Schema
 
 
 def parse_filter(
-    row_filter: str | tree.Expression | None, schema: Schema, case_sensitive: bool = True
+    row_filter: str | tree.Expression | None,
+    schema: Schema,
+    case_sensitive: bool = True,
+    params: Mapping[str, Any] | None = None,
 ) -> tree.Expression:
     """Return a predicate bound to the columns of a schema.
 
@@ -28,31 +32,42 @@ def parse_filter(
         row_filter: SQL text in Spark's dialect, a tree built in Python, or None for every row. A tree that is bound
             already is returned as it is.
         case_sensitive: whether names must be spelled as in the schema.
+        params: the values of the placeholders of the text, ``:name``, by name.
     Raises:
         NotFoundError: a column does not exist.
         InvalidInputError: the text is no predicate, or something in it cannot be compared.
         UnsupportedError: legal SQL that is not implemented.
     """
-    return bind(parse(row_filter), schema, case_sensitive=case_sensitive)
+    return bind(parse(row_filter, params), schema, case_sensitive=case_sensitive)
 
 
-def parse(row_filter: str | tree.Expression | None) -> tree.Expression:
-    """Return a predicate as it stands, its columns by name.
+def parse(row_filter: str | tree.Expression | None, params: Mapping[str, Any] | None = None) -> tree.Expression:
+    """Return a predicate as it stands, its columns by name, and the values of its placeholders as literals.
 
     Raises:
-        InvalidInputError: the text is no predicate.
+        InvalidInputError: the text is no predicate, or its placeholders and their values do not fit each other.
         UnsupportedError: legal SQL that is not implemented; there is text, and sqlglot is not installed.
     """
+    if isinstance(row_filter, str):
+        return _parser()(row_filter, params)
+    if check_params(params):
+        raise InvalidInputError(
+            f"predicate_params are the values of placeholders in SQL, and the filter is {row_filter!r}; leave them out"
+        )
     if row_filter is None:
         return tree.ALWAYS_TRUE
-    if isinstance(row_filter, str):
-        return _parser()(row_filter)
     if not isinstance(row_filter, tree.Expression):
         raise InvalidInputError(f"expected a filter as SQL text or an expression, got {type(row_filter).__name__}")
     return row_filter
 
 
-def _parser() -> Callable[[str], tree.Expression]:
+def filter_text(row_filter: str | tree.Expression, params: Mapping[str, Any] | None) -> str:
+    """Return a predicate with the values of its placeholders, for messages."""
+    values = ", ".join(f"{name} is {value!r}" for name, value in check_params(params).items())
+    return f"{row_filter} ({values})" if values else str(row_filter)
+
+
+def _parser() -> Callable[[str, Mapping[str, Any] | None], tree.Expression]:
     try:  # sqlglot is heavy, and not everywhere
         from airflow_iceberg.expressions.sql import parse_sql
     except ModuleNotFoundError as error:

@@ -15,7 +15,7 @@ from uuid import UUID
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError
 from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.binding import column_path
-from airflow_iceberg.expressions.literals import TypedText
+from airflow_iceberg.expressions.literals import BoundText, TypedText
 
 if TYPE_CHECKING:
     from airflow_iceberg.format.schemas.schema import Schema
@@ -40,12 +40,13 @@ _NAMES: Mapping[type[tree.Expression], str] = {
 }
 _KINDS: Mapping[str, Callable[..., tree.Expression]] = {name: kind for kind, name in _NAMES.items()}
 
-# In the order in which they are asked: a bool is an int, and a datetime is a date.
+# In the order in which they are asked: a bool is an int, a bound text is a text, and a datetime is a date.
 _LITERALS: tuple[tuple[str, type, Callable[..., str], Callable[..., Any]], ...] = (
     ("boolean", bool, lambda value: str(value).lower(), lambda text: {"true": True, "false": False}[text]),
     ("int", int, str, int),
     ("float", float, repr, float),
     ("decimal", Decimal, str, Decimal),
+    ("bound-text", BoundText, str, BoundText),
     ("string", str, str, str),
     ("bytes", bytes, bytes.hex, bytes.fromhex),
     ("bytes", bytearray, bytearray.hex, bytes.fromhex),
@@ -85,14 +86,19 @@ def expression_to_json(expression: tree.Expression) -> dict[str, Any]:
 
 def _predicate_to_json(name: str, predicate: tree.Predicate, *literals: Any) -> dict[str, Any]:
     column = _column_to_json(predicate.column)
-    return {"is": name, "column": column, "literals": [_literal_to_json(literal) for literal in literals]}
+    return {"is": name, "column": column, "literals": [literal_to_json(literal) for literal in literals]}
 
 
 def _column_to_json(column: tree.Column) -> dict[str, Any]:
     return {"name": column.name, "id": column.field_id}
 
 
-def _literal_to_json(literal: Any) -> list[str] | None:
+def literal_to_json(literal: Any) -> list[str] | None:
+    """Return a literal with its kind.
+
+    Raises:
+        InvalidInputError: a value that has no JSON form.
+    """
     if literal is None:
         return None
     if isinstance(literal, TypedText):
@@ -131,8 +137,8 @@ def _from_json(document: Any, schema: Schema) -> tree.Expression:
         return _KINDS[word]()
     column = _column_from_json(document["column"], schema)
     if word in ("in", "not-in"):
-        return _KINDS[word](column, tuple(_literal_from_json(literal) for literal in document["literals"]))
-    literals = (_literal_from_json(literal) for literal in document.get("literals", ()))
+        return _KINDS[word](column, tuple(literal_from_json(literal) for literal in document["literals"]))
+    literals = (literal_from_json(literal) for literal in document.get("literals", ()))
     return _KINDS[word](column, *literals) if word in _KINDS else tree.Comparison(word, column, *literals)
 
 
@@ -146,7 +152,8 @@ def _column_from_json(document: Any, schema: Schema) -> tree.Column:
     return tree.Column(name=name, field_id=field_id, type=steps[-1].type, path=tuple(step.name for step in steps))
 
 
-def _literal_from_json(document: Any) -> Any:
+def literal_from_json(document: Any) -> Any:
+    """Return the literal of its JSON form; raises KeyError, TypeError, ValueError or ArithmeticError for another."""
     if document is None:
         return None
     kind, text = document

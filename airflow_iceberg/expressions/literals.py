@@ -55,7 +55,7 @@ _SPELLINGS: tuple[tuple[tuple[type[t.IcebergType], ...], str], ...] = (
     ((t.UUIDType,), "write a uuid in quotes, all 36 characters of it"),
 )
 # Larger exponents would cost memory without limit, and no column holds such numbers.
-_MAX_EXPONENT = 500
+MAX_EXPONENT = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,15 @@ class TypedText:
 
     kind: str
     text: str
+
+
+class BoundText(str):
+    """A text that was bound to a placeholder: it is to be a value of the column, since its author saw no column.
+
+    ``i = '1.5'`` in SQL selects nothing of an int column; bound to a placeholder, '1.5' is an error.
+    """
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +99,8 @@ def bind_comparison(op: str, column: tree.Column, literal: Any) -> tree.Expressi
         return tree.ALWAYS_FALSE
     value = to_value(column, literal)
     if isinstance(value, Exact):
+        if op in ("=", "!="):
+            _check_held(column, literal)
         return _fold(op, column, value)
     if is_nan(value):
         return _compare_with_nan(op, column)
@@ -104,7 +115,7 @@ def bind_in(column: tree.Column, literals: Iterable[Any], *, negated: bool) -> t
     Raises:
         InvalidInputError: a literal cannot be compared with the column.
     """
-    values = [None if literal is None else to_value(column, literal) for literal in literals]
+    values = [None if literal is None else _to_value_of_list(column, literal) for literal in literals]
     if negated and None in values:
         return tree.ALWAYS_FALSE
     # A literal that the column cannot hold is equal to none of its values.
@@ -118,6 +129,22 @@ def bind_in(column: tree.Column, literals: Iterable[Any], *, negated: bool) -> t
     if len(numbers) == 1:
         return tree.Comparison("!=" if negated else "=", column, numbers[0])
     return tree.NotIn(column, numbers) if negated else tree.In(column, numbers)
+
+
+def _to_value_of_list(column: tree.Column, literal: Any) -> t.Value | Exact:
+    value = to_value(column, literal)
+    if isinstance(value, Exact):
+        _check_held(column, literal)
+    return value
+
+
+def _check_held(column: tree.Column, literal: Any) -> None:
+    """Reject a bound text that is none of the values that its column can hold."""
+    if isinstance(literal, BoundText):
+        raise InvalidInputError(
+            f"column '{column}' ({column.type}) holds no value {str(literal)!r}, which is bound to a placeholder, so "
+            f"that no row could be equal to it; bind a value of the column's type"
+        )
 
 
 def _compare_with_nan(op: str, column: tree.Column) -> tree.Expression:
@@ -172,7 +199,7 @@ def to_value(column: tree.Column, literal: Any) -> t.Value | Exact:
     if isinstance(kind, (t.FloatType, t.DoubleType)):
         return _floating(column, _number(column, literal))
     if isinstance(kind, t.StringType) and isinstance(literal, str):
-        return literal
+        return str(literal)
     if isinstance(kind, t.BooleanType):
         return _boolean(column, literal)
     if isinstance(kind, t.UUIDType):
@@ -197,10 +224,10 @@ def _number(column: tree.Column, literal: Any) -> Fraction | float:
         raise _mismatch(column, literal) from None
     if number.is_nan():
         return nan
-    if number.is_infinite() or number.adjusted() > _MAX_EXPONENT:
+    if number.is_infinite() or number.adjusted() > MAX_EXPONENT:
         return -inf if number < 0 else inf
-    if number.adjusted() < -_MAX_EXPONENT:
-        return Fraction(0 if number == 0 else -1 if number < 0 else 1, 10**_MAX_EXPONENT)
+    if number.adjusted() < -MAX_EXPONENT:
+        return Fraction(0 if number == 0 else -1 if number < 0 else 1, 10**MAX_EXPONENT)
     return Fraction(number)
 
 

@@ -87,6 +87,19 @@ def like_regex(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(parts), re.DOTALL)
 
 
+def with_backslash(pattern: str, escape: str) -> str:
+    """Rewrite a LIKE pattern with another escape character to one with a backslash."""
+    if escape == "\\":
+        return pattern
+    result, characters = [], iter(pattern)
+    for character in characters:
+        if character == escape:
+            result.append("\\" + next(characters, escape))
+        else:
+            result.append("\\\\" if character == "\\" else character)
+    return "".join(result)
+
+
 def like_prefix(pattern: str) -> tuple[str, str]:
     """Split a LIKE pattern into the characters that every match starts with, and the rest of the pattern."""
     prefix = []

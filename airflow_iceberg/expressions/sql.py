@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import date
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -18,8 +19,9 @@ from sqlglot.errors import SqlglotError
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions import tree
-from airflow_iceberg.expressions.literals import TypedText
-from airflow_iceberg.expressions.matching import compare
+from airflow_iceberg.expressions.literals import MAX_EXPONENT, TypedText
+from airflow_iceberg.expressions.matching import compare, with_backslash
+from airflow_iceberg.expressions.params import Params
 
 _COMPARISONS: Mapping[type[sql.Expression], str] = {
     sql.EQ: "=",
@@ -48,25 +50,42 @@ class FilterDialect(Spark):  # type: ignore[misc]
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
 
 
-@lru_cache(maxsize=256)
-def parse_sql(text: str) -> tree.Expression:
+def parse_sql(text: str, params: Mapping[str, Any] | None = None) -> tree.Expression:
     """Return the predicate that a text says; columns by name, literals as Python values.
 
+    Args:
+        params: the values of the placeholders of the text, ``:name``, by name.
     Raises:
-        InvalidInputError: not a predicate.
+        InvalidInputError: not a predicate; a placeholder without a value, or a value without a placeholder.
         UnsupportedError: SQL that is not implemented here.
     """
+    bound = Params(params, text)
+    try:
+        predicate = _Reader(text, bound).predicate(_statement(text))
+    except RecursionError:
+        raise InvalidInputError(f"the filter is nested too deeply: '{text[:80]}…'") from None
+    bound.check_used()
+    return predicate
+
+
+@lru_cache(maxsize=256)
+def _statement(text: str) -> sql.Expression:
+    """Return the one predicate of a text, which no value of a placeholder is in yet."""
     if not text.strip():
         raise InvalidInputError("the filter is empty; for every row leave it out, or write 'true'")
     try:
         statements = sqlglot.parse(text, read=FilterDialect)
-        if len(statements) != 1 or statements[0] is None:
-            raise InvalidInputError(f"expected one predicate, got {len(statements)} statements in the filter '{text}'")
-        return _Reader(text).predicate(statements[0])
     except SqlglotError as error:
-        raise InvalidInputError(f"cannot parse the filter '{text}': {_reason(error)}") from error
-    except RecursionError:
-        raise InvalidInputError(f"the filter is nested too deeply: '{text[:80]}…'") from None
+        raise InvalidInputError(f"cannot parse the filter '{text}': {_reason(error)}{_hint(text)}") from error
+    if len(statements) != 1 or statements[0] is None:
+        raise InvalidInputError(f"expected one predicate, got {len(statements)} statements in the filter '{text}'")
+    return statements[0]
+
+
+def _hint(text: str) -> str:
+    """Say what may be wrong with a placeholder of a text that is not understood."""
+    found = re.search(r"(?<![:\w]):\s*(\w+)", text)
+    return f"; ':{found[1]}' cannot be the name of a placeholder if it is a word of SQL or a number" if found else ""
 
 
 def _reason(error: SqlglotError) -> str:
@@ -81,10 +100,11 @@ def _reason(error: SqlglotError) -> str:
 
 
 class _Reader:
-    """Turns sqlglot's tree into ours; holds the text for messages."""
+    """Turns sqlglot's tree into ours; holds the text for messages, and the values of placeholders."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, params: Params) -> None:
         self._text = text
+        self._params = params
 
     def predicate(self, node: sql.Expression) -> tree.Expression:
         result = self._predicate(node)
@@ -121,11 +141,11 @@ class _Reader:
             case sql.Between():
                 low = self._comparison(">=", node.this, node.args["low"])
                 return tree.And(low, self._comparison("<=", node.this, node.args["high"]))
-            case sql.In() if node.args.get("expressions") and not node.args.get("query"):
+            case sql.In() if (node.expressions or _placeholder(node.args.get("field"))) and not node.args.get("query"):
                 return self._in(node)
             case sql.Escape():
                 return self._escaped(node)
-            case sql.Like() if isinstance(node.expression, (sql.Literal, sql.Concat, sql.RawString, sql.Null)):
+            case sql.Like() if isinstance(node.expression, _PATTERNS):
                 return self._like(node, "\\")
             case sql.IsNan():
                 return tree.IsNan(self._column(node.this))
@@ -156,7 +176,8 @@ class _Reader:
 
     def _null_safe(self, left: sql.Expression, right: sql.Expression) -> tree.Expression:
         left, right = (right, left) if _is_column(right.unnest()) else (left, right)
-        column, literal = self._column(left), self._literal(right)
+        column, name = self._column(left), _placeholder(right.unnest())
+        literal = self._params.value(name, nullable=True) if name else self._literal(right)
         return (
             tree.IsNull(column)
             if literal is None
@@ -173,8 +194,11 @@ class _Reader:
         raise self._unsupported(node)
 
     def _in(self, node: sql.In) -> tree.Expression:
-        literals = tuple(self._literal(item.unnest()) for item in node.expressions)
-        return tree.In(self._column(node.this), literals)
+        literals: list[Any] = []
+        for item in node.expressions or (node.args["field"],):
+            name = _placeholder(item.unnest())
+            literals += self._params.values(name) if name else (self._literal(item.unnest()),)
+        return tree.In(self._column(node.this), tuple(literals))
 
     def _escaped(self, node: sql.Escape) -> tree.Expression:
         escape = self._literal(node.expression)
@@ -189,7 +213,7 @@ class _Reader:
             raise InvalidInputError(
                 f"LIKE needs a pattern in quotes, such as 'abc%', got {pattern!r} in the filter '{self._text}'"
             )
-        return tree.AlwaysNull() if pattern is None else tree.Like(column, _with_backslash(pattern, escape))
+        return tree.AlwaysNull() if pattern is None else tree.Like(column, with_backslash(pattern, escape))
 
     def _starts_with(self, node: sql.StartsWith) -> tree.Expression:
         prefix = self._literal(node.expression)
@@ -208,6 +232,8 @@ class _Reader:
                 return self._literal(node.this)
             case sql.Literal():
                 return node.this if node.is_string else _number(node.this)
+            case sql.Placeholder() if name := _placeholder(node):
+                return self._params.value(name)
             case sql.Neg():
                 return self._negative(node)
             case sql.Boolean():
@@ -252,6 +278,11 @@ class _Reader:
 
     def _unsupported(self, node: sql.Expression) -> UnsupportedError:
         """Say what is not supported, in which filter, and how the same rows are selected without it."""
+        if isinstance(node, (sql.Placeholder, sql.Parameter)):
+            return UnsupportedError(
+                f"a placeholder is written :name and takes the place of a literal, such as column = :name; got the "
+                f"filter '{self._text}'"
+            )
         shown, column = node.sql("spark"), node.find(sql.Column)
         if not isinstance(node, _CALCULATIONS):
             return UnsupportedError(
@@ -261,7 +292,8 @@ class _Reader:
         if column is None:
             return UnsupportedError(
                 f"a calculated value is not supported in a filter: '{shown}' in '{self._text}'; write the value as a "
-                "literal, such as 42, 'text' or DATE '2026-01-31' (a DAG can calculate it with a template)"
+                "literal, such as 42, 'text' or DATE '2026-01-31' (a DAG can calculate it with a template in "
+                "predicate_params)"
             )
         return UnsupportedError(
             f"a function, cast or calculation on a column is not supported in a filter: '{shown}' in '{self._text}'; "
@@ -292,6 +324,15 @@ def _instead(node: sql.Expression, column: str) -> str:
     return next(found, f"use {_OPERATORS}").format(column=column)
 
 
+# What LIKE may compare with.
+_PATTERNS = (sql.Literal, sql.Concat, sql.RawString, sql.Null, sql.Placeholder)
+
+
+def _placeholder(node: sql.Expression | None) -> str | None:
+    """Return the name of ``:name``; None for everything else, also for ``?`` and ``{{ name }}``."""
+    return node.this if isinstance(node, sql.Placeholder) and isinstance(node.this, str) else None
+
+
 def _is_column(node: sql.Expression) -> bool:
     return isinstance(node, (sql.Column, sql.Dot)) and all(isinstance(part, sql.Identifier) for part in node.parts)
 
@@ -299,24 +340,11 @@ def _is_column(node: sql.Expression) -> bool:
 def _are_comparable(left: Any, right: Any) -> bool:
     numbers = (int, Decimal)
     are_numbers = all(isinstance(side, numbers) and not isinstance(side, bool) for side in (left, right))
-    return are_numbers or (type(left) is type(right) and isinstance(left, (str, bytes, bool)))
+    return are_numbers or any(isinstance(left, kind) and isinstance(right, kind) for kind in (str, bytes, bool))
 
 
 def _number(text: str) -> int | Decimal:
     return int(text) if text.isdigit() else Decimal(text)
-
-
-def _with_backslash(pattern: str, escape: str) -> str:
-    """Rewrite a LIKE pattern with another escape character to one with a backslash."""
-    if escape == "\\":
-        return pattern
-    result, characters = [], iter(pattern)
-    for character in characters:
-        if character == escape:
-            result.append("\\" + next(characters, escape))
-        else:
-            result.append("\\\\" if character == "\\" else character)
-    return "".join(result)
 
 
 def _cast_literal(value: Any, kind: sql.DataType.Type) -> Any:
@@ -327,7 +355,7 @@ def _cast_literal(value: Any, kind: sql.DataType.Type) -> Any:
         LookupError: the type is not implemented.
     """
     casts: list[tuple[set[sql.DataType.Type], Callable[[Any], Any]]] = [
-        (_INTEGERS, lambda given: int(Decimal(given))),
+        (_INTEGERS, _integer),
         (_FLOATS, lambda given: float(given)),
         ({sql.DataType.Type.DECIMAL}, lambda given: Decimal(given)),
         (_TEXTS, lambda given: given if isinstance(given, str) else str(given)),
@@ -342,9 +370,18 @@ def _cast_literal(value: Any, kind: sql.DataType.Type) -> Any:
     raise LookupError(kind)
 
 
+def _integer(value: Any) -> int:
+    number = Decimal(value)
+    if number.adjusted() > MAX_EXPONENT:  # a few characters such as 1e999999999 would fill the memory
+        raise ValueError(value)
+    return int(number)
+
+
 def _text(value: Any) -> str:
     if isinstance(value, TypedText):
         return value.text
+    if isinstance(value, date):
+        return value.isoformat()
     if not isinstance(value, str):
         raise ValueError(value)
     return value

@@ -58,12 +58,14 @@ class CompactRequest:
 
     Attributes:
         where: a predicate in SQL; files that may hold matching rows are considered, and rewritten whole.
+        predicate_params: the values of the placeholders of `where`, `:name`, by name.
         strategy: one of STRATEGIES.
         sort_by: the order for "sort" ("ts desc nulls last"), by default the table's own; the columns for "zorder".
         options: options by Iceberg's names, see `plan.compact.RewriteOptions`.
     """
 
     where: str | None = None
+    predicate_params: Mapping[str, Any] | None = None
     strategy: str = "binpack"
     sort_by: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -203,7 +205,13 @@ class _Compaction:
 
     def _plan(self) -> Compaction:
         table, request = self.table, self.request
-        scan = TableScan.of(table.metadata, table.io, row_filter=request.where, ref=request.branch)
+        scan = TableScan.of(
+            table.metadata,
+            table.io,
+            row_filter=request.where,
+            predicate_params=request.predicate_params,
+            ref=request.branch,
+        )
         compaction = plan_compaction(scan, self.options)
         if self._only is None:
             return compaction

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from airflow_iceberg.commit.actions.overwrite import OverwriteFiles
 from airflow_iceberg.commit.actions.row_delta import RowDelta
@@ -26,6 +27,7 @@ from airflow_iceberg.commit.snapshot_action import SnapshotAction
 from airflow_iceberg.commit.write_result import DELETED_BEFORE, DELETED_ROWS, Outcome, WriteResult
 from airflow_iceberg.data.row_changes import RowChanges
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions.binding import filter_text
 from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.operations.row_changes import (
@@ -50,12 +52,14 @@ class DeleteRequest:
 
     Attributes:
         predicate: SQL or an expression; a row is deleted where the predicate is true, not where it is null.
+        predicate_params: the values of the placeholders of the SQL, `:name`, by name.
         mode: "copy-on-write" or "merge-on-read"; None selects the table's `write.delete.mode`.
         isolation_level: "serializable" or "snapshot"; None selects the table's `write.delete.isolation-level`.
         max_rows: the largest number of rows that may be deleted; with more, nothing is committed. None for no limit.
     """
 
     predicate: str | Expression
+    predicate_params: Mapping[str, Any] | None = None
     mode: str | None = None
     isolation_level: str | None = None
     max_rows: int | None = None
@@ -94,7 +98,13 @@ def _round(work: Work, request: DeleteRequest) -> WriteResult:
         return WriteResult.of([found], table=table.name, branch=branch, outcome=Outcome.FOUND)
     mode = delete_mode(table.metadata, request.mode)
     isolation = isolation_level(table.metadata, request.isolation_level, property_name=DELETE_ISOLATION)
-    scan = TableScan.of(table.metadata, table.io, row_filter=request.predicate, ref=branch)
+    scan = TableScan.of(
+        table.metadata,
+        table.io,
+        row_filter=request.predicate,
+        predicate_params=request.predicate_params,
+        ref=branch,
+    )
     deletion = plan_deletion(scan)
     rows = live_rows(scan, deletion.whole)
     _check_rows(work, request, rows)
@@ -110,8 +120,9 @@ def _round(work: Work, request: DeleteRequest) -> WriteResult:
 
 def _check_rows(work: Work, request: DeleteRequest, rows: int) -> None:
     if request.max_rows is not None and rows > request.max_rows:
+        shown = filter_text(request.predicate, request.predicate_params)
         raise InvalidInputError(
-            f"'{request.predicate}' selects at least {rows} rows of table {work.table.name}, and max_rows is "
+            f"'{shown}' selects at least {rows} rows of table {work.table.name}, and max_rows is "
             f"{request.max_rows}; nothing was deleted; correct the predicate, or raise max_rows"
         )
 

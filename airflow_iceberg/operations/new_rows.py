@@ -24,8 +24,7 @@ from airflow_iceberg.data.cast.row_check import RowCheck
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.rows import schema_with, write_rows
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.expressions.binding import parse, parse_filter
-from airflow_iceberg.expressions.tree import Expression
+from airflow_iceberg.expressions.binding import bind
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
@@ -116,11 +115,11 @@ def find_earlier(work: Work, request: RowsRequest) -> WriteResult | None:
 
 
 @contextmanager
-def new_rows(work: Work, request: RowsRequest, *, row_filter: str | Expression | None = None) -> Iterator[NewRows]:
+def new_rows(work: Work, request: RowsRequest, *, condition: Condition | None = None) -> Iterator[NewRows]:
     """Write the rows of a request as data files; the documents of a job are deleted at the end of the block.
 
     Args:
-        row_filter: a predicate that every new row has to satisfy.
+        condition: what every new row has to satisfy.
 
     Raises:
         InvalidInputError, UnsupportedError: rows that do not fit, or a property of the table that would make the write
@@ -129,9 +128,9 @@ def new_rows(work: Work, request: RowsRequest, *, row_filter: str | Expression |
     """
     check_options(work.table)
     if not isinstance(request.rows, Source):
-        yield _write_here(work, request, row_filter)
+        yield _write_here(work, request, condition)
         return
-    plan = plan_rows(work, request, row_filter=row_filter)
+    plan = plan_rows(work, request, condition=condition)
     staged = work.run_job(plan, lambda result: _stored_rows(work, plan, result))
     try:
         yield staged
@@ -139,13 +138,13 @@ def new_rows(work: Work, request: RowsRequest, *, row_filter: str | Expression |
         staging.clear(work.table.io, plan.staging_location)
 
 
-def plan_rows(work: Work, request: RowsRequest, *, row_filter: str | Expression | None = None) -> JobPlan:
+def plan_rows(work: Work, request: RowsRequest, *, condition: Condition | None = None) -> JobPlan:
     """Write the plan of the job that writes the rows of a source."""
     assert isinstance(request.rows, Source)
     task = staging.append_task(
         work.table.metadata,
         request.rows,
-        row_check=None if row_filter is None else Condition(text=str(row_filter), predicate=parse(row_filter)),
+        row_check=condition,
         adds_columns=adds_columns(request),
     )
     return work.write_plan(task, work.new_staging())
@@ -169,7 +168,7 @@ def _stored_rows(work: Work, plan: JobPlan, result: JobResult) -> NewRows:
     return rows
 
 
-def _write_here(work: Work, request: RowsRequest, row_filter: str | Expression | None) -> NewRows:
+def _write_here(work: Work, request: RowsRequest, condition: Condition | None) -> NewRows:
     table, rows = work.table, request.rows
     planned = table.schema()
     written = schema_with(table.metadata, rows) if adds_columns(request) else planned
@@ -181,8 +180,8 @@ def _write_here(work: Work, request: RowsRequest, row_filter: str | Expression |
         schema=written,
         # Bound to the schema of the new rows, in which a column may have a wider type than in the table.
         check=None
-        if row_filter is None
-        else RowCheck(row_filter=parse_filter(row_filter, written), text=str(row_filter), schema=written),
+        if condition is None
+        else RowCheck(row_filter=bind(condition.predicate, written), text=condition.text, schema=written),
     )
     return NewRows(
         files=tuple(files), written_schema=written, planned_schema=planned, table_uuid=table.metadata.table_uuid or ""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.commit.actions.overwrite import OverwriteFiles, ReplacePartitions
 from airflow_iceberg.commit.conflicts import Isolation
@@ -21,8 +21,10 @@ from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import SnapshotAction
 from airflow_iceberg.commit.write_result import CARRIED_ROWS, WriteResult
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions.binding import filter_text, parse
 from airflow_iceberg.expressions.tree import ALWAYS_FALSE, ALWAYS_TRUE, Expression
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
+from airflow_iceberg.jobs.protocol.plan import Condition
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.new_rows import (
@@ -58,6 +60,7 @@ class OverwriteRequest:
         replace: "matching", the rows that `overwrite_filter` selects; "partitions", all rows of the partitions that the
             new rows are in; "table", all rows.
         overwrite_filter: a predicate in SQL, for "matching" alone; the new rows have to satisfy it, too.
+        predicate_params: the values of the placeholders of the filter, `:name`, by name.
         isolation_level: "serializable" also checks for rows that other writers add meanwhile, "snapshot" only for rows
             that they remove.
         on_rerun: the treatment of rows of an earlier run, as for an append.
@@ -68,6 +71,7 @@ class OverwriteRequest:
     rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader
     replace: str = "matching"
     overwrite_filter: str | Expression | None = None
+    predicate_params: Mapping[str, Any] | None = None
     isolation_level: str | None = None
     branch: str = MAIN_BRANCH
     on_rerun: OnRerun = "replace"
@@ -90,6 +94,18 @@ class OverwriteRequest:
         check_rows_request(self)
         check_properties(self.snapshot_properties, own=(CARRIED_ROWS,))
 
+    @property
+    def condition(self) -> Condition | None:
+        """The filter, with the values of its placeholders, as a condition of the new rows.
+
+        Raises:
+            InvalidInputError: the filter is no predicate, or the values do not fit its placeholders.
+        """
+        predicate = parse(self.overwrite_filter, self.predicate_params)
+        if self.overwrite_filter is None:
+            return None
+        return Condition(text=filter_text(self.overwrite_filter, self.predicate_params), predicate=predicate)
+
 
 def overwrite(work: Work, request: OverwriteRequest) -> WriteResult:
     """Replace rows by new ones in one commit; a try that finds the commit of an earlier try reports it.
@@ -103,7 +119,7 @@ def overwrite(work: Work, request: OverwriteRequest) -> WriteResult:
     if found is not None:
         return found
     begun = Overwrite(work, request)
-    with new_rows(work, request, row_filter=request.overwrite_filter) as staged:
+    with new_rows(work, request, condition=request.condition) as staged:
         return begun.commit(staged)
 
 
@@ -117,7 +133,8 @@ class Overwrite:
         self._isolation: Isolation = isolation_level(work.table.metadata, request.isolation_level)
         work.settings(request)
         table = work.table
-        self._scan = TableScan.of(table.metadata, table.io, row_filter=request.overwrite_filter, ref=request.branch)
+        row_filter = request.condition.predicate if request.condition else None
+        self._scan = TableScan.of(table.metadata, table.io, row_filter=row_filter, ref=request.branch)
         self._start = None if self._scan.snapshot is None else self._scan.snapshot.snapshot_id
 
     def commit(self, staged: NewRows) -> WriteResult:

@@ -49,13 +49,19 @@ class RowsOperator(JobOperator):
 
     template_fields: Sequence[str] = (
         *JobOperator.template_fields,
-        *("files", "sql", "python_callable", "op_kwargs", "file_options"),
+        *("files", "sql", "sql_params", "python_callable", "op_kwargs", "file_options"),
         *("branch", "snapshot_properties", "on_rerun", "on_empty", "schema_evolution"),
     )
     template_ext: Sequence[str] = (".sql",)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **JobOperator.template_fields_renderers,
-        **{"sql": "sql", "op_kwargs": "json", "file_options": "json", "snapshot_properties": "json"},
+        **{
+            "sql": "sql",
+            "sql_params": "json",
+            "op_kwargs": "json",
+            "file_options": "json",
+            "snapshot_properties": "json",
+        },
     }
     known_on_empty: ClassVar[tuple[str, ...]] = ("nothing", "skip", "fail")
 
@@ -64,6 +70,7 @@ class RowsOperator(JobOperator):
         *,
         files: str | Sequence[str] | None = None,
         sql: str | None = None,
+        sql_params: Mapping[str, Any] | None = None,
         python_callable: str | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
         file_options: FileOptions | Mapping[str, Any] | None = None,
@@ -77,6 +84,7 @@ class RowsOperator(JobOperator):
         super().__init__(**kwargs)
         self.files = files
         self.sql = sql
+        self.sql_params = sql_params
         self.python_callable = python_callable
         self.op_kwargs = op_kwargs
         self.file_options = file_options
@@ -120,7 +128,11 @@ class RowsOperator(JobOperator):
                 f"got {' and '.join(named) if named else 'none'}"
             )
         if self.sql is not None:
-            return Source.from_sql(self.sql)
+            return Source.from_sql(self.sql, self.sql_params)
+        if self.sql_params:
+            raise InvalidInputError(
+                f"task {self.task_id}: sql_params are the values of placeholders in sql; leave them out"
+            )
         if self.python_callable is not None:
             return Source.from_callable(self.python_callable, dict(self.op_kwargs or {}))
         options = FileOptions.of(self.file_options)

@@ -22,6 +22,8 @@ class IcebergAppendOperator(RowsOperator):
         table: the namespace and name of the table, `sales.orders`.
         files: one or more URLs or paths of source files, with globs: `"s3://bucket/{{ params.day }}/*.parquet"`.
         sql: a query in Spark SQL, or the name of a `.sql` file.
+        sql_params: the values of the query's placeholders by name: `{"day": "{{ params.day }}"}` for `day = :day`.
+            Spark binds them; a template in the query itself becomes SQL.
         python_callable: the name of a function, `"package.module:function"`, that the Spark job calls with the
             SparkSession and `op_kwargs`, and that returns a DataFrame.
         op_kwargs: keyword arguments of the function, JSON values.

@@ -23,8 +23,9 @@ class IcebergCompactOperator(JobOperator):
         strategy: `"binpack"` keeps the order of rows, `"sort"` sorts them, `"zorder"` clusters them.
         sort_by: for `sort` a list such as `["ts desc nulls last"]`, by default the table's sort order; for `zorder` a
             list of columns.
-        where: a predicate in SQL, `"day >= '{{ params.first_day }}'"`; only files that may have matching rows are
-            rewritten.
+        where: a predicate in SQL, `"day >= :first_day"`; only files that may have matching rows are rewritten.
+        predicate_params: the values of the predicate's placeholders by name:
+            `{"first_day": "{{ params.first_day }}"}`. A value takes the place of a literal, whatever is in it.
         options: options with Iceberg's names, `{"target-file-size-bytes": 268435456, "min-input-files": 10,
             "partial-progress.enabled": True}`.
         branch: the branch to compact.
@@ -39,11 +40,11 @@ class IcebergCompactOperator(JobOperator):
 
     template_fields: Sequence[str] = (
         *JobOperator.template_fields,
-        *("strategy", "sort_by", "where", "options", "branch", "snapshot_properties"),
+        *("strategy", "sort_by", "where", "predicate_params", "options", "branch", "snapshot_properties"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **JobOperator.template_fields_renderers,
-        **{"where": "sql", "options": "json", "snapshot_properties": "json"},
+        **{"where": "sql", "predicate_params": "json", "options": "json", "snapshot_properties": "json"},
     }
     ui_color = "#e4f0da"
 
@@ -53,6 +54,7 @@ class IcebergCompactOperator(JobOperator):
         strategy: Literal["binpack", "sort", "zorder"] = "binpack",
         sort_by: Sequence[str] = (),
         where: str | None = None,
+        predicate_params: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
         branch: str = "main",
         snapshot_properties: Mapping[str, str] | None = None,
@@ -62,6 +64,7 @@ class IcebergCompactOperator(JobOperator):
         self.strategy = strategy
         self.sort_by = sort_by
         self.where = where
+        self.predicate_params = predicate_params
         self.options = options
         self.branch = branch
         self.snapshot_properties = snapshot_properties
@@ -73,6 +76,7 @@ class IcebergCompactOperator(JobOperator):
         with airflow_failures():
             request = CompactRequest(
                 where=self.where,
+                predicate_params=self.predicate_params,
                 # Like Iceberg's procedure, in upper and lower case.
                 strategy=str(self.strategy).lower(),
                 sort_by=(self.sort_by,) if isinstance(self.sort_by, str) else tuple(self.sort_by or ()),

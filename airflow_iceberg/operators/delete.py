@@ -24,8 +24,10 @@ class IcebergDeleteOperator(JobOperator):
 
     Args:
         table: the namespace and name of the table, `sales.orders`.
-        predicate: the rows to delete, in SQL: `"customer_id = {{ params.customer }}"`. Rows for which it is true are
-            deleted, rows for which it is false or null are kept; `"true"` deletes every row.
+        predicate: the rows to delete, in SQL: `"customer_id = :customer"`. Rows for which it is true are deleted, rows
+            for which it is false or null are kept; `"true"` deletes every row.
+        predicate_params: the values of the predicate's placeholders by name: `{"customer": "{{ params.customer }}"}`.
+            A value takes the place of a literal, whatever is in it; a template in the predicate itself becomes SQL.
         mode: `"copy-on-write"` or `"merge-on-read"`; by default the table's `write.delete.mode`, copy-on-write.
         max_rows: the maximum number of deleted rows; if more rows match, the task fails and nothing is deleted.
         isolation_level: with `"serializable"`, matching rows that other writers added meanwhile are conflicts, with
@@ -42,11 +44,11 @@ class IcebergDeleteOperator(JobOperator):
 
     template_fields: Sequence[str] = (
         *JobOperator.template_fields,
-        *("predicate", "mode", "max_rows", "isolation_level", "branch", "snapshot_properties"),
+        *("predicate", "predicate_params", "mode", "max_rows", "isolation_level", "branch", "snapshot_properties"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **JobOperator.template_fields_renderers,
-        **{"predicate": "sql", "snapshot_properties": "json"},
+        **{"predicate": "sql", "predicate_params": "json", "snapshot_properties": "json"},
     }
     ui_color = "#fbe0e0"
 
@@ -54,6 +56,7 @@ class IcebergDeleteOperator(JobOperator):
         self,
         *,
         predicate: str,
+        predicate_params: Mapping[str, Any] | None = None,
         mode: Literal["copy-on-write", "merge-on-read"] | None = None,
         max_rows: int | str | None = None,
         isolation_level: Literal["serializable", "snapshot"] | None = None,
@@ -63,6 +66,7 @@ class IcebergDeleteOperator(JobOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.predicate = predicate
+        self.predicate_params = predicate_params
         self.mode = mode
         self.max_rows = max_rows
         self.isolation_level = isolation_level
@@ -76,6 +80,7 @@ class IcebergDeleteOperator(JobOperator):
         with airflow_failures():
             request = DeleteRequest(
                 predicate=self.predicate,
+                predicate_params=self.predicate_params,
                 mode=self.mode or None,
                 isolation_level=self.isolation_level or None,
                 max_rows=self._most_rows(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_iceberg.errors import InvalidInputError
@@ -23,15 +23,19 @@ class IcebergOverwriteOperator(RowsOperator):
 
     Args:
         table: the namespace and name of the table, `sales.orders`.
-        overwrite_filter: a predicate in SQL, `"id = {{ params.id }}"`, for `replace="matching"`. Rows for which it is
-            null are kept. The new rows must satisfy it, or the task fails and names the row. Files that match in part
-            are rewritten without the matching rows.
+        overwrite_filter: a predicate in SQL, `"day = :day"`, for `replace="matching"`. Rows for which it is null are
+            kept. The new rows must satisfy it, or the task fails and names the row. Files that match in part are
+            rewritten without the matching rows.
+        predicate_params: the values of the filter's placeholders by name: `{"day": "{{ params.day }}"}`. A value takes
+            the place of a literal, whatever is in it; a template in the filter itself becomes SQL.
         replace: `"matching"`, `"partitions"` or `"table"`. Partitions are those of the table's current spec: files of
             older specs are kept; if the current spec has no partition fields, all rows are replaced.
         isolation_level: with `"serializable"`, rows that other writers added meanwhile where this task replaces rows
             are conflicts; with `"snapshot"` only rows that other writers removed are.
         files: one or more URLs or paths of source files, with globs: `"s3://bucket/{{ params.day }}/*.parquet"`.
         sql: a query in Spark SQL, or the name of a `.sql` file.
+        sql_params: the values of the query's placeholders by name: `{"day": "{{ params.day }}"}` for `day = :day`.
+            Spark binds them; a template in the query itself becomes SQL.
         python_callable: the name of a function, `"package.module:function"`, that the Spark job calls with the
             SparkSession and `op_kwargs`, and that returns a DataFrame.
         op_kwargs: keyword arguments of the function, JSON values.
@@ -55,9 +59,13 @@ class IcebergOverwriteOperator(RowsOperator):
         the fields of `WriteResult`, as plain values; see docs/reference.md.
     """
 
-    template_fields: Sequence[str] = ("overwrite_filter", "replace", "isolation_level", *RowsOperator.template_fields)
+    template_fields: Sequence[str] = (
+        *("overwrite_filter", "predicate_params", "replace", "isolation_level"),
+        *RowsOperator.template_fields,
+    )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         "overwrite_filter": "sql",
+        "predicate_params": "json",
         **RowsOperator.template_fields_renderers,
     }
     known_on_empty: ClassVar[tuple[str, ...]] = ("nothing", "delete", "skip", "fail")
@@ -67,12 +75,14 @@ class IcebergOverwriteOperator(RowsOperator):
         self,
         *,
         overwrite_filter: str | None = None,
+        predicate_params: Mapping[str, Any] | None = None,
         replace: Literal["matching", "partitions", "table"] = "matching",
         isolation_level: Literal["serializable", "snapshot"] = "serializable",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.overwrite_filter = overwrite_filter
+        self.predicate_params = predicate_params
         self.replace = replace
         self.isolation_level = isolation_level
 
@@ -89,6 +99,7 @@ class IcebergOverwriteOperator(RowsOperator):
                 OverwriteRequest,
                 replace=self.replace,
                 overwrite_filter=self.overwrite_filter,
+                predicate_params=self.predicate_params,
                 isolation_level=self.isolation_level,
                 deletes_when_empty=self.on_empty == "delete",
             )

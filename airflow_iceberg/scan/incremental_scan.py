@@ -9,7 +9,7 @@ so that an appended file is read as it was, whether or not its rows were deleted
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,7 @@ def incremental_append_scan(
     to_snapshot_id: int | None,
     ref: str | None,
     row_filter: Any,
+    predicate_params: Mapping[str, Any] | None,
     selected_fields: Sequence[str],
     limit: int | None,
     case_sensitive: bool,
@@ -77,6 +78,7 @@ def incremental_append_scan(
         metadata,
         io,
         row_filter=row_filter,
+        predicate_params=predicate_params,
         selected_fields=selected_fields,
         snapshot_id=None,
         ref=None,

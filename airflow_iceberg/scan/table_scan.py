@@ -7,7 +7,7 @@ points in time in `data.read.selection`.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,6 +61,7 @@ class TableScan:
         io: FileIO,
         *,
         row_filter: Any = None,
+        predicate_params: Mapping[str, Any] | None = None,
         selected_fields: Sequence[str] = ("*",),
         snapshot_id: int | None = None,
         ref: str | None = None,
@@ -80,7 +81,7 @@ class TableScan:
             raise InvalidInputError(f"limit is {limit}, expected 0 or more")
         snapshot, schema = choose_snapshot(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
         projection = project(recover_sources(io, metadata), schema, tuple(selected_fields), case_sensitive)
-        parsed = AlwaysTrue() if row_filter is None else parse_filter(row_filter, schema, case_sensitive=case_sensitive)
+        parsed = parse_filter(row_filter, schema, case_sensitive=case_sensitive, params=predicate_params)
         return cls(
             metadata=metadata,
             io=io,

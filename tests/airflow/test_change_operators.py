@@ -1,6 +1,7 @@
 """Overwrites and deletes under `dag.test()`."""
 
 import pytest
+from airflow.sdk import task
 
 from airflow_iceberg.operators import IcebergDeleteOperator, IcebergOverwriteOperator
 from tests.airflow.conftest import Lake, dying, operators
@@ -21,8 +22,8 @@ class TestDeletes:
     """Rows that the predicate selects go, and the task says how many."""
 
     def test_of_some_rows_and_of_whole_files_without_a_job(self, table, run_task):
-        predicate, params = "id >= {{ params.least }} and id < 20", {"least": 15, "most": "5"}
-        run = run_task(delete, predicate=predicate, max_rows="{{ params.most }}", params=params)
+        bind = {"predicate": "id >= :least and id < 20", "predicate_params": {"least": "{{ params.least }}"}}
+        run = run_task(delete, **bind, max_rows="{{ params.most }}", params={"least": 15, "most": "5"})
         result = run.result("delete")
         assert (result["outcome"], result["deleted_records"], result["added_data_files"]) == ("committed", 5, 1)
         assert result["snapshot_id"] == str(table.load().current_snapshot().snapshot_id)
@@ -32,6 +33,25 @@ class TestDeletes:
         result = run_task(delete, predicate="id >= 20", spark_conn_id="nowhere").result("delete")
         assert (result["deleted_records"], result["deleted_data_files"]) == (10, 1)
         assert table.ids() == list(range(15))
+
+    def test_of_the_rows_of_a_parameter_whatever_is_in_it(self, table, run_task):
+        bind = {"predicate": "id >= :least and id < 20", "predicate_params": {"least": "{{ params.least }}"}}
+        for attack in ("0 or 1=1", "15 --", "None", "[0, 1]"):
+            assert run_task(delete, **bind, params={"least": attack}).state == "failed", attack
+        assert len(table.ids()) == 30
+        assert run_task(delete, **bind, params={"least": "15"}).result("delete")["deleted_records"] == 5
+
+    def test_a_list_of_values_is_of_templates_of_another_task_or_of_a_native_template(self, table, new_dag, run_dag):
+        with new_dag(params={"id": 4, "ids": [1, 2]}) as dag:
+            listed = task(task_id="listed")(lambda: [3, 5])()
+            values = {"ids": listed, "more": ["{{ params.id }}", 6]}
+            delete(predicate="id in (:ids, :more)", predicate_params=values)
+        assert run_dag(dag).result("delete")["deleted_records"] == 4
+        with new_dag(params={"ids": [1, 2]}) as dag:
+            dag.render_template_as_native_obj = True
+            delete(predicate="id in (:ids)", predicate_params={"ids": "{{ params.ids }}"})
+        assert run_dag(dag).result("delete")["deleted_records"] == 2
+        assert table.ids() == [0, *range(7, 30)]
 
     def test_a_task_that_died_after_its_commit_finds_it(self, table, run_task):
         dies = dying(IcebergDeleteOperator, lambda: table.append([3]))
@@ -46,8 +66,8 @@ class TestOverwrites:
 
     def test_of_matching_rows_and_of_the_whole_table(self, table, run_task):
         files = table.write_file("day.parquet", [15, 16, 100]).with_name("*.parquet")
-        overwrite_filter = "id >= {{ params['from'] }}"
-        run = run_task(overwrite, files=str(files), overwrite_filter=overwrite_filter, params={"from": 15})
+        bind = {"overwrite_filter": "id >= :first", "predicate_params": {"first": "{{ params['from'] }}"}}
+        run = run_task(overwrite, files=str(files), **bind, params={"from": 15})
         result = run.result("overwrite")
         assert (result["outcome"], result["added_records"], result["deleted_records"]) == ("committed", 3, 15)
         assert (result["carried_records"], result["operation"]) == (5, "overwrite")

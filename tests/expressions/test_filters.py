@@ -359,7 +359,7 @@ class TestRefusals:
         assert str(caught.value) == (
             "a calculated value is not supported in a filter: 'CURRENT_TIMESTAMP()' in 'ts > current_timestamp()'; "
             "write the value as a literal, such as 42, 'text' or DATE '2026-01-31' (a DAG can calculate it with a "
-            "template)"
+            "template in predicate_params)"
         )
 
     def test_an_unknown_column_is_named_with_those_that_exist(self) -> None:

@@ -35,3 +35,15 @@ def slow(spark):
             yield batch
 
     return spark.range(0, 600_000, 1, 2).mapInArrow(rows, "id long")
+
+
+def escaped(spark):
+    """Bind a text in a session whose literals have no escapes."""
+    from airflow_iceberg.jobs.protocol.source import Source
+    from airflow_iceberg.jobs.spark.query import open_query
+
+    spark.conf.set("spark.sql.parser.escapedStringLiterals", "true")
+    try:
+        return open_query(Source.from_sql("select 1L as id, :x as name", {"x": "'"}), spark)
+    finally:
+        spark.conf.unset("spark.sql.parser.escapedStringLiterals")

@@ -1,6 +1,8 @@
 import json
 import subprocess
 import sys
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from airflow_iceberg import errors
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse, parse_filter
+from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
@@ -212,7 +215,40 @@ class TestSource:
         with pytest.raises(InvalidInputError, match="op_kwargs are not JSON values"):
             Source.from_callable("jobs.orders:yesterday", {"x": value})
 
+    @pytest.mark.parametrize("value", [
+        "it's \\ \x00 \u2028", 5, -(2**63), 0.1, True, None, Decimal("1.10"), date(2026, 1, 1), b"\x00\xff",
+        [1, "a", None], datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=5))),
+    ])  # fmt: skip
+    def test_values_of_a_query_come_back_as_they_were(self, value):
+        source = Source.from_sql("select :x", {"x": value})
+        document = json.loads(json.dumps(source.to_dict()))
+        assert Source.from_dict(Fields(document, "", None)) == source
+        assert source.sql_args == {"x": value}
+
+    @pytest.mark.parametrize(("params", "message"), [
+        ("x", "sql_params are a str, expected names with values"),
+        ({"x": 1, "y": 2}, "sql_params has 'y', and the query has no placeholder :y; a placeholder stands without"),
+        ({"x": []}, "sql_params['x'] is [], expected a list of one or more single values"),
+        ({"x": [[1]]}, "sql_params['x'] is [[1]], expected a list of one or more single values"),
+        ({"x": {}}, "sql_params['x'] is a dict, expected text, a number"),
+        ({"x": 2**63}, "sql_params['x'] is 9.223e+18, which is no integer of Spark's; bind a Decimal"),
+        ({"x": "\udc00"}, "sql_params['x'] is no Unicode text"),
+        ({"x": datetime.fromisoformat("2026-01-01")}, "sql_params['x'] is '2026-01-01T00:00:00' without a time zone"),
+    ])  # fmt: skip
+    def test_values_that_no_query_takes(self, params, message):
+        with pytest.raises(InvalidInputError) as caught:
+            Source.from_sql("select :x, ':y', \"it's \\\":y\", `:y`, a::y /* :y */ -- :y", params)
+        assert str(caught.value).startswith(message)
+
+    @pytest.mark.parametrize(
+        "form", ["x", ["text", "x"], ["int", "x"], ["list", 5], 5, ["int"], ["list", [["a", "b"]]]]
+    )
+    def test_values_that_no_plan_has(self, form):
+        with pytest.raises(InvalidInputError, match="is not in the form of a plan"):
+            Source(kind="sql", sql="select :x", sql_params={"x": form})
+
     @pytest.mark.parametrize("wrong", [
+        {"kind": "files", "files": ("/a.csv",), "sql_params": {"x": ["int", "1"]}},
         {"kind": "files"},
         {"kind": "sql", "sql": "select 1", "files": ("/a.csv",)},
         {"kind": "callable", "sql": "select 1"},

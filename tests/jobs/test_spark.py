@@ -1,6 +1,6 @@
 from collections import Counter
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
 from tests.jobs.submissions import HERE, SPARK_35, VERSIONS, write_csv_files
 from tests.operations.test_delete import make as make_table
 from tests.support.builders import new_catalog
+from tests.support.injections import INJECTIONS
 from tests.support.spark_programs import SparkPrograms
 from tests.support.variants import decode, plain
 
@@ -63,6 +64,9 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
             Source.from_sql("select id from range(9)"),
             {"row_check": Condition(text="id < 5", predicate=parse("id < 5"))},
         ),
+        "bound": (injected_query(), {}),
+        "bound_kinds": (bound_kinds(), {"columns": EVERY_TYPE}),
+        "escaped": (Source.from_callable("frames:escaped"), {}),
         "syntax": (Source.from_sql("selec 1"), {}),
         "unknown_table": (Source.from_sql("select * from nowhere"), {}),
         "failing_query": (Source.from_sql("select raise_error('boom') as name, 1L as id"), {}),
@@ -78,6 +82,27 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
         IO.create(plan.location, plan.to_json())
     IO.create(exchange.location(plans["unwritable_staging"]), b"a file where a directory should be")
     return {**plans, "delete": delete_plan(root / "lake")}
+
+
+def injected_query() -> Source:
+    """Return a query that each of many texts would change if it became a part of the SQL; it selects its own texts."""
+    texts = [*INJECTIONS, "x", "other", ""]
+    each = " or ".join(f"(id = {number} and name = :v{number})" for number in range(len(INJECTIONS)))
+    values = {f"v{number}": text for number, text in enumerate(INJECTIONS)}
+    rows = "select bigint(pos) as id, col as name from (select posexplode(:texts))"
+    return Source.from_sql(f"select * from ({rows}) where {each}", {**values, "texts": texts})
+
+
+def bound_kinds() -> Source:
+    """Return a query of values of every kind."""
+    values = {"b": True, "l": 2**40, "d": 0.5, "day": date(2026, 1, 1), "s": "ä", "bin": b"\x00'", "none": None}
+    values |= {"dec": Decimal("12.34"), "ts": datetime(2026, 1, 1, 5, tzinfo=timezone(timedelta(hours=5)))}
+    return Source.from_sql(
+        "select :b as b, int(:none) as i, :l as l, float(:d) as f, :d as d, :day as day, :ts as ts_tz, :s as s, "
+        "cast(:day as timestamp_ntz) as ts, :bin as bin, cast(:dec as decimal(9, 2)) as dec, :tags as tags, "
+        "map(:s, 1) as m, named_struct('x', :d, 'y', array(:l)) as p",
+        {**values, "tags": ["a", "b'"]},
+    )
 
 
 def delete_plan(root: Path) -> JobPlan:
@@ -154,6 +179,19 @@ class TestSuccess:
 
     def test_without_distribution_each_task_writes_its_own_files(self, ran):
         assert set(ran.partitions("sql_direct").values()) == {4}
+
+    def test_the_values_of_a_query_are_values_whatever_is_in_them(self, ran):
+        found = sorted((row["id"], row["name"]) for row in ran.rows("bound"))
+        assert found == list(enumerate(INJECTIONS))
+
+    def test_values_of_a_query_of_every_kind(self, ran):
+        (row,) = ran.rows("bound_kinds")
+        assert (row["b"], row["i"], row["l"], row["d"], row["s"]) == (True, None, 2**40, 0.5, "ä")
+        assert (row["bin"], row["dec"], row["tags"]) == (b"\x00'", Decimal("12.34"), ["a", "b'"])
+        assert (row["day"], row["ts_tz"]) == (date(2026, 1, 1), datetime(2026, 1, 1, tzinfo=UTC))
+
+    def test_a_session_that_would_change_a_bound_text_is_refused(self, ran):
+        assert "sql_params cannot be bound while spark.sql.parser.escapedStringLiterals" in str(ran.error("escaped"))
 
     def test_a_query_without_rows_makes_no_files(self, ran):
         assert (ran.result("sql_empty").status, ran.result("sql_empty").data_files) == ("succeeded", ())

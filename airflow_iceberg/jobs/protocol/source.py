@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.jobs.protocol import sql_params
 from airflow_iceberg.jobs.protocol.document import Document
 
 SOURCE_KINDS = ("files", "sql", "callable")
@@ -23,6 +24,7 @@ class Source(Document):
         files: URLs or paths, with globs; read in the order given, matches of one glob sorted by name.
         file_format: one of FILE_FORMATS; None chooses it by each file's suffix.
         format_options: options of the reader, e.g. {"delimiter": ";", "header": "false"}; see `jobs.sources.readers`.
+        sql_params: the values of the query's placeholders, `:name`, in their JSON form; `sql_args` are the values.
         callable: "package.module:function"; called with the SparkSession and `kwargs`, returns a DataFrame.
         kwargs: JSON values for the callable.
     """
@@ -32,6 +34,7 @@ class Source(Document):
     file_format: str | None = None
     format_options: Mapping[str, str] = field(default_factory=dict)
     sql: str | None = None
+    sql_params: Mapping[str, Any] | None = None
     callable: str | None = None
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
@@ -57,6 +60,9 @@ class Source(Document):
             json.dumps(dict(self.kwargs), allow_nan=False)
         except (TypeError, ValueError) as error:
             raise InvalidInputError(f"op_kwargs are not JSON values: {error}") from error
+        if self.sql_params and self.sql is None:
+            raise InvalidInputError("sql_params are the values of placeholders in sql, and there is no sql")
+        _ = self.sql_args
         if self.callable is not None and not _is_callable_path(self.callable):
             raise InvalidInputError(f"python callable {self.callable!r} is not of the form 'package.module:function'")
 
@@ -73,9 +79,19 @@ class Source(Document):
         return cls(kind="files", files=names, file_format=file_format, format_options=dict(format_options or {}))
 
     @classmethod
-    def from_sql(cls, sql: str) -> Self:
-        """Return a source that is one query in Spark's SQL."""
-        return cls(kind="sql", sql=sql.strip().rstrip(";").rstrip())
+    def from_sql(cls, sql: str, params: Mapping[str, Any] | None = None) -> Self:
+        """Return a source that is one query in Spark's SQL.
+
+        Args:
+            params: the values of the query's placeholders, `:name`, by name; Spark binds them to the parsed query.
+        """
+        values = {name: sql_params.to_json(name, value) for name, value in sql_params.checked(params, sql).items()}
+        return cls(kind="sql", sql=sql.strip().rstrip(";").rstrip(), sql_params=values or None)
+
+    @property
+    def sql_args(self) -> dict[str, Any]:
+        """The values of the query's placeholders, as `spark.sql` takes them."""
+        return {name: sql_params.from_json(name, value) for name, value in (self.sql_params or {}).items()}
 
     @classmethod
     def from_callable(cls, path: str, kwargs: Mapping[str, Any] | None = None) -> Self:

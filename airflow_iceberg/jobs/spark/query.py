@@ -12,6 +12,8 @@ from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.spark.errors import text_of
 
+_ESCAPED = "spark.sql.parser.escapedStringLiterals"
+
 
 def open_query(source: Source, spark: Any) -> Any:
     """Return the DataFrame of a query or a callable.
@@ -21,8 +23,29 @@ def open_query(source: Source, spark: Any) -> Any:
         IcebergError: the callable raised.
     """
     if source.kind == "sql":
-        return spark.sql(source.sql)
+        return spark.sql(source.sql, args=_arguments(source, spark)) if source.sql_params else spark.sql(source.sql)
     return call(source.callable or "", spark, source.kwargs)
+
+
+def _arguments(source: Source, spark: Any) -> dict[str, Any]:
+    """Return the values that Spark binds to the placeholders of a query.
+
+    Raises:
+        InvalidInputError: a session in which a text would be compared with another one.
+    """
+    from pyspark.sql import functions
+
+    if str(spark.conf.get(_ESCAPED, "false")).lower() == "true":
+        # Spark from 4.1 on writes the values into the query, as literals with escapes, and parses it again.
+        raise InvalidInputError(
+            f"sql_params cannot be bound while {_ESCAPED} is true: a text with a quote would become another one; leave "
+            f"the setting out"
+        )
+    # A list is an array: Spark 3.5 takes none but those that its functions make.
+    return {
+        name: functions.array(*map(functions.lit, value)) if isinstance(value, list) else value
+        for name, value in source.sql_args.items()
+    }
 
 
 def call(path: str, spark: Any, kwargs: Mapping[str, Any]) -> Any:

@@ -57,6 +57,7 @@ def read_table(
     ref: str | None = None,
     as_of_ms: int | None = None,
     row_filter: str | None = None,
+    predicate_params: Mapping[str, Any] | None = None,
     selected_fields: Sequence[str] = ("*",),
     storage: Mapping[str, str] | None = None,
 ) -> Any:
@@ -70,6 +71,7 @@ def read_table(
         table_or_metadata_location: location of a metadata file, or an object with an attribute `metadata_location`.
         snapshot_id, ref, as_of_ms: the snapshot to read, by at most one of the three; by default main's current one.
         row_filter: a predicate in SQL; files without matching rows are not opened.
+        predicate_params: the values of the predicate's placeholders, `:name`, by name.
         selected_fields: columns, also nested ones ("address.city") and metadata columns ("_file", "_row_id").
         storage: properties of the FileIO on the driver and the workers; secrets are sent in Spark's task messages only.
             `allowed-locations` among them has the prefixes of files outside of the table's bucket, or its local folder.
@@ -88,6 +90,7 @@ def read_table(
         ref=ref,
         as_of_ms=as_of_ms,
         row_filter=row_filter,
+        predicate_params=predicate_params,
         selected_fields=selected_fields,
     )
     ddl = spark_ddl(reader.projection, spark_version=spark.version)
@@ -140,6 +143,7 @@ def plan_read(
     ref: str | None = None,
     as_of_ms: int | None = None,
     row_filter: str | None = None,
+    predicate_params: Mapping[str, Any] | None = None,
     selected_fields: Sequence[str] = ("*",),
 ) -> tuple[TableReader, list[tuple[ReadUnit, ...]]]:
     """Return how to read a table, and the files of each task; raises as `read_table`."""
@@ -150,7 +154,7 @@ def plan_read(
         raise UnsupportedError(f"table {metadata.location} is encrypted and cannot be read here")
     snapshot, schema = choose_snapshot(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
     projection = project(recover_sources(io, metadata), schema, tuple(selected_fields), case_sensitive=True)
-    expression = parse_filter(row_filter, schema)
+    expression = parse_filter(row_filter, schema, params=predicate_params)
     tasks = [] if snapshot is None else list(_scan(io, metadata, snapshot, schema, expression))
     geo_fields = find_geo_fields(projection)
     for task in tasks:
