@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Required, TypedDict, Unpack
 
-from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, parse_namespace
+from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -102,7 +102,7 @@ class PointerCatalog(Catalog):
         return self.swap_pointer(table, expected=expected, new=new)
 
     def load(self, table: str | TableId) -> TableState:
-        table = TableId.of(table)
+        table = self.id_of(table)
         pointer = self.read_pointer(table)
         while pointer is not None:
             try:
@@ -116,10 +116,10 @@ class PointerCatalog(Catalog):
         raise self._unknown_table(table)
 
     def table_exists(self, table: str | TableId) -> bool:
-        return self.read_pointer(TableId.of(table)) is not None
+        return self.read_pointer(self.id_of(table)) is not None
 
     def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
-        table = TableId.of(table)
+        table = self.id_of(table)
         self._require_namespace(self.namespace_of(table))
         if self.table_exists(table):  # checked before a file is written into what may be the other table's directory
             raise self._existing_table(table)
@@ -134,7 +134,7 @@ class PointerCatalog(Catalog):
         return state
 
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
-        table = TableId.of(table)
+        table = self.id_of(table)
         self._require_namespace(self.namespace_of(table))
         metadata = read_metadata(self.io, metadata_location)
         pointer = self.swap_metadata(table, base=None, new=metadata_location, metadata=metadata)
@@ -151,7 +151,7 @@ class PointerCatalog(Catalog):
             CommitConflictError: other writers kept committing to the table to purge; nothing was dropped.
             CommitUnknownError: it is unknown whether it was dropped; no file was deleted.
         """
-        table = TableId.of(table)
+        table = self.id_of(table)
         if not purge:
             self.drop_pointer(table)
             return
@@ -265,7 +265,7 @@ class PointerCatalog(Catalog):
         return pointer
 
     def _require_namespace(self, namespace: str | Namespace) -> Namespace:
-        namespace = parse_namespace(namespace)
+        namespace = self.levels_of(namespace)
         if not self.namespace_exists(namespace):
             raise self._unknown_namespace(namespace)
         return namespace
