@@ -6,12 +6,14 @@ commit retries (`airflow_iceberg.commit`): a catalog tries once.
 
 from __future__ import annotations
 
+import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import unquote
 
 from airflow_iceberg.errors import (
     AlreadyExistsError,
@@ -36,6 +38,13 @@ _PATHS = (
     TableProperties.metadata_path.name,
 )
 
+# What would have a meaning of its own in a path, an address or a log: the separators of levels among them (0x1D of
+# Nessie, 0x1F of REST).
+_NO_NAME = re.compile(r"[\\\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# Nessie alone takes what follows as a reference, in whose name slashes are usual: "orders@feature/x".
+_MARK = re.compile(r"[@#]")
+_MOST_DECODINGS = 8
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class TableId:
@@ -48,6 +57,7 @@ class TableId:
         object.__setattr__(self, "namespace", parse_namespace(self.namespace))
         if not self.name.strip():
             raise InvalidInputError(f"table name in namespace '{'.'.join(self.namespace)}' is empty, give it a name")
+        check_names((*self.namespace, self.name))
 
     def __str__(self) -> str:
         return ".".join((*self.namespace, self.name))
@@ -87,7 +97,55 @@ def parse_namespace(namespace: str | Iterable[str]) -> Namespace:
     levels = tuple(namespace.split(".")) if isinstance(namespace, str) else tuple(namespace)
     if not levels or not all(level.strip() and "." not in level for level in levels):
         raise InvalidInputError(f"{namespace!r} is not a namespace, write it as 'a' or 'a.b' without empty levels")
+    check_names(levels)
     return levels
+
+
+def check_names(names: Iterable[str], *, may_have_ref: bool = True) -> None:
+    """Reject names that leave their place in a path, in a location or an address, also percent-encoded.
+
+    Args:
+        names: the levels of a namespace, and the name of a table if there is one.
+        may_have_ref: whether a reference of Nessie, which may contain slashes, can follow a mark.
+    Raises:
+        InvalidInputError: a name is "." or "..", or contains a slash, a backslash or a control character.
+    """
+    is_ref = False
+    for name in names:
+        for text in _decodings(name):
+            mark = _MARK.search(text) if may_have_ref else None
+            plain = "" if is_ref else text[: mark.start()] if mark else text
+            if "/" in plain or (plain and not plain.strip().strip(".")) or _NO_NAME.search(text):
+                raise InvalidInputError(
+                    f"{name!r} cannot be the name of a table or a level of a namespace: '.', '..', slashes, "
+                    "backslashes and control characters are not allowed, also not encoded; rename it"
+                )
+        is_ref = is_ref or (may_have_ref and _MARK.search(name) is not None)
+
+
+def _decodings(name: str) -> Iterator[str]:
+    """Yield a name, and what becomes of it each time that a server or a proxy decodes it."""
+    for _ in range(_MOST_DECODINGS):
+        yield name
+        decoded = unquote(name)
+        if decoded == name:
+            return
+        name = decoded
+    yield "/"  # nobody names a table like this
+
+
+def is_name(name: str) -> bool:
+    """Tell whether a table, or a level of a namespace, can have this name."""
+    try:
+        check_names((name,))
+    except InvalidInputError:
+        return False
+    return bool(name.strip())
+
+
+def listed_tables(namespace: Namespace, names: Iterable[str]) -> tuple[TableId, ...]:
+    """Return the tables of a listing, sorted, without those that cannot be named here."""
+    return tuple(sorted(TableId(namespace=namespace, name=name) for name in names if is_name(name)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +180,12 @@ class Catalog(ABC):
         name: the user's name of the catalog; part of the key in some catalogs (SQL).
         properties: the properties given to `load_catalog`; may hold secrets, so they are never shown.
         io: access to the catalog's files.
+
+    Attributes:
+        names_have_refs: whether a name may end in a reference ("orders@feature/x").
     """
+
+    names_have_refs: ClassVar[bool] = False
 
     def __init__(self, name: str, properties: Mapping[str, str], *, io: FileIO) -> None:
         self.name = name
@@ -140,7 +203,7 @@ class Catalog(ABC):
         self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
     ) -> None:
         """Create a namespace; `AlreadyExistsError` if it exists, unless `if_not_exists`."""
-        namespace = parse_namespace(namespace)
+        namespace = self.levels_of(namespace)
         is_new = self._create_namespace(namespace, {str(key): str(value) for key, value in (properties or {}).items()})
         if not is_new and not if_not_exists:
             raise AlreadyExistsError(f"namespace {'.'.join(namespace)} exists already in catalog {self.name}")
@@ -169,7 +232,7 @@ class Catalog(ABC):
         self, namespace: str | Namespace, updates: Mapping[str, str] | None = None, removals: Iterable[str] = ()
     ) -> None:
         """Set and remove properties of a namespace; removing one that does not exist is no error."""
-        namespace = parse_namespace(namespace)
+        namespace = self.levels_of(namespace)
         new, old = {str(key): str(value) for key, value in (updates or {}).items()}, frozenset(removals)
         if both := sorted(old & set(new)):
             raise InvalidInputError(f"property '{both[0]}' of namespace {'.'.join(namespace)} is both set and removed")
@@ -181,7 +244,7 @@ class Catalog(ABC):
 
     def namespace_of(self, table: str | TableId) -> Namespace:
         """Return the namespace that a table is in, as this catalog names it."""
-        return TableId.of(table).namespace
+        return self.id_of(table).namespace
 
     @abstractmethod
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
@@ -284,6 +347,18 @@ class Catalog(ABC):
                 found = None
             known[namespace] = found if found and is_location(found) else None
         return known[namespace]
+
+    def id_of(self, table: str | TableId) -> TableId:
+        """Return the id of a table; `InvalidInputError` for a name that this catalog does not accept."""
+        found = TableId.of(table)
+        check_names((*found.namespace, found.name), may_have_ref=self.names_have_refs)
+        return found
+
+    def levels_of(self, namespace: str | Namespace) -> Namespace:
+        """Return the levels of a namespace; `InvalidInputError` for a name that this catalog does not accept."""
+        found = parse_namespace(namespace)
+        check_names(found, may_have_ref=self.names_have_refs)
+        return found
 
     # -- shared checks and errors ------------------------------------------------------------------------------------
 

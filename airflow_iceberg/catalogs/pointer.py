@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Required, TypedDict, Unpack
 
-from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, parse_namespace
+from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -103,7 +103,7 @@ class PointerCatalog(Catalog):
         return self.swap_pointer(table, expected=expected, new=new)
 
     def load(self, table: str | TableId) -> TableState:
-        table = TableId.of(table)
+        table = self.id_of(table)
         pointer = self.read_pointer(table)
         while pointer is not None:
             try:
@@ -117,10 +117,10 @@ class PointerCatalog(Catalog):
         raise self._unknown_table(table)
 
     def table_exists(self, table: str | TableId) -> bool:
-        return self.read_pointer(TableId.of(table)) is not None
+        return self.read_pointer(self.id_of(table)) is not None
 
     def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
-        table = TableId.of(table)
+        table = self.id_of(table)
         self._require_namespace(self.namespace_of(table))
         if self.table_exists(table):  # checked before a file is written into what may be the other table's directory
             raise self._existing_table(table)
@@ -135,7 +135,7 @@ class PointerCatalog(Catalog):
         return state
 
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
-        table = TableId.of(table)
+        table = self.id_of(table)
         self._require_namespace(self.namespace_of(table))
         metadata = self.read_metadata(table, metadata_location)
         self.gate(table, metadata, metadata_location)
@@ -153,7 +153,7 @@ class PointerCatalog(Catalog):
             CommitConflictError: other writers kept committing to the table to purge; nothing was dropped.
             CommitUnknownError: it is unknown whether it was dropped; no file was deleted.
         """
-        table = TableId.of(table)
+        table = self.id_of(table)
         if not purge:
             self.drop_pointer(table)
             return
@@ -275,7 +275,7 @@ class PointerCatalog(Catalog):
         return pointer
 
     def _require_namespace(self, namespace: str | Namespace) -> Namespace:
-        namespace = parse_namespace(namespace)
+        namespace = self.levels_of(namespace)
         if not self.namespace_exists(namespace):
             raise self._unknown_namespace(namespace)
         return namespace

@@ -77,6 +77,9 @@ class PaimonConfig:
             raise InvalidInputError(
                 f"unexpected table {table!r} (expected 'database.table' or a location); a branch is named by branch="
             )
+        from airflow_iceberg.catalogs.base import check_names
+
+        check_names((database, name), may_have_ref=False)
         if self.warehouse is None:
             raise InvalidInputError(
                 f"table {table!r} is named without its location, and connection {self.conn_id!r} has no warehouse"

@@ -371,12 +371,12 @@ class TestPlace:
 
     @pytest.mark.parametrize("name", ["a.b", "..", ".", "a/b", "a\\b", "a:b", "a\0b", "/etc", "*", "a?", "[ab]"])
     def test_a_name_that_is_no_plain_directory_is_refused(self, catalog, name):
-        with pytest.raises(InvalidInputError, match="cannot be a name in catalog prod"):
+        with pytest.raises(InvalidInputError, match=r"cannot be (a name in catalog prod|the name of a table)"):
             catalog.load(TableId(namespace=("db",), name=name))
 
     @pytest.mark.parametrize("level", ["a/b", "a\\b", "*"])
     def test_so_is_such_a_level_of_a_namespace(self, catalog, level):
-        with pytest.raises(InvalidInputError, match="cannot be a name in catalog prod"):
+        with pytest.raises(InvalidInputError, match=r"cannot be (a name in catalog prod|the name of a table)"):
             catalog.create_namespace((level,))
 
     def test_directories_with_other_names_are_not_listed(self, catalog, tmp_path):

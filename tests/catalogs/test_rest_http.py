@@ -380,9 +380,9 @@ class TestConfiguration:
             assert first.calls() == [CONFIG]
 
     def test_levels_of_a_namespace_are_separated_as_the_server_wants(self, server, catalog):
-        path = "GET /v1/namespaces/a%20b%1Fc%2Fd"
-        server.on(path, document({"namespace": ["a b", "c/d"], "properties": {"x": "1"}}))
-        assert catalog.load_namespace_properties(("a b", "c/d")) == {"x": "1"}
+        path = "GET /v1/namespaces/a%20b%1Fc%3Fd"
+        server.on(path, document({"namespace": ["a b", "c?d"], "properties": {"x": "1"}}))
+        assert catalog.load_namespace_properties(("a b", "c?d")) == {"x": "1"}
         with Script(overrides={"namespace-separator": "%2E"}) as other:
             other.on("GET /v1/namespaces/a.b", document({"properties": {}}))
             assert load_catalog("prod", uri=other.uri).load_namespace_properties("a.b") == {}

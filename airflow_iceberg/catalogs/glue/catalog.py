@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
-from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
+from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, listed_tables
 from airflow_iceberg.catalogs.glue.client import MISSING, GlueClient, Refusal
 from airflow_iceberg.catalogs.glue.tables import (
     METADATA_LOCATION,
@@ -189,20 +189,20 @@ class GlueCatalog(DescribingCatalog):
     # -- tables --------------------------------------------------------------------------------------------------
 
     def table_exists(self, table: str | TableId) -> bool:
-        found = self._find(TableId.of(table))
+        found = self._find(self.id_of(table))
         return found is not None and is_iceberg(found)
 
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
-        table = TableId.of(table)
+        table = self.id_of(table)
         # Checked first: a table that points to this very file would look like the echo of our own request.
         if self._find(table) is not None:
             raise self._existing_table(table)
         return super().register_table(table, metadata_location)
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
-        namespace = parse_namespace(namespace)
+        namespace = self.levels_of(namespace)
         names = [str(found["Name"]) for found in self._tables(namespace) if is_iceberg(found)]
-        return tuple(sorted(TableId(namespace=namespace, name=name) for name in names))
+        return listed_tables(namespace, names)
 
     def drop_pointer(self, table: TableId) -> None:
         self._require_pointer(table)
@@ -242,7 +242,7 @@ class GlueCatalog(DescribingCatalog):
             CommitConflictError: another writer committed meanwhile; the table has its old name.
         """
         # Differs from Java: it removes the old document without comparing, and loses a commit made in between.
-        table, to = TableId.of(table), TableId.of(to)
+        table, to = self.id_of(table), self.id_of(to)
         pointer = self._require_pointer(table)
         self._require_namespace(to.namespace)
         if not is_name(to.name):
@@ -301,7 +301,7 @@ class GlueCatalog(DescribingCatalog):
 
     def default_location(self, table: str | TableId) -> str:
         """Return <location of the database>/<table>, or <warehouse>/<database>.db/<table>, as PyIceberg and Java do."""
-        table = TableId.of(table)
+        table = self.id_of(table)
         own = (self._find_database(table.namespace) or {}).get("LocationUri")
         return f"{self._base_location(table, own, f'{database_of(self.name, table.namespace)}.db')}/{table.name}"
 
@@ -323,7 +323,7 @@ class GlueCatalog(DescribingCatalog):
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
         """Remove a database that holds no table of any kind. Glue drops a table that is created at the same moment."""
-        namespace = parse_namespace(namespace)
+        namespace = self.levels_of(namespace)
         if tables := self._tables(namespace):
             held = f"it holds table {tables[0]['Name']}; drop that first"
             raise InvalidInputError(f"namespace {namespace[0]} is not empty: {held}")
@@ -344,11 +344,11 @@ class GlueCatalog(DescribingCatalog):
         return tuple(sorted((name,) for name in names if name.strip() and "." not in name))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
-        return self._find_database(parse_namespace(namespace)) is not None
+        return self._find_database(self.levels_of(namespace)) is not None
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
         """Return the database's parameters, and its location and description."""
-        return database_properties(self._existing_database(parse_namespace(namespace)))
+        return database_properties(self._existing_database(self.levels_of(namespace)))
 
     def _update_namespace(self, namespace: Namespace, new: dict[str, str], old: frozenset[str]) -> None:
         """Replace the database's document; Glue has no versions of it, so the last of several writers wins."""

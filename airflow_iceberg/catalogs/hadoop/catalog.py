@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Unpack
 
-from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
+from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, listed_tables
 from airflow_iceberg.catalogs.hadoop.versions import MetadataDirectory, Version, version_of
 from airflow_iceberg.catalogs.pointer import (
     Outside,
@@ -239,15 +239,15 @@ class HadoopCatalog(PointerCatalog):
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         namespace = self._require_namespace(namespace)
         names = self._directories(namespace)
-        tables = [TableId(namespace=namespace, name=name) for name in names if _is_plain(name)]
-        return tuple(sorted(table for table in tables if self._is_table((*namespace, table.name))))
+        tables = listed_tables(namespace, filter(_is_plain, names))
+        return tuple(table for table in tables if self._is_table((*namespace, table.name)))
 
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
         """Remove the table's directory, as Iceberg Java does: the directory is the table, data files included.
 
         With `purge` its files in other places are deleted, too.
         """
-        table = TableId.of(table)
+        table = self.id_of(table)
         if not purge:
             self.drop_pointer(table)
             return
@@ -285,7 +285,7 @@ class HadoopCatalog(PointerCatalog):
 
     def default_location(self, table: str | TableId) -> str:
         """Return the directory of the table, its only possible location."""
-        table = TableId.of(table)
+        table = self.id_of(table)
         return self._location((*table.namespace, table.name))
 
     def _own_locations(self, table: TableId, metadata: TableMetadata) -> tuple[str, ...]:
@@ -324,7 +324,7 @@ class HadoopCatalog(PointerCatalog):
         return tuple(sorted((*above, name) for name in names if not self._is_table((*above, name))))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
-        namespace = parse_namespace(namespace)
+        namespace = self.levels_of(namespace)
         with open_directory(self.io, self._location(namespace), "look for") as (store, path):
             is_there = store.is_directory(path)
         return is_there and not self._is_table(namespace)

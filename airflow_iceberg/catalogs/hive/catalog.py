@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Unpack
 
-from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
+from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, listed_tables
 from airflow_iceberg.catalogs.hive.client import ConnectionLostError, HiveClient
 from airflow_iceberg.catalogs.hive.locks import LockSettings, user_name
 from airflow_iceberg.catalogs.hive.swap import Swapper
@@ -74,7 +74,7 @@ class HiveCatalog(DescribingCatalog):
         return Pointer(metadata_location=location)
 
     def table_exists(self, table: str | TableId) -> bool:
-        found = self._find(TableId.of(table))
+        found = self._find(self.id_of(table))
         return found is not None and is_iceberg(found)
 
     def swap_metadata(self, table: TableId, *, base: TableState | None, new: str, metadata: TableMetadata) -> Pointer:
@@ -100,7 +100,7 @@ class HiveCatalog(DescribingCatalog):
         with self._errors(f"list the tables of {database}", {}):
             names = self._client.call("get_all_tables", db_name=database)
             tables = [table for table in self._client.tables(database, sorted(names)) if is_iceberg(table)]
-        return tuple(sorted(TableId(namespace=namespace, name=table.tableName) for table in tables))
+        return listed_tables(namespace, [table.tableName for table in tables])
 
     def drop_pointer(self, table: TableId) -> None:
         self._require_pointer(table)
@@ -136,14 +136,14 @@ class HiveCatalog(DescribingCatalog):
                 raise StorageError(f"cannot drop {table}, it has its name back: {error}") from error
 
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
-        table = TableId.of(table)
+        table = self.id_of(table)
         # Checked first, since afterwards a table that points to this file looks as if we had created it.
         if self._find(table) is not None:
             raise self._existing_table(table)
         return super().register_table(table, metadata_location)
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
-        table, to = TableId.of(table), TableId.of(to)
+        table, to = self.id_of(table), self.id_of(to)
         self._require_namespace(to.namespace)
         self._require_pointer(table)
         if self._find(to) is not None:
@@ -152,7 +152,7 @@ class HiveCatalog(DescribingCatalog):
 
     def default_location(self, table: str | TableId) -> str:
         """Return <location of the namespace>/<table>, as Hive does."""
-        table = TableId.of(table)
+        table = self.id_of(table)
         base = self.load_namespace_properties(table.namespace).get(_LOCATION)
         if not base:
             raise InvalidInputError(
@@ -216,7 +216,7 @@ class HiveCatalog(DescribingCatalog):
             return tuple(sorted((name,) for name in self._client.call("get_all_databases")))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
-        return self._find_database(parse_namespace(namespace)) is not None
+        return self._find_database(self.levels_of(namespace)) is not None
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
         """Return the database's parameters, and its location, comment and owner under Iceberg's names."""
@@ -238,7 +238,7 @@ class HiveCatalog(DescribingCatalog):
             self._client.call("alter_database", dbname=database.name, db=database)
 
     def _database(self, namespace: str | Namespace) -> Database:
-        namespace = parse_namespace(namespace)
+        namespace = self.levels_of(namespace)
         found = self._find_database(namespace)
         if found is None:
             raise self._unknown_namespace(namespace)

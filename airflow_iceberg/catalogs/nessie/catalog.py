@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Unpack
 
-from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, parse_namespace
+from airflow_iceberg.catalogs.base import Namespace, TableId, TableState
 from airflow_iceberg.catalogs.nessie.client import Json, NessieClient, Refusal, key_path, ref_path
 from airflow_iceberg.catalogs.nessie.contents import (
     NAMESPACE,
@@ -67,7 +67,7 @@ class NessieCatalog(DescribingCatalog):
         references: the server's branches and tags.
     """
 
-    rules_out_echoes = True
+    rules_out_echoes = names_have_refs = True
 
     def __init__(self, name: str, properties: Mapping[str, str], **outside: Unpack[Outside]) -> None:
         super().__init__(name, properties, **outside)
@@ -196,14 +196,14 @@ class NessieCatalog(DescribingCatalog):
 
     def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
         """Create a table; by default its files are never deleted, since other branches and commits may need them."""
-        table = TableId.of(table)
+        table = self.id_of(table)
         self._free_key(table, self._place(table))  # checked before a file is written into another table's directory
         properties = {_GC_ENABLED.name: "false", _DELETE_AFTER_COMMIT.name: "false", **metadata.properties}
         return self._publish(table, None, replace(metadata, properties=properties))
 
     def table_exists(self, table: str | TableId) -> bool:
         """Tell whether there is such a table; on a branch that does not exist, there is none."""
-        table = TableId.of(table)
+        table = self.id_of(table)
         return self._is_there(self._place(table), lambda: self.read_pointer(table) is not None)
 
     def _publish(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> TableState:
@@ -252,7 +252,7 @@ class NessieCatalog(DescribingCatalog):
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
         """Give the table another name on the same branch, in one commit; its content id and its files are kept."""
-        table, to = TableId.of(table), TableId.of(to)
+        table, to = self.id_of(table), self.id_of(to)
         place, target = self._place(table), self._place(to)
         if target.ref != place.ref:
             if target.suffix:
@@ -278,7 +278,7 @@ class NessieCatalog(DescribingCatalog):
 
         As Iceberg Java does: tables of one name can exist on several branches, and must not share a directory.
         """
-        table = TableId.of(table)
+        table = self.id_of(table)
         place = self._place(table)
         properties = (self._contents(place.parent).get(place.parent.key) or {}).get("properties") or {}
         base = self._base_location(table, properties.get("location"), ".".join(place.parent.key))
@@ -319,7 +319,7 @@ class NessieCatalog(DescribingCatalog):
             )
 
         def operations(contents: Mapping[Key, Json]) -> list[Json]:
-            self._namespace_properties(parse_namespace(namespace), contents.get(place.key))
+            self._namespace_properties(self.levels_of(namespace), contents.get(place.key))
             return [delete(place.key)]
 
         try:
@@ -331,18 +331,18 @@ class NessieCatalog(DescribingCatalog):
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
         """Return the namespaces one level below the parent, sorted; the parent "@etl" is the whole branch etl."""
-        place = self._place(parse_namespace(parent)) if parent else Place(key=(), ref=self._ref)
+        place = self._place(self.levels_of(parent)) if parent else Place(key=(), ref=self._ref)
         if place.key:
-            self._require(parse_namespace(parent or ()))
+            self._require(self.levels_of(parent or ()))
         return tuple(sorted(place.namespace(key) for key in self._tree.keys_below(place, NAMESPACE)))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
         """Tell whether there is such a namespace; on a branch that does not exist, there is none."""
-        place = self._place(parse_namespace(namespace))
+        place = self._place(self.levels_of(namespace))
         return self._is_there(place, lambda: has_kind(self._contents(place), place.key, NAMESPACE))
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
-        namespace = parse_namespace(namespace)
+        namespace = self.levels_of(namespace)
         place = self._place(namespace)
         return self._namespace_properties(namespace, self._contents(place).get(place.key))
 
@@ -359,7 +359,7 @@ class NessieCatalog(DescribingCatalog):
 
     def namespace_of(self, table: str | TableId) -> Namespace:
         """Return the namespace of a table, on the table's own branch: "sales@etl" for "sales.orders@etl"."""
-        place = self._place(TableId.of(table))
+        place = self._place(self.id_of(table))
         return place.namespace(place.parent.key)
 
     # -- asking --------------------------------------------------------------------------------------------------
@@ -376,7 +376,7 @@ class NessieCatalog(DescribingCatalog):
             raise
 
     def _require(self, namespace: str | Namespace) -> Place:
-        namespace = parse_namespace(namespace)
+        namespace = self.levels_of(namespace)
         place = self._place(namespace)
         self._namespace_properties(namespace, self._contents(place).get(place.key))
         return place

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, child_namespaces, parse_namespace
+from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, child_namespaces
 from airflow_iceberg.catalogs.http.exchange import Answer
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import without_login
@@ -82,7 +82,7 @@ class RestCatalog(Catalog):
 
     def load(self, table: str | TableId) -> TableState:
         """Return the table's current state; the server sends it only if it has changed since the last time."""
-        table = TableId.of(table)
+        table = self.id_of(table)
         known = self._states.recall(table)
         headers = {**self._states.delegation_header(), **({"If-None-Match": known.etag} if known else {})}
         answer = self._server.read(
@@ -101,12 +101,12 @@ class RestCatalog(Catalog):
         return self._states.state(table, answer)
 
     def table_exists(self, table: str | TableId) -> bool:
-        table = TableId.of(table)
+        table = self.id_of(table)
         return self._server.exists(protocol.TABLE_EXISTS, protocol.LOAD_TABLE, f"look for table {table}", table=table)
 
     def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
         """Create a table; one with snapshots is staged first and then committed."""
-        table = TableId.of(table)
+        table = self.id_of(table)
         is_gzip_asked(metadata.properties)
         # Differs from Java: checked first, since a server (SeaweedFS) may answer the creation of an existing table with
         # success.
@@ -229,7 +229,7 @@ class RestCatalog(Catalog):
 
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
         """Remove a table; with `purge` the server is asked to delete its files."""
-        table = TableId.of(table)
+        table = self.id_of(table)
         self._states.forget(table)
         self._server.change(
             protocol.DROP_TABLE,
@@ -241,7 +241,7 @@ class RestCatalog(Catalog):
         )
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
-        table, to = TableId.of(table), TableId.of(to)
+        table, to = self.id_of(table), self.id_of(to)
         self._states.forget(table)
         self._states.forget(to)
         purpose = f"rename table {table} to {to}"
@@ -261,7 +261,7 @@ class RestCatalog(Catalog):
         Args:
             overwrite: let a table of that name, if there is one, point to the file, where the server can do that.
         """
-        table = TableId.of(table)
+        table = self.id_of(table)
         purpose = f"register table {table}"
         body: dict[str, Any] = {"name": table.name, "metadata-location": metadata_location}
         if overwrite:
@@ -284,11 +284,11 @@ class RestCatalog(Catalog):
 
     def default_location(self, table: str | TableId) -> str:
         """Return nothing: the server chooses the location of a new table."""
-        TableId.of(table)
+        self.id_of(table)
         return ""
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
-        namespace = parse_namespace(namespace)
+        namespace = self.levels_of(namespace)
         purpose = f"list the tables of {'.'.join(namespace)}"
         missing: OnRefusal = {404: lambda _: self._unknown_namespace(namespace)}
         pages = self._server.pages(protocol.LIST_TABLES, purpose, "identifiers", missing, namespace=namespace)
@@ -315,7 +315,7 @@ class RestCatalog(Catalog):
         return True
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
-        namespace = parse_namespace(namespace)
+        namespace = self.levels_of(namespace)
         name = ".".join(namespace)
         purpose = f"drop namespace {name}"
 
@@ -336,7 +336,7 @@ class RestCatalog(Catalog):
         )
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
-        above = parse_namespace(parent) if parent else ()
+        above = self.levels_of(parent) if parent else ()
         return self._found_in(above, self._listed_namespaces(above))
 
     def _listed_namespaces(self, above: Namespace) -> tuple[Namespace, ...]:
@@ -353,12 +353,12 @@ class RestCatalog(Catalog):
             raise FormatError("unexpected namespace in the server's answer") from error
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
-        namespace = parse_namespace(namespace)
+        namespace = self.levels_of(namespace)
         purpose = f"look for namespace {'.'.join(namespace)}"
         return self._server.exists(protocol.NAMESPACE_EXISTS, protocol.LOAD_NAMESPACE, purpose, namespace=namespace)
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
-        namespace = parse_namespace(namespace)
+        namespace = self.levels_of(namespace)
         answer = self._server.read(
             protocol.LOAD_NAMESPACE,
             f"load namespace {'.'.join(namespace)}",

@@ -29,7 +29,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.schema import CreateTable
 
-from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, child_namespaces, parse_namespace
+from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, child_namespaces, listed_tables
 from airflow_iceberg.catalogs.pointer import Outside, Pointer, PointerCatalog
 from airflow_iceberg.catalogs.sql.database import TYPE_COLUMN, Database, catalog_tables
 from airflow_iceberg.errors import (
@@ -145,7 +145,7 @@ class SqlCatalog(PointerCatalog):
             names = connection.execute(
                 select(columns.table_name).where(self._same(columns.catalog_name, self.name), is_in, *self._no_view())
             ).scalars()
-            return tuple(sorted(TableId(namespace=namespace, name=name) for name in names))
+            return listed_tables(namespace, names)
 
     def drop_pointer(self, table: TableId) -> None:
         with self._database().write() as connection:
@@ -162,7 +162,7 @@ class SqlCatalog(PointerCatalog):
         raise self._not_current(state, found.metadata_location) if found else self._unknown_table(state.table)
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
-        table, to = TableId.of(table), TableId.of(to)
+        table, to = self.id_of(table), self.id_of(to)
         self._require_namespace(to.namespace)
         statement = (
             update(self._tables)
@@ -179,7 +179,7 @@ class SqlCatalog(PointerCatalog):
 
     def default_location(self, table: str | TableId) -> str:
         """Return <location of the namespace>/<table>, or <warehouse>/<levels of the namespace>/<table>."""
-        table = TableId.of(table)
+        table = self.id_of(table)
         own = self._namespace_rows(table.namespace).get(_LOCATION)
         return f"{self._base_location(table, own, '/'.join(table.namespace))}/{table.name}"
 
@@ -231,7 +231,7 @@ class SqlCatalog(PointerCatalog):
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
         """Tell whether the namespace has rows of its own, or a table or a namespace in it."""
-        namespace = parse_namespace(namespace)
+        namespace = self.levels_of(namespace)
         with self._database().read() as connection:
             for of_catalog, column in self._naming_namespaces():
                 is_there = and_(self._same(of_catalog, self.name), self._at_or_below(column, namespace))
