@@ -2,7 +2,8 @@
 
 One file that needs only Python and pyspark to start; `airflow_iceberg` itself is in the zip of `--py-files` or
 installed on the cluster. Storage properties, which may hold secrets, are JSON in the environment variable
-AIRFLOW_ICEBERG_STORAGE and never on the command line. Its imports are in its functions: a missing package is named in a
+AIRFLOW_ICEBERG_STORAGE and never on the command line; AIRFLOW_ICEBERG_SOURCE names the file with the secrets of the
+source. Its imports are in its functions: a missing package is named in a
 message, or in the result document once there can be one.
 
 Exit code: 0 the result document says succeeded, 1 it says failed, 2 no result document could be written.
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
 
 STORAGE_VARIABLE = "AIRFLOW_ICEBERG_STORAGE"
+SOURCE_VARIABLE = "AIRFLOW_ICEBERG_SOURCE"
 
 
 def main(arguments: list[str]) -> int:
@@ -40,13 +42,25 @@ def main(arguments: list[str]) -> int:
     try:
         storage = json.loads(os.environ.get(STORAGE_VARIABLE) or "{}")
         io = load_file_io(storage)
-        plan = JobPlan.from_json(io.read(arguments[0]), path=arguments[0])
-    except (IcebergError, ValueError) as error:
+        plan = JobPlan.from_json(io.read(arguments[0]), path=arguments[0]).completed(_withheld())
+    except (IcebergError, ValueError, OSError) as error:
         return _end(2, f"cannot read the job plan {arguments[0]}: {error}")
     try:
         return _run(plan, io, storage)
     except IcebergError as error:
         return _end(2, f"{plan.table}: no result written: {error}")
+
+
+def _withheld() -> dict[str, Any]:
+    """Return the values of the source that the plan does not hold: from a file that only the driver can read.
+
+    On a cluster it was sent with `--files` and is in the driver's working directory.
+    """
+    path = os.environ.pop(SOURCE_VARIABLE, None)
+    if path is None:
+        return {}
+    with open(path, "rb") as file:
+        return dict(json.load(file))
 
 
 def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str]) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from airflow_iceberg.errors import FormatError, InvalidInputError
+from airflow_iceberg.format.decompression import DOCUMENT_LIMIT, gunzip
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.partitions.spec import PartitionSpec
@@ -137,7 +138,7 @@ def read_work(io: FileIO, table: TableInput) -> tuple[WorkItem, ...]:
     """Read the work document; raises FormatError if it is damaged, NotFoundError if there is none."""
     types, path = table.partition_types, table.work_location
     try:
-        text = gzip.decompress(io.read(path)).decode()
+        text = gunzip(io.read(path), limit=DOCUMENT_LIMIT).decode()
         documents = [json.loads(line) for line in text.split("\n") if line]
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise FormatError(f"the work document of a job is damaged: {error}", path=path) from error
