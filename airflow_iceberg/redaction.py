@@ -27,9 +27,10 @@ _SHORTEST_UNNAMED = 8
 
 # A pattern with the same meaning in Java and in Python: Spark uses it, too.
 _STRONG = (
-    r"secret|pass(?:w|phrase)|(?<![a-z])pwd(?![a-z])|token|credential|cookie|(?<![a-z])(?:sas|sig|jwt)(?![a-z])"
-    r"|(?:access|account|api|private|shared|signing).{0,2}key|encryption.{0,2}key(?!.{0,2}(?:id|arn|name))"
-    r"|connection.{0,2}string|session.{0,2}kwargs|airflow.iceberg.storage"
+    r"secret|pass(?:w|phrase|code)|(?:key|store|user|(?<![a-z]))pass(?![a-z])|(?<![a-z])(?:pwd|ugi)(?![a-z])"
+    r"|token|credential|cookie|bearer|(?<![a-z])(?:sas|sig|jwt|dsn)(?![a-z])"
+    r"|(?:access|account|api|private|shared|signing|service|master|sse).{0,2}key"
+    r"|encryption.{0,2}key(?!.{0,2}(?:id|arn|name))|connection.{0,2}string|session.{0,2}kwargs|airflow.iceberg.storage"
 )
 # A header of any name may be the key of a gateway.
 _HEADER = r"(?:^|\.)header\.(?!(?:x-iceberg-access-delegation|accept|content-type|user-agent)$)"
@@ -39,8 +40,11 @@ SPARK_PATTERN = f"(?i){_NAMES}"
 
 # Texts, compiled when they are first used: a DAG file imports this module and hides nothing.
 _STRONG_NAME = rf"(?i){_STRONG}|{_HEADER}"
-_NAMED_FOR_IT = (
-    r"(?i)(?:secret|passw\w*|passphrase|pwd|token|credentials?|key|key.?id|cookie|sas|jwt|string|authorization)$"
+_NAMED_FOR_IT = r"(?i)(?:key|key.?id|auth|authorization|signature)$"
+# Numbers about a secret: "s3.session-token-expires-at-ms". Any other number may be a password.
+_MEASURE = (
+    r"(?i)(?<![a-z])(?:ms|sec|secs|seconds|minutes|hours|days|ttl|min|max|age|port|size|length|count|version|bits"
+    r"|retries|attempts|interval|timeout|lifetime|refresh|renew|expir\w*)(?![a-z])"
 )
 # Settings about a proof of identity, which are no secrets: "rest.auth.type", "oauth2-server-uri", "…authority-host".
 _ABOUT_IT = (
@@ -51,16 +55,20 @@ _PLAIN_WORD = r"(?i)true|false|none|null|anon|cloud|https?://[^@?]*|"
 _NUMBER = r"[0-9.]+"
 
 _LOGIN = r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^/]*?):(?!\d*(?:/|$))(?P<password>[^@]*)@"
+# A user without a password, too long for a name: "https://<token>@host".
+_TOKEN_AS_USER = rf"(?i)https?://([^/@:?#\s]{{{_SHORTEST_UNNAMED},}})@"
 _PROOF = r"(?i)^(?:Bearer|Basic|Token|ApiKey)\s+(\S+)$"
 _PAIR = r"(?:^|[\s;&?,])(?:-D)?([\w.-]{1,100})=([^\s;&,'\"]+)"
 _SETTING = r"[\w.-]+"
 _SIGNED_ADDRESS = r"(?i)SharedAccessSignature=([^;]+)"
 
+_LOGGED_LOGIN = r"//[^/@\s]+:[^/@\s]*@"
 _QUOTE = r"\\*['\"]?"
 _LOGGED = (
     # a header, as a dictionary shows it (in a document perhaps) or a line of its own; a parameter of an address
     rf"(?i)(x-amz-security-token(?:{_QUOTE}\s*[:=]\s*b?{_QUOTE}|%3D))[^'\"\\\s,;&]+",
     rf"(?i)(authorization{_QUOTE}\s*[:=]\s*b?{_QUOTE}(?:bearer|basic)\s+)[^'\"\\\s,;]+",
+    r"(?i)\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}",
     r"(?i)(credential=)[^/\s]+",
     r"(?i)([?&](?:delegation|sig|access_token|token)=)[^'\"\\\s&]+",
     # the answer to a login
@@ -127,7 +135,11 @@ def replaced(text: str, secrets: Iterable[str]) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Return a library's log message without secrets, which are recognised by the names before them."""
+    """Return a message without secrets that are not known, but recognised by what is before them.
+
+    These are logins in addresses, proofs of identity such as bearer tokens, and all that is named like a secret.
+    """
+    text = re.sub(_LOGGED_LOGIN, f"//{HIDDEN}@", text)
     for part in _LOGGED:
         text = re.sub(part, rf"\1{HIDDEN}", text)
     for pair in _LOGGED_PAIRS:
@@ -144,9 +156,19 @@ def shown_command(command: Iterable[str]) -> str:
     return " ".join(_shown_argument(argument) for argument in command)
 
 
+def secrets_of_argument(argument: str) -> list[str]:
+    """Return the secrets in an argument of a command line, which may be a setting `name=value`."""
+    return secrets_of(dict([_setting(argument)]))
+
+
 def _shown_argument(argument: str) -> str:
+    name, value = _setting(argument)
+    return f"{name}={hide(name, value)}" if name else str(hide("", argument))
+
+
+def _setting(argument: str) -> tuple[str, str]:
     name, equals, value = argument.partition("=")
-    return f"{name}={hide(name, value)}" if equals and re.fullmatch(_SETTING, name) else str(hide("", argument))
+    return (name, value) if equals and re.fullmatch(_SETTING, name) else ("", argument)
 
 
 def _is_kept(name: str, value: str) -> bool:
@@ -154,7 +176,8 @@ def _is_kept(name: str, value: str) -> bool:
     if not is_secret(name) or re.fullmatch(_PLAIN_WORD, value.strip()):
         return False
     if re.fullmatch(_NUMBER, value.strip()):
-        return re.search(_NAMED_FOR_IT, name) is not None
+        is_named = re.search(_STRONG_NAME, name) or re.search(_NAMED_FOR_IT, name)
+        return bool(is_named) and not re.search(_MEASURE, name)
     return bool(re.search(_STRONG_NAME, name)) or not re.search(_ABOUT_IT, name) or bool(re.search(r"[@?]", value))
 
 
@@ -162,7 +185,7 @@ def _secrets_in(name: str, value: str) -> Iterator[str]:
     if _is_kept(name, value):
         yield value
         yield from re.findall(_PROOF, value)
-        if name.lower().endswith("credential"):
+        if name.lower().endswith(("credential", "ugi")):
             # "id:secret", whose second half gives access by itself.
             yield value.partition(":")[2]
     yield from _document_secrets(name, value)
@@ -188,16 +211,17 @@ def _leaves(name: str, value: Any, *, below_secret: bool) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from _leaves(name, inner, below_secret=below_secret)
-    elif isinstance(value, str):
-        is_long = (
-            len(value) >= _SHORTEST_UNNAMED
-            and not re.fullmatch(_PLAIN_WORD, value)
-            and not re.fullmatch(_NUMBER, value)
-        )
-        if _is_kept(name, value) or (below_secret and is_long):
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+        text = str(value)
+        if _is_kept(name, text) or (below_secret and _is_unnamed_secret(name, text)):
             # Plain, and in the spelling of a document.
-            yield from dict.fromkeys((value, json.dumps(value)[1:-1]))
-        yield from _secrets_in(name, value)
+            yield from dict.fromkeys((text, json.dumps(text)[1:-1]))
+        yield from _secrets_in(name, text)
+
+
+def _is_unnamed_secret(name: str, value: str) -> bool:
+    is_measure = re.fullmatch(_NUMBER, value) and re.search(_MEASURE, name)
+    return len(value) >= _SHORTEST_UNNAMED and not re.fullmatch(_PLAIN_WORD, value) and not is_measure
 
 
 def _passwords(text: str) -> Iterator[str]:
@@ -206,6 +230,7 @@ def _passwords(text: str) -> Iterator[str]:
         with suppress(ValueError):
             yield urlsplit(text.removeprefix("jdbc:")).password or ""
         yield from (found["password"] for found in re.finditer(_LOGIN, text))
+        yield from re.findall(_TOKEN_AS_USER, text)
 
 
 def check_no_password(location: str) -> None:

@@ -1,10 +1,11 @@
-"""The Spark provider's hook for submissions, with this machine's Spark, stricter masking, and no orphaned drivers.
+"""The Spark provider's hook for submissions: with this machine's Spark, no secrets, and no orphaned drivers.
 
 A separate module because the provider's takes most of a second to import; it is imported when a job starts.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import ctypes
 import os
@@ -13,14 +14,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_iceberg.backends.config import STORAGE_VARIABLE, Machine
+from airflow_iceberg.backends.private_files import write_private
 from airflow_iceberg.backends.spark_output import SparkOutput
-from airflow_iceberg.redaction import shown_command
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.redaction import secrets_of_argument, shown_command
 
 _PR_SET_PDEATHSIG = 1
 _REAP_SECONDS = 10
@@ -28,10 +33,15 @@ _STORAGE = re.compile(rf"({STORAGE_VARIABLE}=)(\{{.*?\}})(?=\s--|\s\S+\.py\b|$)"
 
 
 class IcebergSubmitHook(SparkSubmitHook):
-    """Submits with the spark-submit of `machine`; everything else is the provider's."""
+    """Submits with the spark-submit of `machine`; everything else is the provider's.
+
+    Attributes:
+        environment: all variables of spark-submit, and so of a driver on this machine.
+    """
 
     def __init__(self, *, machine: Machine, **kwargs: Any) -> None:
         self._machine = machine
+        self.environment: dict[str, str] = dict(machine.environment)
         self._is_killed = False
         super().__init__(**kwargs)
         self.output = SparkOutput(master=str(self._connection["master"]))
@@ -42,6 +52,7 @@ class IcebergSubmitHook(SparkSubmitHook):
             raise AirflowException("the job was killed before it was submitted")
         # The task's own standard input is its connection to the supervisor.
         kwargs.setdefault("stdin", subprocess.DEVNULL)
+        kwargs["env"] = self.environment
         if self._connection["deploy_mode"] != "cluster" and sys.platform == "linux":
             # Without this a killed task leaves a Spark behind that competes with the next try for the machine, and
             # whose files are not used.
@@ -74,10 +85,26 @@ class IcebergSubmitHook(SparkSubmitHook):
             self.log.info("::endgroup::")
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
-        command = super()._build_spark_submit_command(application)
-        # For this process only: the provider sends `env_vars` to the cluster, on the command line.
-        self._env = {**self._machine.environment, **(self._env or {})}
+        command: list[str] = super()._build_spark_submit_command(application)
+        # The provider would add these variables to all of the worker's.
+        self.environment.update(self._env or {})
+        self._env = None
+        _check_no_secret(command)
         return command
+
+    def _create_keytab_path_from_base64_keytab(self, base64_keytab: str, principal: str | None) -> str:
+        """Write the connection's keytab for this submission alone.
+
+        The provider's file has a name that another user can guess and create first, and everybody may read it.
+        """
+        try:
+            keytab = base64.b64decode(base64_keytab, validate=True)
+        except ValueError:
+            raise InvalidInputError(
+                f"extra field 'keytab' of spark connection {self._conn_id!r} is not base64; expected the output of "
+                f"base64 <keytab>"
+            ) from None
+        return str(write_private(Path(self._machine.folder) / "keytab", keytab))
 
     def _get_spark_binary_path(self) -> list[str]:
         return [self._machine.binary]
@@ -87,6 +114,19 @@ class IcebergSubmitHook(SparkSubmitHook):
             # The value of the variable is JSON, with blanks in it.
             connection_cmd = _STORAGE.sub(r"\1******", connection_cmd).split(" ")
         return super()._mask_cmd(shown_command(connection_cmd))
+
+
+def _check_no_secret(command: list[str]) -> None:
+    """Raise InvalidInputError for a secret on a command line, which every user of this machine can read."""
+    for option, argument in pairwise(command):
+        name = argument.partition("=")[0] if option == "--conf" else option
+        # The storage's properties have been checked one by one.
+        if not name.endswith(f".{STORAGE_VARIABLE}") and secrets_of_argument(argument):
+            raise InvalidInputError(
+                f"{name!r} of the Spark job holds a secret, which spark-submit's command line would show to every user "
+                f"of this machine; put settings into a properties_file that only the worker can read, or let the "
+                f"cluster have its own credentials"
+            )
 
 
 def _die_with_parent(libc: ctypes.CDLL) -> Any:

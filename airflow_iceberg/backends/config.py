@@ -10,7 +10,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.redaction import hide
 
 STORAGE_VARIABLE = "AIRFLOW_ICEBERG_STORAGE"
-RESULT_VARIABLE = "AIRFLOW_ICEBERG_RESULT_SECRET"
+PRIVATE_VARIABLE = "AIRFLOW_ICEBERG_PRIVATE"
 
 # The properties by which a job reaches the table's files. A job gets no others of the catalog's properties, which can
 # be its credentials.
@@ -22,8 +22,8 @@ class SparkConfig:
     """Resources and options of a submitted job, all optional; the connection says where it runs.
 
     Attributes:
-        conf: Spark properties, `{"spark.sql.shuffle.partitions": "16"}`.
-        env_vars: environment variables of the driver.
+        conf: Spark properties, `{"spark.sql.shuffle.partitions": "16"}`; in deploy mode cluster without secrets.
+        env_vars: environment variables of the driver; in deploy mode cluster without secrets.
         driver_memory, executor_memory: amounts of memory, such as "4g".
         num_executors, executor_cores, total_executor_cores: numbers, with the meaning that they have for spark-submit.
         py_files, jars, packages: further Python files, jars and Maven coordinates.
@@ -95,8 +95,10 @@ class Machine:
 
     Attributes:
         binary: the path of spark-submit.
-        environment: variables of that process only; they are sent to no cluster and are on no command line.
+        environment: all variables of that process; they are sent to no cluster and are on no command line.
+        folder: a folder for the files of one submission, which only this user can enter.
     """
 
     binary: str
     environment: Mapping[str, str] = field(repr=False)
+    folder: str = ""

@@ -15,11 +15,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_iceberg.backends.config import RESULT_VARIABLE, STORAGE_VARIABLE, Machine, SparkConfig
+from airflow_iceberg.backends.config import PRIVATE_VARIABLE, STORAGE_VARIABLE, Machine, SparkConfig
 from airflow_iceberg.backends.driver_link import DriverLink
+from airflow_iceberg.backends.environment import job_environment
+from airflow_iceberg.backends.private_files import default_settings, write_private, write_settings
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
 from airflow_iceberg.jobs.spark.driver_guard import TASK_VARIABLE
 from airflow_iceberg.redaction import SPARK_PATTERN, secrets_of
@@ -83,18 +86,19 @@ class SparkSubmit:
         self.is_killed = False
         extra = connection.extra_dejson
         master = self._master = connection.host or ""
-        self._deploy_mode = config.deploy_mode or extra.get("deploy-mode") or "client"
+        chosen = config.deploy_mode or extra.get("deploy-mode") or config.conf.get("spark.submit.deployMode")
+        self._is_on_cluster = chosen == "cluster"
         if connection.conn_type == "spark" and not master:
             raise InvalidInputError(
                 f"spark connection {self._conn_id!r} has no host; "
                 f"set it to a master: local[*], yarn, spark://host:7077 or k8s://https://host"
             )
-        if self._deploy_mode == "cluster" and master.startswith("spark://"):
+        if self._is_on_cluster and master.startswith("spark://"):
             raise UnsupportedError(
                 f"spark connection {self._conn_id!r}: Spark's standalone master runs no Python programs in deploy mode "
                 f"cluster; use client"
             )
-        if self._deploy_mode == "cluster" and secrets_of(storage):
+        if self._is_on_cluster and secrets_of(storage):
             raise UnsupportedError(
                 f"spark connection {self._conn_id!r}: a driver in deploy mode cluster would get the catalog's storage "
                 f"credentials on spark-submit's command line; use deploy mode client, or let the cluster have its own "
@@ -106,7 +110,8 @@ class SparkSubmit:
         """Submit the job and follow it to its end."""
         from airflow_iceberg.jobs.spark.package import build_zip, main_program
 
-        # A folder of this submission only: in a shared one another user could put another zip in its place.
+        # A folder of this submission only, which no other user can enter: in a shared one another user could put
+        # another zip in its place.
         with tempfile.TemporaryDirectory(prefix="airflow-iceberg-") as folder, DriverLink(self._lose_worker) as link:
             self._link = link
             self._hook = hook = self._open_hook(plan, build_zip(folder), task=link.path)
@@ -161,14 +166,25 @@ class SparkSubmit:
     def _open_hook(self, plan: JobPlan, core: Path, *, task: str | None = None) -> Any:
         from airflow_iceberg.backends._submit_hook import IcebergSubmitHook
 
-        config, storage = self._config, self._storage
+        config, folder = self._config, core.parent
+        public, secret = self._settings()
         # A driver on a cluster cannot reach the task's socket.
-        link = {} if task is None or self._deploy_mode == "cluster" else {TASK_VARIABLE: task}
+        private = self._write_private(plan, folder)
+        links = {} if self._is_on_cluster else {TASK_VARIABLE: task, PRIVATE_VARIABLE: private}
+        here = {**job_environment(os.environ, self._storage), **self._machine.environment}
+        here |= {name: str(path) for name, path in links.items() if path is not None}
+        properties_file = config.properties_file
+        if secret and not self._is_on_cluster:
+            base = Path(properties_file) if properties_file else default_settings(here)
+            properties_file = str(write_settings(folder / "spark.properties", secret, base=base))
+        else:
+            public |= secret
         return IcebergSubmitHook(
             conn_id=self._conn_id,
-            machine=replace(self._machine, environment={**self._machine.environment, **link}),
-            conf={"spark.redaction.regex": SPARK_PATTERN, **WORKER_SETTINGS, **spark_settings(storage), **config.conf},
-            env_vars=self._env_vars() or None,
+            machine=replace(self._machine, environment=here, folder=str(folder)),
+            conf=public,
+            env_vars=self._cluster_variables(private) or None,
+            files=str(private) if self._is_on_cluster else None,
             py_files=",".join([str(core), *config.py_files]),
             jars=",".join(config.jars) or None,
             packages=",".join(config.packages) or None,
@@ -177,7 +193,7 @@ class SparkSubmit:
             num_executors=config.num_executors,
             executor_cores=config.executor_cores,
             total_executor_cores=config.total_executor_cores,
-            properties_file=config.properties_file,
+            properties_file=properties_file,
             proxy_user=config.proxy_user,
             yarn_queue=config.queue,
             deploy_mode=config.deploy_mode,
@@ -185,12 +201,24 @@ class SparkSubmit:
             application_args=[plan.location, str(plan.seal)],
         )
 
-    def _env_vars(self) -> dict[str, str]:
-        """The variables that the driver needs wherever it runs; the hook sends them as Spark properties."""
-        return {**self._config.env_vars, **(self._job_variables() if self._deploy_mode == "cluster" else {})}
+    def _settings(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Return Spark's settings: those for the command line, and those that hold secrets."""
+        ours = {"spark.redaction.regex": SPARK_PATTERN, **WORKER_SETTINGS, **spark_settings(self._storage)}
+        settings = {name: str(value) for name, value in {**ours, **self._config.conf}.items()}
+        secret = {name: value for name, value in settings.items() if secrets_of({name: value})}
+        return {name: value for name, value in settings.items() if name not in secret}, secret
 
-    def _job_variables(self) -> dict[str, str]:
-        return {**self._storage_variable(), RESULT_VARIABLE: self._result_secret}
+    def _write_private(self, plan: JobPlan, folder: Path) -> Path:
+        """Write what only the driver may know: what signs the result, and what the plan withholds of the source."""
+        withheld = {} if plan.source is None else plan.source.withheld_values()
+        private = {"result-secret": self._result_secret, "source": withheld}
+        return write_private(folder / f"private-{uuid4().hex}.json", json.dumps(private).encode())
+
+    def _cluster_variables(self, private: Path) -> dict[str, str]:
+        """Return the variables of a driver on a cluster, which the hook sends as Spark properties."""
+        if not self._is_on_cluster:
+            return {}
+        return {**self._config.env_vars, **self._storage_variable(), PRIVATE_VARIABLE: private.name}
 
     def _storage_variable(self) -> dict[str, str]:
         return {STORAGE_VARIABLE: json.dumps(self._storage)} if self._storage else {}
@@ -199,17 +227,18 @@ class SparkSubmit:
         """Find spark-submit and the variables that it needs on this machine.
 
         A driver in client mode is a process of this machine: it gets the storage's properties in its environment, which
-        neither the command line nor Spark's UI shows.
+        neither the command line nor Spark's UI shows. So it gets `env_vars`, which the provider's hook would put on the
+        command line for some masters.
         """
         from airflow_iceberg.jobs.spark.installation import find_submit
 
-        is_here = self._deploy_mode != "cluster"
-        local = {**spark_environment(self._storage), **self._job_variables()} if is_here else {}
+        local = {} if self._is_on_cluster else {**spark_environment(self._storage), **self._storage_variable()}
         with _as_environment(self._config.env_vars):
             try:
                 path, found = find_submit(binary)
             except (NotFoundError, UnsupportedError) as error:
                 raise type(error)(f"cannot submit with connection {self._conn_id!r}: {error}") from error
+        local |= {} if self._is_on_cluster else {name: str(value) for name, value in self._config.env_vars.items()}
         return Machine(binary=str(path), environment={**self._python(found), **local})
 
     def _python(self, found: Mapping[str, str]) -> dict[str, str]:
@@ -220,7 +249,7 @@ class SparkSubmit:
         variables = dict(found)
         python = variables.pop("PYSPARK_PYTHON", None)
         chosen = {"spark.pyspark.python", "spark.pyspark.driver.python"} & set(self._config.conf)
-        if python is None or chosen or self._deploy_mode == "cluster":
+        if python is None or chosen or self._is_on_cluster:
             return variables
         name = "PYSPARK_PYTHON" if self._master.startswith("local") else "PYSPARK_DRIVER_PYTHON"
         return {**variables, name: python}

@@ -10,13 +10,21 @@ import bz2
 import importlib
 import io
 import lzma
+import re
 import zlib
 from typing import Any
 
 # Real files stay below these limits: blocks of 64 KB and documents of a few MB compress to a twentieth.
 ALWAYS_ALLOWED_BYTES = 32 << 20
 MOST_TIMES_LARGER = 64
+DOCUMENT_LIMIT = 2 << 30
+"""The size of a document of our own, whose lines are so much alike that they compress to a hundredth."""
 _CHUNK = 1 << 20
+# Tools that compress in parallel write a member for every 64 KB or more.
+_MOST_MEMBERS = 1 << 16
+_FIRST_STEP = 64
+# Zeros after a member are padding.
+_PADDING = re.compile(rb"\0*")
 
 
 def size_limit(compressed: int) -> int:
@@ -29,19 +37,41 @@ def inflate(data: bytes) -> bytes:
     return _by(zlib.decompressobj(wbits=-15), data)
 
 
-def gunzip(data: bytes) -> bytes:
-    """Decompress gzip; several members follow each other."""
-    limit, parts, size = size_limit(len(data)), [], 0
-    while data:
-        decompressor = zlib.decompressobj(wbits=31)
-        part = decompressor.decompress(data, limit - size + 1)
+def gunzip(data: bytes, *, limit: int | None = None) -> bytes:
+    """Decompress gzip; several members follow each other.
+
+    Args:
+        limit: the largest size of the result in bytes; `size_limit` by default.
+    """
+    limit = size_limit(len(data)) if limit is None else limit
+    parts: list[bytes] = []
+    start = size = members = 0
+    while start < len(data):
+        members += 1
+        if members > _MOST_MEMBERS:
+            raise ValueError(f"it has more than {_MOST_MEMBERS} gzip members")
+        start, size = _read_member(data, start, parts, size, limit)
+        start = _PADDING.match(data, start).end()  # type: ignore[union-attr]  # it also matches nothing
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _read_member(data: bytes, start: int, parts: list[bytes], size: int, limit: int) -> tuple[int, int]:
+    """Decompress the member at a byte, and return its end and the size of all parts.
+
+    The decompressor copies the bytes after the end of a member, so it is given only as many as it has used before.
+    """
+    decompressor, view, step = zlib.decompressobj(wbits=31), memoryview(data), _FIRST_STEP
+    while not decompressor.eof:
+        chunk = view[start : start + step]
+        if not chunk:
+            raise EOFError("the compressed bytes end too early")
+        part = decompressor.decompress(chunk, limit - size + 1)
         size += len(part)
         _check(size, limit)
-        if not decompressor.eof:
-            raise EOFError("the compressed bytes end too early")
         parts.append(part)
-        data = decompressor.unused_data.lstrip(b"\0")  # zeros after a member are padding
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        start += len(chunk) - len(decompressor.unused_data)
+        step *= 2
+    return start, size
 
 
 def bunzip2(data: bytes) -> bytes:

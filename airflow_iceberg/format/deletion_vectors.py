@@ -14,7 +14,7 @@ Spec: Deletion Vectors; deletion-vector-v1 blob type; RoaringFormatSpec, extensi
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -68,6 +68,16 @@ class _Container:
         steps[starts] += 1
         steps[starts + self.data[:, 1] + 1] -= 1
         return np.cumsum(steps[:-1], dtype=np.int8).view(np.bool_)
+
+    def positions(self) -> Array:
+        """Return the positions in the set, ascending; the mask of all positions is only made if there are many."""
+        import numpy as np
+
+        if self.kind == "array":
+            return self.data
+        if self.kind == "runs" and self.cardinality <= _MAX_ARRAY:
+            return np.concatenate([np.arange(first, first + more + 1) for first, more in self.data.tolist()])
+        return np.flatnonzero(self.mask())
 
 
 class RowPositions:
@@ -129,16 +139,16 @@ class RowPositions:
         """Return all positions, ascending; each needs eight bytes."""
         import numpy as np
 
-        parts = [np.flatnonzero(item.mask()) + (key << 16) for key, item in self._containers.items()]
+        parts = [item.positions().astype(np.int64) + (key << 16) for key, item in self._containers.items()]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     def union(self, *others: RowPositions) -> RowPositions:
         """Return the positions that are in any of the sets."""
-        merged = dict(self._containers)
-        for other in others:
-            for key, container in other._containers.items():
-                merged[key] = _unite(merged[key], container) if key in merged else container
-        return RowPositions(merged)
+        by_key: dict[int, list[_Container]] = {}
+        for each in (self, *others):
+            for key, container in each._containers.items():
+                by_key.setdefault(key, []).append(container)
+        return RowPositions({key: _unite(found) for key, found in by_key.items()})
 
     # --- the blob -----------------------------------------------------------------------------------------------------
 
@@ -178,10 +188,21 @@ def _container(values: Array) -> _Container:
     return _Container(kind="bitmap", data=np.packbits(mask, bitorder="little"), cardinality=len(values))
 
 
-def _unite(left: _Container, right: _Container) -> _Container:
+def _unite(containers: Sequence[_Container]) -> _Container:
+    """Return the positions that are in any of the containers, in time linear in their size."""
     import numpy as np
 
-    return _container(np.flatnonzero(left.mask() | right.mask()).astype(np.uint16))
+    if len(containers) == 1:
+        return containers[0]
+    if sum(container.cardinality for container in containers) <= _MAX_ARRAY:
+        return _container(np.unique(np.concatenate([item.positions() for item in containers])).astype(np.uint16))
+    mask = np.zeros(_SPAN, np.bool_)
+    for container in containers:
+        if container.kind == "array":
+            mask[container.data] = True
+        else:
+            mask |= container.mask()
+    return _container(np.flatnonzero(mask).astype(np.uint16))
 
 
 # --- bitmaps of 32-bit positions --------------------------------------------------------------------------------------
@@ -199,28 +220,29 @@ def _write_bitmap(containers: Mapping[int, _Container]) -> bytes:
         header = (_COOKIE_RUNS | (count - 1) << 16).to_bytes(4, "little") + flags
     else:
         header = _COOKIE_PLAIN.to_bytes(4, "little") + count.to_bytes(4, "little")
-    for key, container in zip(containers, stored, strict=True):
-        header += key.to_bytes(2, "little") + (container.cardinality - 1).to_bytes(2, "little")
     bodies = [_body(container) for container in stored]
+    index = np.array([(key, item.cardinality - 1) for key, item in zip(containers, stored, strict=True)], "<u2")
+    parts = [header, index.tobytes()]
     if not has_runs or count >= _NO_OFFSETS_BELOW:
-        offset = len(header) + 4 * count
-        for body in bodies:
-            header += offset.to_bytes(4, "little")
-            offset += len(body)
-    return header + b"".join(bodies)
+        first = len(header) + index.nbytes + 4 * count
+        sizes = [first, *(len(body) for body in bodies[:-1])]
+        parts.append(np.cumsum(sizes, dtype=np.int64).astype("<u4").tobytes())
+    return b"".join([*parts, *bodies])
 
 
 def _smallest(container: _Container) -> _Container:
     """Return the container as runs if they need fewer bytes, like Java's `runOptimize`."""
     import numpy as np
 
+    positions = container.positions().astype(np.int64)
     if container.kind == "runs":
-        container = _container(np.flatnonzero(container.mask()).astype(np.uint16))
-    edges = np.flatnonzero(np.diff(container.mask().astype(np.int8), prepend=0, append=0))
-    starts, stops = edges[::2], edges[1::2]
+        container = _container(positions.astype(np.uint16))
+    gaps = np.flatnonzero(np.diff(positions) != 1)
+    starts = positions[np.concatenate([[0], gaps + 1])]
+    stops = positions[np.concatenate([gaps, [len(positions) - 1]])]
     if 2 + 4 * len(starts) >= container.data.nbytes:
         return container
-    runs = np.stack([starts, stops - starts - 1], axis=1).astype(np.uint16)
+    runs = np.stack([starts, stops - starts], axis=1).astype(np.uint16)
     return _Container(kind="runs", data=runs, cardinality=container.cardinality)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from airflow_iceberg.errors import IcebergError, NotFoundError
+from airflow_iceberg.redaction import replaced, without_secrets
 from airflow_iceberg.storage.conditional_create import Presence, find_directory, require_conditional_create
 
 if TYPE_CHECKING:
@@ -78,10 +79,7 @@ class Diagnosis:
         return True, self._clean(f"{cautions}{result()} works: {'; '.join(worked)}")
 
     def _clean(self, text: str) -> str:
-        for secret in sorted(self.secrets, key=len, reverse=True):
-            if len(secret) > 3:
-                text = text.replace(secret, "***")
-        return text
+        return without_secrets(replaced(text, (secret for secret in self.secrets if len(secret) > 3)))
 
 
 def diagnose(steps_of: Callable[[Diagnosis], Iterable[Step]], result: Callable[[], str]) -> tuple[bool, str]:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 import pyarrow as pa
 
 from airflow_iceberg.errors import FormatError
+from airflow_iceberg.format.decompression import DOCUMENT_LIMIT, gunzip
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.manifests.entries import ManifestContent, ManifestFile
 from airflow_iceberg.inventory.listed_files import list_files
@@ -189,7 +190,7 @@ def read_unit(data: bytes, *, path: str) -> Unit:
         FormatError: it is damaged, or of an unknown kind.
     """
     try:
-        fields = Fields(json.loads(gzip.decompress(data)), "", path)
+        fields = Fields(json.loads(gunzip(data, limit=DOCUMENT_LIMIT)), "", path)
     except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise FormatError(f"the document of a unit of an inventory is damaged: {error}", path=path) from error
     kind = fields.str("kind")

@@ -2,8 +2,9 @@
 
 One file that needs only Python and pyspark to start; `airflow_iceberg` itself is in the zip of `--py-files` or
 installed on the cluster. Storage properties, which may hold secrets, are JSON in the environment variable
-AIRFLOW_ICEBERG_STORAGE and never on the command line; so is what the result is signed with. Its imports are in its
-functions: a missing package is named in a message, or in the result document once there can be one.
+AIRFLOW_ICEBERG_STORAGE and never on the command line; AIRFLOW_ICEBERG_PRIVATE names the file with the secrets of the
+source, and with what the result is signed with. Its imports are in its functions: a missing package is named in a
+message, or in the result document once there can be one.
 
 Exit code: 0 the result document says succeeded, 1 it says failed, 2 no result document could be written.
 """
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
 
 STORAGE_VARIABLE = "AIRFLOW_ICEBERG_STORAGE"
-RESULT_VARIABLE = "AIRFLOW_ICEBERG_RESULT_SECRET"
+PRIVATE_VARIABLE = "AIRFLOW_ICEBERG_PRIVATE"
 
 
 def main(arguments: list[str]) -> int:
@@ -43,14 +44,27 @@ def main(arguments: list[str]) -> int:
         storage = json.loads(os.environ.get(STORAGE_VARIABLE) or "{}")
         io = load_file_io(storage)
         # Everything that the job will do is in the plan, and anybody who can write to the table's folder can change it.
-        plan = JobPlan.open(io, location, seal)
-    except (IcebergError, ValueError) as error:
+        private = _private()
+        plan = JobPlan.open(io, location, seal).completed(private.get("source", {}))
+    except (IcebergError, ValueError, OSError) as error:
         return _end(2, f"cannot read the job plan {location}: {error}")
     try:
-        # Not for the user's code, whose processes inherit the environment.
-        return _run(plan, io, storage, os.environ.pop(RESULT_VARIABLE, None))
+        return _run(plan, io, storage, private.get("result-secret"))
     except IcebergError as error:
         return _end(2, f"{plan.table}: no result written: {error}")
+
+
+def _private() -> dict[str, Any]:
+    """Return what only the driver may know: from a file that only it can read.
+
+    On a cluster it was sent with `--files` and is in the driver's working directory.
+    """
+    # Not for the user's code, whose processes inherit the environment.
+    path = os.environ.pop(PRIVATE_VARIABLE, None)
+    if path is None:
+        return {}
+    with open(path, "rb") as file:
+        return dict(json.load(file))
 
 
 def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str], secret: str | None) -> int:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.data.cast.rows import check_columns
+from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.jobs import append, append_sorted, compact, compact_sorted
 from airflow_iceberg.jobs.delete import delete
 from airflow_iceberg.jobs.inventory import inventory
@@ -71,6 +72,10 @@ def run_plan(plan: JobPlan, io: FileIO, engine: Engine, timings: Timings) -> Job
 
 
 def _append(job: Job[AppendTask]) -> JobResult:
+    if job.task.source.withheld:
+        # It was read from the table's folder, which does not hold everything.
+        withheld = ", ".join(job.task.source.withheld)
+        raise InvalidInputError(f"the plan withholds {withheld} of the job's source, which the driver was not given")
     is_sorted = append_sorted.sorts_over_tasks(job.task)
     if job.task.source.kind == "files":
         job = _with_task(job, with_columns_of_files(job.task, job.io))

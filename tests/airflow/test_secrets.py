@@ -143,17 +143,17 @@ class TestTheTask:
         assert MARK not in repr(plan)
         assert no_secret() > 3
 
-    def test_nor_does_the_command_line_of_spark(self, lake, monkeypatch, no_secret):
+    def test_nor_does_the_command_line_of_spark(self, lake, monkeypatch, no_secret, tmp_path):
         monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
         lake.create()
         table = IcebergHook().load_table("s.t")
         source = Source.from_files(str(lake.write_file("a.parquet", [1])))
         backend = open_backend("spark_default", SparkConfig(), table=table, source=source, name="job")
-        hook = backend._open_hook(plan_append(table, source), Path("/core.zip"))
+        hook = backend._open_hook(plan_append(table, source), tmp_path / "core.zip")
         command = hook._build_spark_submit_command("/main.py")
         assert MARK not in repr(command)
         assert MARK not in hook._mask_cmd(command)
-        assert MARK in repr(hook._env), "they go by the environment"
+        assert MARK in repr(hook.environment), "they go by the environment"
         assert MARK not in json.dumps(dict(os.environ) | {f"AIRFLOW_CONN_{CONN_ID.upper()}": ""})
 
     def test_objects_do_not_show_them(self, lake, no_secret):

@@ -134,24 +134,24 @@ class TestWhatTheJobIsTold:
         assert storage_properties(_reaching(table)) == {"s3.endpoint": "e", "s3.access-key-id": "lent"}
 
     @pytest.fixture
-    def submission(self, connection: Callable[..., str], lake: Lake) -> Callable[..., Any]:
+    def submission(self, connection: Callable[..., str], lake: Lake, tmp_path: Path) -> Callable[..., Any]:
         """Returns the hook as it would submit, its command, and the plan."""
 
-        def submit(master: str = "local[1]", **config: Any) -> Any:
+        def submit(master: str = "local[1]", source: Source = FILES, **config: Any) -> Any:
             lake.create()
             catalog = load_catalog("lake", **lake.catalog.properties, **STORAGE)
             table = Table.load(catalog, "s.t")
             made = backend(connection(host=master), table, **config)
-            plan = plan_append(table, FILES)
-            hook = made._open_hook(plan, Path("/core.zip"))
+            plan = plan_append(table, source)
+            hook = made._open_hook(plan, tmp_path / "core.zip")
             return hook, hook._build_spark_submit_command("/main.py"), plan
 
         return submit
 
-    def test_the_command_is_the_plan_and_the_core(self, submission):
+    def test_the_command_is_the_plan_and_the_core(self, submission, tmp_path):
         _, command, plan = submission(driver_memory="1g", conf={"spark.a": "b"}, py_files=["/mine.py"])
         assert command[-2:] == ["/main.py", plan.location]
-        assert command[command.index("--py-files") + 1] == "/core.zip,/mine.py"
+        assert command[command.index("--py-files") + 1] == f"{tmp_path}/core.zip,/mine.py"
         assert command[command.index("--driver-memory") + 1] == "1g"
         assert command[command.index("--master") + 1] == "local[1]"
         assert "spark.a=b" in command
@@ -162,7 +162,7 @@ class TestWhatTheJobIsTold:
         hook, command, _ = submission("yarn")
         assert "s3cr3t" not in " ".join(command)
         assert "spark.hadoop.fs.s3a.endpoint=http://s3.example.com:9000" in command
-        assert json.loads(hook._env["AIRFLOW_ICEBERG_STORAGE"]) == STORAGE
+        assert json.loads(hook.environment["AIRFLOW_ICEBERG_STORAGE"]) == STORAGE
 
     def test_in_cluster_mode_they_would_be_on_the_command_line_and_are_refused(self, submission):
         with pytest.raises(UnsupportedError, match="on spark-submit's command line") as error:
@@ -198,7 +198,7 @@ class TestWhatTheJobIsTold:
         for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
             monkeypatch.delenv(variable, raising=False)
         hook, _, _ = submission(master)
-        assert {key: value for key, value in hook._env.items() if "PYTHON" in key} == {name: sys.executable}
+        assert {key: value for key, value in hook.environment.items() if "PYSPARK" in key} == {name: sys.executable}
 
     def test_what_a_user_sets_comes_before_our_defaults_and_credentials_are_masked_in_the_log(self, submission):
         names = ("spark.sql.catalog.c.credential", "spark.x.account-key", "spark.y.token")

@@ -3,13 +3,16 @@
 import struct
 import zlib
 from collections.abc import Iterable
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError
+from airflow_iceberg.format import deletion_vectors
 from airflow_iceberg.format.deletion_vectors import RowPositions
 from airflow_iceberg.format.puffin import DELETION_VECTOR, Blob, write_puffin
 from tests.support.data_files import puffin_footer
@@ -81,6 +84,41 @@ class TestADeletionVectorIsAPortableRoaringBitmap:
     def test_a_negative_position_is_refused(self) -> None:
         with pytest.raises(InvalidInputError, match="position of a row is -1, expected 0 or more"):
             RowPositions.of([3, -1])
+
+
+class TestAHugeVector:
+    """The work for sparse positions grows like their number: not by 65,536 for each of them, and not by its square."""
+
+    def work(self, count: int, monkeypatch: pytest.MonkeyPatch) -> int:
+        """Return the number of positions and bits that two vectors cost to be read, merged and written."""
+        one = RowPositions.of(np.arange(count) << 16)
+        other = RowPositions.of((np.arange(count) << 16) + 7)
+        blobs = one.to_blob(), other.to_blob()
+        work = 0
+        real = deletion_vectors._Container.mask
+
+        def mask(container: Any) -> Any:
+            nonlocal work
+            work += 1 << 16
+            return real(container)
+
+        monkeypatch.setattr(deletion_vectors._Container, "mask", mask)
+        merged = RowPositions.from_blob(blobs[0]).union(RowPositions.from_blob(blobs[1]))
+        assert merged.to_array().tolist() == sorted([*one.to_array().tolist(), *other.to_array().tolist()])
+        assert RowPositions.from_blob(merged.to_blob()) == merged
+        monkeypatch.undo()
+        return work + merged.cardinality
+
+    def test_of_sparse_positions(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert [self.work(count, monkeypatch) for count in (500, 1000, 2000)] == [1000, 2000, 4000]
+
+    def test_many_vectors_of_the_same_rows_are_merged_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        masks = []
+        real = deletion_vectors._Container.mask
+        monkeypatch.setattr(deletion_vectors._Container, "mask", lambda item: masks.append(1) or real(item))
+        vectors = [RowPositions.of(range(start, 65_536, 50)) for start in range(50)]
+        merged = vectors[0].union(*vectors[1:])
+        assert (merged.cardinality, len(masks)) == (65_536, 0)
 
 
 class TestADamagedVectorIsRefused:

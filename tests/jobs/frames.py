@@ -7,6 +7,10 @@ def numbers(spark, n=10):
     return spark.range(n).selectExpr("id", "concat('n', id) as name", "date_add(DATE'2026-01-01', int(id % 5)) as day")
 
 
+def seven(spark):
+    return numbers(spark, 7)
+
+
 def every_type(spark):
     return spark.sql(
         """

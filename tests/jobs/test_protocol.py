@@ -100,7 +100,32 @@ class TestPlan:
             distribution_mode="none",
             parallelism=3,
         )
-        assert JobPlan.from_json(plan.to_json()) == plan
+        assert JobPlan.from_json(plan.to_json()).completed(source.withheld_values()) == plan
+
+    @pytest.mark.parametrize(("source", "secret", "withheld"), [
+        (Source.from_callable("jobs.load:build", {"key": "hunter22", "day": 7}), "hunter22", ["kwargs"]),
+        (Source.from_files(("/a", "https://h/x.csv?X-Amz-Signature=hunter22&b=c")), "hunter22", ["files"]),
+        (Source.from_files("https://lake/x.csv?sv=1&sig=hunter22"), "hunter22", ["files"]),
+        (Source.from_files("https://h/x.csv?X-Goog-Signature=hunter22"), "hunter22", ["files"]),
+        (Source.from_files("https://h/x.csv?Expires=1&Signature=hunter22"), "hunter22", ["files"]),
+        (Source.from_files("https://hunter22hunter22@h/x.csv"), "hunter22", ["files"]),
+        (Source.from_sql("select * from f('https://h/x?token=hunter22')"), "hunter22", ["sql"]),
+        (Source.from_files("/data/*.csv"), "hunter22", []),
+    ])  # fmt: skip
+    def test_its_document_and_text_hold_no_secret_and_no_argument(self, source, secret, withheld, tmp_path):
+        plan = make_plan(tmp_path, source)
+        stored = plan.to_json()
+        assert secret not in stored.decode()
+        assert "kwargs" not in withheld or secret not in repr(plan)
+        assert sorted(source.withheld_values()) == withheld
+        read = JobPlan.from_json(stored)
+        assert read.completed(json.loads(json.dumps(source.withheld_values()))) == plan
+        if withheld:
+            with pytest.raises(InvalidInputError, match=f"withholds {withheld[0]} of the job's source, and the"):
+                read.completed({})
+            assert JobPlan.from_json(read.to_json()) == read, "and its own document is no other"
+        with pytest.raises(InvalidInputError, match="and the job was given sql, x"):
+            read.completed({"x": 1, "sql": "drop table t"})
 
     @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
     def test_a_plan_of_each_operation_comes_back_as_it_was(self, task):

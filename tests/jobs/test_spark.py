@@ -45,7 +45,7 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
         "sql_by_day": (Source.from_sql(query), {"partition_by": ["day"]}),
         "sql_direct": (Source.from_sql(query), {"partition_by": ["day"], "distribution_mode": "none"}),
         "sql_empty": (Source.from_sql("select 1L as id where 1 = 0"), {"partition_by": ["day"]}),
-        "callable": (Source.from_callable("frames:numbers", {"n": 7}), {}),
+        "callable": (Source.from_callable("frames:seven"), {}),
         "types": (Source.from_callable("frames:every_type"), {"columns": EVERY_TYPE}),
         "zone": (Source.from_sql("select TIMESTAMP'2026-01-01 00:00:00' as ts"), {"columns": {"ts": "timestamptz"}}),
         "variant": (Source.from_sql(variants), {"columns": {"id": "long", **VARIANTS}, "format_version": 3}),

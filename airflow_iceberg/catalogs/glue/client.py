@@ -17,6 +17,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 
 from airflow_iceberg.catalogs.glue.tables import is_name
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError, StorageError
+from airflow_iceberg.redaction import hidden_texts, replaced, without_secrets
 
 MISSING = "EntityNotFoundException"
 _THROTTLED = ("Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException")
@@ -262,10 +263,7 @@ class GlueClient:
         return text
 
     def _without_secrets(self, text: str) -> str:
-        for name in ("secret-access-key", "session-token", "access-key-id"):
-            if secret := self._property(name):
-                text = text.replace(secret, "***")
-        return text
+        return without_secrets(replaced(text, hidden_texts(self._properties)))
 
 
 def _session() -> Any:

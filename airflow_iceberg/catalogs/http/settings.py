@@ -7,20 +7,16 @@ identity (`http.auth`).
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, quote_plus, urlsplit, urlunsplit
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.redaction import hidden_texts, replaced
+from airflow_iceberg.redaction import hidden_texts, replaced, without_secrets
 
 _CONNECT_TIMEOUT_MS = 30_000
 _READ_TIMEOUT_MS = 120_000
 _MAX_RETRIES = 5
-# An address with a login, such as the environment's proxy.
-_LOGIN = re.compile(r"//[^/@\s]+:[^/@\s]*@")
-_TOKEN = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,9 +132,8 @@ class Secrets:
         return "Secrets()"
 
     def hide(self, text: str) -> str:
-        """Return a text in which all of them, and every bearer token, are replaced by asterisks."""
-        text = replaced(text, (*self._found, *self._tokens))
-        return _LOGIN.sub("//***@", _TOKEN.sub(r"\1 ***", text))
+        """Return a text in which all of them, and what else looks like a secret, are replaced by asterisks."""
+        return without_secrets(replaced(text, (*self._found, *self._tokens)))
 
     def are_in(self, text: str) -> bool:
         """Tell whether a text shows one."""

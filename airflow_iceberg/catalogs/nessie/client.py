@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 from airflow_iceberg.catalogs.http.client import Http
 from airflow_iceberg.catalogs.http.exchange import Answer
 from airflow_iceberg.catalogs.http.settings import Secrets, Settings, certificate_shown, certificates_trusted
-from airflow_iceberg.catalogs.nessie.login import auth_of, nessie_property, secrets_of
+from airflow_iceberg.catalogs.nessie.login import auth_of, nessie_property
 from airflow_iceberg.errors import (
     CommitUnknownError,
     FormatError,
@@ -63,7 +63,7 @@ class NessieClient:
 
     def __init__(self, catalog: str, properties: Mapping[str, str]) -> None:
         self._catalog = catalog
-        self._secrets = Secrets(secrets_of(properties))
+        self._secrets = Secrets(properties)
         settings = Settings(
             timeouts_s=(
                 _milliseconds(catalog, properties, "transport.connect-timeout", _CONNECT_TIMEOUT_MS) / 1000,

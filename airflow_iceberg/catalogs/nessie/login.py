@@ -35,12 +35,6 @@ def author_of(properties: Mapping[str, str]) -> str:
         return "airflow"  # a container without a name for its user
 
 
-def secrets_of(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties that no message may show."""
-    names = ("token", "authentication.token", f"{_OAUTH2}client-secret", f"{_OAUTH2}password")
-    return {name: nessie_property(properties, name) for name in names}
-
-
 def auth_of(catalog: str, properties: Mapping[str, str], http: Http) -> Auth:
     """Return a catalog's proof of identity; `http` sends the requests for tokens, when they are needed."""
     token = nessie_property(properties, "authentication.token") or nessie_property(properties, "token")

@@ -21,7 +21,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError
-from airflow_iceberg.redaction import is_secret
+from airflow_iceberg.redaction import replaced, secrets_of
 
 log = logging.getLogger(__name__)
 
@@ -328,11 +328,7 @@ def _is_busy(error: SQLAlchemyError) -> bool:
 
 
 def _without_password(text: str, url: URL) -> str:
-    secrets = [url.password, *(value for key, value in url.query.items() if is_secret(key))]
-    for secret in secrets:
-        if secret:
-            text = text.replace(str(secret), "***")
-    return text
+    return replaced(text, secrets_of({"uri": url.render_as_string(hide_password=False)}))
 
 
 def _chain(error: SQLAlchemyError, url: URL) -> BaseException | None:

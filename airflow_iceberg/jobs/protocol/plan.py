@@ -1,14 +1,15 @@
 """What a job has to do: `JobPlan`, a header and one task; written by Airflow, read by the job.
 
 Imports neither pyarrow nor pyspark: the process that waits for a job imports this, too. Not here: the JSON form
-(`jobs.protocol.document`), who writes a plan (`operations`), who runs it (`jobs.run_plan`). A plan contains no secret
-of ours: storage properties are passed in the environment (`jobs.main`).
+(`jobs.protocol.document`), who writes a plan (`operations`), who runs it (`jobs.run_plan`). Who can read the table's
+folder can read a plan, so it contains no secret: storage properties are passed in the environment, and the arguments of
+a callable in a file for the driver (`jobs.main`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
@@ -297,6 +298,13 @@ class JobPlan(StoredDocument):
     def source(self) -> Source | None:
         """The source of new rows; None for a job that reads the table alone."""
         return self.task.source if isinstance(self.task, AppendTask) else None
+
+    def completed(self, values: Mapping[str, Any]) -> Self:
+        """Return a plan that was read from its document with the values of its source that this does not hold."""
+        if self.source is None and not values:
+            return self
+        assert isinstance(self.task, AppendTask)
+        return replace(self, task=replace(self.task, source=self.task.source.completed(values)))
 
     @classmethod
     def open(cls, io: FileIO, location: str, seal: str) -> Self:

@@ -13,6 +13,7 @@ from airflow_iceberg.errors import AlreadyExistsError, FormatError, IcebergError
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.protocol.document import Document, StoredDocument, read_bytes
 from airflow_iceberg.jobs.protocol.seal import SealedFile, changed
+from airflow_iceberg.redaction import without_secrets
 
 if TYPE_CHECKING:
     from airflow_iceberg.jobs.protocol.plan import JobPlan
@@ -42,12 +43,17 @@ class JobError(Document):
 
     @classmethod
     def from_exception(cls, error: BaseException) -> Self:
-        """Return the description of an exception; one that is not ours gets the kind "IcebergError"."""
+        """Return the description of an exception; one that is not ours gets the kind "IcebergError".
+
+        Locations of source files may be signed, and drivers quote requests: signatures and tokens are left out.
+        """
         if isinstance(error, FormatError):
-            return cls(kind=type(error).__name__, message=str(error.args[0]), path=error.path)
+            path = None if error.path is None else without_secrets(error.path)
+            return cls(kind=type(error).__name__, message=without_secrets(str(error.args[0])), path=path)
         if isinstance(error, IcebergError):
-            return cls(kind=type(error).__name__, message=str(error))
-        return cls(kind=UNEXPECTED, message=f"the job failed unexpectedly: {type(error).__name__}: {error}")
+            return cls(kind=type(error).__name__, message=without_secrets(str(error)))
+        message = f"the job failed unexpectedly: {type(error).__name__}: {error}"
+        return cls(kind=UNEXPECTED, message=without_secrets(message))
 
     def to_exception(self) -> IcebergError:
         """Return an exception of the class that the job raised."""

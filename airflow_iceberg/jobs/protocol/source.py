@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.jobs.protocol import sql_params
 from airflow_iceberg.jobs.protocol.document import Document
+from airflow_iceberg.redaction import hide
 
 SOURCE_KINDS = ("files", "sql", "callable")
 FILE_FORMATS = ("parquet", "csv", "jsonl", "orc", "avro")
@@ -27,6 +28,7 @@ class Source(Document):
         sql_params: the values of the query's placeholders, `:name`, in their JSON form; `sql_args` are the values.
         callable: "package.module:function"; called with the SparkSession and `kwargs`, returns a DataFrame.
         kwargs: JSON values for the callable.
+        withheld: the names of the fields whose values a plan document does not hold, because others can read it.
     """
 
     kind: str
@@ -36,7 +38,8 @@ class Source(Document):
     sql: str | None = None
     sql_params: Mapping[str, Any] | None = None
     callable: str | None = None
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    withheld: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in SOURCE_KINDS:
@@ -97,6 +100,40 @@ class Source(Document):
     def from_callable(cls, path: str, kwargs: Mapping[str, Any] | None = None) -> Self:
         """Return a source that is a function "package.module:function" of the SparkSession."""
         return cls(kind="callable", callable=path, kwargs=dict(kwargs or {}))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, without the arguments of a callable and without secrets."""
+        return Document.to_dict(self._public())
+
+    def withheld_values(self) -> dict[str, Any]:
+        """Return the values that the JSON form does not hold; the driver of a job gets them on another way."""
+        public = self._public()
+        return {name: getattr(self, name) for name in public.withheld}
+
+    def completed(self, values: Mapping[str, Any]) -> Source:
+        """Return a source that was read from its JSON form with the values that this does not hold.
+
+        Raises:
+            InvalidInputError: values are missing, or are not of this source.
+        """
+        if sorted(values) != sorted(self.withheld):
+            expected, got = (", ".join(sorted(names)) or "none" for names in (self.withheld, values))
+            raise InvalidInputError(
+                f"the plan withholds {expected} of the job's source, and the job was given {got}: its plan is not the "
+                f"one that it was started for, or the file with them was not sent to the driver"
+            )
+        found: dict[str, Any] = {name: tuple(value) if name == "files" else value for name, value in values.items()}
+        return replace(self, **found, withheld=())
+
+    def _public(self) -> Source:
+        """Return the source as everybody may read it: without arguments, and with asterisks instead of secrets."""
+        if self.withheld:
+            return self
+        hidden: dict[str, Any] = {name: hide(name, getattr(self, name)) for name in ("files", "sql")}
+        public = {name: value for name, value in hidden.items() if value != getattr(self, name)}
+        if self.kwargs:
+            public["kwargs"] = {}
+        return replace(self, **public, withheld=tuple(public))
 
 
 def _check_location(name: str) -> None:

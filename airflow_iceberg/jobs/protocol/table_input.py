@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from airflow_iceberg.errors import FormatError, InvalidInputError
+from airflow_iceberg.format.decompression import DOCUMENT_LIMIT, gunzip
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.partitions.spec import PartitionSpec, with_sources
@@ -134,7 +135,7 @@ def read_work(io: FileIO, table: TableInput) -> tuple[WorkItem, ...]:
     types, path = table.partition_types, table.work.location
     data = table.work.content(io, what="work document of a job")
     try:
-        text = gzip.decompress(data).decode()
+        text = gunzip(data, limit=DOCUMENT_LIMIT).decode()
         documents = [json.loads(line) for line in text.split("\n") if line]
     except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise FormatError(f"the work document of a job is damaged: {error}", path=path) from error

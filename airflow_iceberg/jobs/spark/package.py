@@ -2,16 +2,24 @@
 
 The zip has no Airflow module, no catalog and no commit engine: a job cannot commit. The same sources give the same
 bytes, and the name has a hash of them, so that a zip is built once and never replaced while a process reads it.
+
+Executors run what is in the zip. So it lies in a folder that only this user can enter, and one that is there already is
+used only if it has the right bytes.
 """
 
+import atexit
+import functools
 import hashlib
 import io
 import os
+import shutil
+import stat
 import tempfile
 import zipfile
 from pathlib import Path
 
 import airflow_iceberg
+from airflow_iceberg.errors import InvalidInputError
 
 ROOT = Path(airflow_iceberg.__file__).parent
 # What the layer table lets `jobs` import.
@@ -26,14 +34,16 @@ def build_zip(directory: str | os.PathLike[str]) -> Path:
     """Return the zip in a directory; zip and directory are created if missing, also by several processes at once.
 
     Raises:
+        InvalidInputError: other users can write to the directory, and so put another zip in its place.
         OSError: the directory cannot be written.
     """
     folder = Path(directory)
     data = zip_bytes()
     path = folder / f"airflow_iceberg_core-{hashlib.sha256(data).hexdigest()[:16]}.zip"
-    if path.exists():
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_owner(folder)
+    if _has(path, data):
         return path
-    folder.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=".airflow_iceberg_core-", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -45,6 +55,42 @@ def build_zip(directory: str | os.PathLike[str]) -> Path:
         Path(temporary).unlink(missing_ok=True)
         raise
     return path
+
+
+def private_zip() -> Path:
+    """Return the zip in a folder of this process, which is removed when the process ends."""
+    return build_zip(_folder_of(os.getpid()))
+
+
+@functools.cache
+def _folder_of(process: int) -> str:
+    folder = tempfile.mkdtemp(prefix="airflow-iceberg-")
+
+    def remove() -> None:
+        # Forked children call this, too.
+        if os.getpid() == process:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
+
+
+def _check_owner(folder: Path) -> None:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise InvalidInputError(
+            f"{folder} is not a folder that only its owner, the user of this process, can write to: another user could "
+            f"put other code there for the executors; use another folder, or chmod 700"
+        )
+
+
+def _has(path: Path, data: bytes) -> bool:
+    """Whether the file exists and is no link, and has these bytes."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+            return file.read(len(data) + 1) == data
+    except OSError:
+        return False
 
 
 def zip_bytes() -> bytes:

@@ -12,8 +12,6 @@ to them as a zip. Not here: what the workers run (`jobs.spark.worker`), what the
 from __future__ import annotations
 
 import logging
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -137,8 +135,7 @@ def ship(spark: Any) -> None:
     archive = package.archive()
     if archive is not None and not is_connect(spark):
         return
-    folder = os.path.join(tempfile.gettempdir(), f"airflow-iceberg-{os.getuid()}")
-    path = str(archive or package.build_zip(folder))
+    path = str(archive or package.private_zip())
     if is_connect(spark):
         _ship_by_connect(spark, path)
     else:

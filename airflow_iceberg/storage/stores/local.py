@@ -14,6 +14,8 @@ from airflow_iceberg.storage.stores.store import Location, Store
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _TRIES = 100
+# The plan of a job has the query and the predicates of its task; only the user of the worker runs the job.
+_PRIVATE = "/plan.json"
 _NO_DIRECTORY_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF}
 
 
@@ -46,7 +48,7 @@ class LocalStore(Store):
         when the name is taken. After another `OSError` the file may exist or not.
         """
         temporary = _temporary_name(path)
-        _write_synced(temporary, data)
+        _write_synced(temporary, data, mode=0o600 if path.endswith(_PRIVATE) and "/.staging/" in path else 0o666)
         try:
             _link(temporary, path)
         finally:
@@ -140,11 +142,11 @@ def _temporary_name(path: str) -> str:
     return os.path.join(os.path.dirname(path), f"{uuid.uuid4().hex}.tmp")
 
 
-def _write_synced(path: str, data: bytes) -> None:
+def _write_synced(path: str, data: bytes, *, mode: int = 0o666) -> None:
     try:
-        descriptor = _open_new(path)
+        descriptor = _open_new(path, mode)
     except FileNotFoundError:
-        descriptor = _open_in_new_directory(path)
+        descriptor = _open_in_new_directory(path, mode)
     try:
         with os.fdopen(descriptor, "wb", buffering=0) as file:
             _write_all(file.fileno(), data)
@@ -155,18 +157,18 @@ def _write_synced(path: str, data: bytes) -> None:
         raise
 
 
-def _open_in_new_directory(path: str) -> int:
+def _open_in_new_directory(path: str, mode: int) -> int:
     """Create the directory and the file; another task may remove the directory again as long as it is empty."""
     for _ in range(_TRIES - 1):
         with suppress(FileNotFoundError):
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            return _open_new(path)
+            return _open_new(path, mode)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    return _open_new(path)
+    return _open_new(path, mode)
 
 
-def _open_new(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+def _open_new(path: str, mode: int) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), mode)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
