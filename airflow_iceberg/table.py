@@ -252,7 +252,7 @@ class Table(ManageSnapshots):
             InvalidInputError, NotFoundError: the predicate does not fit the table, or selects more rows.
             StalePlanError: other writers changed the same files, in each round; nothing was committed.
         """
-        operations.new_rows.check_options(self)
+        operations.new_rows.check_options(self, writes_files=False)
         request = operations.delete.DeleteRequest(
             predicate=predicate,
             predicate_params=predicate_params,

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from airflow_iceberg.data.dictionaries import with_field_ids
+from airflow_iceberg.data.carried_rows import carried_rows
 from airflow_iceberg.data.read.deletes import DeleteReader, RowDeletes
 from airflow_iceberg.data.read.file import ReadAs, Unit
 from airflow_iceberg.data.write.options import WriteOptions
@@ -167,7 +167,7 @@ class _Deleter:
             into = writer.into(unit.file.partition)
             deletes = _WithMore(self._deletes, selected)
             for batch in self._read.rows(unit, deletes, schema=schema, keep_dictionaries=True):
-                into.write(with_field_ids(batch, row_schema))
+                into.write(carried_rows(batch, schema, row_schema, path=unit.file.file_path))
             return into.close()
         except BaseException:
             writer.abort()
@@ -242,6 +242,7 @@ def _write_position_deletes(
     """
     import pyarrow.parquet as pq
 
+    options.check_format()
     # One path for all rows: as a dictionary it takes no memory.
     path_type = pa.dictionary(pa.int32(), pa.string())
     path_field = pa.field("file_path", path_type, False, {"PARQUET:field_id": str(PATH_ID)})

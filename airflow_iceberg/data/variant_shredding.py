@@ -11,9 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.format.arrow.buffers import single
 from airflow_iceberg.format.arrow.types import primitive_from_arrow, type_to_arrow, values_from_array
 from airflow_iceberg.format.types import BinaryType, FixedType, UUIDType, VariantType
 from airflow_iceberg.format.values import variant
@@ -48,8 +50,16 @@ def read_variant(array: pa.Array) -> pa.Array:
         value = pa.array(_rows(array, metadata), pa.binary())
     if metadata is None or value is None:
         raise FormatError(f"unexpected type {array.type} of a variant (expected metadata and value)")
-    mask = array.is_null() if array.null_count else None
-    columns = [metadata.cast(pa.binary()), value.cast(pa.binary())]
+    missing, null = array.is_null(), single(variant.NULL, pa.binary())
+    # Spec: a value that is missing at the top is not legal, and is read as a null of the variant.
+    metadata, value = metadata.cast(pa.binary()), pc.fill_null(value.cast(pa.binary()), null)
+    if pc.any(pc.and_not(metadata.is_null(), missing)).as_py():
+        raise FormatError("a variant that is not null has no metadata")
+    # Neither of the two is nullable, and Arrow's writer sees nulls also below the null of the variant.
+    columns, empty = [metadata, value], single(b"", pa.binary())
+    if array.null_count:
+        columns = [pc.if_else(missing, empty, part) for part in columns]
+    mask = missing if array.null_count else None
     return pa.StructArray.from_arrays(columns, fields=list(type_to_arrow(VariantType()).fields), mask=mask)
 
 
@@ -61,8 +71,7 @@ def _rows(array: pa.Array, metadata: pa.Array) -> list[bytes | None]:
             continue
         if names is None:
             raise FormatError("a variant that is not null has no metadata")
-        # Spec: missing at the top is not legal, and is read as a null of the variant.
-        found.append(cell(_Names(names)) or variant.NULL)
+        found.append(cell(_Names(names)))
     return found
 
 

@@ -25,21 +25,23 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.matching import is_nan
 from airflow_iceberg.format import types as t
+from airflow_iceberg.format.values import calendar
 from airflow_iceberg.format.values.literals import single
 from airflow_iceberg.format.values.numbers import WITH_ZONE, scaled
 
 NS_PER_DAY = 86_400 * 10**9
-_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _NS_PER_UNIT: dict[type[t.IcebergType], int] = {
     t.DateType: NS_PER_DAY,
     **dict.fromkeys((t.TimeType, t.TimestampType, t.TimestamptzType), 1_000),
     **dict.fromkeys((t.TimestampNsType, t.TimestamptzNsType), 1),
 }
 _WITHOUT_ZONE = (t.TimestampType, t.TimestampNsType)
+# As in Spark: years have a sign if they are before year 0, and may have up to seven digits.
+_DAY = re.compile(r"[+-]?\d{4,7}-\d{2}-\d{2}", re.ASCII)
 _INSTANT = re.compile(
-    r"(?P<date>\d{4}-\d{2}-\d{2})"
+    rf"(?P<date>{_DAY.pattern})"
     r"(?:[T ](?P<time>\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?)\s*(?P<zone>Z|UTC|[+-]\d{2}(?::?\d{2})?)?)?",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"nan|[+-]?inf(?:inity)?", re.IGNORECASE)
@@ -316,7 +318,7 @@ def _temporal(column: tree.Column, literal: Any) -> t.Value | Exact:
             "leave out the zone"
         )
     try:
-        nanos = (date.fromisoformat(found["date"]).toordinal() - _EPOCH_ORDINAL) * NS_PER_DAY
+        nanos = calendar.parse_date(found["date"]) * NS_PER_DAY
         of_day = _nanos_of_day(found["time"]) - _offset_ns(found["zone"])
         # Spark casts a text to a date to compare it with a date, and a date to a timestamp for TIMESTAMP '…'.
         nanos += 0 if isinstance(column.type, t.DateType) and isinstance(literal, str) else of_day
@@ -329,7 +331,8 @@ def _temporal(column: tree.Column, literal: Any) -> t.Value | Exact:
 def _temporal_text(column: tree.Column, literal: Any) -> str:
     if isinstance(literal, TypedText):
         # A date is midnight where a timestamp is needed; CAST to a date drops the time.
-        return literal.text.strip()[:10] if literal.kind == "date" else literal.text
+        day = _DAY.match(literal.text.strip()) if literal.kind == "date" else None
+        return literal.text if day is None else day.group()
     if isinstance(literal, (datetime, date)):
         return literal.isoformat()
     if isinstance(literal, str):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_iceberg.data.dictionaries import with_field_ids
+from airflow_iceberg.data.carried_rows import carried_rows
 from airflow_iceberg.data.row_changes import written_schema
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.format.schemas.schema import Schema
@@ -73,10 +73,10 @@ def rows_of(
     read = read_as(context.io, context.task.table)
     deletes = read.delete_reader()
     fields = [field for field in context.written_schema.fields if columns is None or field.name in columns]
-    row_schema = pa.schema([context.row_schema.field(field.name) for field in fields])
+    schema, row_schema = Schema(tuple(fields)), pa.schema([context.row_schema.field(field.name) for field in fields])
     for unit in units:
-        for batch in read.rows(unit, deletes, schema=Schema(tuple(fields)), keep_dictionaries=keep_dictionaries):
-            yield with_field_ids(batch, row_schema)
+        for batch in read.rows(unit, deletes, schema=schema, keep_dictionaries=keep_dictionaries):
+            yield carried_rows(batch, schema, row_schema, path=unit.file.file_path)
 
 
 # -- the job -----------------------------------------------------------------------------------------------------------

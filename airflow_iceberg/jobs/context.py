@@ -117,13 +117,13 @@ class RowsContext(TaskContext[RowsTask]):
         )
 
 
-def options_of(write: WriteSettings) -> WriteOptions:
-    """Return how data files are written.
+def options_of(write: WriteSettings, *, writes_files: bool = True) -> WriteOptions:
+    """Return how data files are written; `writes_files` as in `WriteOptions.from_properties`.
 
     Raises:
         InvalidInputError, UnsupportedError: a property of the table.
     """
-    options = WriteOptions.from_properties(write.properties, write.schema, write.sort_order)
+    options = WriteOptions.from_properties(write.properties, write.schema, write.sort_order, writes_files=writes_files)
     return replace(options, target_file_size_bytes=write.target_file_size_bytes)
 
 

@@ -32,7 +32,7 @@ class DeleteContext(TaskContext[DeleteTask]):
     delete_options: WriteOptions = field(init=False)
 
     def __post_init__(self) -> None:
-        self.options = options_of(self.task.write)
+        self.options = options_of(self.task.write, writes_files=False)
         self.delete_options = WriteOptions.of_deletes(self.task.write.properties)
 
     def change(self, item: WorkItem) -> RowChanges:

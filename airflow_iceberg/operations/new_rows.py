@@ -219,14 +219,17 @@ def earlier_epochs(work: Work, request: RowsRequest, settings: CommitSettings) -
     )
 
 
-def check_options(table: OpenTable) -> None:
+def check_options(table: OpenTable, *, writes_files: bool = True) -> None:
     """Find what would make the commit fail before anything is written: a job may take hours before the commit.
+
+    Args:
+        writes_files: whether data files are written in any case.
 
     Raises:
         InvalidInputError, UnsupportedError: a property of the table.
     """
     _ = table.catalog  # a table without one is read-only
-    WriteOptions.from_properties(table.properties, table.schema(), table.sort_order())
+    WriteOptions.from_properties(table.properties, table.schema(), table.sort_order(), writes_files=writes_files)
     RetryPolicy.of(table.metadata)
     MergePolicy.of(table.metadata)
     properties = TableProperties.of(table.properties)

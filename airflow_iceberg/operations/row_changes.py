@@ -17,7 +17,7 @@ from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.data.read.file import ReadAs
 from airflow_iceberg.data.row_changes import RowChange, RowChanges, WriteAs, count_rows, delete_rows
 from airflow_iceberg.data.write.options import WriteOptions, data_location
-from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, UnsupportedError
+from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError
 from airflow_iceberg.expressions.metrics import file_must_match
 from airflow_iceberg.expressions.tree import AlwaysTrue, Expression
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
@@ -94,14 +94,12 @@ def delete_mode(metadata: TableMetadata, asked: str | None) -> str:
 
     Raises:
         InvalidInputError: no such mode, or one that the table's version does not have.
-        UnsupportedError: delete files in a format that is not written.
     """
     mode = (asked or TableProperties.of(metadata.properties).delete_mode or COPY_ON_WRITE).strip().lower()
     if mode not in (COPY_ON_WRITE, MERGE_ON_READ):
         where = "mode" if asked else f"property {TableProperties.delete_mode}"
         raise InvalidInputError(f"{where} is {mode!r}, expected {COPY_ON_WRITE!r} or {MERGE_ON_READ!r}")
     if mode == COPY_ON_WRITE or metadata.format_version > 1:
-        _check_delete_format(metadata, mode)
         return mode
     if asked:
         raise InvalidInputError(
@@ -109,14 +107,6 @@ def delete_mode(metadata: TableMetadata, asked: str | None) -> str:
             f"upgrade the table"
         )
     return COPY_ON_WRITE
-
-
-def _check_delete_format(metadata: TableMetadata, mode: str) -> None:
-    chosen = TableProperties.of(metadata.properties).delete_file_format
-    if mode == MERGE_ON_READ and metadata.format_version == 2 and chosen.strip().lower() != "parquet":
-        raise UnsupportedError(
-            f"property {TableProperties.delete_file_format} is {chosen!r}: delete files are written as parquet"
-        )
 
 
 def isolation_level(metadata: TableMetadata, asked: str | None, *, property_name: str | None = None) -> Isolation:
@@ -174,7 +164,9 @@ def change_here(
     io: FileIO, metadata: TableMetadata, deletion: Deletion, *, mode: str, operation_key: OperationKey | None
 ) -> RowChanges:
     """Delete the rows in this process; after an error the new files are deleted."""
-    options = WriteOptions.from_properties(metadata.properties, metadata.schema(), metadata.sort_order())
+    options = WriteOptions.from_properties(
+        metadata.properties, metadata.schema(), metadata.sort_order(), writes_files=False
+    )
     write = WriteAs(
         mode=mode,
         format_version=metadata.format_version,

@@ -22,6 +22,8 @@ class IcebergDeleteOperator(JobOperator):
     files (merge-on-read: position deletes in format version 2, deletion vectors in version 3). If another writer
     changes the same files, the delete is re-planned on the latest snapshot.
 
+    The predicate is Spark SQL: a backslash in a text escapes the next character, unless the text begins with `r'`.
+
     Args:
         table: the namespace and name of the table, `sales.orders`.
         predicate: the rows to delete, in SQL: `"customer_id = :customer"`. Rows for which it is true are deleted, rows

@@ -14,7 +14,10 @@ from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import ListType, LongType, NestedField, StringType, VariantType
 from airflow_iceberg.format.values.variant import encode_object, encode_primitive
+from airflow_iceberg.operations.compact import CompactRequest, compact
+from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
+from tests.support.builders import add_file, job_work, new_table
 from tests.support.data_files import read_file
 from tests.support.variants import Primitive, decode, encode_names, plain
 
@@ -166,6 +169,64 @@ class TestInAFile:
         expected = [{"a": 1}, None, "text"]
         assert [value_of(row["v"]) for row in found] == expected
         assert [row["l"] and [value_of(item) for item in row["l"]] for row in found] == [expected, None, []]
+
+
+ROWS_WITH_NULLS = [
+    None,
+    {"metadata": NAMES, "value": b"\x00", "typed_value": None},
+    {"metadata": NAMES, "value": None, "typed_value": None},
+    {
+        "metadata": NAMES,
+        "value": None,
+        "typed_value": {"a": {"value": None, "typed_value": 1}, "b": {"value": b"\x00", "typed_value": None}},
+    },
+    None,
+]
+
+
+class TestNullsInAFileThatIsRewritten:
+    """Nulls of the row, of the variant and of a field come through a copy-on-write delete and a compaction."""
+
+    @pytest.fixture(params=[(True, True), (True, False), (False, False)], ids=["shredded", "optional", "plain"])
+    def table(self, request, tmp_path):
+        is_shredded, is_required = request.param
+        parts = [pa.field("metadata", pa.binary(), nullable=not is_required)]
+        parts += group(TestObjects.KIND).fields if is_shredded else [pa.field("value", pa.binary())]
+        columns = {"id": pa.int64(), "v": pa.struct(parts)}
+        fields = [
+            pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
+            for number, (name, kind) in enumerate(columns.items(), 1)
+        ]
+        rows = (
+            ROWS_WITH_NULLS
+            if is_shredded
+            else [row and {"metadata": NAMES, "value": row["value"]} for row in ROWS_WITH_NULLS]
+        )
+        file = tmp_path / "theirs.parquet"
+        pq.write_table(pa.table([pa.array(range(5)), pa.array(rows, fields[1].type)], schema=pa.schema(fields)), file)
+        table = new_table(tmp_path, schema={"id": "long", "v": "variant"}, properties={"format-version": "3"})
+        add_file(table, file, record_count=5)
+        return table
+
+    def read(self, table):
+        rows = table.refresh().scan().to_arrow().sort_by("id").to_pylist()
+        return {row["id"]: row["v"] and plain(decode(row["v"]["metadata"], row["v"]["value"])) for row in rows}
+
+    def test_a_copy_on_write_delete(self, table):
+        before = self.read(table)
+        nulls = table.scan("v is null").to_arrow().num_rows
+        result = delete(job_work(table), DeleteRequest(predicate="id = 4", mode="copy-on-write"))
+        assert result.deleted_records == 1
+        assert self.read(table) == {number: before[number] for number in range(4)}
+        assert table.scan("v is null").to_arrow().num_rows == nulls - 1 == 1
+
+    @pytest.mark.parametrize("strategy", ["binpack", "sort", "zorder"])
+    def test_a_compaction(self, table, strategy):
+        before = self.read(table)
+        sort_by = () if strategy == "binpack" else ("id",)
+        request = CompactRequest(strategy=strategy, sort_by=sort_by, options={"rewrite-all": True})
+        assert compact(job_work(table), request).outcome == "committed"
+        assert self.read(table) == before
 
 
 def value_of(row: Any) -> Any:

@@ -507,3 +507,14 @@ class TestAgainstBruteForce:
         batch = table.combine_chunks()
         mask = row_mask(bound, lambda column: batch[column.path[0]])
         assert pc.filter(batch["id"], mask).to_pylist() == select(predicate.text, rows)
+
+
+class TestBackslashes:
+    """As in Spark SQL a backslash escapes the next character of a text, unless the literal is raw."""
+
+    @pytest.mark.parametrize(
+        ("literal", "value"), [(r"'C:\new'", "C:\new"), (r"'C:\\new'", r"C:\new"), (r"r'C:\new'", r"C:\new")]
+    )
+    def test_a_path_of_windows(self, literal, value):
+        schema = schema_from_shorthand({"path": "string"})
+        assert parse_filter(f"path = {literal}", schema).literal == value

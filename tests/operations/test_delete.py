@@ -245,6 +245,59 @@ class TestDeleteFiles:
             run(table, "id = 3")
 
 
+@pytest.mark.parametrize("asked", ["orc", "avro"])
+class TestOtherFileFormats:
+    """A table whose new files should be of another format takes deletes that need no new file of it."""
+
+    def make(self, catalog: Catalog, asked: str, **properties: Any) -> Table:
+        table = make(catalog, **properties)
+        formats = {"write.format.default": asked, "write.delete.format.default": asked}
+        wanted = formats if properties.get("version", 2) == 3 else {"write.format.default": asked}
+        table.alter([{"set_properties": wanted}])
+        return table.refresh()
+
+    def test_whole_files_go(self, catalog, asked):
+        table = self.make(catalog, asked, mode=MOR)
+        table.alter([{"set_properties": {"write.delete.format.default": asked}}])
+        assert run(table.refresh(), "part = 'a'").deleted_records == 20
+        assert table.delete("id < 20").deleted_records == 10
+        assert ids(table) == list(range(21, 40, 2))
+
+    def test_files_of_which_every_row_is_selected_go(self, catalog, asked):
+        table = self.make(catalog, asked)
+        selected = range(0, 20, 2)
+        assert run(table, f"id in ({', '.join(map(str, selected))})").deleted_records == 10
+        assert table.delete(f"id in ({', '.join(str(n + 1) for n in selected)})").deleted_records == 10
+        assert ids(table.refresh()) == list(range(20, 40))
+
+    @pytest.mark.parametrize("mode", [COW, MOR])
+    def test_a_predicate_that_selects_nothing_commits_nothing(self, catalog, asked, mode):
+        table = self.make(catalog, asked)
+        table.alter([{"set_properties": {"write.delete.format.default": asked}}])
+        for predicate in ("id = 1000", "id = 7 and part = 'a'"):
+            assert run(table.refresh(), predicate, mode=mode).outcome == "nothing"
+            assert table.delete(predicate, mode=mode).outcome == "nothing"
+
+    @pytest.mark.parametrize("version", [2, 3])
+    def test_merge_on_read_writes_delete_files(self, catalog, asked, version):
+        table = self.make(catalog, asked, version=version, mode=MOR)
+        assert run(table, "id = 3").added_delete_files == 1
+        assert table.delete("id = 25").added_delete_files == 1
+        assert len(ids(table)) == 38
+
+    def test_rows_that_have_to_be_rewritten_are_refused_and_nothing_is_left(self, catalog, asked):
+        table = self.make(catalog, asked)
+        disk, head = data_locations(table), table.current_snapshot()
+        expected = f"property write.format.default is '{asked}': data files are written as parquet only"
+        with pytest.raises(UnsupportedError, match=expected):
+            run(table, "id = 3")
+        with pytest.raises(UnsupportedError, match=expected):
+            table.delete("id = 3")
+        with pytest.raises(UnsupportedError, match=expected):
+            table.append(rows([(50, "a", 0.0)]))
+        assert (data_locations(table), table.refresh().current_snapshot(), staged(table)) == (disk, head, [])
+
+
 class TestLineage:
     """Version 3: rows that stay keep their ids, and the number of the commit that changed them last."""
 

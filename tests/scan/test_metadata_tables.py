@@ -9,11 +9,15 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.format.deletion_vectors import RowPositions
+from airflow_iceberg.format.types import LongType, VariantType
+from airflow_iceberg.format.values.bytes import from_bytes, to_bytes
+from airflow_iceberg.format.values.variant import encode_object, encode_primitive
 from airflow_iceberg.scan.metadata_tables import Inspection
 from airflow_iceberg.table import Table
 from tests.support import golden
-from tests.support.builders import id_rows, new_table
+from tests.support.builders import add_file, id_rows, new_table
 from tests.support.data_files import puffin_footer
+from tests.support.variants import encode_names
 
 VECTORS = "v3_deletion_vectors"
 NEW_IN_V3 = {
@@ -176,6 +180,54 @@ class TestDeletionVectors:
             blobs = puffin_footer(io.read(file["file_path"]))["blobs"]
             spans = {blob["properties"]["referenced-data-file"]: (blob["offset"], blob["length"]) for blob in blobs}
             assert spans[file["referenced_data_file"]] == (file["content_offset"], file["content_size_in_bytes"])
+
+
+class TestBoundsOfVariants:
+    """Iceberg 1.11 writes them: one variant with the bounds of all paths, metadata and value in one sequence of bytes.
+
+    Spec: Bounds for Variant.
+    """
+
+    PATHS = ("$['a']", "$['b']")
+    METADATA = encode_names(PATHS)
+    VALUE = encode_object(dict(zip(PATHS, (0, 1))), {PATHS[0]: encode_primitive(LongType(), 5)})
+
+    def table(self, folder: Path, *bounds: bytes) -> Table:
+        schema = {"id": "long", "v": "variant", "s": "struct<v: variant>", "g": "geometry", "u": "unknown"}
+        table = new_table(folder, schema=schema, properties={"format-version": "3"})
+        for number, bound in enumerate(bounds):
+            found = {table.schema().names[name]: bound for name in ("v", "s.v", "g", "u")}
+            place = folder / f"{number}.parquet"
+            add_file(table, place, record_count=number + 1, lower_bounds=found, upper_bounds=found)
+        return table
+
+    def test_all_tables_of_files_have_them(self, tmp_path):
+        table = self.table(tmp_path, self.METADATA + self.VALUE)
+        (file,) = table.inspect.files().to_pylist()
+        expected = {"metadata": self.METADATA, "value": self.VALUE}
+        for name in ("v", "s.v"):
+            assert file["readable_metrics"][name]["lower_bound"] == expected
+            assert file["readable_metrics"][name]["upper_bound"] == expected
+        assert dict(file["lower_bounds"])[table.schema().names["v"]] == self.METADATA + self.VALUE
+        for found in (table.inspect.entries(), table.inspect.all_entries()):
+            assert found["readable_metrics"].to_pylist() == [file["readable_metrics"]]
+        assert table.inspect.all_data_files().num_rows == table.inspect.partitions().num_rows == 1
+
+    @pytest.mark.parametrize("damaged", [b"", b"\x01", b"junk", METADATA, METADATA[:-1], b"\xc1" + b"\xff" * 9])
+    def test_one_that_cannot_be_read_is_null(self, tmp_path, damaged):
+        table = self.table(tmp_path, damaged, self.METADATA + self.VALUE)
+        found = {row["record_count"]: row["readable_metrics"]["v"] for row in table.inspect.files().to_pylist()}
+        assert found[1]["lower_bound"] is None
+        assert found[2]["lower_bound"] == {"metadata": self.METADATA, "value": self.VALUE}
+
+    def test_filters_do_not_use_them(self, tmp_path):
+        table = self.table(tmp_path, self.METADATA + self.VALUE, b"junk")
+        for row_filter in ("v is null", "v is not null", "s.v is null", "g is null", "id = 1"):
+            assert len(list(table.scan(row_filter).plan_files())) == 2
+
+    def test_bytes_of_a_value(self):
+        both = (self.METADATA, self.VALUE)
+        assert from_bytes(VariantType(), to_bytes(VariantType(), both)) == both
 
 
 class TestWhatItCosts:

@@ -18,6 +18,8 @@ import pyarrow as pa
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
+from airflow_iceberg.commit.actions.append import AppendFiles
+from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.work import Work
@@ -54,6 +56,15 @@ def lineage(table: Table, row_filter: str | None = None) -> pa.Table:
 def job_work(table: Table, **more: Any) -> Work:
     """Return work on a table whose jobs run in this process."""
     return Work(table, run=lambda plan: run_local(plan, table.io, threads=2), **more)
+
+
+def add_file(table: Table, path: Path, *, record_count: int, file_format: str = "parquet", **facts: Any) -> None:
+    """Append a data file as another writer has written it; facts are attributes of `DataFile`."""
+    size = path.stat().st_size if path.exists() else 1
+    file = DataFile(
+        file_path=path.as_uri(), file_format=file_format, record_count=record_count, file_size_in_bytes=size, **facts
+    )
+    table.commit(AppendFiles(table.io, [file], table.commit_settings(), written_schema=table.schema()))
 
 
 def staged(table: Table) -> list[str]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_iceberg.format.arrow.buffers import number_array, numbers_of, valid_of
-from airflow_iceberg.format.types import IcebergType, ListType, MapType, NestedField, StructType
+from airflow_iceberg.format.types import IcebergType, ListType, MapType, NestedField, StructType, VariantType
 
 
 class Offence(Exception):
@@ -27,13 +27,13 @@ def null_problem(item: NestedField) -> str:
 
 
 def has_required(type_: IcebergType) -> bool:
-    """Return whether a field below a nested type is required; map keys always are."""
+    """Return whether a field below a nested type is required; map keys and the two binaries of a variant always are."""
     match type_:
         case StructType():
             return any(child.required or has_required(child.type) for child in type_.fields)
         case ListType():
             return type_.element_required or has_required(type_.element)
-        case MapType():
+        case MapType() | VariantType():
             return True
     return False
 
@@ -115,6 +115,9 @@ def filled(array: pa.Array, item: NestedField) -> pa.Array:
         case StructType():
             children = [filled(array.field(position), child) for position, child in enumerate(item.type.fields)]
             return pa.StructArray.from_arrays(children, fields=list(array.type), mask=mask)
+        case VariantType():
+            binaries = [_without_nulls(array.field(position)) for position in range(2)]
+            return pa.StructArray.from_arrays(binaries, fields=list(array.type), mask=mask)
         case ListType():
             elements = filled(array.flatten(), item.type.element_field)
             return pa.ListArray.from_arrays(offsets_of(lengths_of(array)), elements, type=array.type, mask=mask)

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_iceberg.data.cast import types
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.arrow import row_mask
 from airflow_iceberg.expressions.binding import column_path
@@ -54,7 +55,7 @@ class RowCheck:
 
     def _shown(self, row: pa.Table) -> str:
         columns = {predicate.column.name: predicate.column for predicate in predicates(self.row_filter)}
-        values = (f"{name} is {_text(self._values(row, column)[0].as_py())}" for name, column in columns.items())
+        values = (f"{name} is {types.shown(self._values(row, column)[0], _text)}" for name, column in columns.items())
         return ", ".join(values) or "no row does"
 
 

@@ -23,7 +23,6 @@ from airflow_iceberg.format.values import bytes as values
 
 # Larger chunks are converted piece by piece: offsets of the plain Arrow types have 32 bits.
 _CHUNK_BYTES = 1024 * 1024 * 1024
-_SHOWN_CHARACTERS = 60
 
 
 def conform(table: pa.Table, schema: Schema, *, source: str, first_row: int = 1) -> pa.Table:
@@ -194,7 +193,7 @@ def _primitive(array: pa.Array, convert: Conversion, type_: t.IcebergType, name:
         return convert(array)
     except (pa.ArrowInvalid, Misfit):
         index = _first_misfit(array, convert)
-        shown = _shown(array[index])
+        shown = types.shown(array[index])
         hint = types.misfit_hint(array[index], type_) or "change the value or the column's type"
         problem = f"value {shown} ({array.type}) does not fit {type_}; {hint}"
     raise Offence(name, index, problem)
@@ -211,14 +210,6 @@ def _first_misfit(array: pa.Array, convert: Conversion) -> int:
         except (pa.ArrowInvalid, Misfit):
             high = middle
     return low
-
-
-def _shown(scalar: pa.Scalar) -> str:
-    try:
-        text = repr(scalar.as_py())
-    except (ValueError, OverflowError):
-        text = str(scalar)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 
 
 def _struct(array: pa.Array, type_: t.StructType, arrow: pa.DataType, name: str) -> pa.Array:

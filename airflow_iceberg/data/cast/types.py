@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -109,6 +109,18 @@ def refusal_hint(arrow: pa.DataType, type_: t.IcebergType) -> str:
     if isinstance(type_, t.TimestampType | t.TimestampNsType | t.DateType) and is_.is_timestamp(arrow):
         return "it has a time zone, which would be lost"
     return ""
+
+
+def shown(scalar: pa.Scalar, form: Callable[[Any], str] = repr) -> str:
+    """Return a value for a message; instants that Python does not have (year 10000, nanoseconds) as their number."""
+    try:
+        text = form(scalar.as_py())
+    except (ValueError, OverflowError):
+        text = str(scalar.value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
+
+
+_SHOWN_CHARACTERS = 60
 
 
 def misfit_hint(value: pa.Scalar, type_: t.IcebergType) -> str:

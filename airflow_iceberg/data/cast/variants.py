@@ -44,15 +44,16 @@ def variant_column(array: pa.Array) -> pa.Array:
         BadVariant: a row lacks one of the two, or has another version of the encoding.
     """
     missing = array.is_null()
+    is_shredded = array.type.get_field_index("typed_value") >= 0
+    for name in ("metadata",) if is_shredded else ("metadata", "value"):
+        part = array.field(name).cast(pa.binary())
+        _refuse(pc.and_not(pc.equal(pc.binary_length(pc.fill_null(part, b"")), 0), missing), f"no {name} of a variant")
     try:
         plain = read_variant(array)
     except FormatError as error:
         raise BadVariant(0, str(error)) from None
-    parts = []
-    for name in ("metadata", "value"):
-        part = plain.field(name)
-        _refuse(pc.and_not(pc.equal(pc.binary_length(pc.fill_null(part, b"")), 0), missing), f"no {name} of a variant")
-        parts.append(pc.if_else(missing, b"", pc.fill_null(part, b"")))
+    parts = [pc.if_else(missing, b"", plain.field(name)) for name in ("metadata", "value")]
+    _refuse(pc.and_not(pc.equal(pc.binary_length(parts[1]), 0), missing), "no value of a variant")
     first = pc.binary_slice(parts[0], 0, 1)
     odd = [item for item in first.unique().to_pylist() if item and item[0] & 0x0F != _VERSION]
     _refuse(pc.is_in(first, pa.array(odd, pa.binary())), f"metadata of a variant that is not of version {_VERSION}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -89,25 +88,39 @@ def _group_range(group: pq.RowGroupMetaData, column: Column, source: FileField, 
 
 def _bounds(statistics: pq.Statistics, source: FileField, field: NestedField) -> tuple[Value, Value]:
     """Return the bounds as canonical values of the column's type, None for unreliable ones."""
-    if not statistics.has_min_max or not _is_exact(statistics.min, source.type):
+    if not statistics.has_min_max:
         return None, None
     try:
-        array = array_of([statistics.min, statistics.max], source.type)
+        array = _min_and_max(statistics, source.type)
+        if array is None:
+            return None, None
         lower, upper = values_from_array(field.type, read_column(array, source, field, {}))
     except (pa.ArrowException, IcebergError, ValueError, TypeError, OverflowError):
         return None, None
     return trusted_bounds(field.type, lower, upper)
 
 
+def _min_and_max(statistics: pq.Statistics, kind: pa.DataType) -> pa.Array | None:
+    """Return the bounds in the file's type; None if pyarrow does not return them exactly.
+
+    As it returns them, some decimals are bare integers, and dates and timestamps have only the years 1 to 9999 of
+    Python, and no nanoseconds: these are taken as the integers that they are in the file.
+    """
+    if any(check(kind) for check in (kinds.is_date32, kinds.is_time, kinds.is_timestamp)):
+        least, greatest = statistics.min_raw, statistics.max_raw
+        if not (isinstance(least, int) and isinstance(greatest, int)):
+            return None
+        return array_of([least, greatest], pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
+    least, greatest = statistics.min, statistics.max
+    return array_of([least, greatest], kind) if _is_exact(least, kind) else None
+
+
 def _is_exact(value: Any, kind: pa.DataType) -> bool:
-    """Return whether pyarrow returns exact statistics: nanoseconds are cut, and some decimals are bare integers."""
     expected: list[tuple[Callable[[Any], bool], type]] = [
         (kinds.is_boolean, bool),
         (kinds.is_integer, int),
         (kinds.is_floating, float),
         (kinds.is_string, str),
-        (kinds.is_date32, date),
         (kinds.is_decimal, Decimal),
-        (lambda found: kinds.is_timestamp(found) and found.unit in ("ms", "us"), datetime),
     ]
     return any(check(kind) and isinstance(value, python) for check, python in expected)

@@ -1,7 +1,7 @@
 """The `write.*` properties of a table as checked options, and the locations of data files. Does not import pyarrow.
 
 A property that this writer does not follow is logged as a warning; one that would lead to wrong files (another file
-format, encryption) is an UnsupportedError.
+format, encryption) is an UnsupportedError: encryption at once, another format if files are written.
 """
 
 import logging
@@ -14,7 +14,7 @@ from airflow_iceberg.data.write.metrics import MetricsConfig
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format.properties import known
 from airflow_iceberg.format.properties.known import DELETE_PARQUET_PREFIX, PARQUET_PREFIX
-from airflow_iceberg.format.properties.property import ColumnValues
+from airflow_iceberg.format.properties.property import ColumnValues, Property
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.transforms import murmur3
@@ -62,6 +62,7 @@ class WriteOptions:
         partitioned_paths: whether paths with hashed directories have the partition, too.
         max_buffered_bytes: the largest size of Arrow memory that waits for encoding, over all partitions of a writer.
         max_open_files: the largest number of files that are open at a time.
+        asked_format: another file format that the table asks for, with the name of the property; None for Parquet.
     """
 
     compression: str = TableProperties.compression_codec.default
@@ -80,21 +81,47 @@ class WriteOptions:
     partitioned_paths: bool = TableProperties.object_storage_partitioned_paths.default
     max_buffered_bytes: int = 512 << 20
     max_open_files: int = 64
+    asked_format: tuple[str, str] | None = None
 
     @staticmethod
     def from_properties(
-        properties: Mapping[str, str], schema: Schema, sort_order: "SortOrder | None" = None
+        properties: Mapping[str, str],
+        schema: Schema,
+        sort_order: "SortOrder | None" = None,
+        *,
+        writes_files: bool = True,
     ) -> "WriteOptions":
-        """Read the options of a table, for files of a schema; the sort order is for the metrics modes.
+        """Read the options of a table, for files of a schema.
+
+        Args:
+            sort_order: for the metrics modes.
+            writes_files: whether files are written in any case; if not, `check_format` is called before the first one.
 
         Raises:
             InvalidInputError: a value is not of its kind or out of range.
             UnsupportedError: the table requires encryption or another file format.
         """
-        _refuse_unsupported(properties)
+        _refuse_encryption(properties)
         for warning in known.property_warnings(properties):
             log.warning("%s", warning)
-        return WriteOptions._read(properties, schema, sort_order)
+        found = WriteOptions._read(properties, TableProperties.file_format, schema, sort_order)
+        if writes_files:
+            found.check_format()
+        return found
+
+    def check_format(self) -> None:
+        """Check that files in the table's format can be written.
+
+        Raises:
+            UnsupportedError: the table requires another file format.
+        """
+        if self.asked_format is not None:
+            name, asked = self.asked_format
+            kind = "delete" if name == TableProperties.delete_file_format.name else "data"
+            raise UnsupportedError(
+                f"property {name} is '{asked}': {kind} files are written as parquet only; remove the property or set "
+                f"it to parquet"
+            )
 
     @staticmethod
     def of_deletes(properties: Mapping[str, str]) -> "WriteOptions":
@@ -109,11 +136,18 @@ class WriteOptions:
         of_data = {
             key: value for key, value in properties.items() if key.startswith(PARQUET_PREFIX) and ".column." not in key
         }
-        return WriteOptions._read({**of_data, **chosen}, Schema())
+        known_format = {key: properties[key] for key in (TableProperties.delete_file_format.name,) if key in properties}
+        return WriteOptions._read({**of_data, **chosen, **known_format}, TableProperties.delete_file_format, Schema())
 
     @staticmethod
-    def _read(properties: Mapping[str, str], schema: Schema, sort_order: "SortOrder | None" = None) -> "WriteOptions":
+    def _read(
+        properties: Mapping[str, str],
+        file_format: Property[str],
+        schema: Schema,
+        sort_order: "SortOrder | None" = None,
+    ) -> "WriteOptions":
         table = TableProperties.of(properties)
+        asked = properties.get(file_format.name)
         return WriteOptions(
             compression=table.compression_codec,
             compression_level=_compression_level(table),
@@ -129,6 +163,7 @@ class WriteOptions:
             metrics=MetricsConfig.from_properties(properties, schema, sort_order),
             object_storage=table.object_storage_enabled,
             partitioned_paths=table.object_storage_partitioned_paths,
+            asked_format=None if asked is None or file_format.is_moot(asked) else (file_format.name, asked),
         )
 
     def file_location(self, data_location: str, partition_path: str, name: str) -> str:
@@ -164,13 +199,8 @@ def _entropy(name: str) -> str:
     return f"{bits[:4]}/{bits[4:8]}/{bits[8:12]}/{bits[12:]}"
 
 
-def _refuse_unsupported(properties: Mapping[str, str]) -> None:
+def _refuse_encryption(properties: Mapping[str, str]) -> None:
     table = TableProperties.of(properties)
-    if not TableProperties.file_format.is_moot(table.file_format):
-        raise UnsupportedError(
-            f"property {TableProperties.file_format} is '{table.file_format}': data files are written as parquet only; "
-            "remove the property or set it to parquet"
-        )
     if table.encryption_key_id:
         raise UnsupportedError(
             f"property {TableProperties.encryption_key_id} is set: encrypted tables are not written, because "

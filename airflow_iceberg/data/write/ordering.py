@@ -207,9 +207,17 @@ def choose_boundaries(samples: pa.Table, order: RowOrder, ranges: int) -> pa.Tab
     wanted = np.unique(np.linspace(0, ordered.num_rows, ranges + 1).astype(np.int64)[1:-1])
     chosen = ordered.take(number_array(wanted[wanted < ordered.num_rows]))
     # A range between equal boundaries would be empty.
-    rows = [chosen.slice(number, 1).to_pylist() for number in range(chosen.num_rows)]
-    kept = [number for number, row in enumerate(rows) if not number or row != rows[number - 1]]
-    return chosen.take(number_array(np.array(kept, np.int64)))
+    return chosen.filter(number_array(np.concatenate(([True], _differ_from_last(chosen)))))
+
+
+def _differ_from_last(rows: pa.Table) -> Mask:
+    """Return which rows from the second on differ from the one before."""
+    found = np.zeros(rows.num_rows - 1, np.bool_)
+    for column in rows.combine_chunks().itercolumns():
+        before, after = column.slice(0, len(found)), column.slice(1)
+        differ = pc.coalesce(pc.not_equal(before, after), pc.xor(before.is_null(), after.is_null()))
+        found |= numbers_of(differ)
+    return found
 
 
 def _sorted_indices(keys: pa.Table, directions: Sequence[str]) -> pa.Array:

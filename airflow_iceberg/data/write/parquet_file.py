@@ -211,9 +211,11 @@ class OpenFile:
         first: the first row group, which is not written here.
     Raises:
         StorageError: the store rejects the file or the bytes.
+        UnsupportedError: the table requires another file format.
     """
 
     def __init__(self, layout: FileLayout, partition: tuple[Value, ...], first: pa.Table) -> None:
+        layout.options.check_format()
         self.location = layout.next_location(partition)
         self._spec_id = layout.spec.spec_id
         self._partition = partition

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format import types as t
-from airflow_iceberg.format.values import calendar
+from airflow_iceberg.format.values import calendar, variant
 from airflow_iceberg.format.values.json import from_json, to_json
 from airflow_iceberg.format.values.literals import parse_literal, single
 from airflow_iceberg.format.values.numbers import RAW, TIMESTAMPS, minimal_bytes, scaled, units_per_second, unscaled
@@ -49,6 +49,8 @@ def to_bytes(type_: t.IcebergType, value: t.Value) -> bytes:
 def _to_bytes(type_: t.IcebergType, value: t.Value) -> bytes:
     if isinstance(type_, t.StringType):
         return bytes(value, "utf-8")
+    if isinstance(type_, t.VariantType):
+        return b"".join(value)
     if isinstance(type_, RAW):
         return bytes(value)
     if isinstance(type_, t.DecimalType):
@@ -91,6 +93,8 @@ def _from_bytes(type_: t.IcebergType, data: bytes) -> t.Value:
         return data.decode("utf-8")
     if isinstance(type_, t.UnknownType):
         return None
+    if isinstance(type_, t.VariantType):
+        return variant.split(data)
     if isinstance(type_, RAW):
         return data
     if isinstance(type_, t.DecimalType):

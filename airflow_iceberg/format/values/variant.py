@@ -41,6 +41,22 @@ _DECIMALS: Mapping[int, tuple[int, int]] = {8: (4, 9), 9: (8, 18), 10: (16, 38)}
 # --- taking apart -----------------------------------------------------------------------------------------------------
 
 
+def split(data: bytes) -> tuple[bytes, bytes]:
+    """Return metadata and value of a variant that was written as one sequence of bytes, as bounds are.
+
+    Raises:
+        FormatError: an unknown version, or damaged bytes.
+    Spec: Bounds for Variant.
+    """
+    read_names(data)
+    width = (data[0] >> 6) + 1
+    count = _unsigned(data, 1, width)
+    end = 1 + width * (count + 2) + _unsigned(data, 1 + width * (count + 1), width)
+    if end >= len(data):
+        raise FormatError(f"a variant of {len(data)} bytes has metadata of {end} bytes, and no value")
+    return data[:end], data[end:]
+
+
 def read_names(metadata: bytes) -> tuple[str, ...]:
     """Return the field names of the dictionary.
 
