@@ -14,8 +14,10 @@ def warehouse(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def catalog(warehouse):
-    catalog = load_catalog("ref", type="hadoop", warehouse=warehouse)
+def catalog(warehouse, tmp_path_factory):
+    # Java adds files of other folders to tables.
+    elsewhere = {"allowed-locations": str(tmp_path_factory.getbasetemp())}
+    catalog = load_catalog("ref", type="hadoop", warehouse=warehouse, **elsewhere)
     catalog.create_namespace("db")
     return catalog
 
