@@ -34,6 +34,7 @@ OF_OUR_OWN = {
     "format.properties.table_properties": "table properties, which the specification leaves to engines",
     "expressions.json": "predicates on their way into a job",
     "expressions.literals": "literals of SQL",
+    "expressions.params": "values bound to placeholders of SQL",
     "expressions.sql": "SQL",
     "plan.alter_table.words": "changes as people write them",
     "plan.compact": "which files are worth rewriting",
