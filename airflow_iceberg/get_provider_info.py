@@ -59,6 +59,28 @@ def get_provider_info() -> dict[str, Any]:
             {"integration-name": PAIMON, "python-modules": ["airflow_iceberg.triggers.paimon"]},
         ],
         "connection-types": [_iceberg_catalog(), _paimon()],
+        "config": _config(),
+    }
+
+
+def _config() -> dict[str, Any]:
+    return {
+        "airflow_iceberg": {
+            "description": "Options of the provider airflow-iceberg.",
+            "options": {
+                "installation_id": {
+                    "description": "The name of this Airflow installation in operation keys, by which a task finds "
+                    "its own commit in a table. It has to be the same on all workers, and to stay the same, and to "
+                    "differ from that of any other installation that writes to the same tables. If empty, a digest of "
+                    "``[api] base_url`` and ``[core] execution_api_server_url``, or of AIRFLOW_HOME if both name the "
+                    "local machine.\n",
+                    "version_added": "0.1.0",
+                    "type": "string",
+                    "example": "production",
+                    "default": "",
+                }
+            },
+        }
     }
 
 

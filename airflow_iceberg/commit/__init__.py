@@ -10,7 +10,7 @@
         row_filter=scan.row_filter,                              # bound; files that hold only such rows are deleted
         written_schema=table.schema(),
         starting_snapshot_id=scan.snapshot.snapshot_id if scan.snapshot else None,
-        earlier=EarlierEpochs(table.io, key, settings.branch, try_number=2, replace=True),
+        earlier=EarlierEpochs(table.io, key, settings.branch, try_number=2, on_rerun="replace"),
     )
     result = table.commit(action)                                # WriteResult: committed, found or nothing
 

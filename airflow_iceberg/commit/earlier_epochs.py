@@ -1,7 +1,8 @@
 """The earlier runs of a cleared task: which of their files does the commit of a later epoch replace?
 
 All rows that the earlier epoch committed are deleted in the commit that adds the new rows. If they cannot be determined
-(their files were compacted, or the history has expired), the commit is rejected, so that no row is added twice.
+(their files were compacted, or the history has expired), the commit is rejected, so that no row is added twice. A retry
+asks the same: the commit of an earlier try may have expired, and then its rows are replaced, too.
 """
 
 from __future__ import annotations
@@ -9,9 +10,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 
-from airflow_iceberg.commit.operation_key import APPENDED_FILE, OPERATION_KEY, OperationKey, find_other_epochs
-from airflow_iceberg.errors import IncompatibleChangeError
-from airflow_iceberg.format.manifests.entries import EntryStatus, ManifestContent, ManifestEntry
+from airflow_iceberg.commit.operation_key import (
+    APPENDED_FILE,
+    CLOCKS_DIFFER_MS,
+    OPERATION_KEY,
+    Kin,
+    OnRerun,
+    OperationKey,
+    find_earlier_epochs,
+    find_kin,
+    is_later,
+)
+from airflow_iceberg.commit.settings import ENGINE
+from airflow_iceberg.errors import IncompatibleChangeError, StalePlanError
+from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent, ManifestEntry
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
@@ -31,11 +43,11 @@ def check_no_later_epoch(metadata: TableMetadata, key: OperationKey, branch: str
     Raises:
         IncompatibleChangeError: the branch holds a later epoch of the same work.
     """
-    for epoch, snapshot in find_other_epochs(metadata, key, branch):
-        if epoch > key.epoch:
+    for kin, snapshot, text in find_kin(metadata, key, branch):
+        if kin is Kin.LATER:
             raise IncompatibleChangeError(
-                f"operation {key} was superseded: the task was cleared, and its clear epoch {epoch} has committed "
-                f"snapshot {snapshot.snapshot_id}; nothing was committed"
+                f"operation {key} was superseded: the task was cleared, and its next run has committed snapshot "
+                f"{snapshot.snapshot_id} (operation {text}); nothing was committed"
             )
 
 
@@ -47,16 +59,30 @@ class EarlierEpochs:
     never cleared.
 
     Args:
-        try_number: the task's try; from the second on, a commit of an earlier try may have been expired.
-        replace: whether the rows of earlier epochs are replaced.
+        try_number: the task's try; from the second on, a commit of an earlier try may have been expired. None if any
+            call may be the second one.
+        on_rerun: "replace" the rows of earlier epochs, "append" to them, or "skip" the work.
+        since: the head of the branch when the work began, if known.
     """
 
-    def __init__(self, io: FileIO, key: OperationKey, branch: str, *, try_number: int, replace: bool) -> None:
+    def __init__(
+        self,
+        io: FileIO,
+        key: OperationKey,
+        branch: str,
+        *,
+        try_number: int | None,
+        on_rerun: OnRerun = "replace",
+        since: int | None = None,
+    ) -> None:
         self._io = io
         self._key = key
         self._branch = branch
-        self._retried = try_number > 1
-        self._replace = replace and key.epoch > 0
+        self._on_rerun = on_rerun
+        self._since = since
+        # What has left the history is asked for only then: it takes reading all manifests.
+        self._is_cleared = on_rerun != "append" and key.may_be_cleared
+        self._may_have_expired = try_number != 1 or self._is_cleared
         self._entries: dict[str, tuple[ManifestEntry, ...]] = {}
         self._found: tuple[str, str] | None = None
 
@@ -78,18 +104,25 @@ class EarlierEpochs:
 
         Raises:
             IncompatibleChangeError: the rows of the earlier epoch cannot be told from other rows.
+            StalePlanError: an earlier epoch has committed meanwhile, and the work is to be skipped then.
         """
         self._found = None
         check_no_later_epoch(metadata, self._key, self._branch)
         head = metadata.ref_snapshot(self._branch)
-        if head is None or not (self._replace or self._retried):
+        if head is None:
             return frozenset()
-        earlier = [snapshot for _, snapshot in find_other_epochs(metadata, self._key, self._branch)]
-        earlier = earlier if self._replace else []
-        knows_all = self._history_tells_all(metadata, head)
+        earlier = find_earlier_epochs(metadata, self._key, self._branch) if self._on_rerun != "append" else []
+        if earlier and self._on_rerun == "skip":
+            raise StalePlanError(
+                f"an earlier run of {self._key.work} has committed snapshot {earlier[0].snapshot_id} meanwhile, and "
+                f"on_rerun is 'skip'; nothing was committed"
+            )
+        knows_all = not self._may_have_expired or self._history_tells_all(metadata, head)
+        if self._has_gap(metadata, head):
+            self._named(self._live(head))
         if knows_all and not earlier:
             return frozenset()
-        live = {entry.data_file.file_path: entry for entry in self._entries_of(head) if entry.is_live}
+        live = self._live(head)
         added = {path for snapshot in earlier for path in self._own_rows_of(snapshot)}
         self._check_gone_for_good(metadata, head, added - live.keys(), earlier)
         named = frozenset() if knows_all else self._by_name(metadata, live)
@@ -99,8 +132,26 @@ class EarlierEpochs:
         self._remember([live[path] for path in replaced], earlier)
         return replaced
 
+    def expired(self, metadata: TableMetadata) -> list[DataFile]:
+        """Return the live files of this work whose snapshots have expired, for work that is skipped if it was done.
+
+        Raises:
+            IncompatibleChangeError: it cannot be told whether there was one.
+        """
+        head = metadata.ref_snapshot(self._branch)
+        if head is None or not self._may_have_expired or self._history_tells_all(metadata, head):
+            return []
+        live = self._live(head)
+        named = self._named(live)
+        if not named:
+            self._check_never_rewritten(metadata, live)
+        return [live[path].data_file for path in sorted(named)]
+
+    def _live(self, head: Snapshot) -> dict[str, ManifestEntry]:
+        return {entry.data_file.file_path: entry for entry in self._entries_of(head) if entry.is_live}
+
     def _remember(self, replaced: list[ManifestEntry], earlier: list[Snapshot]) -> None:
-        if not self._replace or not (replaced or earlier):
+        if not (replaced or earlier):
             return
         records = sum(entry.data_file.record_count for entry in replaced)
         ids = ", ".join(str(snapshot.snapshot_id) for snapshot in earlier)
@@ -114,14 +165,44 @@ class EarlierEpochs:
         oldest = list(metadata.ancestors(head.snapshot_id))[-1]
         if oldest.parent_snapshot_id is None:
             return True
-        # Tries of this epoch began after the run was started, earlier epochs after the run could begin.
-        after = self._key.run_after_ms if self._replace else self._key.started_ms
-        return after is not None and oldest.timestamp_ms < after
+        # Tries of this epoch began after the run was started, earlier epochs after the run could begin. The clock of a
+        # worker may be behind: here no commit is given a time before the start of its run, or before the last commit.
+        after = self._key.run_after_ms if self._is_cleared else self._key.started_ms
+        slack_ms = 0 if oldest.summary.get("engine-name") == ENGINE["engine-name"] else CLOCKS_DIFFER_MS
+        return after is not None and oldest.timestamp_ms < after - slack_ms
+
+    def _has_gap(self, metadata: TableMetadata, head: Snapshot) -> bool:
+        """Whether commits since the work began may have left the history: one of a later epoch, too."""
+        if self._since is None:
+            return False
+        history = list(metadata.ancestors(head.snapshot_id))
+        is_known = any(snapshot.snapshot_id == self._since for snapshot in history)
+        return not is_known and history[-1].parent_snapshot_id is not None
+
+    def _named(self, live: Mapping[str, ManifestEntry]) -> frozenset[str]:
+        """Return the live files whose names hold the token of this work.
+
+        Raises:
+            IncompatibleChangeError: one of them is of a run after a later clear, whose snapshot has expired.
+        """
+        found: set[str] = set()
+        for path in live:
+            token, epoch, try_number = _parts(_name(path))
+            if token not in self._key.file_tokens:
+                continue
+            own = self._key.epoch if token == self._key.file_token else self._key.older_epoch
+            if epoch != own and is_later(self._key, epoch, try_number, own=own):
+                raise IncompatibleChangeError(
+                    f"operation {self._key} was superseded: the task was cleared, and its next run has added file "
+                    f"{path}; nothing was committed"
+                )
+            if epoch == own or self._on_rerun != "append":
+                found.add(path)
+        return frozenset(found)
 
     def _by_name(self, metadata: TableMetadata, live: Mapping[str, ManifestEntry]) -> frozenset[str]:
         """Return the live files whose names hold the token of this work, if no other file can hold its rows."""
-        token = f"{self._key.file_token}-" if self._replace else f"{self._key.file_token}-{self._key.epoch}-"
-        found = frozenset(path for path in live if _name(path).startswith(token))
+        found = self._named(live)
         if found:
             # v1 has no sequence numbers: any file may be the younger one.
             first = min(live[path].file_sequence_number or 0 for path in found) or -1
@@ -132,7 +213,7 @@ class EarlierEpochs:
 
     def _check_never_rewritten(self, metadata: TableMetadata, live: Mapping[str, ManifestEntry]) -> None:
         """Refuse when a commit of this work may have been there, and cannot be seen any more."""
-        if self._replace:
+        if self._is_cleared:
             raise self._unknown_rows("no live file has its name")
         for path, entry in live.items():
             if not _is_appended(metadata, entry):
@@ -201,6 +282,14 @@ def _is_appended(metadata: TableMetadata, entry: ManifestEntry) -> bool:
         return True
     snapshot = None if entry.snapshot_id is None else metadata.snapshot(entry.snapshot_id)
     return snapshot is not None and snapshot.operation == "append"
+
+
+def _parts(name: str) -> tuple[str | None, int, int]:
+    """Return token, epoch and try in the name of a file with new rows; None for the token of any other file."""
+    if not APPENDED_FILE.match(name):
+        return None, 0, 0
+    token, epoch, try_number, _ = name.split("-", 3)
+    return token, int(epoch), int(try_number)
 
 
 def _counted(count: int, what: str) -> str:

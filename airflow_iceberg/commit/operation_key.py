@@ -1,8 +1,8 @@
-"""The operation key: what identifies a task's work, and how its commit is found again.
+"""The operation key: what identifies a task's work, and which snapshots of a table hold it.
 
 The summary of a snapshot is the only place that is written in the same atomic step as the data. So whether a task has
 committed is read from the table, never from Airflow's database. What follows from it (reuse, replace, refuse) is
-decided in `commit.earlier_epochs`. This module imports nothing heavy.
+decided in `commit.earlier_epochs`; what Airflow tells of a task, in `operators._key`. Nothing heavy is imported here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote, unquote
 
@@ -33,7 +34,14 @@ OnRerun = Literal["replace", "append", "skip"]
 ON_RERUN: tuple[OnRerun, ...] = ("replace", "append", "skip")
 
 # Names of data files with new rows of a task; see `OperationKey.file_prefix`.
-APPENDED_FILE = re.compile(r"[0-9a-f]{12}-\d+-\d+-[0-9a-f]{12}-")
+APPENDED_FILE = re.compile(r"[0-9a-f]{12}-[0-9]{1,40}-[0-9]{1,20}-[0-9a-f]{12}-")
+
+# The clocks of schedulers, workers and other writers may differ by this much: a snapshot whose time is before the start
+# of a run by more than it was committed before the run.
+CLOCKS_DIFFER_MS = 10 * 60 * 1000
+
+# The digits of an epoch that hold the run's number of clears, and those that hold the task's number of tries.
+_PARTS = 10_000
 
 # Entries by which Iceberg's publish_changes knows staged and published snapshots.
 _STAGED = ("wap.id", "published-wap-id", "source-snapshot-id")
@@ -42,17 +50,48 @@ _STAGED = ("wap.id", "published-wap-id", "source-snapshot-id")
 _SAFE = ":+@ ,;=()[]"
 
 
+def epoch_of(*, started_us: int, clear_number: int, max_tries: int) -> int:
+    """Return a number that is the same for all automatic retries of a task, and greater after a clear.
+
+    It does not depend on the task's `retries`, which a DAG author may change between two tries.
+
+    Args:
+        started_us: the start of the DAG run in microseconds, which a run has anew after it is deleted and created
+            again; 0 if unknown.
+        clear_number: the number of times that tasks of the run were cleared.
+        max_tries: the number of the task's last try, which a clear of the task changes.
+    """
+    clears, tries = (min(max(part, 0), _PARTS - 1) for part in (clear_number, max_tries))
+    return (max(started_us, 0) * _PARTS + clears) * _PARTS + tries
+
+
+class Kin(Enum):
+    """How another commit of a task is related to the work of this try."""
+
+    SAME = "same"
+    """The same work, of an earlier try."""
+    EARLIER = "earlier"
+    """The work before a person cleared the task, or before the run was deleted and created again."""
+    LATER = "later"
+    """The work after a clear that this process has outlived."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationKey:
     """The work of one task in one DAG run; the same for all automatic retries.
 
     Attributes:
         map_index: the index of a mapped task, -1 for other tasks.
-        epoch: the number of times that a person has cleared the task; `ti.max_tries - task.retries`.
+        epoch: greater each time that the work is to be done again: 0, 1, 2 …, or the number of `epoch_of`.
+        installation: the id of the Airflow installation; None for keys of other programs, and of older versions.
+        try_number: the number of the task's try, if known; it grows over all clears of a run.
+        is_cleared: whether an earlier epoch may have committed; None: if the epoch is not 0.
         run_after_ms: the earliest possible start of the DAG run, if known: the history of a table that reaches back to
-            it has all commits of the run. Not part of the key.
+            it has all commits of the run.
         started_ms: the start of the DAG run (the last one, after a clear), if known: all tries of this epoch are newer.
-            Not part of the key.
+        older_epoch: the epoch in the first form of this key, which had no installation: `max_tries - retries`.
+
+    The attributes after `installation` are not part of the key.
     """
 
     dag_id: str
@@ -60,14 +99,18 @@ class OperationKey:
     task_id: str
     map_index: int = -1
     epoch: int = 0
-    run_after_ms: int | None = None
-    started_ms: int | None = None
+    installation: str | None = None
+    try_number: int | None = field(default=None, compare=False)
+    is_cleared: bool | None = field(default=None, compare=False)
+    run_after_ms: int | None = field(default=None, compare=False)
+    started_ms: int | None = field(default=None, compare=False)
+    older_epoch: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if self.epoch < 0 or self.map_index < -1:
+        if self.epoch < 0 or self.map_index < -1 or self.installation == "":
             raise InvalidInputError(
-                f"operation key of task {self.dag_id}.{self.task_id}: expected epoch >= 0 and map index >= -1, "
-                f"got {self.epoch} and {self.map_index}"
+                f"operation key of task {self.dag_id}.{self.task_id}: expected epoch >= 0, map index >= -1 and an "
+                f"installation that is not empty, got {self.epoch}, {self.map_index} and {self.installation!r}"
             )
 
     def __str__(self) -> str:
@@ -76,13 +119,28 @@ class OperationKey:
     @property
     def work(self) -> str:
         """The key without its epoch: it does not change when a person clears the task."""
+        return self.task if self.installation is None else f"{quote(self.installation, safe=_SAFE)}/{self.task}"
+
+    @property
+    def task(self) -> str:
+        """The task in its run, whatever the installation."""
         names = (quote(part, safe=_SAFE) for part in (self.dag_id, self.run_id, self.task_id))
         return "/".join((*names, str(self.map_index)))
 
     @property
+    def may_be_cleared(self) -> bool:
+        """Whether an earlier epoch of the same run may have committed."""
+        return self.epoch > 0 if self.is_cleared is None else self.is_cleared
+
+    @property
     def file_token(self) -> str:
         """Twelve hexadecimal digits that stand for `work` in names of data files."""
-        return hashlib.sha256(self.work.encode()).hexdigest()[:12]
+        return _token(self.work)
+
+    @property
+    def file_tokens(self) -> tuple[str, ...]:
+        """The tokens by which files of this work are known: also the one that older versions wrote."""
+        return (self.file_token,) if self.older_epoch is None else (self.file_token, _token(self.task))
 
     def file_prefix(self, try_number: int, unique: str) -> str:
         """Return the beginning of the names of one try's data files, which tells their task after the snapshot has
@@ -105,9 +163,11 @@ class OperationKey:
             InvalidInputError: the text is not an operation key.
         """
         parts = text.split("/")
+        installation = unquote(parts.pop(0)) if len(parts) == 6 else None
         try:
             dag_id, run_id, task_id, map_index, epoch = parts
             return cls(
+                installation=installation,
                 dag_id=unquote(dag_id),
                 run_id=unquote(run_id),
                 task_id=unquote(task_id),
@@ -115,7 +175,9 @@ class OperationKey:
                 epoch=int(epoch),
             )
         except ValueError as error:
-            raise InvalidInputError(f"not an operation key: {text!r}, expected dag/run/task/map index/epoch") from error
+            raise InvalidInputError(
+                f"not an operation key: {text!r}, expected installation/dag/run/task/map index/epoch"
+            ) from error
 
     def summary(self, try_number: int) -> dict[str, str]:
         """Return the entries of this key in the summary of a snapshot."""
@@ -129,26 +191,103 @@ class OperationKey:
         }
 
 
+def kin_of(key: OperationKey, text: str, snapshot: Snapshot) -> Kin | None:
+    """Return how the work of a key in a snapshot's summary is related to that of `key`; None: it is other work."""
+    if f"{key.task}/" not in text:
+        return None
+    try:
+        other = OperationKey.parse(text)
+    except InvalidInputError:
+        return None
+    if other.task != key.task:
+        return None
+    if other.installation == key.installation:
+        return _kin_of_epoch(key, other.epoch, key.epoch, snapshot)
+    if other.installation is None and key.older_epoch is not None:
+        # The older version's key says nothing of the run: a commit before the start is of another epoch, or run.
+        if key.started_ms is not None and snapshot.timestamp_ms < key.started_ms - CLOCKS_DIFFER_MS:
+            return Kin.EARLIER
+        return _kin_of_epoch(key, other.epoch, key.older_epoch, snapshot)
+    # Workers of one installation may be configured differently. No two runs start in the same microsecond.
+    has_start = key.epoch // _PARTS**2 % 1_000_000 > 0
+    return Kin.SAME if has_start and other.epoch == key.epoch else None
+
+
+def _kin_of_epoch(key: OperationKey, epoch: int, own: int, snapshot: Snapshot) -> Kin:
+    if epoch == own:
+        return Kin.SAME
+    return Kin.LATER if is_later(key, epoch, _try_number(snapshot), own=own) else Kin.EARLIER
+
+
+def is_later(key: OperationKey, epoch: int, try_number: int | None, *, own: int | None = None) -> bool:
+    """Whether another epoch of the same work began after that of `key`.
+
+    Args:
+        try_number: a try of the other epoch.
+        own: the epoch of `key` if it is not its own: that of an older version.
+    """
+    own = key.epoch if own is None else own
+    run, own_run = epoch // _PARTS, own // _PARTS
+    # `max_tries` becomes smaller if a DAG author reduces the retries; the number of the try only grows.
+    if run == own_run and try_number and key.try_number and try_number != key.try_number:
+        return try_number > key.try_number
+    return epoch > own
+
+
+def is_of_other_installation(key: OperationKey, text: str, snapshot: Snapshot) -> bool:
+    """Whether a key is of the same task in a run of the same name, of another installation."""
+    if key.installation is None or f"{key.task}/" not in text or kin_of(key, text, snapshot) is not None:
+        return False
+    try:
+        other = OperationKey.parse(text)
+    except InvalidInputError:
+        return False
+    return other.task == key.task and other.installation is not None
+
+
+def may_be_a_retry(key: OperationKey, earlier: Snapshot) -> bool:
+    """Whether the commit of an earlier epoch may be of this epoch: tasks of the run were cleared, maybe not this one.
+
+    Airflow counts the clears of a run, not those of a task. A clear of the task changes `max_tries` as well, unless its
+    retries were reduced before by just the number of its tries, or it was cleared while it ran and then failed.
+    """
+    for text in keys_of(earlier):
+        if kin_of(key, text, earlier) is Kin.EARLIER:
+            other = OperationKey.parse(text)
+            start, own_start = other.epoch // _PARTS**2, key.epoch // _PARTS**2
+            tries = other.epoch % _PARTS
+            same = key.installation is not None and other.installation is not None and start == own_start > 0
+            return same and tries == key.epoch % _PARTS
+    return False
+
+
+def _try_number(snapshot: Snapshot) -> int | None:
+    text = snapshot.summary.get(TRY_NUMBER, "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
 def find_landed(metadata: TableMetadata, key: OperationKey, branch: str) -> Snapshot | None:
-    """Return the snapshot in the history of `branch` that has exactly this key; None also if it was rolled back."""
+    """Return the snapshot in the history of `branch` that holds this work; None also if it was rolled back."""
     return next(find_all_landed(metadata, key, branch), None)
 
 
 def find_all_landed(metadata: TableMetadata, key: OperationKey, branch: str) -> Iterator[Snapshot]:
-    """Yield all snapshots in the history of `branch` that have exactly this key, newest first."""
-    text = str(key)
-    return (snapshot for snapshot in _history(metadata, branch) if text in keys_of(snapshot))
+    """Yield all snapshots in the history of `branch` that hold this work, newest first."""
+    return (snapshot for kin, snapshot, _ in find_kin(metadata, key, branch) if kin is Kin.SAME)
 
 
-def find_other_epochs(metadata: TableMetadata, key: OperationKey, branch: str) -> list[tuple[int, Snapshot]]:
-    """Return (epoch, snapshot) of the same work under other clear epochs, newest first."""
-    prefix = key.work + "/"
-    texts = ((text, snapshot) for snapshot in _history(metadata, branch) for text in keys_of(snapshot))
-    return [
-        (OperationKey.parse(text).epoch, snapshot)
-        for text, snapshot in texts
-        if text.startswith(prefix) and text != str(key)
-    ]
+def find_kin(metadata: TableMetadata, key: OperationKey, branch: str) -> Iterator[tuple[Kin, Snapshot, str]]:
+    """Yield the snapshots of this work, in this epoch and in others, and their keys, newest first."""
+    for snapshot in _history(metadata, branch):
+        for text in keys_of(snapshot):
+            kin = kin_of(key, text, snapshot)
+            if kin is not None:
+                yield kin, snapshot, text
+
+
+def find_earlier_epochs(metadata: TableMetadata, key: OperationKey, branch: str) -> list[Snapshot]:
+    """Return the snapshots of the same work in earlier epochs, newest first."""
+    return [snapshot for kin, snapshot, _ in find_kin(metadata, key, branch) if kin is Kin.EARLIER]
 
 
 def keys_of(snapshot: Snapshot) -> list[str]:
@@ -160,6 +299,10 @@ def keys_of(snapshot: Snapshot) -> list[str]:
 def _history(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
     head = metadata.ref_snapshot(branch)
     return iter(()) if head is None else metadata.ancestors(head.snapshot_id)
+
+
+def _token(work: str) -> str:
+    return hashlib.sha256(work.encode()).hexdigest()[:12]
 
 
 def check_properties(properties: Mapping[str, str], *, own: Sequence[str] = ()) -> None:

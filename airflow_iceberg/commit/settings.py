@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -9,9 +10,14 @@ from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
 from airflow_iceberg import __version__
-from airflow_iceberg.commit.operation_key import OperationKey, check_properties
+from airflow_iceberg.commit.operation_key import CLOCKS_DIFFER_MS, OperationKey, check_properties
+from airflow_iceberg.errors import StorageError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
+
+log = logging.getLogger(__name__)
+
+_DAY_MS = 24 * 60 * 60 * 1000
 
 ENGINE = {"engine-name": "airflow-iceberg", "engine-version": __version__}
 
@@ -42,6 +48,7 @@ def settings_for(
 
     Raises:
         InvalidInputError: a snapshot property that the commit itself writes.
+        StorageError: the clock of this worker is more than a day behind that of the run.
     """
     properties = snapshot_properties or {}
     check_properties(properties)
@@ -51,10 +58,32 @@ def settings_for(
         branch=branch,
         snapshot_id=new_snapshot_id(),
         commit_uuid=uuid4(),
-        now_ms=now_ms,
+        now_ms=_clock_of(operation_key),
         properties={**properties, **own, **ENGINE},
         operation_key=operation_key,
     )
+
+
+def _clock_of(key: OperationKey | None) -> Callable[[], int]:
+    """Return a clock that is never before the start of the run, even if that of this worker is behind.
+
+    A retry infers from the time of the oldest snapshot whether the commit of an earlier try can have expired.
+
+    Raises:
+        StorageError: it is so far behind that the time of its snapshots would mislead other writers.
+    """
+    if key is None or key.started_ms is None:
+        return now_ms
+    started_ms = key.started_ms
+    behind_ms = started_ms - now_ms()
+    if behind_ms > _DAY_MS:
+        raise StorageError(
+            f"the clock of this worker is {behind_ms // 3_600_000} hours behind the start of the DAG run of {key}; "
+            f"nothing was committed, set the clock, or start the run with a start date that is not in the future"
+        )
+    if behind_ms > CLOCKS_DIFFER_MS:
+        log.warning("the clock of this worker is %s s behind the start of the DAG run of %s", behind_ms // 1000, key)
+    return lambda: max(now_ms(), started_ms)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,6 +6,7 @@ Here: what appends and overwrites share before the commit. Not here: the commits
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from airflow_iceberg.commit.compose import with_schema
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
 from airflow_iceberg.commit.manifest_merging import MergePolicy
 from airflow_iceberg.commit.open_table import OpenTable
-from airflow_iceberg.commit.operation_key import ON_RERUN, OnRerun, find_other_epochs
+from airflow_iceberg.commit.operation_key import ON_RERUN, TRY_NUMBER, OnRerun, find_earlier_epochs, may_be_a_retry
 from airflow_iceberg.commit.retry_policy import RetryPolicy
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import MakesSnapshot
@@ -28,6 +29,7 @@ from airflow_iceberg.expressions.binding import bind
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.jobs.protocol.plan import AppendTask, Condition, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
@@ -37,6 +39,8 @@ from airflow_iceberg.operations.work import CommitRequest, Work
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logging.getLogger(__name__)
 
 ADD_COLUMNS = "add_columns"
 
@@ -105,12 +109,49 @@ def find_earlier(work: Work, request: RowsRequest) -> WriteResult | None:
     table.check_branch(branch)
     if work.operation_key is None:
         return None
+    work.settings(request)  # finds a wrong clock before a job of hours
     landed = work.find_landed(branch)
     if landed is not None:
         return WriteResult.of([landed], table=table.name, branch=branch, outcome=Outcome.FOUND)
-    earlier = find_other_epochs(table.metadata, work.operation_key, branch)
+    earlier = find_earlier_epochs(table.metadata, work.operation_key, branch)
     if request.on_rerun == "skip" and earlier:
-        return WriteResult.of([earlier[0][1]], table=table.name, branch=branch, outcome=Outcome.SKIPPED)
+        return WriteResult.of([earlier[0]], table=table.name, branch=branch, outcome=Outcome.SKIPPED)
+    if request.on_rerun == "skip":
+        return _skipped_after_expiry(work, branch)
+    if request.on_rerun == "append":
+        return _found_in_doubt(work, branch, earlier)
+    return None
+
+
+def _skipped_after_expiry(work: Work, branch: str) -> WriteResult | None:
+    """Return the result of skipped work whose snapshot has expired; its files are still in the table."""
+    assert work.operation_key is not None
+    epochs = EarlierEpochs(work.table.io, work.operation_key, branch, try_number=work.try_number, on_rerun="skip")
+    files = epochs.expired(work.table.metadata)
+    if not files:
+        return None
+    return WriteResult(
+        table=work.table.name,
+        branch=branch,
+        outcome=Outcome.SKIPPED,
+        operation_key=work.key_text,
+        added_data_files=len(files),
+        added_records=sum(file.record_count for file in files),
+        added_files_size_bytes=sum(file.file_size_in_bytes for file in files),
+    )
+
+
+def _found_in_doubt(work: Work, branch: str, earlier: list[Snapshot]) -> WriteResult | None:
+    """Return the commit of an earlier try or epoch, when Airflow does not tell which: its rows are not added again."""
+    assert work.operation_key is not None
+    for snapshot in earlier:
+        if may_be_a_retry(work.operation_key, snapshot):
+            log.warning(
+                "%s: snapshot %s holds rows of try %s of this task. Since then tasks of its run were cleared, maybe "
+                "other ones, so the rows are not appended again; to append them, clear this task again",
+                *(work.table.name, snapshot.snapshot_id, snapshot.summary.get(TRY_NUMBER, "?")),
+            )
+            return WriteResult.of([snapshot], table=work.table.name, branch=branch, outcome=Outcome.FOUND)
     return None
 
 
@@ -210,12 +251,14 @@ def earlier_epochs(work: Work, request: RowsRequest, settings: CommitSettings) -
     """Return what finds the rows of the task's earlier epochs; None outside of Airflow."""
     if settings.operation_key is None:
         return None
+    head = work.table.metadata.ref_snapshot(settings.branch)
     return EarlierEpochs(
         work.table.io,
         settings.operation_key,
         settings.branch,
         try_number=work.try_number,
-        replace=request.on_rerun == "replace",
+        on_rerun=request.on_rerun,
+        since=None if head is None else head.snapshot_id,
     )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.commit.actions.overwrite import OverwriteFiles, ReplacePartitions
 from airflow_iceberg.commit.conflicts import Isolation
 from airflow_iceberg.commit.operation_key import OnRerun, check_properties
@@ -144,11 +145,22 @@ class Overwrite:
             deletes_when_empty = self._request.deletes_when_empty and self._request.replace != "partitions"
             if not (staged.record_count or deletes_when_empty):
                 staging.remove(self._work.table.io, written)
-                return self._work.nothing(self._request.branch)
+                return self._remove_earlier(staged)
             if self._request.replace == "matching":
                 return self._replace_matching(staged, written)
             settings = self._work.settings(self._request, table_uuid=staged.table_uuid)
             return self._work.commit(with_new_columns(self._replace_whole(staged, settings), staged), written)
+
+    def _remove_earlier(self, staged: NewRows) -> WriteResult:
+        """Remove the rows of the task's earlier epochs, in whose place there are none now; most often there is nothing
+        to do.
+        """
+        settings = self._work.settings(self._request, table_uuid=staged.table_uuid)
+        earlier = earlier_epochs(self._work, self._request, settings)
+        if earlier is None:
+            return self._work.nothing(self._request.branch)
+        action = AppendFiles(self._work.table.io, (), settings, written_schema=staged.written_schema, earlier=earlier)
+        return self._work.commit(action, [])
 
     def _replace_whole(self, staged: NewRows, settings: CommitSettings) -> SnapshotAction:
         """Return the action that replaces whole partitions, or the whole table."""

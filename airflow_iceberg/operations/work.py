@@ -17,6 +17,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Protocol, TypeVar
 
 from airflow_iceberg.commit.earlier_epochs import check_no_later_epoch
+from airflow_iceberg.commit.found_work import log_history
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import OperationKey, find_landed
 from airflow_iceberg.commit.settings import CommitSettings
@@ -57,7 +58,7 @@ class Work:
         run: a function that runs a job and returns its result, such as `jobs.run_local.run_local`; None if
             all work is done in this process.
         operation_key: key of the Airflow task; None outside of Airflow.
-        try_number: the number of the task's try, from 1.
+        try_number: the number of the task's try, from 1; None if any call may be the second one for its operation key.
         parallelism: the number of tasks that a job runs at the same time; None leaves it to the job.
     """
 
@@ -65,7 +66,7 @@ class Work:
     _: KW_ONLY
     run: RunJob | None = None
     operation_key: OperationKey | None = None
-    try_number: int = 1
+    try_number: int | None = None
     parallelism: int | None = None
 
     @property
@@ -84,6 +85,7 @@ class Work:
         landed = find_landed(self.table.metadata, self.operation_key, branch)
         if landed is None:
             check_no_later_epoch(self.table.metadata, self.operation_key, branch)
+        log_history(self.table, self.operation_key, branch, landed)
         return landed
 
     def settings(
@@ -98,14 +100,16 @@ class Work:
         return self.table.commit_settings(
             branch=request.branch,
             operation_key=self.operation_key,
-            try_number=self.try_number,
+            try_number=self.try_number or 1,
             snapshot_properties={**request.snapshot_properties, **(more or {})},
             table_uuid=table_uuid,
         )
 
     def new_staging(self, *, carries_rows: bool = False) -> str:
         """Return a prefix for the documents of a job that only this try uses; see `staging.new_staging`."""
-        return staging.new_staging(self.table.metadata, self.operation_key, self.try_number, carries_rows=carries_rows)
+        return staging.new_staging(
+            self.table.metadata, self.operation_key, self.try_number or 1, carries_rows=carries_rows
+        )
 
     def write_plan(self, task: Task, staging_location: str) -> JobPlan:
         """Write the plan of a job and return it.
@@ -118,7 +122,7 @@ class Work:
         """
         plan = JobPlan(
             operation_key=self.key_text,
-            try_number=self.try_number,
+            try_number=self.try_number or 1,
             table=self.table.name,
             table_uuid=self.table.metadata.table_uuid or "",
             staging_location=staging_location,

@@ -16,13 +16,13 @@ from airflow_iceberg.backends.config import SparkConfig
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.arguments import whole_number
 from airflow_iceberg.hooks.iceberg import IcebergHook
+from airflow_iceberg.operators._key import operation_key_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_iceberg.backends.backend import Backend
     from airflow_iceberg.commit.open_table import OpenTable
-    from airflow_iceberg.commit.operation_key import OperationKey
     from airflow_iceberg.commit.write_result import OperationResult
     from airflow_iceberg.jobs.protocol.plan import JobPlan
     from airflow_iceberg.jobs.protocol.result import JobResult
@@ -170,32 +170,3 @@ class InventoryOperator(JobOperator):
         if inventory.is_for_spark(expected_files(work.table.metadata)):
             self.open_backend(work.table, None, name=str(work.operation_key))
         return inventory
-
-
-def operation_key_of(context: Context) -> OperationKey:
-    """Return the operation key of a task: the same at every automatic retry, another one after a person cleared it.
-
-    Clearing sets `max_tries` to the tries so far plus the task's retries, so the difference counts the tries before the
-    clear. It is kept between 0 and the number of earlier tries, because a DAG author may edit `retries` between tries.
-    """
-    from airflow_iceberg.commit.operation_key import OperationKey
-
-    ti = context["ti"]
-    epoch = int(ti.max_tries) - int(context["task"].retries or 0)
-    begun = _beginnings_ms(context)
-    return OperationKey(
-        dag_id=ti.dag_id,
-        run_id=ti.run_id,
-        task_id=ti.task_id,
-        map_index=-1 if ti.map_index is None else int(ti.map_index),
-        epoch=min(max(epoch, 0), max(int(ti.try_number) - 1, 0)),
-        run_after_ms=min(begun) if begun else None,
-        started_ms=begun.pop() if begun else None,
-    )
-
-
-def _beginnings_ms(context: Context) -> list[int]:
-    """Return when the run could have begun and when it did, in ms; for a backfill these are years apart."""
-    run = context.get("dag_run")
-    moments = (getattr(run, "run_after", None), getattr(run, "start_date", None))
-    return [int(moment.timestamp() * 1000) for moment in moments if moment]

@@ -148,7 +148,8 @@ class RowsOperator(JobOperator):
         if result.outcome == "nothing":
             self.log.warning("%s: %s", result.table, _SENTENCES["nothing"])
             return self.report(context, result, ())
-        sentence = _SENTENCES[result.outcome].format(snapshot=result.snapshot_id, rows=result.added_records)
+        snapshot = "that has expired" if result.snapshot_id is None else result.snapshot_id
+        sentence = _SENTENCES[result.outcome].format(snapshot=snapshot, rows=result.added_records)
         return self.report(context, result, [sentence])
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError
 from airflow_iceberg.hooks.arguments import from_json
 from airflow_iceberg.hooks.iceberg import IcebergHook
-from airflow_iceberg.operators._job import TableOperator, operation_key_of
+from airflow_iceberg.operators._job import TableOperator
+from airflow_iceberg.operators._key import operation_key_of
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ class IcebergCreateTableOperator(TableOperator):
         from airflow_iceberg.catalogs.base import TableId
         from airflow_iceberg.operations.create_table import CreateTableRequest, CreateTableResult, create_table
 
-        table, mark = TableId.parse(self.table), _mark(context)
+        key = operation_key_of(context)
+        table, mark = TableId.parse(self.table), key.work
         namespace = catalog.namespace_of(table)
         if self.create_namespace and not catalog.namespace_exists(namespace):
             catalog.create_namespace(namespace, if_not_exists=True)
@@ -90,17 +92,17 @@ class IcebergCreateTableOperator(TableOperator):
             properties=self._properties(mark),
             location=self.location,
         )
-        key = str(operation_key_of(context))
         try:
-            return CreateTableResult.of(create_table(catalog, table, request), outcome="committed", operation_key=key)
+            made = create_table(catalog, table, request)
+            return CreateTableResult.of(made, outcome="committed", operation_key=str(key))
         except AlreadyExistsError:
             there = catalog.load(table)
             # A try that died after it had created the table has succeeded: the next try must not fail for it.
-            mine = there.metadata.properties.get(CREATED_BY) == mark
+            mine = there.metadata.properties.get(CREATED_BY) in (mark, key.task)
             if not (mine or self.if_not_exists):
                 raise
             self._warn_of_difference(there)
-            return CreateTableResult.of(there, outcome="found" if mine else "nothing", operation_key=key)
+            return CreateTableResult.of(there, outcome="found" if mine else "nothing", operation_key=str(key))
 
     def _properties(self, mark: str) -> dict[str, str]:
         own = {} if self.if_not_exists else {CREATED_BY: mark}
@@ -117,11 +119,6 @@ class IcebergCreateTableOperator(TableOperator):
             self.log.warning("table %s exists and was not changed: %s", table.table, difference)
 
 
+# The table property that identifies the task that created the table: the operation key without its epoch, once without
+# the installation.
 CREATED_BY = "airflow.created-by"
-
-
-def _mark(context: Context) -> str:
-    """Return the table property that identifies the task that creates it, the same for all its tries."""
-    ti = context["ti"]
-    index = -1 if ti.map_index is None else ti.map_index
-    return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{index}"

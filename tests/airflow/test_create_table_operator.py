@@ -1,6 +1,7 @@
 """IcebergCreateTableOperator under `dag.test()`."""
 
 from airflow_iceberg.operators import IcebergCreateTableOperator
+from airflow_iceberg.operators._key import installation_id
 from tests.airflow.conftest import dying, operators
 
 SCHEMA = {"id": "long not null", "ts": "timestamptz", "tags": "list<string>"}
@@ -32,7 +33,7 @@ class TestCreatingATable:
             "metadata_location": table.metadata_location,
             "outcome": "committed",
             "done_by_this_try": True,
-            "operation_key": f"{run.dag_run.dag_id}/{run.dag_run.run_id}/create/-1/0",
+            "operation_key": f"{installation_id()}/{run.dag_run.dag_id}/{run.dag_run.run_id}/create/-1/0",
         }
 
     def test_the_table_and_its_schema_can_be_templates_and_its_location_is_ones_own(self, lake, run_task):

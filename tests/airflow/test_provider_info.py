@@ -12,6 +12,7 @@ import pytest
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.get_provider_info import get_provider_info
+from airflow_iceberg.operators._key import installation_id
 
 
 class TestTheDescription:
@@ -39,6 +40,12 @@ class TestTheDescription:
             load_catalog("c", type="nonsense")
         known = set(str(raised.value).rpartition("one of ")[2].split(", ")) - {"jdbc"}  # another word for sql
         assert set(offered) - {None} == known
+
+    def test_the_options_are_those_that_are_read(self, monkeypatch):
+        ((section, described),) = get_provider_info()["config"].items()
+        (option,) = described["options"]
+        monkeypatch.setenv(f"AIRFLOW__{section}__{option}".upper(), "prod")
+        assert installation_id() == "prod"
 
     def test_secrets_are_password_fields(self):
         fields = get_provider_info()["connection-types"][0]["conn-fields"]

@@ -10,13 +10,22 @@ import pytest
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.commit.engine import commit
-from airflow_iceberg.commit.operation_key import OperationKey
-from airflow_iceberg.commit.settings import settings_for
+from airflow_iceberg.commit.operation_key import OperationKey, epoch_of
+from airflow_iceberg.commit.settings import now_ms, settings_for
 from airflow_iceberg.data.write.rows import write_rows
-from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError, StalePlanError
+from airflow_iceberg.errors import (
+    IncompatibleChangeError,
+    InvalidInputError,
+    NotFoundError,
+    StalePlanError,
+    StorageError,
+)
 from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshots
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.operations.compact import CompactRequest
+from airflow_iceberg.operations.compact import compact as rewrite
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.append_steps import commit_append, discard, find_append, plan_append, read_result
 from tests.support.builders import id_rows
@@ -198,6 +207,219 @@ def compact(catalog):
     )
     commit(catalog, state, action)
     return action.snapshot_id
+
+
+class TestARunThatIsNotOurs:
+    """Keys name the installation and the run's start: neither another Airflow nor a deleted run is taken for this."""
+
+    def test_two_installations_write_their_own_rows(self, load, ids, caplog):
+        for name, row in (("prod", 1), ("staging", 2)):
+            key = dataclasses.replace(KEY, installation=name)
+            assert load(row, key=key).outcome == "committed"
+            assert load(row, key=key, try_number=2).outcome == "found"
+        assert ids() == [1, 2]
+        assert load(3, key=dataclasses.replace(KEY, installation="prod", epoch=1), try_number=2).deleted_records == 1
+        assert ids() == [2, 3]
+
+    def test_the_log_says_that_the_other_rows_are_kept(self, load, caplog):
+        load(1, key=dataclasses.replace(KEY, installation="prod"))
+        load(2, key=dataclasses.replace(KEY, installation="staging"))
+        (line,) = [line for line in caplog.messages if "another Airflow installation" in line]
+        assert f"its operation key is prod/{KEY}, that of this task is staging/{KEY}; " in line
+        assert "[airflow_iceberg] installation_id" in line
+
+    def test_a_run_that_was_created_again_writes_its_rows(self, load, ids, catalog):
+        start = 1_795_000_000_000_001
+        first, again = (run_of(start), run_of(start + 60_000_000))
+        load(1, 2, key=first)
+        load(9, key=other())
+        assert load(3, key=again).deleted_records == 2
+        assert ids() == [3, 9]
+
+    def test_also_when_the_rows_of_the_deleted_run_are_gone(self, load, ids, catalog):
+        start = 1_795_000_000_000_001
+        load(1, key=run_of(start))
+        Table.load(catalog, "db.t").delete("true")
+        assert load(1, key=run_of(start + 60_000_000)).outcome == "committed"
+        assert ids() == [1]
+
+
+def run_of(start, *, clears=0, max_tries=2):
+    epoch_number = epoch_of(started_us=start, clear_number=clears, max_tries=max_tries)
+    return dataclasses.replace(KEY, installation="prod", epoch=epoch_number, is_cleared=clears > 0, older_epoch=0)
+
+
+class TestWhenAirflowDoesNotTell:
+    """The run counts its clears, not those of a task: after the clear of another task, an append is not repeated."""
+
+    def test_an_append_is_found(self, load, ids, caplog):
+        first = load(1, key=run_of(7), on_rerun="append")
+        again = load(1, key=run_of(7, clears=1), try_number=2, on_rerun="append")
+        assert (again.outcome, again.snapshot_id) == ("found", first.snapshot_id)
+        assert "to append them, clear this task again" in caplog.text
+        assert load(2, key=run_of(7, clears=2, max_tries=4), try_number=3, on_rerun="append").outcome == "committed"
+        assert ids() == [1, 2]
+
+    def test_rows_that_are_replaced_are_there_once_either_way(self, load, ids):
+        load(1, key=run_of(7))
+        assert load(1, key=run_of(7, clears=1), try_number=2).outcome == "committed"
+        assert ids() == [1]
+
+
+class TestKeysOfTheFirstForm:
+    """A task that began before the provider was upgraded finds its commit, by a key that has no installation."""
+
+    def test_a_retry_finds_it(self, load, ids):
+        first = load(1)
+        assert load(1, key=run_of(7), try_number=2).snapshot_id == first.snapshot_id
+
+    def test_a_clear_replaces_its_rows(self, load, ids):
+        load(1, 2)
+        load(9, key=other())
+        cleared = dataclasses.replace(run_of(7, clears=1, max_tries=3), older_epoch=1)
+        load(3, key=cleared)
+        assert ids() == [3, 9]
+
+    def test_also_when_its_snapshot_has_expired(self, load, ids, catalog):
+        first = load(1, 2)
+        load(9, key=other())
+        expire(catalog, first.snapshot_id)
+        load(1, 2, key=run_of(7), try_number=2)
+        assert ids() == [1, 2, 9]
+
+
+class TestFilesThatAreGone:
+    """What is in the branch's history is done, whatever became of its rows; what was rolled back is done again."""
+
+    def test_the_log_names_the_snapshot_that_removed_them(self, load, ids, catalog, caplog):
+        first = load(1)
+        Table.load(catalog, "db.t").append(id_rows([8]))
+        Table.load(catalog, "db.t").delete("id = 1", snapshot_properties={"engine-name": "vacuum"})
+        removed = Table.load(catalog, "db.t").current_snapshot()
+        assert load(1, try_number=2).outcome == "found"
+        (line,) = caplog.messages
+        assert f"committed snapshot {first.snapshot_id} to branch main, and since then snapshot " in line
+        assert f"{removed.snapshot_id} (delete, by " in line
+        assert "has removed 1 of its 1 data files" in line
+        assert ids() == [8]
+        load(1, key=epoch(1))
+        assert ids() == [1, 8]
+
+    def test_a_compaction_is_no_loss(self, load, catalog, caplog):
+        load(1)
+        load(2, key=other())
+        table = Table.load(catalog, "db.t")
+        rewrite(
+            Work(table, run=lambda plan: run_local(plan, table.io)), CompactRequest(options={"rewrite-all": "true"})
+        )
+        assert load(1, try_number=2).outcome == "found"
+        assert caplog.messages == []
+
+    def test_a_rollback_is_named(self, load, catalog, caplog):
+        first = load(1, key=other("first"))
+        lost = load(2)
+        Table.load(catalog, "db.t").rollback_to_snapshot(first.snapshot_id)
+        load(2, try_number=2)
+        (line,) = caplog.messages
+        assert f"has committed snapshot {lost.snapshot_id}, which is not in the history of branch main" in line
+
+
+class TestAClockThatIsBehind:
+    """A worker's clock may be behind that of the scheduler, which has started the run."""
+
+    @pytest.mark.parametrize("behind_ms", [1, 90_000, 3 * 3_600_000])
+    def test_an_expired_commit_is_not_doubled(self, load, ids, catalog, behind_ms):
+        key = dataclasses.replace(KEY, run_after_ms=now_ms() + behind_ms, started_ms=now_ms() + behind_ms)
+        first = load(1, 2, key=key)
+        load(9, key=other())
+        expire(catalog, first.snapshot_id)
+        load(1, 2, key=key, try_number=2)
+        assert ids() == [1, 2, 9]
+
+    def test_one_that_is_days_behind_commits_nothing(self, load, ids):
+        key = dataclasses.replace(KEY, started_ms=now_ms() + 49 * 3_600_000)
+        with pytest.raises(
+            StorageError, match="is 4[89] hours behind the start of the DAG run .* nothing was committed"
+        ):
+            load(1, key=key)
+        assert ids() == []
+
+
+class TestACallThatIsRepeated:
+    """`Table.append` has no number of a try: each call with a key may be the second one."""
+
+    def test_after_expiry(self, catalog, ids):
+        first = Table.load(catalog, "db.t").append(id_rows([1, 2]), operation_key=KEY)
+        Table.load(catalog, "db.t").append(id_rows([9]))
+        expire(catalog, first.snapshot_id)
+        Table.load(catalog, "db.t").append(id_rows([1, 2]), operation_key=KEY)
+        assert ids() == [1, 2, 9]
+
+    @pytest.mark.parametrize("method", ["overwrite", "dynamic_partition_overwrite"])
+    def test_overwrites_after_expiry(self, catalog, ids, method):
+        table = Table.load(catalog, "db.t")
+        first = getattr(table, method)(id_rows([1, 2]), operation_key=KEY)
+        Table.load(catalog, "db.t").append(id_rows([9]), operation_key=other())
+        expire(catalog, first.snapshot_id)
+        getattr(table.refresh(), method)(id_rows([1, 2]), operation_key=KEY)
+        assert ids() == [1, 2]
+
+
+class TestAClearedTaskThatStillRuns:
+    """Both the old try and the new one commit: the rows of the new one are there once, in either order."""
+
+    def test_the_old_one_commits_first(self, load, ids):
+        load(2, key=epoch(1), between=lambda: load(1))
+        assert ids() == [2]
+
+    def test_the_old_one_commits_last(self, load, ids):
+        with pytest.raises(IncompatibleChangeError, match="was superseded"):
+            load(1, between=lambda: load(2, key=epoch(1)))
+        assert ids() == [2]
+
+    @pytest.mark.parametrize("try_number", [1, 2])
+    def test_the_commit_of_the_new_one_has_expired_by_then(self, load, ids, catalog, try_number):
+        begin = load(8, key=other("first"))
+
+        def meanwhile():
+            newer = load(2, key=epoch(1, run_after_ms=now_ms() + 1), try_number=3)
+            load(9, key=other())
+            expire(catalog, begin.snapshot_id, newer.snapshot_id)
+
+        with pytest.raises(IncompatibleChangeError, match=r"was superseded: .* its next run has added file"):
+            load(1, between=meanwhile, try_number=try_number)
+        assert ids() == [2, 8, 9]
+
+    def test_the_new_one_was_to_be_skipped_if_the_old_one_commits(self, load, ids):
+        with pytest.raises(StalePlanError, match="on_rerun is 'skip'"):
+            load(2, key=epoch(1), on_rerun="skip", between=lambda: load(1))
+        assert load(2, key=epoch(1), on_rerun="skip", try_number=3).outcome == "skipped"
+        assert ids() == [1]
+
+
+class TestSkippingAfterExpiry:
+    """`on_rerun="skip"` skips work whose snapshot has expired, as long as its files tell of it."""
+
+    def test_the_files_tell(self, load, ids, catalog):
+        first = load(1, 2)
+        load(9, key=other())
+        expire(catalog, first.snapshot_id)
+        again = load(3, key=epoch(1), on_rerun="skip")
+        assert (again.outcome, again.snapshot_id, again.added_records, again.added_data_files) == (
+            "skipped",
+            None,
+            2,
+            1,
+        )
+        assert ids() == [1, 2, 9]
+
+    def test_without_them_it_is_refused(self, load, ids, catalog):
+        first = load(8, key=other("first"))
+        load(9, key=other())
+        expire(catalog, first.snapshot_id)
+        with pytest.raises(IncompatibleChangeError, match="cannot tell which rows"):
+            load(3, key=epoch(1), on_rerun="skip")
+        assert ids() == [8, 9]
 
 
 class TestARetryAfterExpiry:

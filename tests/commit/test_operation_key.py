@@ -1,10 +1,14 @@
 """The operation key: who made a commit, and how a table is asked about it."""
 
+import dataclasses
+from urllib.parse import quote
+
 import pytest
 
-from airflow_iceberg.commit.operation_key import OperationKey, check_properties
+from airflow_iceberg.commit.operation_key import Kin, OperationKey, check_properties, epoch_of, kin_of
 from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.snapshots import Snapshot
 
 KEY = OperationKey(dag_id="load", run_id="scheduled__2026-01-01T00:00:00+00:00", task_id="group.append")
 
@@ -26,14 +30,103 @@ class TestTheTextOfAKey:
         key = OperationKey(dag_id="d.e-f", run_id=run_id, task_id="t", map_index=7, epoch=3)
         assert OperationKey.parse(str(key)) == key
 
-    @pytest.mark.parametrize("text", ["", "a/b/c", "a/b/c/x/0", "a/b/c/0/-1", "a/b/c/0/1/2"])
+    @pytest.mark.parametrize(
+        "text", ["", "a/b/c", "a/b/c/x/0", "a/b/c/0/-1", "i/a/b/c/0/1/2", "/a/b/c/0/1", "a/b/c/0/" + "9" * 5000]
+    )
     def test_anything_else_is_refused(self, text):
         with pytest.raises(InvalidInputError):
             OperationKey.parse(text)
 
+    @pytest.mark.parametrize("installation", ["prod", "a/b", "eu west"])
+    def test_the_installation_comes_first(self, installation):
+        key = dataclasses.replace(KEY, installation=installation)
+        assert str(key) == f"{quote(installation, safe=' ')}/{KEY}"
+        assert OperationKey.parse(str(key)) == key
+        assert key.file_token != KEY.file_token
+
     def test_the_earliest_start_is_not_part_of_the_key(self):
         later = OperationKey(dag_id="load", run_id=KEY.run_id, task_id=KEY.task_id, run_after_ms=5)
         assert str(later) == str(KEY)
+
+
+START = 1_795_000_000_123_456
+
+
+def key_of(*, started_us=START, clears=0, max_tries=2, try_number=1, installation="prod", **changes):
+    return dataclasses.replace(
+        KEY,
+        installation=installation,
+        epoch=epoch_of(started_us=started_us, clear_number=clears, max_tries=max_tries),
+        try_number=try_number,
+        started_ms=started_us // 1000 or None,
+        older_epoch=0,
+        **changes,
+    )
+
+
+def kin(key, other, *, timestamp_ms=START // 1000 + 5, try_number=None):
+    number = try_number or other.try_number or 1
+    snapshot = Snapshot(
+        snapshot_id=1,
+        sequence_number=1,
+        timestamp_ms=timestamp_ms,
+        manifest_list="memory://m",
+        summary={"operation": "append", **other.summary(number)},
+    )
+    return kin_of(key, str(other), snapshot)
+
+
+class TestWhoseCommitItIs:
+    """What Airflow tells of run and task decides: start, number of clears, `max_tries`, number of the try."""
+
+    def test_tries_of_one_epoch_are_the_same_work(self):
+        assert kin(key_of(try_number=2), key_of()) is Kin.SAME
+
+    @pytest.mark.parametrize(
+        "cleared",
+        [
+            key_of(clears=1, max_tries=3, try_number=2),
+            # Airflow before 3.3 counts no clear of a task in a run that has not ended.
+            key_of(max_tries=3, try_number=2),
+            # The retries were reduced by the number of tries before the task was cleared.
+            key_of(clears=1, max_tries=2, try_number=2),
+            # ... and by more.
+            key_of(max_tries=1, try_number=2),
+            key_of(started_us=START + 1, clears=1, max_tries=3, try_number=2),
+            # A run that was deleted and created again: its tries begin with 1 again.
+            key_of(started_us=START + 7_000_000),
+            key_of(started_us=START + 7_000_000, max_tries=1),
+        ],
+    )
+    def test_a_clear_or_a_new_run_of_the_same_name_is_later_work(self, cleared):
+        assert kin(cleared, key_of()) is Kin.EARLIER
+        assert kin(key_of(), cleared) is Kin.LATER
+
+    @pytest.mark.parametrize("start", [START, START + 1_000])
+    def test_another_installation_is_other_work(self, start):
+        other = key_of(started_us=start, installation="staging")
+        assert kin(key_of(started_us=START + 2), other) is None
+
+    def test_unless_it_has_the_same_run_to_the_microsecond(self):
+        """The workers of one installation may be configured with different addresses."""
+        assert kin(key_of(), key_of(installation="elsewhere")) is Kin.SAME
+        at_once = START // 1_000_000 * 1_000_000
+        assert kin(key_of(started_us=at_once), key_of(started_us=at_once, installation="elsewhere")) is None
+
+    def test_a_key_of_the_first_form_is_known(self):
+        old = dataclasses.replace(KEY, epoch=0)
+        assert kin(key_of(try_number=2), old) is Kin.SAME
+        assert kin(key_of(try_number=3, clears=1), dataclasses.replace(old, epoch=1), try_number=4) is Kin.LATER
+        cleared = dataclasses.replace(key_of(try_number=3, clears=1, max_tries=4), older_epoch=2)
+        assert kin(cleared, old) is Kin.EARLIER
+
+    def test_a_key_of_the_first_form_from_before_the_run_is_of_an_earlier_one(self):
+        assert kin(key_of(), KEY, timestamp_ms=START // 1000 - 3_600_000) is Kin.EARLIER
+
+    def test_text_that_only_looks_like_a_key_is_other_work(self):
+        own = key_of()
+        for text in (f"{own.work}/x", f"{own.work}/1/2", f"{own.work}/", f"//{own.task}/1"):
+            assert kin_of(own, text, Snapshot(snapshot_id=1, timestamp_ms=1, summary={}, manifest_list="m")) is None
 
 
 class TestTheTokenInFileNames:

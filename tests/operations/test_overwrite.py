@@ -207,6 +207,25 @@ class TestRetriesAndClears:
         expected = {"replace": [*rest, 8], "append": [*rest, 6, 8], "skip": [*rest, 6, 8]}[on_rerun]
         assert ids(table) == sorted(expected)
 
+    @pytest.mark.parametrize("how", [{"overwrite_filter": "id in (4, 6)"}, {"replace": "partitions"}])
+    @pytest.mark.parametrize("on_rerun", ["replace", "append", "skip"])
+    def test_a_clear_whose_source_is_empty_takes_the_earlier_rows_away(self, catalog, source, how, on_rerun):
+        table = make(catalog)
+        first = run(table, source((6, "a", 1.0)), **how, operation_key=KEY)
+        kept = [n for n in ids(table) if n != 6]
+        result = run(table, source(), **how, operation_key=replace(KEY, epoch=1), try_number=2, on_rerun=on_rerun)
+        if on_rerun == "replace":
+            assert (result.outcome, result.added_records, result.deleted_records) == ("committed", 0, 1)
+            assert result.snapshot_id != first.snapshot_id
+        assert ids(table) == (kept if on_rerun == "replace" else sorted([*kept, 6]))
+
+    def test_an_empty_source_of_a_task_that_was_not_cleared_changes_nothing(self, catalog, source):
+        table = make(catalog)
+        before = table.metadata_location
+        result = run(table, source(), overwrite_filter="id in (4, 6)", operation_key=KEY)
+        assert (result.outcome, result.snapshot_id) == ("nothing", None)
+        assert table.refresh().metadata_location == before
+
 
 class TestBadInput:
     """One clear error each; nothing is committed."""

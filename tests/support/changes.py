@@ -148,7 +148,7 @@ class _Work:
         key = self.settings.operation_key
         if key is None:
             return None
-        return EarlierEpochs(self.table.io, key, self.settings.branch, try_number=self.try_number, replace=True)
+        return EarlierEpochs(self.table.io, key, self.settings.branch, try_number=self.try_number, on_rerun="replace")
 
     def bound(self, text: str) -> Expression:
         return parse_filter(text, self.table.schema())
