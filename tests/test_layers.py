@@ -48,7 +48,7 @@ LAYERS = {
         "fsspec s3fs aiobotocore botocore gcsfs aiohttp google adlfs azure hdfs_native requests requests_kerberos",
     ),
     # All files of a table, found in one way whenever files are removed; here or in a job.
-    "inventory": Layer("errors format expressions plan storage.base storage.gate", "pyarrow numpy"),
+    "inventory": Layer("errors format expressions plan storage.base storage.directories storage.gate", "pyarrow numpy"),
     "data": Layer("errors format expressions storage", "pyarrow numpy fastavro"),
     "catalogs": Layer(
         "errors redaction format storage inventory", "sqlalchemy requests urllib3 tenacity boto3 botocore thrift"

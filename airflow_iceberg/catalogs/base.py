@@ -22,8 +22,9 @@ from airflow_iceberg.errors import (
     NotFoundError,
 )
 from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.inventory.ownership import own_files_only
 from airflow_iceberg.storage.base import FileIO
-from airflow_iceberg.storage.gate import Gate, place_of
+from airflow_iceberg.storage.gate import Gate, place_of, ungated
 from airflow_iceberg.storage.trust import Trust, is_location, untrusted
 
 if TYPE_CHECKING:
@@ -309,6 +310,23 @@ class Catalog(ABC):
         if place_of(metadata.location).is_local and metadata_location and not place_of(metadata_location).is_local:
             raise untrusted(f"the metadata of table {table} is remote, and the table", metadata.location, trust)
         return trust.gate(metadata.location, own=self._own_locations(table, metadata))
+
+    def deleting_io(self, state: TableState, io: FileIO | None = None) -> FileIO:
+        """Return access to a table's files that deletes only where no other table is; see `inventory.ownership`."""
+        gate = self.gate(state.table, state.metadata, state.metadata_location)
+        return own_files_only(
+            gate.around(ungated(io or state.io or self.io)),
+            str(state.table),
+            state.metadata,
+            is_expected=self._is_expected_at(state.table, state.metadata.location),
+        )
+
+    def _is_expected_at(self, table: TableId, location: str) -> bool:
+        """Whether the catalog itself would place a table of this name at a location."""
+        try:
+            return place_of(self.default_location(table)) == place_of(location)
+        except (InvalidInputError, NotFoundError):
+            return False
 
     def _own_locations(self, table: TableId, metadata: TableMetadata) -> tuple[str, ...]:
         """Return the locations that hold this table's files only."""

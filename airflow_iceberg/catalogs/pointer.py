@@ -157,19 +157,24 @@ class PointerCatalog(Catalog):
         if not purge:
             self.drop_pointer(table)
             return
-        state, files = self._drop_with_files(table)
-        delete_files(self._files(state), str(table), files)
+        _, files, files_io = self._drop_with_files(table)
+        delete_files(files_io, str(table), files)
 
-    def _drop_with_files(self, table: TableId) -> tuple[TableState, TableFiles]:
-        """Drop a table just after its files were listed, and return them; start again if it has changed."""
+    def _drop_with_files(self, table: TableId) -> tuple[TableState, TableFiles, FileIO]:
+        """Drop a table just after its files were listed, and return them; start again if it has changed.
+
+        Returns:
+            The table, its files, and access to them that deletes no files of others.
+        """
         for _ in range(_LOOKS_BEFORE_PURGE):
             state, files = self.find_purgeable(table)
+            io = self.deleting_io(state)
             try:
                 self.drop_if_current(state)
             except CommitConflictError as error:
                 log.info("looking for the files of %s again: %s", table, error)
             else:
-                return state, files
+                return state, files, io
         raise CommitConflictError(
             f"cannot purge {table}, nothing was dropped: other writers keep committing to it; stop them and try again"
         )
@@ -262,7 +267,7 @@ class PointerCatalog(Catalog):
         if not TableProperties.of(after.metadata.properties).metadata_delete_after_commit:
             return
         kept = {location for _, location in after.metadata.metadata_log}
-        files = self._files(after)
+        files = self.deleting_io(after)
         forgotten, foreign = own_only(files, (location for _, location in before.metadata_log if location not in kept))
         if foreign:
             log.warning("%s: kept %d old metadata files outside of the table's own locations", after.table, foreign)

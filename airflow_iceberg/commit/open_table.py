@@ -58,6 +58,10 @@ class OpenTable:
     def io(self, io: FileIO) -> None:
         self._io, self._gated = io, None
 
+    def deleting_io(self) -> FileIO:
+        """Return access to the table's files for the deletion of files that its metadata names."""
+        return self.io if self._catalog is None else self._catalog.deleting_io(self._state, self._io)
+
     # -- what it is ---------------------------------------------------------------------------------------------------
 
     @property

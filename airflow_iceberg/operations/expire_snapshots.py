@@ -224,7 +224,7 @@ def _dry_run(work: Work, action: ExpireSnapshots, inventory: RunUnits) -> Expire
     after = _without(metadata, expiry.snapshot_ids, expiry.refs)
     removed = _Removed()
     statistics = statistics_paths(metadata, expiry.snapshot_ids)
-    removed.add(find_deletable(table.io, gone, after, statistics, inventory=inventory), failed=0)
+    removed.add(find_deletable(table.deleting_io(), gone, after, statistics, inventory=inventory), failed=0)
     refs = sizes_of_refs(table.io, metadata, inventory=inventory)
     return removed.result(work, expiry, Outcome.DRY_RUN, refs=refs, staging_files=len(_dead_documents(table)))
 
@@ -322,19 +322,18 @@ class _Removed:
 def _delete_files(table: OpenTable, note: Note, removed: _Removed, inventory: RunUnits) -> bool:
     """Delete the files that only the snapshots of a note reached, then the note; return whether all are deleted."""
     statistics = note.statistics if note.snapshots else ()
-    found = reread(
-        table, lambda: find_deletable(table.io, note.snapshots, table.metadata, statistics, inventory=inventory)
-    )
+    io = table.deleting_io()
+    found = reread(table, lambda: find_deletable(io, note.snapshots, table.metadata, statistics, inventory=inventory))
     for what, parts, count in (
         ("data and delete files", found.content.paths(), len(found.content)),
         ("statistics files", (found.statistics,), len(found.statistics)),
         ("manifests", (found.manifests,), len(found.manifests)),
         ("manifest lists", (found.manifest_lists,), len(found.manifest_lists)),
     ):
-        failed = _delete(table, what, parts, count)
+        failed = _delete(table, io, what, parts, count)
         if failed:
             # The manifest lists are kept, and lead the next try to what could not be deleted.
-            removed.add(_only(found, what, table.io), failed=failed)
+            removed.add(_only(found, what, io), failed=failed)
             return False
     removed.add(found, failed=0)
     try:
@@ -358,13 +357,13 @@ def _only(found: Deletable, what: str, io: FileIO) -> Deletable:
     return replace(found, manifest_lists=())
 
 
-def _delete(table: OpenTable, what: str, parts: Iterable[Sequence[str]], count: int) -> int:
+def _delete(table: OpenTable, io: FileIO, what: str, parts: Iterable[Sequence[str]], count: int) -> int:
     """Delete files in batches; return the number of files in failed batches."""
     failed = 0
     progress = Progress(f"{table.name}: deleting {what}", whole=count)
     for batch in (paths[start : start + BATCH] for paths in parts for start in range(0, len(paths), BATCH)):
         try:
-            table.io.delete(batch)
+            io.delete(batch)
         except StorageError as error:
             failed += len(batch)
             log.warning("%s: could not delete some of %d %s: %s", table.name, len(batch), what, error)

@@ -147,6 +147,7 @@ def remove_orphan_files(
     table.refresh()
     check_may_delete(table.metadata)
     check_not_shared(table, listed.metadata_files)
+    check_own(table.deleting_io(), table.location, "remove orphan files of")
     orphans = reread(table, lambda: _orphans(table, listed, request, inventory))
     found = RemoveOrphanFilesResult(
         table=table.name,

@@ -10,23 +10,17 @@ committed to it, a metadata file is named as the past of another unknown one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from airflow_iceberg.commit.open_table import OpenTable
-from airflow_iceberg.errors import IcebergError, IncompatibleChangeError, StorageError
+from airflow_iceberg.errors import IcebergError, IncompatibleChangeError
 from airflow_iceberg.format.metadata import json as metadata_json
+from airflow_iceberg.inventory.ownership import SeenMetadata, look_at
 from airflow_iceberg.plan.orphan_files import EqualStores, KnownFiles
 from airflow_iceberg.storage.base import FileIO
 
 THREADS = 16
-# Enough for the first fields of the JSON; quotes within texts are escaped, so that no text looks like a field.
-BEGINNING = 4096
-_UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"\\]+)"')
-_LOCATION = re.compile(rb'"location"\s*:\s*"([^"\\]+)"')
-_UPDATED = re.compile(rb'"last-updated-ms"\s*:\s*(\d+)')
 
 
 def check_not_shared(table: OpenTable, metadata_files: Iterable[str]) -> None:
@@ -44,7 +38,7 @@ def check_not_shared(table: OpenTable, metadata_files: Iterable[str]) -> None:
     found = list(metadata_files)
     unknown = [path for path, verdict in zip(found, known.classify_all(found), strict=True) if verdict == "orphan"]
     with ThreadPoolExecutor(THREADS) as pool:
-        seen = [one for one in pool.map(lambda location: _look(table.io, location), unknown) if one is not None]
+        seen = [one for one in pool.map(lambda location: look_at(table.io, location), unknown) if one is not None]
     for one in seen:
         why = _foreign(table, one)
         if why is not None:
@@ -52,34 +46,7 @@ def check_not_shared(table: OpenTable, metadata_files: Iterable[str]) -> None:
     _check_not_forked(table, seen)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Seen:
-    """A metadata file, as far as it was read."""
-
-    path: str
-    uuid: str | None
-    location: str
-    updated_ms: int
-
-
-def _look(io: FileIO, path: str) -> _Seen | None:
-    """Read the beginning of a metadata file; None for a damaged file, which is an orphan like any other."""
-    try:
-        beginning = io.read(path, offset=0, length=BEGINNING)
-        uuid, location, updated = (pattern.search(beginning) for pattern in (_UUID, _LOCATION, _UPDATED))
-        if uuid and location and updated:
-            return _Seen(
-                path=path, uuid=uuid[1].decode(), location=location[1].decode(), updated_ms=int(updated[1].decode())
-            )
-        metadata = metadata_json.read(io.read(path), path=path)
-    except StorageError:
-        raise
-    except (IcebergError, UnicodeDecodeError):
-        return None
-    return _Seen(path=path, uuid=metadata.table_uuid, location=metadata.location, updated_ms=metadata.last_updated_ms)
-
-
-def _foreign(table: OpenTable, one: _Seen) -> str | None:
+def _foreign(table: OpenTable, one: SeenMetadata) -> str | None:
     """Say why a metadata file is of another table; None if it may be of this one."""
     own = table.metadata.table_uuid
     if one.uuid is not None and one.uuid != own:
@@ -92,7 +59,7 @@ def _foreign(table: OpenTable, one: _Seen) -> str | None:
     return None
 
 
-def _check_not_forked(table: OpenTable, seen: Sequence[_Seen]) -> None:
+def _check_not_forked(table: OpenTable, seen: Sequence[SeenMetadata]) -> None:
     """Refuse a table that another catalog has as well, and has committed to."""
     log = table.metadata.metadata_log
     since_ms = min((moment for moment, _ in log), default=table.metadata.last_updated_ms)

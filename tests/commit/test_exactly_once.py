@@ -339,7 +339,7 @@ class TestAClockThatIsBehind:
     def test_one_that_is_days_behind_commits_nothing(self, load, ids):
         key = dataclasses.replace(KEY, started_ms=now_ms() + 49 * 3_600_000)
         with pytest.raises(
-            StorageError, match="is 4[89] hours behind the start of the DAG run .* nothing was committed"
+            StorageError, match=r"is 4[89] hours behind the start of the DAG run .* nothing was committed"
         ):
             load(1, key=key)
         assert ids() == []

@@ -251,8 +251,8 @@ class HadoopCatalog(PointerCatalog):
         if not purge:
             self.drop_pointer(table)
             return
-        state, files = self._drop_with_files(table)
-        delete_files(self._files(state), str(table), files.outside(self.default_location(table)))
+        _, files, io = self._drop_with_files(table)
+        delete_files(io, str(table), files.outside(self.default_location(table)))
 
     def drop_pointer(self, table: TableId) -> None:
         if not TableProperties.of(self.load(table).metadata.properties).gc_enabled:

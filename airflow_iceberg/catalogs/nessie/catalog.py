@@ -274,15 +274,15 @@ class NessieCatalog(DescribingCatalog):
         self._tree.change(place, keys, operations, f"Iceberg rename table from '{table}' to '{to}'")
 
     def default_location(self, table: str | TableId) -> str:
-        """Return <location of the namespace>/<table>_<uuid>, or <warehouse>/<namespace>/<table>_<uuid>.
-
-        As Iceberg Java does: tables of one name can exist on several branches, and must not share a directory.
-        """
+        """Return <namespace's location or warehouse/namespace>/<table>_<uuid>: branches must not share a directory."""
         table = self.id_of(table)
         place = self._place(table)
         properties = (self._contents(place.parent).get(place.parent.key) or {}).get("properties") or {}
         base = self._base_location(table, properties.get("location"), ".".join(place.parent.key))
         return f"{base}/{place.key[-1]}_{self._new_uuid()}"
+
+    def _is_expected_at(self, table: TableId, location: str) -> bool:
+        return location.rpartition("_")[0] == self.default_location(table).rpartition("_")[0]  # without the uuid
 
     # -- namespaces ----------------------------------------------------------------------------------------------
 

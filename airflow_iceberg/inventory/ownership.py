@@ -1,0 +1,165 @@
+"""Whether the locations that metadata calls a table's own are not another table's.
+
+Anyone who can commit to a table can let its location or its `write.data.path` name the folder of another table, or a
+folder above several. Before files are deleted there, the metadata files that lie beside, above and below are looked at:
+a live table has some. Not here: what is deleted, and the gate by which paths are compared (`storage.gate`).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from airflow_iceberg.errors import IcebergError, StorageError
+from airflow_iceberg.format.metadata import json as metadata_json
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.directories import open_directory
+from airflow_iceberg.storage.gate import Gate, GatedFileIO, place_of
+
+log = logging.getLogger(__name__)
+
+_METADATA = re.compile(r".*\.metadata\.json(\.gz)?")
+# Enough for the first fields of the JSON; quotes within texts are escaped, so that no text looks like a field.
+BEGINNING = 4096
+_UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"\\]+)"')
+_LOCATION = re.compile(rb'"location"\s*:\s*"([^"\\]+)"')
+_UPDATED = re.compile(rb'"last-updated-ms"\s*:\s*(\d+)')
+# Of the metadata files of a folder the oldest and the newest are read, and of the folders below a location the first.
+_MOST_READ = 50
+_MOST_FOLDERS = 200
+_THREADS = 16
+# Folders of partitions, and of hashes that spread files over an object store.
+_NO_TABLE = re.compile(r"[^/]*=.*|[01]{4,}|data|metadata|[._].*")
+
+
+def own_files_only(io: FileIO, table: str, metadata: TableMetadata, *, is_expected: bool) -> FileIO:
+    """Return access to a table's files that deletes none in a location which may be another table's.
+
+    Args:
+        is_expected: whether the catalog itself would place the table at its location, or guarantees it.
+    """
+    if not isinstance(io, GatedFileIO) or not io.gate.own:
+        return io
+    own, root = [], place_of(metadata.location)
+    for location in io.gate.own:
+        place = place_of(location)
+        if is_expected and place.is_below(root):
+            own.append(location)
+            continue
+        foreign = _Look(io, metadata).foreign(location)
+        if foreign is None:
+            own.append(location)
+        else:
+            log.warning("%s: nothing is deleted below %s, since %s", table, location, foreign)
+    return Gate(allowed=io.gate.allowed, own=tuple(own)).around(io.inner)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A look at the folders around a location."""
+
+    io: GatedFileIO
+    metadata: TableMetadata
+
+    def foreign(self, location: str) -> str | None:
+        """Say which metadata file of another table is in the location, above or below it; None if there is none."""
+        for folder in (*self._above(location), *self._below(location)):
+            try:
+                found = self._metadata_files(folder)
+                with ThreadPoolExecutor(_THREADS) as pool:
+                    why = next((why for why in pool.map(self._why_foreign, found) if why is not None), None)
+            except IcebergError as error:
+                return f"it cannot be checked whether it is another table's: {error}"
+            if why is not None:
+                return why
+        return None
+
+    def _above(self, location: str) -> Iterator[str]:
+        """Yield a location, and the folders above it that the gate lets through."""
+        folder = location.rstrip("/")
+        while self._is_allowed(folder) and place_of(folder).path:
+            yield folder
+            folder = folder.rpartition("/")[0]
+
+    def _below(self, location: str) -> Iterator[str]:
+        """Yield the folders below a location that may be tables, the nearest first."""
+        waiting, seen = deque([location.rstrip("/")]), 0
+        while waiting and seen < _MOST_FOLDERS:
+            above = waiting.popleft()
+            for name, is_directory in self._children(above):
+                if is_directory and not _NO_TABLE.fullmatch(name):
+                    seen += 1
+                    waiting.append(f"{above}/{name}")
+                    yield f"{above}/{name}"
+
+    def _is_allowed(self, location: str) -> bool:
+        try:
+            self.io.gate.check(location, "look at")
+        except IcebergError:
+            return False
+        return True
+
+    def _children(self, folder: str) -> list[tuple[str, bool]]:
+        self.io.gate.check(folder, "look at")
+        with open_directory(self.io.inner, folder, "list") as (store, path):
+            return store.children(path)
+
+    def _metadata_files(self, folder: str) -> list[str]:
+        """Return the oldest and the newest metadata files of a table in a folder, by their names."""
+        home = f"{folder}/metadata"
+        names = sorted(name for name, is_directory in self._children(home) if not is_directory)
+        files = [f"{home}/{name}" for name in names if _METADATA.fullmatch(name)]
+        return files if len(files) <= 2 * _MOST_READ else [*files[:_MOST_READ], *files[-_MOST_READ:]]
+
+    def _why_foreign(self, path: str) -> str | None:
+        seen = look_at(self.io, path)
+        own = self.metadata
+        if seen is None:
+            return None
+        if seen.uuid is not None and seen.uuid != own.table_uuid:
+            return f"{path} is of a table with uuid {seen.uuid}, this one has {own.table_uuid}"
+        # A table that was moved keeps its uuid, and one that pretends to be another has the uuid of that one.
+        if not _is_same(seen.location, own.location):
+            return f"{path} is of a table at {seen.location}, this one is at {own.location}"
+        return None
+
+
+def _is_same(location: str, other: str) -> bool:
+    try:
+        return place_of(location) == place_of(other)
+    except IcebergError:
+        return False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeenMetadata:
+    """A metadata file, as far as it was read."""
+
+    path: str
+    uuid: str | None
+    location: str
+    updated_ms: int
+
+
+def look_at(io: FileIO, path: str) -> SeenMetadata | None:
+    """Read the beginning of a metadata file; None for a damaged or missing one, which is of no table."""
+    try:
+        beginning = io.read(path, offset=0, length=BEGINNING)
+        uuid, location, updated = (pattern.search(beginning) for pattern in (_UUID, _LOCATION, _UPDATED))
+        if uuid and location and updated:
+            return SeenMetadata(
+                path=path, uuid=uuid[1].decode(), location=location[1].decode(), updated_ms=int(updated[1].decode())
+            )
+        metadata = metadata_json.read(io.read(path), path=path)
+    except StorageError:
+        raise
+    except (IcebergError, UnicodeDecodeError):
+        return None
+    return SeenMetadata(
+        path=path, uuid=metadata.table_uuid, location=metadata.location, updated_ms=metadata.last_updated_ms
+    )
