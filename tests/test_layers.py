@@ -72,7 +72,7 @@ LAYERS = {
     "get_provider_info": Layer(),
     "retries": Layer("errors", "airflow"),
     "hooks": Layer(
-        "errors redaction retries table catalogs catalogs.base catalogs.load storage storage.base storage.trust "
+        "errors redaction retries table catalogs catalogs.base catalogs.load catalogs.names storage storage.base storage.trust "
         "storage.conditional_create format.schemas paimon.table",
         "airflow pyarrow",
     ),

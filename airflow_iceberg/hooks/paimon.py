@@ -77,7 +77,7 @@ class PaimonConfig:
             raise InvalidInputError(
                 f"unexpected table {table!r} (expected 'database.table' or a location); a branch is named by branch="
             )
-        from airflow_iceberg.catalogs.base import check_names
+        from airflow_iceberg.catalogs.names import check_names
 
         check_names((database, name), may_have_ref=False)
         if self.warehouse is None:

@@ -4,11 +4,19 @@ Whatever the change, the catalog and what the table still tells: the change is i
 caller hears is true, and no file of the table is gone.
 """
 
+from contextlib import suppress
+
 import pytest
 
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.write_result import Outcome
-from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, IcebergError, StorageError
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CommitUnknownError,
+    IcebergError,
+    StorageError,
+)
 from airflow_iceberg.retries import is_final
 from airflow_iceberg.table import Table
 from tests.commit.test_faults import CHANGES
@@ -40,15 +48,20 @@ class ServerCatalog(FaultyCatalog):
     """A catalog that chooses the names of metadata files itself, so that a client cannot look for its own."""
 
     rules_out_echoes = True
+    _last = ("", b"")
 
-    def _delete_quietly(self, locations):
-        """Keep the file of a refused request: if it has landed after all, the log names it."""
+    def swap_pointer(self, table, *, expected, new):
+        self._last = new, self.io.read(new)
+        return super().swap_pointer(table, expected=expected, new=new)
 
     def commit(self, base, change):
         try:
             return super().commit(base, change)
         except (CommitConflictError, CommitUnknownError) as error:
             error.metadata_location = None
+            # A client deletes no file of a server's.
+            with suppress(AlreadyExistsError):
+                self.io.create(*self._last)
             raise
 
 

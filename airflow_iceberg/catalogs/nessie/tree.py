@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt
 
-from airflow_iceberg.catalogs.base import is_name
+from airflow_iceberg.catalogs.names import is_name
 from airflow_iceberg.catalogs.nessie.client import Json, NessieClient, Refusal, key_text, ref_path
 from airflow_iceberg.catalogs.nessie.contents import Content, branch_of, commit_property, elements_of, key_of
 from airflow_iceberg.catalogs.nessie.keys import Key, Place, Ref
