@@ -182,19 +182,24 @@ class Table(ManageSnapshots):
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
-    def alter(self, changes: Sequence[Mapping[str, Any]]) -> AlterTableResult:
+    def alter(
+        self, changes: Sequence[Mapping[str, Any]], *, operation_key: OperationKey | None = None
+    ) -> AlterTableResult:
         """Change schema, partitioning, sort order, properties or format version, in one commit.
 
         Args:
             changes: `[{"add_column": {"name": "price", "type": "decimal(9, 2)"}}, {"drop_column": "old"}]`; see
                 `plan.alter_table` and docs/how-to/alter-a-table.md. Changes that are already made change nothing.
+            operation_key: key of an Airflow task, whose earlier commit is found.
 
         Raises:
-            InvalidInputError: not a change, or one that the specification does not allow.
+            InvalidInputError: not a change, or one that the specification does not allow; or a list that changes its
+                own result when it is made again, without an operation key.
             NotFoundError: no such column or partition field.
             AlreadyExistsError: something to be added exists and is different.
         """
-        return operations.alter_table.alter_table(Work(self), operations.alter_table.AlterTableRequest(changes=changes))
+        request = operations.alter_table.AlterTableRequest(changes=changes)
+        return operations.alter_table.alter_table(Work(self, operation_key=operation_key), request)
 
     def append(
         self,

@@ -21,6 +21,7 @@ from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
 from airflow_iceberg.format.sort_orders import SortOrder
+from airflow_iceberg.plan.alter_table.applied import without_marks
 from airflow_iceberg.storage.base import FileIO
 
 
@@ -102,8 +103,8 @@ class OpenTable:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The table's properties."""
-        return self.metadata.properties
+        """The table's properties, without the marks of changes that were made; `metadata.properties` has those, too."""
+        return without_marks(self.metadata.properties)
 
     @property
     def refs(self) -> Mapping[str, SnapshotRef]:

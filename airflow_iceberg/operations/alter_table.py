@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from airflow_iceberg.commit.actions.alter_table import AlterTable
-from airflow_iceberg.commit.write_result import OperationResult, Outcome
+from airflow_iceberg.commit.write_result import OperationResult
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.kinds import property_text
 from airflow_iceberg.format.properties.known import check_values
@@ -64,13 +64,19 @@ def alter_table(work: Work, request: AlterTableRequest) -> AlterTableResult:
     """
     table, before = work.table, work.table.metadata
     check_properties(_asked_properties(request.changes))
-    action = AlterTable(request.changes, table=table.name, table_uuid=before.table_uuid or "", new_uuid=str(uuid4()))
-    table.land(action)
+    action = AlterTable(
+        request.changes,
+        table=table.name,
+        table_uuid=before.table_uuid or "",
+        work=None if work.operation_key is None else work.operation_key.file_token,
+        new_uuid=str(uuid4()),
+    )
+    landed = table.land(action)
     metadata = table.metadata
     _warn_of_case(table.name, before.schema(), metadata.schema())
     return AlterTableResult(
         table=table.name,
-        outcome=Outcome.COMMITTED if action.changed else Outcome.NOTHING,
+        outcome=landed.outcome,
         operation_key=work.key_text,
         schema_id=metadata.current_schema_id,
         spec_id=metadata.default_spec_id,

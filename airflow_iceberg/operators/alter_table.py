@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class IcebergAlterTableOperator(TableOperator):
     """Changes schema, partitioning, sort order, properties or format version of a table, all in one commit.
 
-    If the table already has the result of the changes, nothing is changed, so the task can be retried, cleared, or run
-    every day.
+    In one DAG run the list is made once, and nothing is changed if the table already has its result, so the task can be
+    retried, cleared, or run every day.
 
     Args:
         table: the namespace and name of the table, `sales.orders`.
@@ -45,5 +45,5 @@ class IcebergAlterTableOperator(TableOperator):
         with airflow_failures():
             request = AlterTableRequest(changes=from_json("changes", "a JSON list", self.changes))
             result = alter_table(self.work(context), request)
-        line = "the table was changed" if result.done_by_this_try else "the table is already as the changes make it"
+        line = "the table was changed" if result.done_by_this_try else "the table has the changes already"
         return self.report(context, result, [line])

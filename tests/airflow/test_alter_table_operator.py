@@ -2,6 +2,8 @@
 
 import pytest
 
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.operators import IcebergAlterTableOperator
 from airflow_iceberg.operators._key import installation_id
 from tests.airflow.conftest import DAY, Lake, dying, operators
@@ -60,3 +62,37 @@ class TestATaskThatIsRunAgain:
             run = run_dag(dag, day=day)
             assert (run.state, run.result("alter")["done_by_this_try"]) == ("success", False)
             assert len(table.load().metadata.metadata_log) == 1
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            [{"drop_column": "name"}, {"add_column": {"name": "name", "type": "string"}}],
+            [{"rename_column": {"from": a, "to": b}} for a, b in (("name", "x"), ("city", "name"), ("x", "city"))],
+            [{"drop_column": "name"}],
+            [{"rename_column": {"from": "name", "to": "label"}}],
+        ],
+        ids=["recreate", "exchange", "drop", "rename"],
+    )
+    def test_a_retry_and_a_clear_hours_later(self, lake, new_dag, run_dag, clear, changes):
+        """Others have changed the schema meanwhile, written values, and removed what tells of the old schema."""
+        lake.create(schema={"id": "long", "name": "string", "city": "string"})
+        after = []
+
+        def others():
+            after.append(self.columns(lake))
+            lake.load().alter([{"add_column": {"name": "theirs", "type": "int"}}])
+            lake.append([1])
+            request = ExpireSnapshotsRequest(older_than_ms=10**15, retain_last=1, clean_expired_metadata=True)
+            expire_snapshots(Work(lake.load()), request)
+            assert len(lake.load().metadata.schemas) == 1
+
+        with new_dag(retries=1) as dag:
+            dying(IcebergAlterTableOperator, others)(table="s.t", task_id="alter", changes=changes)
+        run = run_dag(dag)
+        for _ in range(2):
+            assert (run.state, run.result("alter")["outcome"]) == ("success", "found")
+            assert self.columns(lake).items() - after[0].items() == {("theirs", max(self.columns(lake).values()))}
+            run = clear(dag, run)
+
+    def columns(self, lake):
+        return dict(lake.load().schema().names)

@@ -1,9 +1,23 @@
 """Altering a table through the commit loop: one commit, whatever is lost on the way and whoever else writes."""
 
+import json
+
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.errors import InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
+from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitUnknownError,
+    InvalidInputError,
+    NotFoundError,
+    StalePlanError,
+    UnsupportedError,
+)
+from airflow_iceberg.format.metadata import json as metadata_json
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
+from airflow_iceberg.operations.work import Work
+from airflow_iceberg.plan.alter_table.applied import MOST_MARKS, PREFIX
 from airflow_iceberg.table import Table
 from tests.support.memory import Fault, FaultyCatalog, MemoryCatalog
 
@@ -119,3 +133,306 @@ class TestWhatIsRefused:
             table.alter(changes)
         assert inner.io.locations() == before
         assert table.refresh().schema().schema_id == 0
+
+
+# --- made once, whatever happens before it is asked for again ---------------------------------------------------------
+
+EXCHANGE = [{"rename_column": {"from": a, "to": b}} for a, b in (("n", "tmp"), ("m", "n"), ("tmp", "m"))]
+LISTS = {
+    "recreate": RECREATE,
+    "exchange": EXCHANGE,
+    "replace": [{"rename_column": {"from": "n", "to": "old"}}, {"add_column": {"name": "n", "type": "int"}}],
+    "drop": [{"drop_column": "n"}],
+    "rename": [{"rename_column": {"from": "n", "to": "k"}}],
+    "recreate inside": [{"drop_column": "s.a"}, {"add_column": {"name": "s.a", "type": "int"}}],
+    "union": [{"drop_column": "n"}, {"union_by_name": {"n": "string"}}],
+    "partitioning": [{"add_partition_field": "bucket(4, id)"}, {"drop_partition_field": "id_bucket"}],
+}
+NO_WAITING = {"commit.status-check.min-wait-ms": "1", "commit.retry.min-wait-ms": "1"}
+FIRST = OperationKey(dag_id="d", run_id="r", task_id="t")
+CLEARED = OperationKey(dag_id="d", run_id="r", task_id="t", epoch=1)
+ANOTHER = OperationKey(dag_id="d", run_id="r2", task_id="t")
+
+
+def change_something(table):
+    table.alter([{"add_column": {"name": "theirs", "type": "int"}}])
+
+
+def clean(table):
+    """Append, so that the head has the current schema, and expire all else."""
+    table.append(pa.table({"id": [9]}))
+    request = ExpireSnapshotsRequest(older_than_ms=10**15, retain_last=1, clean_expired_metadata=True)
+    expire_snapshots(Work(table), request)
+
+
+def reverse(table):
+    """Undo what could have been done, and give the names to columns that are in use."""
+    columns = table.schema().names
+    for name in ("n", "m", "k", "old"):
+        if name in columns:
+            table.alter([{"rename_column": {"from": name, "to": f"{name}_theirs"}}])
+    for name in ("n", "m"):
+        table.alter([{"add_column": {"name": name, "type": "int"}}])
+
+
+MEANWHILE = {
+    "nothing": [],
+    "another change": [change_something],
+    "cleaned": [clean],
+    "both": [change_something, clean],
+    "both, the other way": [clean, change_something],
+    "twice": [change_something, clean, change_something, clean],
+    "reversed": [reverse],
+    "reversed and cleaned": [reverse, clean],
+}
+
+
+class Server(FaultyCatalog):
+    """Names the metadata file itself, as a REST catalog's server does: a lost answer leaves no location to look for."""
+
+    def commit(self, base, change):
+        try:
+            return super().commit(base, change)
+        except CommitUnknownError as error:
+            error.metadata_location = None
+            raise
+
+
+def rivals(names):
+    def do_all(catalog, name):
+        for step in MEANWHILE[names]:
+            step(Table.load(catalog, name))
+
+    return do_all
+
+
+def some_table(catalog, version="2"):
+    table = Table.create(
+        catalog,
+        "db.t",
+        schema={"id": "long", "n": "int", "m": "int", "s": "struct<a: int, b: int>"},
+        partition_by=["bucket(2, id)"],
+        properties={"format-version": version, **NO_WAITING},
+    )
+    table.append(pa.table({"id": [1], "n": pa.array([1], pa.int32()), "m": pa.array([2], pa.int32())}))
+    return table
+
+
+def columns_of(table):
+    """The ids of all columns by name, the partition fields, and the rows."""
+    table.refresh()
+    rows = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+    return dict(table.schema().names), [field.name for field in table.spec().fields], rows
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+@pytest.mark.parametrize("name", LISTS)
+class TestATaskThatRunsAgain:
+    """Its changes were made once: nothing is dropped, exchanged or refused, whatever others did meanwhile."""
+
+    def test_a_retry_and_a_clear(self, inner, name, meanwhile):
+        table = some_table(inner)
+        if name == "partitioning":
+            table.alter([{"rename_column": {"from": "s", "to": "t"}}])
+        assert table.alter(LISTS[name], operation_key=FIRST).outcome == "committed"
+        rivals(meanwhile)(inner, table.identifier)
+        before = columns_of(table)
+        for key in (FIRST, CLEARED):
+            result = Table.load(inner, "db.t").alter(LISTS[name], operation_key=key)
+            assert (result.outcome, result.done_by_this_try) == ("found", False)
+            assert columns_of(table) == before
+
+    @pytest.mark.parametrize("kind", [FaultyCatalog, Server])
+    def test_a_lost_answer(self, inner, name, meanwhile, kind):
+        some_table(inner)
+        table = Table.load(kind(inner, [Fault.LAND_THEN_RIVAL_THEN_UNKNOWN], rival=rivals(meanwhile)), "db.t")
+        assert table.alter(LISTS[name], operation_key=FIRST).outcome == "committed"
+        before = columns_of(table)
+        assert Table.load(inner, "db.t").alter(LISTS[name], operation_key=FIRST).outcome == "found"
+        assert columns_of(table) == before
+
+    @pytest.mark.parametrize("kind", [FaultyCatalog, Server])
+    def test_a_lost_request(self, inner, name, meanwhile, kind):
+        """The list is made on what the others made of the table, or refused: never half, never twice."""
+        some_table(inner)
+        table = Table.load(kind(inner, [Fault.RIVAL_THEN_UNKNOWN], rival=rivals(meanwhile)), "db.t")
+        try:
+            assert table.alter(LISTS[name], operation_key=FIRST).outcome == "committed"
+        except CommitUnknownError:
+            assert "reversed" in meanwhile  # what the list names is not there any more
+        before = columns_of(table)
+        try:
+            Table.load(inner, "db.t").alter(LISTS[name], operation_key=FIRST)
+        except (NotFoundError, AlreadyExistsError):
+            assert "reversed" in meanwhile
+        else:
+            assert "reversed" in meanwhile or columns_of(table) == before
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "another change", "cleaned", "both", "reversed and cleaned"])
+@pytest.mark.parametrize("name", ["recreate", "exchange", "replace", "recreate inside", "union"])
+class TestAListThatIsAskedForAgain:
+    """By another run of the DAG, or by hand: one that would change its own result is not made a second time."""
+
+    @pytest.mark.parametrize(("first", "second"), [(FIRST, ANOTHER), (FIRST, None), (None, None), (None, FIRST)])
+    def test_nothing_is_changed(self, inner, name, meanwhile, first, second):
+        table = some_table(inner)
+        assert table.alter(LISTS[name], operation_key=first).outcome == "committed"
+        rivals(meanwhile)(inner, table.identifier)
+        before = columns_of(table)
+        assert Table.load(inner, "db.t").alter(LISTS[name], operation_key=second).outcome == "nothing"
+        assert columns_of(table) == before
+
+
+class TestPlainChangesThatAreAskedForAgain:
+    """A drop or a rename that was made is no error, even after the table has forgotten the column."""
+
+    @pytest.mark.parametrize("second", [ANOTHER, None])
+    @pytest.mark.parametrize("first", [FIRST, None])
+    @pytest.mark.parametrize("name", ["drop", "rename"])
+    def test_after_the_old_schemas_are_gone(self, inner, name, first, second):
+        table = some_table(inner)
+        table.alter(LISTS[name], operation_key=first)
+        clean(table)
+        assert Table.load(inner, "db.t").alter(LISTS[name], operation_key=second).outcome == "nothing"
+
+    def test_another_run_drops_a_column_that_is_there_again(self, inner):
+        table = some_table(inner)
+        table.alter(LISTS["drop"], operation_key=FIRST)
+        table.alter([{"add_column": {"name": "n", "type": "int"}}])
+        assert table.alter(LISTS["drop"], operation_key=ANOTHER).outcome == "committed"
+
+    def test_a_column_that_the_table_never_had_is_an_error(self, inner):
+        table = some_table(inner)
+        with pytest.raises(NotFoundError, match="no column 'x'"):
+            table.alter([{"drop_column": "x"}], operation_key=FIRST)
+
+
+class TestAListThatNothingTellsOf:
+    """Without a key, a list that would drop or exchange its own result is made only if the schemas prove it new."""
+
+    def forget(self, inner):
+        """Remove the marks, as a writer may that replaces all properties."""
+        table = Table.load(inner, "db.t")
+        marks = [name for name in table.metadata.properties if name.startswith(PREFIX)]
+        assert marks
+        table.alter([{"remove_properties": marks}])
+        return table
+
+    @pytest.mark.parametrize("meanwhile", ["another change", "cleaned", "both"])
+    @pytest.mark.parametrize("name", ["recreate", "exchange", "recreate inside", "union"])
+    def test_is_refused(self, inner, name, meanwhile):
+        table = some_table(inner)
+        table.alter(LISTS[name], operation_key=FIRST)
+        rivals(meanwhile)(inner, table.identifier)
+        table = self.forget(inner)
+        before = columns_of(table)
+        with pytest.raises(InvalidInputError, match="pass operation_key, or make the changes in two calls"):
+            table.alter(LISTS[name])
+        assert columns_of(table) == before
+
+    @pytest.mark.parametrize("name", ["recreate", "exchange"])
+    def test_is_made_when_all_schemas_are_there_and_none_comes_from_it(self, inner, name):
+        table = some_table(inner)
+        change_something(table)
+        assert table.alter(LISTS[name]).outcome == "committed"
+
+    def test_other_changes_in_the_list_need_a_table_that_never_changed(self, inner):
+        changes = [*RECREATE, {"set_sort_order": ["id"]}]
+        table = some_table(inner)
+        change_something(table)
+        with pytest.raises(InvalidInputError, match="pass operation_key"):
+            table.alter(changes)
+        assert table.alter(changes, operation_key=FIRST).outcome == "committed"
+
+
+class TestMarks:
+    """One property for each list and work, and no more than needed."""
+
+    def marks(self, table):
+        return {name: text for name, text in table.refresh().metadata.properties.items() if name.startswith(PREFIX)}
+
+    def test_none_for_a_list_that_changes_nothing_when_it_is_made_again(self, inner):
+        table = some_table(inner)
+        changes = [
+            {"add_column": {"name": "new", "type": "int", "first": True}},
+            {"change_type": {"name": "n", "type": "long"}},
+            {"set_properties": {"a": "1"}},
+            {"set_sort_order": ["id"]},
+        ]
+        table.alter(changes, operation_key=FIRST)
+        assert self.marks(table) == {}
+        assert table.alter(changes, operation_key=FIRST).outcome == "nothing"
+
+    def test_none_for_a_list_that_changes_nothing(self, inner):
+        table = some_table(inner)
+        table.alter([{"add_column": {"name": "n", "type": "int"}}], operation_key=FIRST)
+        assert self.marks(table) == {}
+
+    def test_they_are_not_among_the_properties_that_users_see(self, inner):
+        table = some_table(inner)
+        table.alter(RECREATE, operation_key=FIRST)
+        assert len(self.marks(table)) == 1
+        assert table.properties == NO_WAITING
+
+    def test_they_are_bounded_and_those_that_protect_columns_stay(self, inner):
+        table = some_table(inner)
+        table.alter(RECREATE, operation_key=FIRST)
+        for number in range(MOST_MARKS + 3):
+            table.alter([{"rename_column": {"from": f"x{number - 1}" if number else "m", "to": f"x{number}"}}])
+        assert len(self.marks(table)) == MOST_MARKS
+        change_something(table)
+        assert table.alter(RECREATE, operation_key=ANOTHER).outcome == "nothing"
+
+    def test_a_copy_of_the_properties_says_nothing_of_another_table(self, inner):
+        table = some_table(inner)
+        table.alter(RECREATE, operation_key=FIRST)
+        other = Table.create(inner, "db.u", schema={"id": "long", "n": "int"}, properties=self.marks(table))
+        assert other.alter(RECREATE, operation_key=FIRST).outcome == "committed"
+
+    def test_a_damaged_one_still_protects(self, inner):
+        table = some_table(inner)
+        table.alter(RECREATE, operation_key=FIRST)
+        (name,) = self.marks(table)
+        for text in ("", "x y", "1", "-1 once", "\u0661 \u0661 \u0661"):
+            table.alter([{"set_properties": {name: text}}])
+            assert table.alter(RECREATE, operation_key=ANOTHER).outcome == "nothing"
+
+    def test_the_form_of_the_list_does_not_matter(self, inner):
+        table = some_table(inner)
+        table.alter(tuple({kind: given} for change in RECREATE for kind, given in change.items()), operation_key=FIRST)
+        again = [{"drop_column": "n"}, {"add_column": {"type": "string", "name": "n"}}]
+        change_something(table)
+        assert table.alter(again, operation_key=ANOTHER).outcome == "nothing"
+
+    @pytest.mark.parametrize("version", ["1", "2", "3"])
+    def test_in_every_format_version(self, inner, version):
+        table = some_table(inner, version)
+        table.alter(EXCHANGE, operation_key=FIRST)
+        change_something(table)
+        clean(table)
+        before = columns_of(table)
+        assert Table.load(inner, "db.t").alter(EXCHANGE, operation_key=FIRST).outcome == "found"
+        assert columns_of(table) == before
+
+    def test_in_a_table_without_a_uuid(self, inner):
+        table = some_table(inner, "1")
+        document = metadata_json.to_dict(table.metadata)
+        del document["table-uuid"]
+        location = "memory://warehouse/db/t/metadata/old.metadata.json"
+        inner.io.create(location, json.dumps(document).encode())
+        inner.drop_table("db.t")
+        old = Table._of(inner, inner.register_table("db.t", location))
+        assert old.metadata.table_uuid is None
+        old.alter(EXCHANGE, operation_key=FIRST)
+        change_something(old)
+        before = columns_of(old)
+        assert Table.load(inner, "db.t").alter(EXCHANGE, operation_key=FIRST).outcome == "found"
+        assert columns_of(old) == before
+
+    def test_two_processes_of_one_task(self, inner):
+        some_table(inner)
+        rival = lambda catalog, name: Table.load(catalog, name).alter(EXCHANGE, operation_key=FIRST)  # noqa: E731
+        table = Table.load(FaultyCatalog(inner, [Fault.CONFLICT], rival=rival), "db.t")
+        assert table.alter(EXCHANGE, operation_key=FIRST).outcome == "found"
+        assert columns_of(table)[2] == [{"id": 1, "m": 1, "n": 2, "s": None}]

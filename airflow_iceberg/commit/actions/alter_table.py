@@ -1,65 +1,121 @@
-"""A list of changes to a table as an action, applied to each newer base.
+"""A list of changes to a table as an action, applied to each newer base, and made once.
 
-The meaning of the changes is in `plan.alter_table`.
+The meaning of the changes is in `plan.alter_table`, the marks of lists that were made in `plan.alter_table.applied`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_iceberg.commit.checks import check_same_table, check_writable, is_same_table
 from airflow_iceberg.commit.engine import Action
 from airflow_iceberg.commit.write_result import Outcome
+from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
-from airflow_iceberg.plan.alter_table.changes import evolve
+from airflow_iceberg.plan.alter_table.applied import Application, Kind
+from airflow_iceberg.plan.alter_table.changes import Repetition, evolve, on_repetition, was_never_made
+
+log = logging.getLogger(__name__)
 
 
 class AlterTable(Action):
     """Changes of schema, partitioning, sort order, properties and format version, in one commit.
 
-    There is no snapshot to identify the work by: it is in the table when its result is.
+    There is no snapshot to identify the work by: it is in the table when its mark is, or its result.
 
     Args:
         changes: see `plan.alter_table`.
         table_uuid: the uuid of the table that was loaded; empty when it had none.
-        new_uuid: a uuid for a table that has none.
-
-    Attributes:
-        changed: whether the list changed anything; False when its result was there already.
+        work: twelve digits that stand for the work of a task; None outside of Airflow.
+        new_uuid: a uuid for a table that has none; it also identifies this call.
     """
 
-    def __init__(self, changes: Sequence[Mapping[str, Any]], *, table: str, table_uuid: str, new_uuid: str) -> None:
+    def __init__(
+        self, changes: Sequence[Mapping[str, Any]], *, table: str, table_uuid: str, work: str | None, new_uuid: str
+    ) -> None:
         self._changes = changes
         self._table = table
         self._table_uuid = table_uuid
         self._new_uuid = new_uuid
-        self.changed = False
+        self._application = Application(changes=changes, work=work, call=new_uuid, new_uuid=new_uuid)
         self._results: list[TableMetadata] = []
+        self._marked: list[TableMetadata] = []
 
     def __call__(self, metadata: TableMetadata) -> Change:
         # Another table that has the name now is not altered.
         check_same_table(metadata, self._table_uuid)
         check_writable(metadata, self._table)
-        change = evolve(metadata, self._changes, new_uuid=self._new_uuid)
+        change = self._evolved(metadata)
         # Applied here first, so that what the specification forbids fails before anything is sent, also to REST.
-        result = apply_change(metadata, change, now_ms=metadata.last_updated_ms, base_location=None)
+        result = _applied(metadata, change)
         check_writable(result, self._table)
-        self.changed = bool(change.updates)
-        if self.changed:
-            self._results.append(result)
+        if change.updates:
+            change = self._with_mark(metadata, change, result)
+            self._results.append(_applied(metadata, change))
         return change
 
+    def _evolved(self, metadata: TableMetadata) -> Change:
+        marks = self._application.marks(metadata)
+        if any(mark.kind is Kind.ONCE for mark in marks):
+            log.info(
+                "%s: this list of changes was made before, and changes its own result when it is made again; nothing "
+                "was changed, split it to make its changes once more",
+                self._table,
+            )
+            return Change()
+        try:
+            return evolve(metadata, self._changes, new_uuid=self._new_uuid)
+        except (NotFoundError, AlreadyExistsError) as error:
+            if not marks:
+                raise
+            log.info("%s: this list of changes was made before; nothing was changed: %s", self._table, error)
+            return Change()
+
+    def _with_mark(self, metadata: TableMetadata, change: Change, result: TableMetadata) -> Change:
+        """Return the change with a mark, if the list must not, or cannot, be made again.
+
+        Raises:
+            InvalidInputError: without an operation key nothing tells whether the list was made.
+        """
+        repetition = on_repetition(result, self._changes)
+        if repetition is Repetition.HARMLESS:
+            return change
+        if repetition is Repetition.UNDOES and self._application.work is None:
+            self._check_never_made(metadata)
+        kind = Kind.AGAIN if repetition is Repetition.RECOGNIZED else Kind.ONCE
+        self._marked.append(metadata)
+        return Change(
+            updates=(*change.updates, *self._application.updates(metadata, kind)), requirements=change.requirements
+        )
+
+    def _check_never_made(self, metadata: TableMetadata) -> None:
+        if not was_never_made(metadata, self._changes):
+            raise InvalidInputError(
+                f"table {self._table}: this list of changes drops or exchanges what it has made itself when it is made "
+                f"again, and neither a mark nor the table's schemas tell whether it was made before; nothing was "
+                f"changed: pass operation_key, or make the changes in two calls (first what is dropped or renamed)"
+            )
+
     def landed(self, metadata: TableMetadata) -> Outcome | None:
-        """Whether the table is as an attempt would have made it, even if others have written since."""
+        """Whether the list was made: the table has its mark, or is as an attempt would have made it."""
         if not is_same_table(metadata, self._table_uuid):
             return None
+        mark = self._application.own_mark(metadata)
+        if mark is not None:
+            return Outcome.COMMITTED if mark.call == self._new_uuid else Outcome.FOUND
         return Outcome.COMMITTED if any(_same_shape(metadata, result) for result in self._results) else None
 
     def has_surely_not_landed(self, metadata: TableMetadata, base: TableMetadata) -> bool:
-        """Whether the table is as it was: a list that is applied twice may undo itself, or change another column."""
-        return _same_shape(metadata, base)
+        """Whether the table is as it was, or lacks a mark that would be there."""
+        is_marked = any(one is base for one in self._marked)
+        return _same_shape(metadata, base) or (is_marked and self._application.proves_absence(metadata, base))
+
+
+def _applied(metadata: TableMetadata, change: Change) -> TableMetadata:
+    return apply_change(metadata, change, now_ms=metadata.last_updated_ms, base_location=None)
 
 
 def _same_shape(one: TableMetadata, other: TableMetadata) -> bool:

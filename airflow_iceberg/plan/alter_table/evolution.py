@@ -145,17 +145,21 @@ class Evolution:
     def equals(self, metadata: TableMetadata) -> bool:
         """Whether this equals a table, except for the ids of columns that were added since the start."""
         known = _last_column_id(metadata, self._start)
-        current = metadata.schema()
         return (
             self.format_version == metadata.format_version
-            and _masked(self.schema, known) == _masked(current, known)
-            and set(self.schema.identifier_field_ids) == set(current.identifier_field_ids)
+            and self.has_schema(metadata, metadata.schema())
             and self._same_partitioning(metadata, known)
             and self.sort_order.same_fields(metadata.sort_order())
             and self.location == metadata.location
             and all(metadata.properties.get(name) == value for name, value in self.properties.items())
             and self.properties.keys() >= metadata.properties.keys()
         )
+
+    def has_schema(self, metadata: TableMetadata, schema: Schema) -> bool:
+        """Whether the schema equals one of the table, except for the ids of columns that were added since the start."""
+        known = _last_column_id(metadata, self._start)
+        same_columns = _masked(self.schema, known) == _masked(schema, known)
+        return same_columns and set(self.schema.identifier_field_ids) == set(schema.identifier_field_ids)
 
     def _same_partitioning(self, metadata: TableMetadata, known: int) -> bool:
         """Compare new columns by name: their ids are different each time."""

@@ -211,7 +211,7 @@ def _set_location(kind: str, place: str, given: Any) -> Step:
     return step
 
 
-_READERS: Mapping[str, _Read] = {
+_OF_COLUMNS: Mapping[str, _Read] = {
     "add_column": _column(
         SchemaEvolution.add_column,
         {
@@ -236,6 +236,9 @@ _READERS: Mapping[str, _Read] = {
     ),
     "set_identifier_fields": _list(lambda to, names: to.columns.set_identifier_fields(names)),
     "union_by_name": _union_by_name,
+}
+_READERS: Mapping[str, _Read] = {
+    **_OF_COLUMNS,
     "add_partition_field": _object(
         lambda to, field, name: to.partitioning.add(field, to.schema, name=name),
         {"field": _TEXT, "name": _OPTIONAL_TEXT},
@@ -259,3 +262,5 @@ _READERS: Mapping[str, _Read] = {
 }
 CHANGES = tuple(_READERS)
 """The names of all changes."""
+COLUMN_CHANGES = frozenset(_OF_COLUMNS)
+"""The names of those that depend on the schema alone."""
