@@ -83,7 +83,7 @@ def _log_lost(table: OpenTable, key: OperationKey, branch: str) -> None:
                 log.warning(
                     "%s: snapshot %s holds rows of a run of the same name of another Airflow installation, which are "
                     "kept: its operation key is %s, that of this task is %s; if both are the same installation, set "
-                    "its option [airflow_iceberg] installation_id to the first part of the older key",
+                    "its option [airflow_iceberg] installation_id to the third part of the older key",
                     *(table.name, snapshot.snapshot_id, text, key),
                 )
 

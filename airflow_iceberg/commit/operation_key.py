@@ -117,15 +117,21 @@ class OperationKey:
         return f"{self.work}/{self.epoch}"
 
     @property
-    def work(self) -> str:
-        """The key without its epoch: it does not change when a person clears the task."""
-        return self.task if self.installation is None else f"{quote(self.installation, safe=_SAFE)}/{self.task}"
+    def run(self) -> str:
+        """The DAG and its run, with which all keys of the run begin, whatever the installation."""
+        return f"{quote(self.dag_id, safe=_SAFE)}/{quote(self.run_id, safe=_SAFE)}"
 
     @property
     def task(self) -> str:
-        """The task in its run, whatever the installation."""
-        names = (quote(part, safe=_SAFE) for part in (self.dag_id, self.run_id, self.task_id))
-        return "/".join((*names, str(self.map_index)))
+        """The task in its run, whatever the installation: `work` in the first form of the key."""
+        return f"{self.run}/{quote(self.task_id, safe=_SAFE)}/{self.map_index}"
+
+    @property
+    def work(self) -> str:
+        """The key without its epoch: it does not change when a person clears the task."""
+        if self.installation is None:
+            return self.task
+        return f"{self.run}/{quote(self.installation, safe=_SAFE)}{self.task.removeprefix(self.run)}"
 
     @property
     def may_be_cleared(self) -> bool:
@@ -163,7 +169,7 @@ class OperationKey:
             InvalidInputError: the text is not an operation key.
         """
         parts = text.split("/")
-        installation = unquote(parts.pop(0)) if len(parts) == 6 else None
+        installation = unquote(parts.pop(2)) if len(parts) == 6 else None
         try:
             dag_id, run_id, task_id, map_index, epoch = parts
             return cls(
@@ -176,7 +182,7 @@ class OperationKey:
             )
         except ValueError as error:
             raise InvalidInputError(
-                f"not an operation key: {text!r}, expected installation/dag/run/task/map index/epoch"
+                f"not an operation key: {text!r}, expected dag/run/installation/task/map index/epoch"
             ) from error
 
     def summary(self, try_number: int) -> dict[str, str]:
@@ -193,7 +199,7 @@ class OperationKey:
 
 def kin_of(key: OperationKey, text: str, snapshot: Snapshot) -> Kin | None:
     """Return how the work of a key in a snapshot's summary is related to that of `key`; None: it is other work."""
-    if f"{key.task}/" not in text:
+    if not text.startswith(f"{key.run}/"):
         return None
     try:
         other = OperationKey.parse(text)
@@ -236,7 +242,7 @@ def is_later(key: OperationKey, epoch: int, try_number: int | None, *, own: int 
 
 def is_of_other_installation(key: OperationKey, text: str, snapshot: Snapshot) -> bool:
     """Whether a key is of the same task in a run of the same name, of another installation."""
-    if key.installation is None or f"{key.task}/" not in text or kin_of(key, text, snapshot) is not None:
+    if key.installation is None or not text.startswith(f"{key.run}/") or kin_of(key, text, snapshot) is not None:
         return False
     try:
         other = OperationKey.parse(text)

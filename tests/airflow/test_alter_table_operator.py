@@ -39,7 +39,7 @@ class TestAlteringATable:
             "table": "s.t",
             "outcome": "committed",
             "done_by_this_try": True,
-            "operation_key": f"{installation_id()}/{run.dag_run.dag_id}/{run.dag_run.run_id}/alter/-1/0",
+            "operation_key": f"{run.dag_run.dag_id}/{run.dag_run.run_id}/{installation_id()}/alter/-1/0",
             "schema_id": 1,
             "spec_id": 1,
             "sort_order_id": 0,

@@ -88,7 +88,7 @@ class TestTheResult:
         files, properties = str(lake.write_file("a.parquet", [1, 2, 3])), {"team": "{{ ds }}"}
         run = run_task(append, files=files, snapshot_properties=properties, outlets=assets)
         snapshot, (file,) = lake.load().current_snapshot(), lake.data_files()
-        key = f"{installation_id()}/{run.dag_run.dag_id}/{run.dag_run.run_id}/append/-1/0"
+        key = f"{run.dag_run.dag_id}/{run.dag_run.run_id}/{installation_id()}/append/-1/0"
         result = run.result("append")
         assert result == {
             "table": "s.t",

@@ -33,7 +33,7 @@ class TestCreatingATable:
             "metadata_location": table.metadata_location,
             "outcome": "committed",
             "done_by_this_try": True,
-            "operation_key": f"{installation_id()}/{run.dag_run.dag_id}/{run.dag_run.run_id}/create/-1/0",
+            "operation_key": f"{run.dag_run.dag_id}/{run.dag_run.run_id}/{installation_id()}/create/-1/0",
         }
 
     def test_the_table_and_its_schema_can_be_templates_and_its_location_is_ones_own(self, lake, run_task):

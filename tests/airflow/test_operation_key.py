@@ -91,7 +91,7 @@ class TestTheInstallation:
 
     def test_the_option(self, monkeypatch):
         monkeypatch.setenv("AIRFLOW__AIRFLOW_ICEBERG__INSTALLATION_ID", "prod/eu")
-        assert str(operation_key_of(context())).startswith("prod%2Feu/d/r/t/-1/")
+        assert str(operation_key_of(context())).startswith("d/r/prod%2Feu/t/-1/")
 
     @pytest.mark.parametrize("name", ["x" * 101, "a\nb"])
     def test_a_useless_option(self, monkeypatch, name):

@@ -225,7 +225,10 @@ class TestARunThatIsNotOurs:
         load(1, key=dataclasses.replace(KEY, installation="prod"))
         load(2, key=dataclasses.replace(KEY, installation="staging"))
         (line,) = [line for line in caplog.messages if "another Airflow installation" in line]
-        assert f"its operation key is prod/{KEY}, that of this task is staging/{KEY}; " in line
+        assert (
+            f"its operation key is {KEY.run}/prod/append/-1/0, that of this task is {KEY.run}/staging/append/-1/0; "
+            in line
+        )
         assert "[airflow_iceberg] installation_id" in line
 
     def test_a_run_that_was_created_again_writes_its_rows(self, load, ids, catalog):
