@@ -426,6 +426,8 @@ IMPORTED_WHEN_NEEDED: dict[str, set[str]] = {
     "paimon.data_manifests": {
         f"{name}: airflow_iceberg.format.arrow.buffers" for name in ("_numbers_of", "matching", "take", "with_manifest")
     },
+    # fsspec: metadata is read without it.
+    "storage.stores.local": {"filesystem: airflow_iceberg.storage.stores.guarded_files"},
     # sqlglot and fastavro: workers of a cluster have neither.
     "expressions.binding": {"_parser: airflow_iceberg.expressions.sql"},
     "inventory.units": {"run: airflow_iceberg.inventory.named_files"},

@@ -28,15 +28,20 @@ class OpenTable:
     """One Iceberg table in the state in which it was loaded, or last refreshed or committed."""
 
     def __init__(self, state: TableState, *, io: FileIO, catalog: Catalog | None) -> None:
-        self._state = state
         self.io = io
         self._catalog = catalog
+        self._take(state)
 
     def refresh(self) -> Self:
         """Load the table again and return the same object; a table without a catalog does not change."""
         if self._catalog is not None:
-            self._state = self._catalog.load(self._state.table)
+            self._take(self._catalog.load(self._state.table))
         return self
+
+    def _take(self, state: TableState) -> None:
+        self._state = state
+        # Others can write there, and could lead this process to other files.
+        self.io.follow_no_links(state.metadata.location)
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 
@@ -173,7 +178,7 @@ class OpenTable:
     def land(self, action: Action) -> Landed:
         """Commit any action, also one that makes the table writable again, and return how that ended."""
         landed = commit(self.catalog, self._state, action)
-        self._state = landed.state
+        self._take(landed.state)
         return landed
 
     def __repr__(self) -> str:

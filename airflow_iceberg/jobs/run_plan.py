@@ -44,6 +44,7 @@ def run_job(
         StorageError: the result document cannot be written.
     """
     timings = Timings()
+    io.follow_no_links(plan.table_location)
     try:
         result = run_plan(plan, io, start(timings), timings)
     except Exception as error:  # noqa: BLE001 - every failure becomes a result document
