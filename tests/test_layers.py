@@ -72,8 +72,8 @@ LAYERS = {
     "get_provider_info": Layer(),
     "retries": Layer("errors", "airflow"),
     "hooks": Layer(
-        "errors redaction retries table catalogs catalogs.base catalogs.load catalogs.names storage storage.base storage.trust "
-        "storage.conditional_create format.schemas paimon.table",
+        "errors redaction retries table catalogs catalogs.base catalogs.load catalogs.names storage storage.base "
+        "storage.trust storage.conditional_create format.schemas paimon.table",
         "airflow pyarrow",
     ),
     # Starting a job is knowing where it runs: in this process, or on a Spark that gets the core as a zip.
@@ -426,6 +426,8 @@ IMPORTED_WHEN_NEEDED: dict[str, set[str]] = {
     "paimon.data_manifests": {
         f"{name}: airflow_iceberg.format.arrow.buffers" for name in ("_numbers_of", "matching", "take", "with_manifest")
     },
+    # fsspec: metadata is read without it.
+    "storage.stores.local": {"filesystem: airflow_iceberg.storage.stores.guarded_files"},
     # sqlglot and fastavro: workers of a cluster have neither.
     "expressions.binding": {"_parser: airflow_iceberg.expressions.sql"},
     "inventory.units": {"run: airflow_iceberg.inventory.named_files"},

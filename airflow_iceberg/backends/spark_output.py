@@ -77,6 +77,7 @@ _CAUSES: tuple[tuple[str, str], ...] = (
             "spark.pyspark.driver.python (PYSPARK_DRIVER_PYTHON) to a Python that has it"
         ),
     ),
+    (r"^airflow_iceberg: (?P<why>cannot read the job plan .{1,1000})", "{why}"),
     (
         r"ExecutorLostFailure.*(?:exit code 137|[Oo]ut ?[Oo]f ?[Mm]emory|OOM)",
         "an executor was killed, most often because memory ran out; raise executor_memory",

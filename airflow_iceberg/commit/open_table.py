@@ -29,15 +29,15 @@ class OpenTable:
     """One Iceberg table in the state in which it was loaded, or last refreshed or committed."""
 
     def __init__(self, state: TableState, *, io: FileIO, catalog: Catalog | None) -> None:
-        self._state = state
         self._io = io
         self._catalog = catalog
         self._gated: tuple[TableMetadata, FileIO] | None = None
+        self._take(state)
 
     def refresh(self) -> Self:
         """Load the table again and return the same object; a table without a catalog does not change."""
         if self._catalog is not None:
-            self._state = self._catalog.load(self._state.table)
+            self._take(self._catalog.load(self._state.table))
         return self
 
     @property
@@ -62,6 +62,11 @@ class OpenTable:
     def deleting_io(self) -> FileIO:
         """Return access to the table's files for the deletion of files that its metadata names."""
         return self.io if self._catalog is None else self._catalog.deleting_io(self._state, self._io)
+
+    def _take(self, state: TableState) -> None:
+        self._state = state
+        # Others can write there, and could lead this process to other files.
+        self._io.follow_no_links(state.metadata.location)
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 
@@ -198,7 +203,7 @@ class OpenTable:
     def land(self, action: Action) -> Landed:
         """Commit any action, also one that makes the table writable again, and return how that ended."""
         landed = commit(self.catalog, self._state, action)
-        self._state = landed.state
+        self._take(landed.state)
         return landed
 
     def __repr__(self) -> str:

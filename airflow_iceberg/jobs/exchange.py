@@ -22,7 +22,6 @@ from airflow_iceberg.errors import StorageError
 from airflow_iceberg.format.partitions.grouping import group_by_partition
 from airflow_iceberg.format.values.bytes import canonical_key
 from airflow_iceberg.jobs.protocol.seal import changed, short_digest
-from airflow_iceberg.jobs.sources.readers import is_local
 
 if TYPE_CHECKING:
     from airflow_iceberg.format.partitions.spec import PartitionSpec
@@ -222,4 +221,4 @@ def create_file(io: FileIO, path: str) -> Any:
 def open_file(io: FileIO, path: str) -> Any:
     """Open a file of the exchange for reading."""
     filesystem, inner = io.filesystem(path)
-    return open(inner, "rb") if is_local(filesystem) else filesystem.open(inner, "rb")
+    return filesystem.open(inner, "rb")

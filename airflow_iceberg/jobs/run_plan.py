@@ -44,7 +44,9 @@ def run_job(
     Raises:
         StorageError: the result document cannot be written.
     """
-    timings, io = Timings(), plan.gated(io)
+    timings = Timings()
+    io.follow_no_links(plan.table_location)
+    io = plan.gated(io)
     try:
         result = run_plan(plan, io, start(timings), timings)
     except Exception as error:  # noqa: BLE001 - every failure becomes a result document

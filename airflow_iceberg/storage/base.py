@@ -77,6 +77,14 @@ class FileIO(Protocol):
         """Tell whether there is a file (not a directory) at the location."""
         ...
 
+    def follow_no_links(self, folder: str) -> None:
+        """Follow no symbolic link below a folder from now on, where the store has links: a table's location.
+
+        Others can write there. `read` and `exists` find no file behind a link, nothing is listed, created or deleted
+        there, and a link that is met is an error.
+        """
+        return
+
     def filesystem(self, location: str) -> tuple[fsspec.AbstractFileSystem, str]:
         """Return the fsspec file system of a location and the path in it: for the readers and writers of data files."""
         ...

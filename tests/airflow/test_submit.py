@@ -10,23 +10,35 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_iceberg.backends.backend import InProcess, _reaching, open_backend, run_job
-from airflow_iceberg.backends.config import SparkConfig, storage_properties
+from airflow_iceberg.backends.config import RESULT_VARIABLE, SparkConfig, storage_properties
 from airflow_iceberg.backends.spark_submit import SparkSubmit, spark_environment
 from airflow_iceberg.catalogs import load_catalog
-from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, UnsupportedError
-from airflow_iceberg.jobs import run_local
+from airflow_iceberg.errors import (
+    FormatError,
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+    StalePlanError,
+    UnsupportedError,
+)
+from airflow_iceberg.jobs import main, run_local
+from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.spark.installation import spark_home
 from airflow_iceberg.operators.append import IcebergAppendOperator
+from airflow_iceberg.redaction import is_secret
 from airflow_iceberg.storage import FsspecFileIO
 from airflow_iceberg.table import Table
 from tests.airflow.conftest import Lake, operators
@@ -250,6 +262,34 @@ class TestACancelledJob:
         assert (lake.staged(), lake.data_files()) == ([], [])
 
 
+class TestWhatLiesInTheTablesFolder:
+    """Others may write there: the driver is told what its plan is, and only it can sign the result."""
+
+    @pytest.fixture
+    def plan(self, table, tmp_path):
+        pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "source.parquet")
+        return plan_append(table, Source.from_files(str(tmp_path / "source.parquet")))
+
+    def test_the_seal_is_an_argument_and_the_secret_is_none(self, table, plan, connection, tmp_path):
+        made = backend(connection(host="local[1]"), table)
+        hook = made._open_hook(plan, tmp_path / "core.zip")
+        command = hook._build_spark_submit_command("main.py")
+        assert command[-2:] == [plan.location, str(plan.seal)]
+        secret = made._machine.environment[RESULT_VARIABLE]
+        assert len(secret) == 64
+        assert secret not in " ".join(command)
+        assert secret != backend(connection(host="local[1]"), table)._machine.environment[RESULT_VARIABLE]
+        assert main.RESULT_VARIABLE == RESULT_VARIABLE
+        assert is_secret(RESULT_VARIABLE)
+
+    def test_a_forged_result_is_not_believed(self, table, plan, connection):
+        table.io.create(plan.result_location, JobResult(status="succeeded", record_count=9).to_json())
+        submitted = backend(connection(host="local[1]"), table)
+        with pytest.raises(FormatError, match="the job result is not the one that was written"):
+            submitted.read_result(table.io, plan)
+        assert run_job(backend(None, table), table, plan).record_count == 2
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 class TestOnARealSpark:
@@ -294,6 +334,21 @@ class TestOnARealSpark:
         assert message in str(run.failures[0])
         assert lake.load().current_snapshot() is None
         assert (lake.staged(), lake.data_files()) == ([], [])
+
+    def test_a_changed_plan_is_refused_by_the_driver(self, lake, tmp_path):
+        table = lake.create()
+        source = Source.from_callable("spark_rows:numbers", {"first": 1, "count": 2})
+        made = open_backend(
+            "spark_default", SparkConfig(py_files=(USERS_CODE,)), table=table, source=source, name="job"
+        )
+        plan = plan_append(table, source)
+        forged = replace(plan.task, source=Source.from_callable("spark_rows:touch", {"path": str(tmp_path / "owned")}))
+        table.io.delete([plan.location])
+        table.io.create(plan.location, replace(plan, task=forged).to_json())
+        with pytest.raises(StalePlanError, match="the job plan is not the one that was written"):
+            run_job(made, table, plan)
+        assert not (tmp_path / "owned").exists()
+        assert not table.io.exists(plan.result_location)
 
     def test_killing_the_task_ends_its_spark(self, lake):
         table = lake.create()

@@ -33,6 +33,15 @@ class TestProgram:
         assert "airflow_iceberg: append sales.orders: staged 24 rows in 6 files in " in ended.stdout
         assert JobResult.from_json(IO.read(plan.result_location)).record_count == 24
 
+    @pytest.mark.parametrize("version", [pytest.param(SPARK_35, marks=pytest.mark.java)])
+    def test_a_changed_plan_is_not_run(self, version, tmp_path):
+        plan = make_plan(tmp_path, write_csv_files(tmp_path / "in"))
+        IO.create(plan.location, make_plan(tmp_path, Source.from_sql("select 1 as id")).to_json())
+        ended = submit(version, tmp_path, main_program(), plan.location, str(plan.seal))
+        assert ended.returncode == 2
+        assert "the job plan is not the one that was written" in ended.stdout
+        assert files_below(append_task(plan).write.data_location) == []
+
     @pytest.mark.services  # how a job fails on Spark 4 is seen with make test through the operator
     @pytest.mark.parametrize("version", [OF_SPARK_4, pytest.param(SPARK_35, marks=pytest.mark.java)])
     def test_failure(self, version, tmp_path):

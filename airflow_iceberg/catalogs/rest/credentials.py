@@ -204,5 +204,9 @@ class RoutedFileIO(FileIO):
     def exists(self, location: str) -> bool:
         return self._io(location).exists(location)
 
+    def follow_no_links(self, folder: str) -> None:
+        for io in (*(io for _, io in self._by_prefix), self._otherwise):
+            io.follow_no_links(folder)
+
     def filesystem(self, location: str) -> tuple[Any, str]:
         return self._io(location).filesystem(location)

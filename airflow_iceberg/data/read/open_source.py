@@ -13,6 +13,7 @@ from airflow_iceberg.data.read.parquet import ParquetSource
 from airflow_iceberg.data.read.raw_rows import Source
 from airflow_iceberg.errors import FormatError, NotFoundError, StorageError, UnsupportedError
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.local_names import native_name
 from airflow_iceberg.storage.stores.store import UnclearError
 
 FORMATS = ("parquet", "orc", "avro")
@@ -35,8 +36,7 @@ def open_source(
     name = "a Parquet file" if file_format == "parquet" else f"an {file_format.upper()} file"
     try:
         # Arrow reads local files itself, without Python's lock at every read.
-        handle: Any = pa.OSFile(path) if is_local else filesystem.open(path, "rb")
-        with handle:
+        with _local_file(filesystem, path) if is_local else filesystem.open(path, "rb") as handle:
             yield _source(handle, file_format, facts, name_mapping, is_local, keep_dictionaries)
     except FileNotFoundError as error:
         raise NotFoundError(f"data file {location} does not exist, although the table lists it") from error
@@ -52,6 +52,11 @@ def open_source(
     except FormatError as error:
         error.path = error.path or location
         raise
+
+
+def _local_file(filesystem: Any, path: str) -> Any:
+    with native_name(filesystem, path) as name:
+        return pa.OSFile(name)
 
 
 def _source(

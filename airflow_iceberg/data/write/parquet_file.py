@@ -8,7 +8,6 @@ import inspect
 import itertools
 import json
 import logging
-import os
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -30,6 +29,7 @@ from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import Value, VariantType
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.local_names import native_name
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,6 @@ class FileLayout:
         self._filesystem, self._data_path = io.filesystem(self._data_location)
         self._name = f"{file_prefix}-{uuid.uuid4()}"
         self._numbers = itertools.count(1)
-        self._directories: set[str] = set()
 
     def next_location(self, partition: tuple[Value, ...]) -> str:
         """Return the location of a new file."""
@@ -98,11 +97,8 @@ class FileLayout:
         if "file" not in self._filesystem.protocol:  # a name or a tuple of names
             # Large default blocks of object stores (50 MiB) times many open partitions would need gigabytes.
             return pa.PythonFile(self._filesystem.open(path, "wb", block_size=_UPLOAD_BLOCK_BYTES), mode="w")
-        directory = os.path.dirname(path)
-        if directory not in self._directories:
-            os.makedirs(directory, exist_ok=True)
-            self._directories.add(directory)
-        return pa.OSFile(path, "wb")
+        with native_name(self._filesystem, path, new=True) as name:
+            return pa.OSFile(name, "wb")
 
     def parquet_writer(
         self,

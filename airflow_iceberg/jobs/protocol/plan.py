@@ -285,6 +285,11 @@ class JobPlan(StoredDocument):
         return f"{self.staging_location}/result.json"
 
     @property
+    def table_location(self) -> str:
+        """The table's location: a staging location is two folders below it."""
+        return self.staging_location.rsplit("/", 2)[0]
+
+    @property
     def inventory_location(self) -> str:
         """The prefix of the files that an inventory writes; their names begin with the number of their unit."""
         return f"{self.staging_location}/inventory"

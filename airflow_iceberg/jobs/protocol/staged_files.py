@@ -24,6 +24,8 @@ from airflow_iceberg.storage.base import FileIO
 THREADS = 16
 # What follows the prefix of the job: numbers of tasks and files and a uuid, see `data.write` and `data.row_changes`.
 _NAME = re.compile(r"(-[0-9a-f]{4,12})+(-deletes)?\.(parquet|puffin)")
+# With hashed paths without partitions the hash is a part of the name.
+_HASH = re.compile(r"^[01]{8}-")
 _MAGIC = {"parquet": b"PAR1", "puffin": b"PFA1"}
 
 
@@ -101,9 +103,9 @@ class _Files:
         except InvalidInputError as error:
             raise FormatError(f"broken description of a file: {error}", path=path) from error
         folder, _, name = file.file_path.rpartition("/")
-        ending = name.removeprefix(self._plan.file_prefix)
-        match = _NAME.fullmatch(ending) if ending != name else None
-        if match is None:
+        own = name if self._options.partitioned_paths else _HASH.sub("", name)
+        match = _NAME.fullmatch(own.removeprefix(self._plan.file_prefix))
+        if match is None or not own.startswith(self._plan.file_prefix):
             raise _foreign(self._plan, file, "its name is not one of the job")
         if file.file_format != match[3] or (match[3] == "puffin") != file.is_deletion_vector:
             raise _foreign(self._plan, file, f"a file of format {file.file_format}")
@@ -111,7 +113,7 @@ class _Files:
             raise _foreign(self._plan, file, "its counts are negative")
         has_partition = spec.fields and file.file_format != "puffin"
         partition_path = spec.partition_path(file.partition, self._schema) if has_partition else ""
-        expected = self._options.file_location(self._data_location, partition_path, name)
+        expected = self._options.file_location(self._data_location, partition_path, own)
         if file.file_path != expected:
             raise _foreign(self._plan, file, f"expected in {expected.rpartition('/')[0]}, got {folder}")
         return file

@@ -9,13 +9,21 @@ exclusive modes are not exclusive everywhere.
 from __future__ import annotations
 
 import importlib
+import logging
 import socket
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.errors import AlreadyExistsError, IcebergError, NotFoundError, StorageError, UnsupportedError
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
 from airflow_iceberg.redaction import hidden_texts, replaced
 from airflow_iceberg.storage.base import FileIO, FileStatus
 from airflow_iceberg.storage.library_logs import redact_library_logs
@@ -23,6 +31,8 @@ from airflow_iceberg.storage.stores.store import Refresh, RefusedError, Settings
 
 if TYPE_CHECKING:
     import fsspec
+
+log = logging.getLogger(__name__)
 
 _S3 = ("s3", "S3Store", "airflow-iceberg[s3]")
 _GCS = ("gcs", "GcsStore", "airflow-iceberg[gcs]")
@@ -81,6 +91,10 @@ class FsspecFileIO(FileIO):
         base = prefix if prefix.endswith("/") else f"{prefix}/"
         with self.directory(prefix, "list") as (store, path):
             for name, size_bytes, modified_ms in store.walk(path):
+                # An object can have such a name, and some clients would take it for one outside of the prefix.
+                if "./" in f"{name}/" and not {".", ".."}.isdisjoint(name.split("/")):
+                    log.warning("%s%r is left alone: its name has '.' or '..' in it", base, name)
+                    continue
                 yield FileStatus(location=base + name, size_bytes=size_bytes, modified_ms=modified_ms)
 
     def delete(self, locations: Iterable[str]) -> None:
@@ -115,6 +129,13 @@ class FsspecFileIO(FileIO):
     def exists(self, location: str) -> bool:
         with self.directory(location, "look for") as (store, path):
             return store.is_file(path)
+
+    def follow_no_links(self, folder: str) -> None:
+        # No driver is loaded for it: the other stores have no links, or none that lead out of them.
+        with suppress(InvalidInputError):
+            if parse_location(folder).scheme == "file":
+                store, path = self._resolve(folder)
+                store.follow_no_links(path)
 
     def filesystem(self, location: str) -> tuple[fsspec.AbstractFileSystem, str]:
         with self.directory(location, "open") as (store, path):

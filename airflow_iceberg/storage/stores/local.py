@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import uuid
-from collections.abc import Iterator
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, BinaryIO
 
-from airflow_iceberg.storage.stores.store import Location, Store
+from airflow_iceberg.storage.stores.guarded import Guarded, open_in
+from airflow_iceberg.storage.stores.store import Location, Settings, Store
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _TRIES = 100
 # The plan of a job has the query and the predicates of its task; only the user of the worker runs the job.
 _PRIVATE = "/plan.json"
+# Deeper folders are of no table.
+_MOST_LEVELS = 200
+_COPIED_AT_ONCE = 8 << 20
 _NO_DIRECTORY_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF}
 
 
@@ -25,17 +30,38 @@ class LocalStore(Store):
     is_local = True
     answers_are_final = True
 
+    def __init__(self, instance: str, settings: Settings) -> None:
+        super().__init__(instance, settings)
+        self._guarded = Guarded()
+
     @classmethod
     def path_of(cls, location: Location) -> str:
         return location.path
 
-    def filesystem(self) -> Any:
-        from fsspec.implementations.local import LocalFileSystem
+    def follow_no_links(self, path: str) -> None:
+        self._guarded.add(path)
 
-        return LocalFileSystem(auto_mkdir=True)
+    def follows_no_link(self, path: str) -> bool:
+        """Whether a path is below a directory below which no link is followed."""
+        return self._guarded.is_below(path)
+
+    def filesystem(self) -> Any:
+        from airflow_iceberg.storage.stores.guarded_files import GuardedFileSystem
+
+        return GuardedFileSystem(self, auto_mkdir=True)
+
+    def open_new(self, path: str) -> BinaryIO:
+        """Return a new file, open for writing, in a directory that need not exist."""
+        with ExitStack() as stack:
+            _, descriptor = self._open_new(stack, path)
+            return os.fdopen(descriptor, "wb")
+
+    def open_file(self, path: str) -> BinaryIO:
+        """Return a file, open for reading."""
+        return open(path, "rb", opener=lambda name, flags: self._guarded.open_file(name, flags))
 
     def read(self, path: str, offset: int, length: int | None) -> bytes:
-        with open(path, "rb") as file:
+        with self.open_file(path) as file:
             if offset:
                 file.seek(offset)
             return file.read() if length is None else file.read(length)
@@ -47,68 +73,57 @@ class LocalStore(Store):
         written to a temporary name in the same directory and synced, and `link` gives them the final name: it fails
         when the name is taken. After another `OSError` the file may exist or not.
         """
-        temporary = _temporary_name(path)
-        _write_synced(temporary, data, mode=0o600 if path.endswith(_PRIVATE) and "/.staging/" in path else 0o666)
-        try:
-            _link(temporary, path)
-        finally:
-            with suppress(OSError):
-                os.unlink(temporary)
-        _sync_directory(os.path.dirname(path))
+        mode = 0o600 if path.endswith(_PRIVATE) and "/.staging/" in path else 0o666
+        with self._written(path, lambda file: _write_all(file.fileno(), data), mode=mode) as (folder, temporary, name):
+            _link(folder, temporary, name)
 
     def replace(self, path: str, data: bytes) -> None:
-        temporary = _temporary_name(path)
-        _write_synced(temporary, data)
-        try:
-            os.replace(temporary, path)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
+        with self._written(path, lambda file: _write_all(file.fileno(), data)) as (folder, temporary, name):
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def copy_file(self, source: str, target: str) -> int:
+        """Copy a file: readers of the target see the old file, if there is one, or the whole copy."""
+        with self.open_file(source) as original:
+
+            def write(copy: BinaryIO) -> None:
+                shutil.copyfileobj(original, copy, _COPIED_AT_ONCE)
+
+            with self._written(target, write) as (folder, temporary, name):
+                size = os.stat(temporary, dir_fd=folder).st_size
+                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        return size
 
     def walk(self, path: str) -> Iterator[tuple[str, int, int | None]]:
-        """Yield (path below the directory, size, time in ms) of each file; links to directories are not followed."""
-        waiting = [""]
-        while waiting:
-            inner = waiting.pop()
-            below = f"{inner}/" if inner else ""
-            try:
-                folder = os.open(os.path.join(path, inner) if inner else path, os.O_RDONLY | os.O_DIRECTORY)
-            except (FileNotFoundError, NotADirectoryError):
-                continue  # it never existed, or was removed during the walk: it has no files
-            try:
-                # By descriptor, since the kernel looks up the whole path again for each status otherwise.
-                with os.scandir(folder) as found:
-                    entries = list(found)
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(below + entry.name)
-                        continue
-                    try:
-                        status = entry.stat()
-                    except FileNotFoundError:
-                        continue
-                    if stat.S_ISREG(status.st_mode):
-                        yield below + entry.name, status.st_size, status.st_mtime_ns // 1_000_000
-            finally:
-                os.close(folder)
+        """Yield (path below the directory, size, time in ms) of each file; no link is followed, and none is listed."""
+        try:
+            folder = self._guarded.open_folder(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        yield from _walk(folder, "")
 
     def _delete_file(self, path: str) -> None:
-        os.unlink(path)
+        with self._guarded.parent(path) as (folder, name):
+            os.unlink(name, dir_fd=folder)
 
     def is_file(self, path: str) -> bool:
         """Tell whether there is a file; unlike for `os.path.isfile`, an unreadable directory is an error."""
         try:
-            return stat.S_ISREG(os.stat(path).st_mode)
+            with self._guarded.parent(path) as (folder, name):
+                status = os.stat(name, dir_fd=folder, follow_symlinks=folder is None)
         except (FileNotFoundError, NotADirectoryError):
             return False
+        return stat.S_ISREG(status.st_mode)
 
     def children(self, path: str) -> list[tuple[str, bool]]:
         try:
-            with os.scandir(path) as entries:
-                return sorted((entry.name, entry.is_dir()) for entry in entries)
+            folder = self._guarded.open_folder(path)
         except (FileNotFoundError, NotADirectoryError):
             return []
+        try:
+            with os.scandir(folder) as entries:
+                return sorted((entry.name, entry.is_dir()) for entry in entries)
+        finally:
+            os.close(folder)
 
     def is_directory(self, path: str) -> bool:
         return os.path.isdir(path)
@@ -117,20 +132,94 @@ class LocalStore(Store):
         os.makedirs(path, exist_ok=True)
 
     def remove_directory(self, path: str) -> None:
-        os.rmdir(path)
+        with self._guarded.parent(path) as (folder, name):
+            os.rmdir(name, dir_fd=folder)
 
     def remove_empty(self, path: str, above: str) -> None:
-        for directory, _, _ in os.walk(path, topdown=False):
+        with suppress(OSError), self._guarded.parent(path) as (folder, name):
+            for _, names, _, directory in os.fwalk(name, topdown=False, dir_fd=folder):
+                for inner in names:
+                    with suppress(OSError):
+                        os.rmdir(inner, dir_fd=directory)
             with suppress(OSError):
-                os.rmdir(directory)
-        with suppress(OSError):
-            os.rmdir(above)
+                os.rmdir(name, dir_fd=folder)
+        with suppress(OSError), self._guarded.parent(above) as (folder, name):
+            os.rmdir(name, dir_fd=folder)
 
     def remove_tree(self, path: str) -> None:
-        import shutil
+        with suppress(FileNotFoundError), self._guarded.parent(path) as (folder, name):
+            shutil.rmtree(name, dir_fd=folder)
 
-        with suppress(FileNotFoundError):
-            shutil.rmtree(path)
+    @contextmanager
+    def _written(
+        self, path: str, write: Callable[[BinaryIO], None], *, mode: int = 0o666
+    ) -> Iterator[tuple[int | None, str, str]]:
+        """Yield a folder, the name of a temporary file in it that is written and synced, and the name of the path."""
+        temporary = _temporary_name(path)
+        with ExitStack() as stack:
+            folder, descriptor = self._open_new(stack, temporary, mode)
+            name = path if folder is None else path.rpartition("/")[2]
+            temporary = temporary if folder is None else temporary.rpartition("/")[2]
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    write(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                yield folder, temporary, name
+            finally:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
+            _sync_directory(folder, os.path.dirname(path))
+
+    def _open_new(self, stack: ExitStack, path: str, mode: int = 0o666) -> tuple[int | None, int]:
+        """Create a file and return its folder, which is open as long as the stack, and the file's descriptor.
+
+        The folder is made if it does not exist; another task may remove it again as long as it is empty.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                with ExitStack() as attempt:
+                    folder, name = attempt.enter_context(self._guarded.parent(path, make=True))
+                    descriptor = open_in(folder, name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+                    stack.push(attempt.pop_all())
+                    return folder, descriptor
+            except FileNotFoundError:
+                if not left:
+                    raise
+            with suppress(FileNotFoundError):
+                if not self._guarded.is_below(path):
+                    os.makedirs(os.path.dirname(path), exist_ok=True)
+        raise AssertionError("the last try returns or raises")
+
+
+def _walk(folder: int, below: str) -> Iterator[tuple[str, int, int | None]]:
+    """Yield the files of an open directory, and close it."""
+    try:
+        if below.count("/") > _MOST_LEVELS:
+            raise OSError(errno.ELOOP, f"more than {_MOST_LEVELS} folders in each other", below)
+        # By descriptor, since the kernel looks up the whole path again for each status otherwise.
+        with os.scandir(folder) as found:
+            entries = list(found)
+        inner = []
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                inner.append(entry.name)
+                continue
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            if stat.S_ISREG(status.st_mode):
+                yield below + entry.name, status.st_size, status.st_mtime_ns // 1_000_000
+        for name in inner:
+            try:
+                # From its parent: a link may have taken the place of either meanwhile.
+                opened = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # it was removed during the walk: it has no files
+            yield from _walk(opened, f"{below}{name}/")
+    finally:
+        os.close(folder)
 
 
 def _temporary_name(path: str) -> str:
@@ -142,48 +231,19 @@ def _temporary_name(path: str) -> str:
     return os.path.join(os.path.dirname(path), f"{uuid.uuid4().hex}.tmp")
 
 
-def _write_synced(path: str, data: bytes, *, mode: int = 0o666) -> None:
-    try:
-        descriptor = _open_new(path, mode)
-    except FileNotFoundError:
-        descriptor = _open_in_new_directory(path, mode)
-    try:
-        with os.fdopen(descriptor, "wb", buffering=0) as file:
-            _write_all(file.fileno(), data)
-            os.fsync(file.fileno())
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(path)
-        raise
-
-
-def _open_in_new_directory(path: str, mode: int) -> int:
-    """Create the directory and the file; another task may remove the directory again as long as it is empty."""
-    for _ in range(_TRIES - 1):
-        with suppress(FileNotFoundError):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            return _open_new(path, mode)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    return _open_new(path, mode)
-
-
-def _open_new(path: str, mode: int) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), mode)
-
-
 def _write_all(descriptor: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def _link(temporary: str, path: str) -> None:
+def _link(folder: int | None, temporary: str, path: str) -> None:
     try:
-        os.link(temporary, path)
+        os.link(temporary, path, src_dir_fd=folder, dst_dir_fd=folder)
     except FileExistsError:
         # Over NFS the answer to a link that worked can be lost, and the repeated call fails with "exists". The number
         # of names of our own file shows what happened.
-        if os.stat(temporary).st_nlink != 2:
+        if os.stat(temporary, dir_fd=folder).st_nlink != 2:
             raise
     except OSError as error:
         if error.errno in _NO_HARD_LINKS:
@@ -192,8 +252,8 @@ def _link(temporary: str, path: str) -> None:
         raise
 
 
-def _sync_directory(directory: str) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
+def _sync_directory(folder: int | None, directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY) if folder is None else os.dup(folder)
     try:
         os.fsync(descriptor)
     except OSError as error:
