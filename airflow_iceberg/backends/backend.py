@@ -111,7 +111,8 @@ def run_job(backend: Backend, table: OpenTable, plan: JobPlan) -> JobResult:
 def _reaching(table: OpenTable) -> Mapping[str, str]:
     """Return the properties for access to the table's files, with the credentials that its REST catalog vended."""
     lent = getattr(table.io, "current_properties", None)
-    return {**table.catalog.properties, **(lent() if lent is not None else {})}
+    # Not both together: a session of our own would be sent to where the catalog's server has its keys.
+    return table.catalog.properties if lent is None else lent()
 
 
 class InProcess:

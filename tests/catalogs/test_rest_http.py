@@ -365,14 +365,17 @@ class TestConfiguration:
 
     def test_each_goes_over_the_one_before(self, waits):
         with Script(
-            defaults={"a": "default", "b": "default", "c": "default"}, overrides={"c": "override", "prefix": "wh/1"}
+            defaults=dict.fromkeys(("s3.region", "client.region", "gcs.project-id"), "default"),
+            overrides={"gcs.project-id": "override", "prefix": "wh/1"},
         ) as server:
-            catalog = load_catalog("prod", uri=server.uri, b="user", c="user", warehouse="s3://a b/c")
+            given = dict.fromkeys(("client.region", "gcs.project-id"), "user")
+            catalog = load_catalog("prod", uri=server.uri, **given, warehouse="s3://a b/c")
             server.on("GET /v1/wh/1/namespaces", document({"namespaces": [["x"]]}))
             assert catalog.list_namespaces() == (("x",),)
             assert server.calls()[0] == f"{CONFIG}?warehouse=s3%3A%2F%2Fa%20b%2Fc"
-            found = catalog._server.config.properties
-            assert (found["a"], found["b"], found["c"]) == ("default", "user", "override")
+            found = catalog.io.current_properties()
+            each = [found[name] for name in ("s3.region", "client.region", "gcs.project-id")]
+            assert each == ["default", "user", "override"]
 
     def test_the_server_may_send_us_elsewhere(self, server, waits):
         with Script(overrides={"uri": server.uri}) as first:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_iceberg.catalogs.http.refusal import Refusal
-from airflow_iceberg.catalogs.rest.credentials import Delegation, RoutedFileIO, store_properties, table_properties
+from airflow_iceberg.catalogs.rest.credentials import Delegation, RoutedFileIO, store_properties, table_access
 from airflow_iceberg.catalogs.rest.protocol import (
     CREATE_TABLE,
     LOAD_TABLE,
@@ -115,7 +115,7 @@ class TestConfiguration:
 
     def test_values_that_are_no_texts_become_some(self):
         config = ServerConfig.from_dict({"defaults": {"a": True, "b": 7, "c": None}}, {})
-        assert config.properties == {"a": "true", "b": "7"}
+        assert config.defaults == {"a": "true", "b": "7"}
 
 
 class TestPaths:
@@ -283,7 +283,16 @@ class TestCredentialsForFiles:
 
     def properties(self, location, answer=None):
         delegation = Delegation.from_dict(self.ANSWER if answer is None else answer)
-        return table_properties(self.CATALOG, delegation, location, bearer=lambda: "bearer", signer="/v1/sign")
+        found = table_access(
+            self.CATALOG,
+            ServerConfig.from_dict({}, self.CATALOG),
+            delegation,
+            location,
+            uri=self.CATALOG["uri"],
+            bearer=lambda: "bearer",
+            signer="/v1/sign",
+        )
+        return found.properties
 
     def test_the_longest_prefix_decides(self):
         assert self.properties("s3://lake/db/t/data/1.parquet")["s3.access-key-id"] == "narrow"

@@ -23,7 +23,7 @@ from urllib.parse import urlencode
 from tenacity import RetryCallState, Retrying, retry_if_result
 
 from airflow_iceberg.catalogs.http.auth import Auth, NoAuth, Signable
-from airflow_iceberg.catalogs.http.exchange import Answer, Exchange, Failure
+from airflow_iceberg.catalogs.http.exchange import FORM, Answer, Exchange, Failure
 from airflow_iceberg.catalogs.http.settings import Secrets, Settings, checked_uri, without_login
 from airflow_iceberg.errors import CommitUnknownError, FormatError, StorageError
 
@@ -160,7 +160,7 @@ class Http:
         """
         found = {"Accept": "application/json", **(headers or {})}
         if form is not None:
-            found["Content-Type"] = "application/x-www-form-urlencoded"
+            found["Content-Type"] = FORM
         body = None if form is None else urlencode(form).encode()
         request = Signable(method="GET" if form is None else "POST", url=url, headers=found, body=body)
         answer = self._repeat(_Call(request=request, purpose=purpose, auth=NoAuth()))

@@ -23,7 +23,10 @@ from airflow_iceberg.catalogs.http.auth import Auth, Signable
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import Secrets, Settings, without_login
 from airflow_iceberg.errors import FormatError, InvalidInputError
+from airflow_iceberg.redaction import is_secret
+from airflow_iceberg.storage.addresses import leave_alone, warn_of_plain_text
 
+FORM = "application/x-www-form-urlencoded"
 _TOO_MANY_REQUESTS = 429
 _NOT_IMPLEMENTED = 501
 # The server, or a gateway, stopped waiting: it is unknown how much of the request it had read.
@@ -89,6 +92,8 @@ class Exchange:
         """Send a request once; return the request as it was sent, and its outcome."""
         sent = Signable(method=request.method, url=request.url, headers=dict(request.headers), body=request.body)
         auth.apply(sent)
+        if _has_credentials(sent):
+            warn_of_plain_text(sent.url, f"catalog {self._catalog}")
         handled = sys.exception()
         try:
             response = self._usable_session().request(
@@ -102,7 +107,7 @@ class Exchange:
                 # Given with every request: the environment's bundle would take precedence over that of the session.
                 verify=self._settings.verify,
                 # Without it a .netrc of the user would replace our own header.
-                auth=_leave_alone,
+                auth=leave_alone,
             )
         except (requests.exceptions.InvalidURL, requests.exceptions.InvalidHeader, UnicodeError) as error:
             reason = self._secrets.hide(type(error).__name__)
@@ -160,8 +165,9 @@ class Exchange:
         return session
 
 
-def _leave_alone(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    return request
+def _has_credentials(request: Signable) -> bool:
+    """Tell whether a request shows a proof of identity, or asks for one by a form."""
+    return request.headers.get("Content-Type") == FORM or any(is_secret(name) for name in request.headers)
 
 
 def _is_before_sending(error: BaseException) -> bool:

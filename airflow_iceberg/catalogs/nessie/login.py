@@ -93,6 +93,11 @@ def _discovered(catalog: str, issuer: str, http: Http) -> str:
     found = http.fetch_document(url, purpose=_PURPOSE, advice=_ADVICE).get("token_endpoint")
     if not isinstance(found, str) or "://" not in found:
         raise StorageError(f"catalog {catalog} cannot {_PURPOSE}: {without_login(url)} names no token_endpoint")
+    if url.lower().startswith("https:") and not found.lower().startswith("https:"):
+        raise StorageError(
+            f"catalog {catalog} cannot {_PURPOSE}: {without_login(url)} names a token_endpoint without https, which "
+            f"would get the client's secret in plain text; set {_OAUTH2}token-endpoint"
+        )
     return found
 
 

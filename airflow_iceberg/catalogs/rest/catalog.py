@@ -21,7 +21,7 @@ from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import without_login
 from airflow_iceberg.catalogs.pointer import is_gzip_asked
 from airflow_iceberg.catalogs.rest import protocol
-from airflow_iceberg.catalogs.rest.credentials import Delegation, store_properties
+from airflow_iceberg.catalogs.rest.credentials import Delegation
 from airflow_iceberg.catalogs.rest.server import OnRefusal, RestServer
 from airflow_iceberg.catalogs.rest.states import TableStates, is_another
 from airflow_iceberg.errors import (
@@ -71,7 +71,7 @@ class RestCatalog(Catalog):
         """Access to files, unless the server gives a table credentials of its own (`TableState.io`)."""
         with self._lock:
             if self._own_io is None:
-                self._own_io = load_file_io(store_properties(self._server.config.properties))
+                self._own_io = load_file_io(self._server.store_properties)
             return self._own_io
 
     def _is_expected_at(self, table: TableId, location: str) -> bool:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from airflow_iceberg.catalogs.rest.protocol import config_texts
-from airflow_iceberg.errors import FormatError
+from airflow_iceberg.catalogs.http.settings import without_login
+from airflow_iceberg.catalogs.rest.protocol import ServerConfig, config_texts
+from airflow_iceberg.catalogs.rest.trust import StoreAccess, is_signed, store_access
+from airflow_iceberg.errors import FormatError, StorageError
 from airflow_iceberg.storage import load_file_io
+from airflow_iceberg.storage.addresses import is_same_origin, signer_url, warn_once
 from airflow_iceberg.storage.base import FileIO, FileStatus
 
 DELEGATION_HEADER = "X-Iceberg-Access-Delegation"
@@ -22,14 +25,6 @@ DELEGATION = "vended-credentials"
 # The catalog's own secrets and settings: a store needs none of them, and must not show them.
 _NOT_FOR_STORES = ("header.", "rest.", "oauth2-", "ssl.", "token-")
 _NOT_FOR_STORES_EXACT = frozenset({"credential", "token", "scope", "audience", "resource", "prefix", "uri", "type"})
-_ACCESS_KEY = "s3.access-key-id"
-_GO_WITH_KEYS = frozenset(
-    {
-        *("s3.session-token", "s3.session-token-expires-at-ms", "s3.anonymous", "s3.profile-name"),
-        *("client.access-key-id", "client.secret-access-key", "client.session-token", "client.profile-name"),
-    }
-)
-_SIGNING_ENABLED, _SIGNER = "s3.remote-signing-enabled", "s3.signer"
 _SIGNER_URI, _SIGNER_ENDPOINT = "s3.signer.uri", "s3.signer.endpoint"
 # The server's address for newer credentials of a table, and whether to use it, by the kind of store.
 _REFRESH = re.compile(r"(client|s3|gcs\.oauth2|adls)\.refresh-credentials-(endpoint|enabled)")
@@ -80,42 +75,56 @@ def store_properties(catalog: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def table_properties(
-    catalog: Mapping[str, str],
+def table_access(
+    given: Mapping[str, str],
+    config: ServerConfig,
     delegation: Delegation,
     location: str,
     *,
+    uri: str,
     bearer: Callable[[], str | None],
     signer: str | None = None,
-) -> dict[str, str]:
+) -> StoreAccess:
     """Return all properties of the store of a location.
 
     Args:
-        catalog: the catalog's properties, with `uri`.
-        bearer: returns the catalog's token; called only if a remote signer needs it.
+        given: the connection's properties.
+        config: the server's configuration.
+        uri: address of the server.
+        bearer: returns the catalog's token; called only if a remote signer may have it.
         signer: path of the catalog's own signer for the table, if it has one.
     """
-    given = delegation.properties_for(location)
-    own = store_properties(catalog)
-    if _ACCESS_KEY in given:
-        # A session, a role or a profile of our own does not belong to another key.
-        own = {name: value for name, value in own.items() if name not in _GO_WITH_KEYS}
-    found = {**own, **store_properties(given)}
+    said = {**config.overrides, **delegation.properties_for(location)}
+    access = store_access(store_properties(given), config.defaults, said)
+    found = dict(access.properties)
     if is_signed(found):
-        config = delegation.config
-        found[_SIGNER_URI] = found.get(_SIGNER_URI) or config.get("signer.uri") or catalog.get("uri", "")
-        endpoint = found.get(_SIGNER_ENDPOINT) or config.get("signer.endpoint") or signer
+        found |= {name: given[name] for name in (_SIGNER_URI, _SIGNER_ENDPOINT) if given.get(name)}
+        found[_SIGNER_URI] = found.get(_SIGNER_URI) or delegation.config.get("signer.uri") or uri
+        endpoint = found.get(_SIGNER_ENDPOINT) or delegation.config.get("signer.endpoint") or signer
         if endpoint:
             found[_SIGNER_ENDPOINT] = endpoint
-        token = config.get("token") or bearer()
-        if token:
-            found["token"] = token
-    return found
+        # Never left out: a renewed one replaces the earlier one.
+        found["token"] = _token_for_signer(given, delegation.config, signer_url(found) or "", uri, bearer) or ""
+    return replace(access, properties=found)
 
 
-def is_signed(properties: Mapping[str, str]) -> bool:
-    """Tell whether the catalog signs the requests to the store."""
-    return properties.get(_SIGNING_ENABLED, "").strip().lower() == "true" or bool(properties.get(_SIGNER))
+def _token_for_signer(
+    given: Mapping[str, str], config: Mapping[str, str], url: str, uri: str, bearer: Callable[[], str | None]
+) -> str | None:
+    """Return the token that a signer gets: the server's own for the table, or ours if the signer's host is known."""
+    if config.get("token"):
+        return config["token"]
+    known = (uri, given.get(_SIGNER_URI, ""), given.get(_SIGNER_ENDPOINT, ""))
+    if any(is_same_origin(url, each) for each in known):
+        return bearer()
+    token = bearer()
+    if token:
+        shown = without_login(url)
+        warn_once(
+            "signer", shown, "the signer %s does not get the catalog's token, since it is not at the catalog's own "
+            "host; if you trust it, set s3.signer.uri in the connection", shown,
+        )  # fmt: skip
+    return None
 
 
 def refresh_path(given: Mapping[str, str], uri: str) -> str | None:
@@ -140,24 +149,35 @@ def _refresh_word(name: str) -> str | None:
 def table_io(
     location: str,
     delegation: Delegation,
-    properties: Callable[[str, Delegation], dict[str, str]],
+    access_of: Callable[[str, Delegation], StoreAccess],
     renew: Callable[[Mapping[str, str]], Delegation],
 ) -> FileIO:
     """Return the FileIO of a table.
 
     Args:
         location: the table's location.
-        properties: returns all properties for the store of a location.
+        access_of: returns all properties of the store of a location.
         renew: requests new credentials instead of the given ones; called when they expire, and when the catalog's
             signer rejects its token.
     """
 
     def open_(where: str) -> FileIO:
-        given, found = delegation.properties_for(where), properties(where, delegation)
+        given, access = delegation.properties_for(where), access_of(where, delegation)
+        found = access.properties
         is_refused = any(_refresh_word(name) == "enabled" and value.lower() == "false" for name, value in given.items())
         expires = any(word in name.lower() for name in given for word in _MAY_EXPIRE) and not is_refused
-        refresh = (lambda: properties(where, renew(given))) if expires or is_signed(found) else None
-        return load_file_io(found, refresh=refresh)
+
+        def newer() -> Mapping[str, str]:
+            renewed = access_of(where, renew(given))
+            # They are merged with those before: ours, and an address that came with theirs, must not meet.
+            if renewed.is_theirs != access.is_theirs:
+                raise StorageError(
+                    f"the catalog's server gives other kinds of credentials for {where} than before; nothing was sent "
+                    "with them, run it again"
+                )
+            return renewed.properties
+
+        return load_file_io(found, refresh=newer if expires or is_signed(found) else None)
 
     own = delegation.properties_for(location)
     others = {

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from airflow_iceberg.catalogs.base import Namespace, TableId
+from airflow_iceberg.catalogs.rest.trust import request_properties
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.metadata import requirements as required
 from airflow_iceberg.format.metadata import updates as changed
@@ -75,19 +76,22 @@ class ServerConfig:
     """A server's configuration, merged with the user's properties.
 
     Attributes:
-        properties: the server's defaults, the user's over them, the server's overrides over all; may hold secrets.
+        properties: the user's, with what the server may add or override (`rest.trust`); may hold secrets.
+        defaults, overrides: all that the server says, whether it is used or not; may hold secrets.
         endpoints: the endpoints that the server offers.
         key_lifetime_s: seconds during which a request with an idempotency key may be retried; None without such keys.
     """
 
     properties: Mapping[str, str] = field(repr=False)
+    defaults: Mapping[str, str] = field(repr=False)
+    overrides: Mapping[str, str] = field(repr=False)
     endpoints: frozenset[str] = _DEFAULT_ENDPOINTS
     key_lifetime_s: float | None = None
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], given: Mapping[str, str]) -> ServerConfig:
         """Read the answer to `GET /v1/config`; `FormatError` if it is no configuration."""
-        properties = {**config_texts(document, "defaults"), **given, **config_texts(document, "overrides")}
+        defaults, overrides = config_texts(document, "defaults"), config_texts(document, "overrides")
         listed = document.get("endpoints")
         if listed is not None and not (isinstance(listed, list) and all(isinstance(item, str) for item in listed)):
             raise FormatError(
@@ -95,7 +99,9 @@ class ServerConfig:
             )
         lifetime = document.get("idempotency-key-lifetime")
         return cls(
-            properties=properties,
+            properties=request_properties(given, defaults, overrides),
+            defaults=defaults,
+            overrides=overrides,
             endpoints=frozenset(" ".join(item.split()) for item in listed) if listed else _DEFAULT_ENDPOINTS,
             key_lifetime_s=None if lifetime is None else _seconds(str(lifetime)),
         )

@@ -13,7 +13,9 @@ from airflow_iceberg.catalogs.http.exchange import Answer
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import Secrets, Settings, checked_uri, page_size, without_login
 from airflow_iceberg.catalogs.rest import protocol
+from airflow_iceberg.catalogs.rest.credentials import store_properties
 from airflow_iceberg.catalogs.rest.protocol import Endpoint, ServerConfig
+from airflow_iceberg.catalogs.rest.trust import CONNECTION, store_access
 from airflow_iceberg.errors import (
     CommitConflictError,
     FormatError,
@@ -38,11 +40,14 @@ class RestServer:
 
     Args:
         properties: the user's properties; the server's are merged into them on first use.
+
+    Attributes:
+        given: the user's properties.
     """
 
     def __init__(self, catalog: str, properties: Mapping[str, str]) -> None:
         self._catalog = catalog
-        self._given = properties
+        self.given = properties
         self._lock = threading.RLock()
         self._opened: tuple[Http, ServerConfig] | None = None
         checked_uri(catalog, properties.get("uri", ""))
@@ -50,12 +55,18 @@ class RestServer:
         page_size(catalog, properties)
 
     def __repr__(self) -> str:
-        return f"RestServer({without_login(self._given.get('uri', ''))!r})"
+        return f"RestServer({without_login(self.given.get('uri', ''))!r})"
 
     @property
     def config(self) -> ServerConfig:
         """The server's configuration, merged with the user's properties."""
         return self._open()[1]
+
+    @property
+    def store_properties(self) -> Mapping[str, str]:
+        """The properties of the stores, without those that only the server may see."""
+        config = self.config
+        return store_access(store_properties(self.given), config.defaults, config.overrides).properties
 
     @property
     def http(self) -> Http:
@@ -69,7 +80,7 @@ class RestServer:
             return self._opened
 
     def _ask(self) -> tuple[Http, ServerConfig]:
-        given = self._given
+        given = self.given
         http = self._new_http(given)
         warehouse = given.get("warehouse")
         query = {"warehouse": protocol.quoted(warehouse)} if warehouse else {}
@@ -77,17 +88,18 @@ class RestServer:
         if answer.refusal:
             raise self.error_of("read the server's configuration", answer.refusal)
         config = ServerConfig.from_dict(self.document(answer, "read the server's configuration"), given)
-        if _connection_part(config.properties) != _connection_part(given):
-            http = self._new_http(config.properties)
+        if any(config.properties.get(name) != given.get(name) for name in CONNECTION):
+            http = self._new_http(config.properties, config)
         http.key_lifetime_s = config.key_lifetime_s
         return http, config
 
-    def _new_http(self, properties: Mapping[str, str]) -> Http:
+    def _new_http(self, properties: Mapping[str, str], config: ServerConfig | None = None) -> Http:
+        hidden = {**config.defaults, **config.overrides} if config else {}
         http = Http(
             self._catalog,
             properties["uri"],
             Settings.of(self._catalog, properties),
-            Secrets({**self._given, **properties}),
+            Secrets({**hidden, **self.given, **properties}),
         )
         asked = properties.get("oauth2-server-uri", "").strip() or "/v1/oauth/tokens"
         url = asked if "://" in asked else f"{http.uri}/{asked.lstrip('/')}"
@@ -213,10 +225,3 @@ def _path(config: ServerConfig, endpoint: Endpoint, asked: Asked) -> str:
     if table is not None:
         return config.path(endpoint, table.namespace, table.name)
     return config.path(endpoint, asked.get("namespace", ()))
-
-
-def _connection_part(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties of the connection."""
-    names = ("uri", "token", "credential", "scope", "audience", "resource")
-    starts = ("header.", "ssl.", "rest.", "oauth2-", "token-", "client.")
-    return {name: value for name, value in properties.items() if name in names or name.startswith(starts)}

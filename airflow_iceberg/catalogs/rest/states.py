@@ -19,11 +19,11 @@ from airflow_iceberg.catalogs.rest.credentials import (
     DELEGATION_HEADER,
     Delegation,
     refresh_path,
-    store_properties,
+    table_access,
     table_io,
-    table_properties,
 )
 from airflow_iceberg.catalogs.rest.server import RestServer
+from airflow_iceberg.catalogs.rest.trust import StoreAccess
 from airflow_iceberg.errors import CommitUnknownError, FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -89,17 +89,16 @@ class TableStates:
             return None
 
         http, config = self._server.http, self._server.config
-        catalog = {**config.properties, "uri": http.uri}
         has_signer = config.offers(protocol.SIGN_TABLE)
         signer = config.path(protocol.SIGN_TABLE, table.namespace, table.name) if has_signer else None
 
-        def properties(where: str, found: Delegation) -> dict[str, str]:
-            return table_properties(catalog, found, where, bearer=self._server.bearer, signer=signer)
+        def access_of(where: str, found: Delegation) -> StoreAccess:
+            given = self._server.given
+            return table_access(given, config, found, where, uri=http.uri, bearer=self._server.bearer, signer=signer)
 
-        own = store_properties(catalog)
-        if properties(location, delegation) == own and not delegation.credentials:
+        if not delegation.credentials and access_of(location, delegation).properties == self._server.store_properties:
             return None
-        return table_io(location, delegation, properties, lambda given: self._new_delegation(table, given))
+        return table_io(location, delegation, access_of, lambda given: self._new_delegation(table, given))
 
     def _new_delegation(self, table: TableId, given: Mapping[str, str]) -> Delegation:
         """Request new credentials of a table's files, at the server's address for them or at the protocol's."""

@@ -31,11 +31,11 @@ from fsspec.asyn import sync_wrapper
 from s3fs import S3FileSystem
 
 from airflow_iceberg.errors import InvalidInputError, StorageError
+from airflow_iceberg.storage.addresses import is_same_origin, leave_alone, signer_url, warn_of_plain_text
 from airflow_iceberg.storage.stores.object_store import CREATION_KEY, ERROR_OF_STATUS, Entry, ObjectStore
 from airflow_iceberg.storage.stores.store import ExpiredError, RefusedError, Settings, UnclearError, UnreachableError
 
 _KEYS_PER_DELETION = 1000
-_SIGNER_ENDPOINT = "v1/aws/s3/sign"
 _LOGIN_ENDED = {401, 403, 419}
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
 _DENIED = {"AccessDenied", "AllAccessDisabled", "AccountProblem", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
@@ -317,11 +317,9 @@ def _signer(properties: Mapping[str, str]) -> dict[str, str] | None:
         raise InvalidInputError(f"property s3.signer is '{asked}', expected 'S3V4RestSigner'")
     if not asked and not _is_true(properties, "s3.remote-signing-enabled"):
         return None
-    base = properties.get("s3.signer.uri") or properties.get("uri")
-    if not base:
+    url = signer_url(properties)
+    if not url:
         raise InvalidInputError("property s3.signer.uri is missing: the catalog requires requests that it signs itself")
-    endpoint = properties.get("s3.signer.endpoint") or _SIGNER_ENDPOINT
-    url = endpoint if "://" in endpoint else f"{base.rstrip('/')}/{endpoint.lstrip('/')}"
     return {"url": url, "token": properties.get("token", "")}
 
 
@@ -353,7 +351,12 @@ def _sign_remotely(properties: Mapping[str, str], settings: Settings, request: A
     def ask(found: Mapping[str, str]) -> requests.Response:
         signer = _signer(found) or _signer(properties) or {}
         bearer = {"Authorization": f"Bearer {signer['token']}"} if signer["token"] else {}
-        return requests.post(signer["url"], json=question, headers=bearer, timeout=60)
+        if bearer:
+            warn_of_plain_text(signer["url"], "the signer of requests to S3")
+        # Another host must not get the token; and a .netrc of the user would replace it.
+        return requests.post(
+            signer["url"], json=question, headers=bearer, timeout=60, allow_redirects=False, auth=leave_alone
+        )
 
     try:
         known = settings.current_or_old()
@@ -361,13 +364,28 @@ def _sign_remotely(properties: Mapping[str, str], settings: Settings, request: A
         if answer.status_code in _LOGIN_ENDED and settings.can_renew:
             answer = ask(settings.renew(known))
         answer.raise_for_status()
-        signed = answer.json()
+        if answer.status_code >= 300:
+            raise RefusedError("the catalog's signer redirects to another address, set s3.signer.uri to the final one")
+        _apply_signature(request, answer.json())
     except (requests.RequestException, ValueError) as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
         told = type(error).__name__ if status is None else f"HTTP status {status}"
         # The error repeats the request, with the token in its headers.
-        raise RefusedError(f"the catalog's signer did not sign the request ({told})") from None
-    for name, values in signed.get("headers", {}).items():
-        del request.headers[name]
-        request.headers[name] = ", ".join(values) if isinstance(values, list) else str(values)
-    request.url = signed.get("uri", request.url)
+        raise RefusedError(
+            f"the catalog's signer did not sign the request ({told}); a signer at another host than the catalog's gets "
+            "no token, unless s3.signer.uri of the connection names it"
+        ) from None
+
+
+def _apply_signature(request: Any, signed: Any) -> None:
+    """Add a signer's headers to a request; the request stays what it is, and goes to the store that was asked for."""
+    if not isinstance(signed, dict) or not isinstance(signed.get("headers"), dict):
+        raise ValueError("no document with headers")
+    headers, url = signed["headers"], str(signed.get("uri") or request.url)
+    if not is_same_origin(url, request.url):
+        raise RefusedError("the catalog's signer answers with the address of another host than the store's")
+    for name, values in headers.items():
+        if name.lower() == "authorization" or name.lower().startswith("x-amz-"):
+            del request.headers[name]
+            request.headers[name] = ", ".join(values) if isinstance(values, list) else str(values)
+    request.url = url
