@@ -157,8 +157,8 @@ class SparkSubmit:
 
         config, folder = self._config, core.parent
         public, secret = self._settings()
-        # A driver on a cluster cannot reach the task's socket.
         source = self._withheld_source(plan, folder)
+        # A driver on a cluster cannot reach the task's socket.
         links = {} if self._is_on_cluster else {TASK_VARIABLE: task, SOURCE_VARIABLE: source}
         here = {**job_environment(os.environ, self._storage), **self._machine.environment}
         here |= {name: str(path) for name, path in links.items() if path is not None}
