@@ -49,26 +49,39 @@ _MEASURE = (
 # Settings about a proof of identity, which are no secrets: "rest.auth.type", "oauth2-server-uri", "…authority-host".
 _ABOUT_IT = (
     r"(?i)(?:type|mode|enabled?|ur[il]|endpoint|host|port|authority|authentication|authors?|issuer|scopes?|realm"
-    r"|mechanism|method|scheme|class|provider|name|email|version|algorithm|timeout|retries|ms|at|source|file|path)$"
+    r"|mechanism|method|scheme|class|provider|name|email|version|algorithm|timeout|retries|ms|at|source|file|path|tenant|client.id)$"
 )
+# Names whose values are the place of a secret, or the class that finds it: the place itself is not hidden.
+_PLACE_NAME = r"(?:(?i:provider|class|type|conf|config|file|path|dir|location)|\.(?:driver|executor)\.secrets\.[\w-]+)$"
+_CLASS = r"(?:[a-z_]\w*\.){2,}[A-Za-z_$][\w$]*"
+_FILE = r"(?:file://|local://)?/[\w./@-]*|[\w-]+\.(?:conf|config|xml|json|keytab|properties|jks|pem|p12)"
+_PLACE = rf"{_FILE}|{_CLASS}(?:\s*,\s*{_CLASS})*"
+# Hadoop's settings of one account of Azure have its name at their end.
+_ACCOUNT = r"\.[\w-]+\.(?:dfs|blob)\.[\w.-]+$"
+_KEY_OF_KUBERNETES = r"\.(?:driver|executor)\.secretKeyRef\.[\w-]+$"
 _PLAIN_WORD = r"(?i)true|false|none|null|anon|cloud|https?://[^@?]*|"
 _NUMBER = r"[0-9.]+"
 
-_LOGIN = r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^/]*?):(?!\d*(?:/|$))(?P<password>[^@]*)@"
+# With limits: a long text without a login must not be searched from each of its characters to its end.
+_LOGIN = (
+    r"(?<![A-Za-z0-9+.-])(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,63})://(?P<user>[^/]{0,255}?):(?!\d*(?:/|$))"
+    r"(?P<password>[^@]{0,1024})@"
+)
 # A user without a password, too long for a name: "https://<token>@host".
-_TOKEN_AS_USER = rf"(?i)https?://([^/@:?#\s]{{{_SHORTEST_UNNAMED},}})@"
+_TOKEN_AS_USER = rf"(?i)https?://([^/@:?#\s]{{{_SHORTEST_UNNAMED},1024}})@"
 _PROOF = r"(?i)^(?:Bearer|Basic|Token|ApiKey)\s+(\S+)$"
 _PAIR = r"(?:^|[\s;&?,])(?:-D)?([\w.-]{1,100})=([^\s;&,'\"]+)"
 _SETTING = r"[\w.-]+"
 _SIGNED_ADDRESS = r"(?i)SharedAccessSignature=([^;]+)"
 
-_LOGGED_LOGIN = r"//[^/@\s]+:[^/@\s]*@"
+_LOGGED_LOGIN = r"//[^/@\s:]{1,255}:(?!\*{3}@)[^/@\s]{0,1024}@"
 _QUOTE = r"\\*['\"]?"
 _LOGGED = (
     # a header, as a dictionary shows it (in a document perhaps) or a line of its own; a parameter of an address
     rf"(?i)(x-amz-security-token(?:{_QUOTE}\s*[:=]\s*b?{_QUOTE}|%3D))[^'\"\\\s,;&]+",
     rf"(?i)(authorization{_QUOTE}\s*[:=]\s*b?{_QUOTE}(?:bearer|basic)\s+)[^'\"\\\s,;]+",
-    r"(?i)\b((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}",
+    # with a digit or a sign in it: no word of a sentence
+    r"(?i)\b((?:bearer|basic)\s+)(?=[a-z+/-]*[0-9._~=])[A-Za-z0-9._~+/=-]{8,}",
     r"(?i)(credential=)[^/\s]+",
     r"(?i)([?&](?:delegation|sig|access_token|token)=)[^'\"\\\s&]+",
     # the answer to a login
@@ -178,6 +191,9 @@ def _is_kept(name: str, value: str) -> bool:
     if re.fullmatch(_NUMBER, value.strip()):
         is_named = re.search(_STRONG_NAME, name) or re.search(_NAMED_FOR_IT, name)
         return bool(is_named) and not re.search(_MEASURE, name)
+    name = re.sub(_ACCOUNT, "", name)
+    if re.search(_KEY_OF_KUBERNETES, name) or (re.search(_PLACE_NAME, name) and re.fullmatch(_PLACE, value.strip())):
+        return False
     return bool(re.search(_STRONG_NAME, name)) or not re.search(_ABOUT_IT, name) or bool(re.search(r"[@?]", value))
 
 

@@ -68,6 +68,8 @@ class TestNames:
         *("rest.auth.basic.password", "javax.net.ssl.keyStorePassword", "PGPASSWORD", "jdbc.passphrase", "db.pwd"),
         *("header.X-Gate", "header.Cookie", "spark.sql.catalog.c.header.X-Api", "X-API-Key", "x_api_key", "sig"),
         *("authentication.oauth2.client-secret", "X-Amz-Signature", "accessKeyId", "oauthToken", STORAGE_VARIABLE),
+        *("ugi", "hive.ugi", "hdfs.config.ssl.keystore.pass", "DB_PASS", "trustStorePass", "passcode", "service-key"),
+        *("gcs.private.key", "rest.api.key", "s3.sse.key", "bearer", "SENTRY_DSN", "master-key", "X-Goog-Signature"),
     ])  # fmt: skip
     def test_these_are_secrets(self, name: str) -> None:
         assert (is_secret(name), hide(name, "s0me-value")) == (True, "***")
@@ -78,6 +80,7 @@ class TestNames:
         *("hive.kerberos.keytab", "hdfs.kerberos.keytab", "hdfs.kerberos.principal", "ssl.client.cert"),
         *("header.Accept", "header.X-Iceberg-Access-Delegation", "header.user-agent", "header.Content-Type"),
         *("compass", "passenger", "design", "was-here", "spark.executor.memory", "uri", "type", "warehouse"),
+        *("bypass", "plugin", "luging", "SPARK_DIST_CLASSPATH", "hdfs.config.dfs.nameservices", "message-key"),
     ])  # fmt: skip
     def test_these_are_none(self, name: str) -> None:
         assert (is_secret(name), hide(name, "s0me-value")) == (False, "s0me-value")
@@ -102,6 +105,19 @@ class TestValues:
         ("spark.kubernetes.authenticate.driver.serviceAccountName", "airflow"),
         ("author", "jane"),
         ("credential", ""),
+        ("token-refresh-interval", "12345678"),
+        ("spark.yarn.credentials.renewal.max", "12345678"),
+        ("password.min.length", "12345678"),
+        ("spark.hadoop.fs.s3a.aws.credentials.provider", "com.amazonaws.auth.InstanceProfileCredentialsProvider"),
+        ("spark.kubernetes.authenticate.submission.oauthTokenFile", "/var/run/secrets/token"),
+        ("spark.kubernetes.driver.secrets.of-the-lake", "/etc/secrets"),
+        ("spark.kubernetes.executor.secretKeyRef.DB_PASSWORD", "of-the-lake:password"),
+        ("spark.authenticate.secret.file", "/run/secret"),
+        ("java.security.auth.login.config", "jaas.conf"),
+        ("spark.hadoop.fs.azure.account.auth.type.lake.dfs.core.windows.net", "OAuth"),
+        ("spark.hadoop.fs.azure.account.oauth.provider.type.lake.dfs.core.windows.net", "org.apache.hadoop.fs.Msi"),
+        ("spark.hadoop.fs.azure.sas.token.provider.type.lake.dfs.core.windows.net", "com.example.sas.Provider"),
+        ("spark.hadoop.fs.azure.account.oauth2.msi.tenant", "5f4dcc3b-5aa7-65d6-1d83-27deb882cf99"),
     ])  # fmt: skip
     def test_these_are_shown(self, name: str, value: str) -> None:
         assert is_secret(name)
@@ -109,9 +125,15 @@ class TestValues:
         assert secrets_of({name: value}) == []
 
     @pytest.mark.parametrize(
-        ("name", "value"), [("db.password", "20261231"), ("token", "1234.5678"), ("s3.access-key-id", "12345678")]
+        ("name", "value"),
+        [
+            *(("db.password", "20261231"), ("token", "1234.5678"), ("s3.access-key-id", "12345678")),
+            *(("header.X-Gate", "12345678"), ("secret2", "12345678"), ("adls.sas-token.lake.dfs.x", "12345678")),
+            *(("token.file", "aGVsbG8/d29ybGQ="), ("credentials.provider", "id:hunter22"), ("secret.key", "/abc/def")),
+            *(("PASSWORD_OF_DB", "12345678"), ("hdfs.config.ssl.keystore.pass", "12345678")),
+        ],
     )
-    def test_a_number_may_be_a_password(self, name: str, value: str) -> None:
+    def test_a_number_or_what_looks_like_a_path_may_be_a_password(self, name: str, value: str) -> None:
         assert hide(name, value) == "***"
         assert secrets_of({name: value}) == [value]
 
@@ -138,6 +160,12 @@ class TestSecretsInsideOfValues:
         ('{"aws_secret_access_key": "hunter22", "a": true}', '{"aws_secret_access_key": "***", "a": true}'),
         ('[{"a": {"password": "hunter22", "ca": "/x"}}]', '[{"a": {"password": "***", "ca": "/x"}}]'),
         ('{"proxy": "http://me:hunter22@proxy"}', '{"proxy": "http://me:***@proxy"}'),
+        ("https://lake/f?X-Amz-Credential=AK%2F2026&X-Amz-Signature=hunter22", "https://lake/f?X-Amz-Credential=***&X-Amz-Signature=***"),
+        ("https://h/f?Expires=1&Signature=hunter22&Key-Pair-Id=K", "https://h/f?Expires=1&Signature=***&Key-Pair-Id=K"),
+        ("https://h/f?X-Goog-Algorithm=a&X-Goog-Signature=hunter22", "https://h/f?X-Goog-Algorithm=a&X-Goog-Signature=***"),
+        ("https://ghp_hunter22hunter22@h/f", "https://***@h/f"),
+        ('{"auth": {"pin": 12345678}, "timeout": 87654321}', '{"auth": {"pin": ***}, "timeout": 87654321}'),
+        ('{"headers": {"x-token": 5550}}', '{"headers": {"x-token": ***}}'),
         # A short one hides the whole value.
         ("http://me:a@proxy/aaa", "***"),
     ])  # fmt: skip
@@ -164,6 +192,10 @@ class TestSecretsInsideOfValues:
         assert {json.dumps(key), "-----BEGIN\nMIIabc", r"-----BEGIN\nMIIabc"} <= set(found)
         assert "https://idp/token" not in found
         assert secrets_of({"uri": "postgresql://me:my%2Fpassword@db/x"}) == ["my%2Fpassword", "my/password"]
+
+    def test_the_second_part_of_an_identity_and_of_a_credential_by_itself(self) -> None:
+        assert secrets_of({"ugi": "etl:hunter22"}) == ["etl:hunter22", "hunter22"]
+        assert secrets_of({"credential": "id:hunter22"}) == ["id:hunter22", "hunter22"]
 
     def test_short_ones_are_secrets_and_make_no_holes_in_messages(self) -> None:
         properties = {"s3.secret-access-key": "abc", "header.X-Team": "lake", "header.X-Key": "lake-key"}
@@ -198,12 +230,28 @@ class TestWhereItIsUsed:
         (r"{\"client_secret\": \"hunter22\"}", r"{\"client_secret\": \"***\"}"),
         ("GET /x?apiKey=hunter22&y=1", "GET /x?apiKey=***&y=1"),
         ("Authorization: Bearer hunter22", "Authorization: Bearer ***"),
+        ("it said: bearer hunter22hunter22", "it said: bearer ***"),
+        ("cannot connect to http://me:hunter22@proxy:3128/x", "cannot connect to http://***@proxy:3128/x"),
         ("PUT /bucket/key?uploadId=7", "PUT /bucket/key?uploadId=7"),
+        ("basic statistics of the bearer authentication", "basic statistics of the bearer authentication"),
     ])  # fmt: skip
     def test_libraries_log_none(self, text: str, clean: str) -> None:
         assert without_secrets(text) == clean
 
-    @pytest.mark.parametrize("text", ["a" * 300_000, "?" + "secret" * 50_000, "'" + "auth-" * 60_000, "://:" * 75_000])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "a" * 300_000,
+            "?" + "secret" * 50_000,
+            "'" + "auth-" * 60_000,
+            "://:" * 75_000,
+            "//" + "a:" * 100_000,
+            "bearer " * 40_000,
+            "bearer " + "a" * 300_000,
+            "https://" + "a" * 300_000,
+            "https://" + "a:" * 100_000 + "@/",
+        ],
+    )
     def test_long_texts_take_no_long(self, text: str) -> None:
         started = time.process_time()
         without_secrets(text)

@@ -66,6 +66,9 @@ class IcebergSubmitHook(SparkSubmitHook):
     def on_kill(self) -> None:
         """Kill the submission, also while it starts; may be called again."""
         self._is_killed = True
+        if self._submit_sp is not None:
+            # For the command that kills an application of YARN: where its configuration is.
+            self._env = self.environment
         super().on_kill()
 
     def reap(self) -> None:

@@ -57,10 +57,10 @@ class SparkConfig:
         """Return the settings that were made, without secrets, for Airflow to show and store with the DAG."""
         settings = {name: getattr(self, name) for name in self.__slots__}
         shown = {name: value for name, value in settings.items() if value not in (None, (), {}, [])}
-        for name in ("conf", "env_vars"):
-            if name in shown:
-                shown[name] = {key: hide(key, value) for key, value in shown[name].items()}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in shown.items()}
+        hidden = {name: hide(name, list(value) if isinstance(value, tuple) else value) for name, value in shown.items()}
+        for name in {"conf", "env_vars"} & set(shown):
+            hidden[name] = {key: hide(key, value) for key, value in shown[name].items()}
+        return hidden
 
     def __repr__(self) -> str:
         return f"SparkConfig({self.serialize()!r})"

@@ -168,8 +168,8 @@ class SparkSubmit:
 
         config, folder = self._config, core.parent
         public, secret = self._settings()
-        # A driver on a cluster cannot reach the task's socket.
         private = self._write_private(plan, folder)
+        # A driver on a cluster cannot reach the task's socket.
         links = {} if self._is_on_cluster else {TASK_VARIABLE: task, PRIVATE_VARIABLE: private}
         here = {**job_environment(os.environ, self._storage), **self._machine.environment}
         here |= {name: str(path) for name, path in links.items() if path is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from airflow_iceberg.redaction import secrets_of
 if TYPE_CHECKING:
     from airflow.sdk import BaseHook, Connection
 
+
+log = logging.getLogger(__name__)
 
 # Catalogs that take user and password of a database in their URI.
 _SQL_TYPES = frozenset({"sql", "jdbc"})
@@ -89,6 +92,7 @@ def read_config(hook: BaseHook, conn_id: str, kind: str, conn_type: str, config:
     found = config.from_connection(connection)
     for secret in found.secrets():
         mask_secret(secret)
+    _warn_of_shown(connection, connection.extra_dejson)
     return found
 
 
@@ -104,9 +108,34 @@ async def read_config_async(conn_id: str, kind: str, conn_type: str, config: typ
 
     with _existing(conn_id, kind, conn_type):
         connection = await get_async_connection(conn_id)
-    found = config.from_connection(connection, await get_async_extra_dejson(connection))
+    extra = await get_async_extra_dejson(connection)
+    found = config.from_connection(connection, extra)
     await _mask_async(found.secrets())
+    _warn_of_shown(connection, extra)
     return found
+
+
+def _warn_of_shown(connection: Connection, extra: Mapping[str, Any]) -> None:
+    """Log a warning for secrets in a connection that Airflow's UI and API show to everybody who may read connections.
+
+    These are a password in the address, and a secret that is a number. Other ones are shown or hidden by their names,
+    as `[core] sensitive_var_conn_names` says.
+    """
+    found = [name for name, value in _numbers(extra) if secrets_of({name: value})]
+    if secrets_of({"host": connection.host or ""}):
+        found.append("host")
+    for name in found:
+        what = "contains a login" if name == "host" else "is a number"
+        advice = "use login and password instead" if name == "host" else "write it as text, in quotes"
+        log.warning("%s of connection %r %s, which Airflow's UI shows: %s", name, connection.conn_id, what, advice)
+
+
+def _numbers(extra: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the numbers in a connection's extra and in its `properties`, as text."""
+    nested = extra.get("properties")
+    for name, value in {**(nested if isinstance(nested, dict) else {}), **extra}.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield str(name), str(value)
 
 
 @contextmanager

@@ -58,7 +58,7 @@ class Diagnosis:
         cautions: findings that are no errors, but that a user who mistyped something must see first.
     """
 
-    secrets: Sequence[str] = ()
+    secrets: Sequence[str] = field(default=(), repr=False)
     cautions: list[str] = field(default_factory=list)
 
     def follow(self, steps: Iterable[Step], result: Callable[[], str]) -> tuple[bool, str]:

@@ -6,8 +6,9 @@ operation does (`operations`), where a job runs (`backends`), which error is ret
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
@@ -17,6 +18,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.arguments import whole_number
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._key import operation_key_of
+from airflow_iceberg.redaction import secrets_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -45,6 +47,11 @@ class TableOperator(BaseOperator):
         super().__init__(**kwargs)
         self.table = table
         self.iceberg_conn_id = iceberg_conn_id
+
+    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
+        """Render the templates, and mask secrets in them: Airflow stores and shows the rendered fields."""
+        super().render_template_fields(context, jinja_env)
+        mask_secrets({name: getattr(self, name, None) for name in self.template_fields})
 
     def work(self, context: Context) -> Work:
         """Load the table, and return the work of this task."""
@@ -170,3 +177,14 @@ class InventoryOperator(JobOperator):
         if inventory.is_for_spark(expected_files(work.table.metadata)):
             self.open_backend(work.table, None, name=str(work.operation_key))
         return inventory
+
+
+def mask_secrets(arguments: Mapping[str, Any]) -> None:
+    """Mask the secrets in arguments of a task in all that Airflow logs, stores and shows of it from here on."""
+    from airflow.sdk.log import mask_secret
+
+    for name, value in arguments.items():
+        given = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+        text = given if isinstance(given, str) else json.dumps(given, default=str)
+        for secret in secrets_of({name: text}):
+            mask_secret(secret)

@@ -44,7 +44,7 @@ class Answer:
     """
 
     status: int
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
     refusal: Refusal | None = None
 

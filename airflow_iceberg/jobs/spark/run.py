@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import InvalidInputError
@@ -79,7 +79,7 @@ class _Spark:
     """Runs tasks on a session; see `jobs.phase.Engine`."""
 
     spark: Any
-    storage: Mapping[str, str]
+    storage: Mapping[str, str] = field(repr=False)
     parallelism: int
 
     def run(self, plan: JobPlan, specs: Sequence[TaskSpec]) -> list[TaskReport]:

