@@ -4,15 +4,19 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from airflow_iceberg.commit.operation_key import OperationKey
+from tests.stress import storm
 from tests.stress.__main__ import make_table
 from tests.stress.actors import ROLES, Actor, Stage
 from tests.stress.judge import judge
+from tests.stress.storm import judge as judge_storm
+from tests.support.sampling import SEED
 
 ROOT = Path(__file__).parents[2]
 SHORT = ("--rounds", "5", "--mortality", "0.25", "--kill-every", "1.5")
@@ -52,6 +56,86 @@ class TestTheStress:
         assert verdict["faults"] == []
         assert verdict["deaths"] > 0
         assert {kind for kind, counts in verdict["operations"].items() if counts.get("landed")} >= {"append"}
+
+
+# Catalog and weather. Without a service there is no network: the catalog itself loses answers.
+CALM, STORMS = ("sqlite", "hadoop"), (("rest", "lost"), ("rest", "repeated"), ("s3", "lost"), ("s3", "repeated"))
+LONG_STORMS = (*((catalog, "lost") for catalog in CALM), *STORMS, ("rest", "outage"), ("s3", "outage"))
+
+
+class TestTheStorm:
+    """Appends while answers are lost and somebody expires all but the last snapshot: 0 lost, 0 doubled, readable."""
+
+    def run(self, folder: Path, catalog: str, climate: str, seconds: int, seed: int = 1) -> None:
+        words = ["--catalog", catalog, "--climate", climate, "--seconds", str(seconds), "--seed", str(seed)]
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.stress.storm", *words, "--folder", str(folder / "storm")],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=1200,  # of a storm that hangs
+        )
+        assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-4000:]
+        verdict = json.loads((folder / "storm" / "verdict.json").read_text())
+        assert verdict["faults"] == []
+        assert verdict["told"]["append"]["landed"] > 0
+        assert verdict["told"]["expire"]["committed"] > 0
+
+    @pytest.mark.parametrize("catalog", CALM)
+    def test_a_short_one_without_a_network(self, catalog: str, tmp_path: Path) -> None:
+        self.run(tmp_path, catalog, "lost", seconds=5)
+
+    @pytest.mark.services
+    @pytest.mark.parametrize(("catalog", "climate"), [*STORMS, ("s3", "short outages")])
+    def test_a_short_one_over_a_network(self, catalog: str, climate: str, tmp_path: Path) -> None:
+        self.run(tmp_path, catalog, climate, seconds=20)
+
+    @pytest.mark.long
+    @pytest.mark.parametrize(("catalog", "climate"), LONG_STORMS)
+    def test_of_ninety_seconds(self, catalog: str, climate: str, tmp_path: Path) -> None:
+        self.run(tmp_path, catalog, climate, seconds=90, seed=SEED)
+
+
+class TestTheJudgeOfTheStorm:
+    """He counts each append against what its caller was told."""
+
+    @pytest.fixture
+    def actor(self, tmp_path: Path) -> storm.Actor:
+        properties = {"type": "hadoop", "warehouse": tmp_path.as_uri()}
+        storm.make_table(properties, seed=1)
+        (tmp_path / "journal").mkdir()
+        return storm.Actor(name="append0", folder=tmp_path, properties=properties, dice=Random(3), losses=0.0)
+
+    @pytest.mark.parametrize(("told", "times", "fault"), [
+        ("landed", 1, None), ("landed", 0, "lost"), ("landed", 2, "there 2 times"), ("refused", 0, None),
+        ("refused", 1, "is there"), ("unknown", 0, None), ("unknown", 1, None), ("unknown", 2, "there 2 times"),
+        ("nothing", 0, "no answer to rows"), ("nothing", 1, "no answer to rows"), ("begun", 1, None),
+    ])  # fmt: skip
+    def test_what_was_told_and_is_there(self, actor: storm.Actor, told: str, times: int, fault: str | None) -> None:
+        for _ in range(times):
+            actor.load().append(pa.table({"tag": ["append0:7"] * 3, "n": range(3)}))
+        actor.note("append0:7", told, count=3)
+        faults = judge_storm(actor.folder, actor.properties)["faults"]
+        assert [fault in found for found in faults] == ([True] if fault else [])
+
+    def test_rows_in_part_or_of_nobody_and_missing_files(self, actor: storm.Actor) -> None:
+        table = actor.load()
+        table.append(pa.table({"tag": ["append0:1", "append0:9"], "n": [0, 0]}))
+        actor.note("append0:1", "unknown", count=3)
+        faults = judge_storm(actor.folder, actor.properties)["faults"]
+        assert "there in part, with 1 rows" in faults[0]
+        assert faults[1] == "rows of append0:9, which nobody appended"
+        table.io.delete([table.refresh().scan().plan_files()[0].file.file_path])
+        assert "the table cannot be read" in judge_storm(actor.folder, actor.properties)["faults"][0]
+
+    def test_appends_that_went_well(self, actor: storm.Actor) -> None:
+        for number in range(4):
+            actor.append(number)
+        verdict = judge_storm(actor.folder, actor.properties)
+        assert verdict["faults"] == []
+        assert sum(verdict["told"]["append"].values()) == 4
+        assert verdict["rows"] > 0
 
 
 class TestTheJudge:

@@ -13,12 +13,15 @@ classes of this process alone; there is no way back.
 
 import errno
 import os
+import re
 import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, NoReturn
+
+_VERSION = re.compile(r"/v\d+(\.gz)?\.metadata\.json$")
 
 _lock = threading.Lock()
 _count = 0
@@ -117,7 +120,8 @@ def _install() -> None:
     _before(local.LocalStore, "is_file", "look")
     _around(local.LocalStore, "_delete_file", "delete")
     _before(local, "_open_new", "create")
-    _unheard(local, "_link", OSError(errno.EIO, "the reply was lost"), lambda path: path.endswith(".metadata.json"))
+    # Only a Hadoop catalog commits by a file: one of another catalog, which has no version in its name, is no commit.
+    _unheard(local, "_link", OSError(errno.EIO, "the reply was lost"), lambda path: bool(_VERSION.search(path)))
     _around(local, "_link", "link")
     local._write_all = _torn(local._write_all)
     LocalFileSystem.cp_file = _copied
