@@ -207,7 +207,7 @@ class EarlierEpochs:
             # v1 has no sequence numbers: any file may be the younger one.
             first = min(live[path].file_sequence_number or 0 for path in found) or -1
             for path, entry in live.items():
-                if (entry.file_sequence_number or 0) > first and not _is_appended(metadata, entry):
+                if (entry.file_sequence_number or 0) > first and not is_appended(metadata, entry):
                     raise self._unknown_rows(f"file {path} is younger than its files and may hold rows of them")
         return found
 
@@ -216,7 +216,7 @@ class EarlierEpochs:
         if self._is_cleared:
             raise self._unknown_rows("no live file has its name")
         for path, entry in live.items():
-            if not _is_appended(metadata, entry):
+            if not is_appended(metadata, entry):
                 raise self._unknown_rows(f"file {path} may hold rows of an earlier try")
 
     def _unknown_rows(self, why: str) -> IncompatibleChangeError:
@@ -276,7 +276,7 @@ class EarlierEpochs:
             yield from self._entries[path]
 
 
-def _is_appended(metadata: TableMetadata, entry: ManifestEntry) -> bool:
+def is_appended(metadata: TableMetadata, entry: ManifestEntry) -> bool:
     """Whether a file is known to hold new rows, and not rows of older files."""
     if APPENDED_FILE.match(_name(entry.data_file.file_path)):
         return True

@@ -240,7 +240,7 @@ class SnapshotAction(ABC):
     def has_left_files(self, metadata: TableMetadata) -> bool:
         """Whether manifests or files of an attempt are in the branch."""
         manifests = self.writer.read_parent(metadata.ref_snapshot(self.settings.branch))
-        return self.writer.has_written(manifests) or self.writer.are_listed(self._added, manifests)
+        return self.writer.has_written(manifests) or self.writer.are_live(self._added, manifests)
 
     def succeeded(self, metadata: TableMetadata) -> None:
         """Delete what lost attempts wrote, and log which rows of the task's earlier runs were replaced."""

@@ -97,11 +97,14 @@ class SnapshotWriter:
         own = set(self._manifests)
         return bool(own) and any(manifest.manifest_path in own for manifest in manifests)
 
-    def are_listed(self, files: Iterable[DataFile], manifests: Iterable[ManifestFile]) -> bool:
+    def live_entries(self, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:
+        entries = (entry for manifest in manifests for entry in read_entries(self._io, manifest))
+        return (entry for entry in entries if entry.is_live)
+
+    def are_live(self, files: Iterable[DataFile], manifests: Iterable[ManifestFile]) -> bool:
         """Whether one of the files is live in one of the manifests."""
         paths = {file.file_path for file in files}
-        entries = (entry for manifest in manifests for entry in read_entries(self._io, manifest))
-        return bool(paths) and any(entry.is_live and entry.data_file.file_path in paths for entry in entries)
+        return bool(paths) and any(entry.data_file.file_path in paths for entry in self.live_entries(manifests))
 
     def add_files(self, added: AddedFiles, metadata: TableMetadata) -> tuple[ManifestFile, ...]:
         """Return the manifests of new files, one for each spec and content; they are written once for all attempts."""

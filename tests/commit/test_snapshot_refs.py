@@ -12,6 +12,7 @@ from airflow_iceberg.table import Table
 from tests.support.changes import (
     NAME,
     Append,
+    Compact,
     DynamicOverwrite,
     Expire,
     MergeOnReadDelete,
@@ -207,6 +208,20 @@ class TestCherryPicking:
         plan(catalog, Expire()).commit()
         with pytest.raises(IncompatibleChangeError, match="files of it are in branch 'main' already"):
             self.pick(catalog, source)
+
+    def test_not_if_another_writer_may_have_compacted_what_was_picked(self, catalog):
+        source = audit(catalog, Append("b", ids(9)))
+        for change in (Append("b", ids(8)), Compact("b"), Expire()):
+            plan(catalog, change).commit()
+        with pytest.raises(IncompatibleChangeError, match=r"does not reach back to it .* may hold its rows"):
+            self.pick(catalog, source)
+
+    def test_after_an_expiry_if_others_have_only_appended(self, catalog):
+        source = audit(catalog, Append("b", ids(9)))
+        for change in (Append("b", ids(8)), Expire()):
+            plan(catalog, change).commit()
+        self.pick(catalog, source)
+        assert rows_of(catalog)["b", 9] == 1
 
     def test_the_key_of_the_task_is_kept(self, catalog):
         """A clear of the task then replaces the published rows, and does not add its own to them."""

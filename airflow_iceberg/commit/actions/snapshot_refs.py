@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Literal
 
 from airflow_iceberg.commit.checks import check_same_table, is_same_table, of_this_table
+from airflow_iceberg.commit.earlier_epochs import is_appended
 from airflow_iceberg.commit.engine import Action
 from airflow_iceberg.commit.file_filters import partition_key
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
@@ -202,6 +203,13 @@ def _known(metadata: TableMetadata, snapshot_id: int) -> Snapshot:
     return snapshot
 
 
+def _is_as_old(snapshot: Snapshot, source: Snapshot) -> bool:
+    """Whether a snapshot is not younger than another one, which all snapshots that have picked that one are."""
+    if source.sequence_number:
+        return (snapshot.sequence_number or 0) <= source.sequence_number
+    return snapshot.timestamp_ms <= source.timestamp_ms  # v1 has no sequence numbers
+
+
 def _moved(metadata: TableMetadata, branch: str, snapshot_id: int) -> SnapshotRef:
     found = metadata.refs.get(branch)
     if found is None:
@@ -229,12 +237,7 @@ class CherryPick(SnapshotAction):
         history = list(metadata.ancestors(None if parent is None else parent.snapshot_id))
         self._check_not_picked(source, history)
         added = self._files(source, EntryStatus.ADDED, ManifestContent.DATA)
-        # The snapshot that has picked it may have expired.
-        if self.writer.are_listed(added, self.writer.read_parent(parent)):
-            raise IncompatibleChangeError(
-                f"cannot cherry-pick snapshot {self._source_id}: files of it are in branch {self.settings.branch!r} "
-                f"already"
-            )
+        self._check_not_picked_and_expired(metadata, source, added, history)
         removed = self._files(source, EntryStatus.DELETED, ManifestContent.DATA)
         deletes = [s for s in EntryStatus for _ in self._files(source, s, ManifestContent.DELETES)]
         replaces = source.summary.get("replace-partitions") == "true"
@@ -259,6 +262,28 @@ class CherryPick(SnapshotAction):
             properties=properties,
             all_there=removed,
         )
+
+    def _check_not_picked_and_expired(
+        self, metadata: TableMetadata, source: Snapshot, added: Sequence[DataFile], history: Sequence[Snapshot]
+    ) -> None:
+        """Refuse a snapshot that may have been picked by one that has expired since."""
+        if not history or history[-1].parent_snapshot_id is None or _is_as_old(history[-1], source):
+            return
+        paths = {file.file_path for file in added}
+        what = f"cannot cherry-pick snapshot {self._source_id}"
+        for entry in self.writer.live_entries(self.writer.read_parent(history[0])):
+            path, number = entry.data_file.file_path, entry.file_sequence_number
+            if path in paths:
+                raise IncompatibleChangeError(
+                    f"{what}: files of it are in branch {self.settings.branch!r} already; the snapshot that has picked "
+                    f"it was expired"
+                )
+            is_younger = not number or number > (source.sequence_number or 0)
+            if is_younger and not is_appended(metadata, entry):
+                raise IncompatibleChangeError(
+                    f"{what}: the history of branch {self.settings.branch!r} does not reach back to it (snapshots were "
+                    f"expired), and file {path} may hold its rows; if they are missing, write them to the branch again"
+                )
 
     def _files(self, source: Snapshot, status: EntryStatus, content: ManifestContent) -> tuple[DataFile, ...]:
         entries = self.changed_files.of(source, status, content)
