@@ -22,7 +22,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_iceberg.backends.backend import InProcess, _reaching, open_backend, run_job
-from airflow_iceberg.backends.config import RESULT_VARIABLE, SparkConfig, storage_properties
+from airflow_iceberg.backends.config import PRIVATE_VARIABLE, SparkConfig, storage_properties
 from airflow_iceberg.backends.spark_submit import SparkSubmit, spark_environment
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import (
@@ -38,7 +38,6 @@ from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.spark.installation import spark_home
 from airflow_iceberg.operators.append import IcebergAppendOperator
-from airflow_iceberg.redaction import is_secret
 from airflow_iceberg.storage import FsspecFileIO
 from airflow_iceberg.table import Table
 from tests.airflow.conftest import Lake, operators
@@ -276,12 +275,12 @@ class TestWhatLiesInTheTablesFolder:
         hook = made._open_hook(plan, tmp_path / "core.zip")
         command = hook._build_spark_submit_command("main.py")
         assert command[-2:] == [plan.location, str(plan.seal)]
-        secret = made._machine.environment[RESULT_VARIABLE]
+        secret = json.loads(Path(hook.environment[PRIVATE_VARIABLE]).read_text())["result-secret"]
         assert len(secret) == 64
-        assert secret not in " ".join(command)
-        assert secret != backend(connection(host="local[1]"), table)._machine.environment[RESULT_VARIABLE]
-        assert main.RESULT_VARIABLE == RESULT_VARIABLE
-        assert is_secret(RESULT_VARIABLE)
+        assert secret not in " ".join([*command, *hook.environment.values()])
+        other = backend(connection(host="local[1]"), table)._open_hook(plan, tmp_path / "core.zip")
+        assert secret not in Path(other.environment[PRIVATE_VARIABLE]).read_text()
+        assert main.PRIVATE_VARIABLE == PRIVATE_VARIABLE
 
     def test_a_forged_result_is_not_believed(self, table, plan, connection):
         table.io.create(plan.result_location, JobResult(status="succeeded", record_count=9).to_json())
