@@ -154,7 +154,7 @@ class _Commit:
         started = self.clock.monotonic()
         attempt = 0
         if started - self.state.loaded_s > FRESH_S:
-            self._reload()
+            self._freshen()
         while True:
             outcome = self._find() or self._attempt()
             if outcome is not None:
@@ -164,6 +164,16 @@ class _Commit:
             self._reload()
             if exhausted is not None:
                 return self._last_look(exhausted)
+
+    def _freshen(self) -> None:
+        """Load a table that may be old; without an answer its old state will do."""
+        try:
+            self.state = self.catalog.load(self.state.table)
+        except StorageError as error:
+            log.warning("cannot load %s again before the commit: %s", self.state.table, error)
+        except IcebergError:
+            self.action.failed()
+            raise
 
     def _last_look(self, exhausted: CommitConflictError) -> Landed:
         """Return if the last conflict was with our own request, else end the loop."""

@@ -11,6 +11,7 @@ from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.commit.engine import Clock, commit
 from airflow_iceberg.commit.operation_key import OPERATION_KEY, OperationKey
 from airflow_iceberg.commit.settings import CommitSettings
+from airflow_iceberg.commit.write_result import Outcome
 from airflow_iceberg.errors import (
     CommitConflictError,
     CommitUnknownError,
@@ -24,6 +25,8 @@ from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.metadata.updates import Change, SetProperties
 from airflow_iceberg.table import Table
 from tests.support.change_table import ChangeTable
+from tests.support.changes import Expire
+from tests.support.changes import plan as plan_change
 from tests.support.memory import (
     Fault,
     FaultyCatalog,
@@ -396,6 +399,25 @@ class TestFailure:
         with pytest.raises(CommitUnknownError, match="not confirmed"):
             land(inner, dataclasses.replace(state, loaded_s=0.0), action)
         assert not is_replaced or inner.load("db.t").metadata.current_snapshot() is None
+
+
+class TestAnOldPlan:
+    """A table that was loaded long ago is loaded again: what others did before the attempt raises no doubt about it."""
+
+    def test_commits_and_expiries_of_hours_are_no_reason_to_fail(self, make_table, inner, time):
+        """As a REST catalog sees it, with a log of one entry and no history back to the base."""
+        old = make_table(write__metadata__previous_versions_max=1)
+        action = append(inner)
+        for _ in range(3):
+            rival_append(inner, "db.t")
+        plan_change(inner, Expire()).commit()
+        landed = commit(inner, dataclasses.replace(old, loaded_s=-60.0), action, clock=time.clock())
+        assert landed.outcome is Outcome.COMMITTED
+
+    def test_if_it_cannot_be_loaded_the_old_state_will_do(self, state, inner, time):
+        catalog = FaultyCatalog(inner, loads=[Fault.FAIL])
+        landed = commit(catalog, dataclasses.replace(state, loaded_s=-60.0), append(inner), clock=time.clock())
+        assert (landed.outcome, catalog.load_count) == (Outcome.COMMITTED, 1)
 
 
 class TestAppendingArrow:
