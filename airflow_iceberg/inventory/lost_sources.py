@@ -14,7 +14,7 @@ from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
 from airflow_iceberg.format.manifests.avro import written_schema
 from airflow_iceberg.format.manifests.entries import ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.partitions.spec import lost_sources
+from airflow_iceberg.format.partitions.spec import RECOVERED_SCHEMA_ID, lost_sources
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import NestedField
 from airflow_iceberg.inventory.manifests import read_manifests
@@ -22,8 +22,6 @@ from airflow_iceberg.storage.base import FileIO
 
 # Most manifests of one spec that are read for its columns.
 _MOST_MANIFESTS = 10
-# The id of the schema of recovered columns: older than all others.
-_OLDEST = -1
 
 
 def recover_sources(io: FileIO, metadata: TableMetadata, spec_id: int | None = None) -> TableMetadata:
@@ -55,7 +53,7 @@ def recover_sources(io: FileIO, metadata: TableMetadata, spec_id: int | None = N
         replace(column, name=column.name if names[column.name] == source else f"{column.name}_{source}")
         for source, column in found.items()
     )
-    return replace(metadata, schemas=(*metadata.schemas, Schema(columns, _OLDEST)))
+    return replace(metadata, schemas=(*metadata.schemas, Schema(columns, RECOVERED_SCHEMA_ID)))
 
 
 def _manifests(io: FileIO, metadata: TableMetadata, spec_id: int) -> Iterator[ManifestFile]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.commit.actions.rewrite_manifests import RewriteManifests
+from airflow_iceberg.format.manifests.avro import written_schema
 from airflow_iceberg.format.metadata.updates import Change, RemoveSchemas
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.operations.compact import CompactRequest, compact
@@ -213,6 +214,18 @@ class TestTypesOfSources:
         table.append(pa.table({"id": [4], "region": [5]}))
         table.delete("id = 4")
         assert partitions(table) == before
+
+
+class TestHeadersOfManifests:
+    """The schema in the header has the source columns, so that a manifest can be read by itself, and a true id."""
+
+    def test_they_have_the_columns(self, table):
+        table.commit(RewriteManifests(table.io, table.commit_settings(), only_if_better=False))
+        for manifest in read_manifests(table.io, table.refresh().metadata.current_snapshot()):
+            schema = written_schema(table.io.read(manifest.manifest_path))
+            fields = table.metadata.spec(manifest.partition_spec_id).fields
+            assert {part.source_id for part in fields if part.transform.name != "void"} <= schema.fields_by_id.keys()
+            assert schema.schema_id in {each.schema_id for each in table.metadata.schemas}
 
 
 class TestASnapshotWithoutItsSchema:

@@ -100,8 +100,9 @@ class TableMetadata:
         return (self.schema(), *(schema for schema in older if schema.schema_id != self.current_schema_id))
 
     def schema_of_spec(self, spec_id: int) -> Schema:
-        """Return the current schema with the source columns of a spec that were dropped: they decide the types of the
-        partition values; see `with_sources`.
+        """Return a schema with the source columns of a spec, which decide the types of the partition values.
+
+        This is the current schema, unless a column was dropped; see `with_sources`.
 
         Raises:
             NotFoundError: there is no such spec.

@@ -26,6 +26,8 @@ from airflow_iceberg.format.transforms.transform import (
 from airflow_iceberg.format.types import IcebergType, NestedField, PrimitiveType, StructType, UnknownType, Value
 
 FIRST_PARTITION_FIELD_ID = 1000
+RECOVERED_SCHEMA_ID = -1
+"""The id of a schema that the table does not have any more, of columns that manifests know."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,24 +180,39 @@ def lost_sources(spec: PartitionSpec, schemas: Sequence[Schema]) -> set[int]:
 
 
 def with_sources(spec: PartitionSpec, schemas: Sequence[Schema]) -> Schema:
-    """Return the first schema, and after its columns the source columns of a spec that only other schemas have.
+    """Return a schema that has the source columns of a spec, each with the type of the newest schema with it.
 
-    Each has the type of the newest schema with it: the columns of one spec need not have existed together. It is
-    nullable, at the top, and has a free name. A column that no schema has is left out.
+    It is the newest schema that is such a one. If there is none, since the columns never existed together or one was
+    widened after another was dropped, it is the first schema, and after its columns the dropped ones: nullable, at the
+    top, under free names. A column that no schema has is left out.
 
     Args:
         schemas: as of `dropped_sources`.
     """
+    ids = {source for child in spec.fields for source in child.source_ids or (child.source_id,)}
+    if ids <= schemas[0].fields_by_id.keys():
+        return schemas[0]
+    dropped = dropped_sources(spec, schemas)
+    types = {source: dropped.get(source, schemas[0]).fields_by_id[source].type for source in ids & _known(schemas)}
+    for schema in schemas:
+        found = schema.fields_by_id
+        is_complete = all(source in found and found[source].type == type_ for source, type_ in types.items())
+        if is_complete and schema.schema_id != RECOVERED_SCHEMA_ID:
+            return schema
     result = schemas[0]
-    for source, schema in dropped_sources(spec, schemas).items():
-        dropped = schema.fields_by_id[source]
-        if isinstance(dropped.type, PrimitiveType):
-            name = dropped.name if dropped.name not in result.names else f"{dropped.name}_{source}"
+    for source, schema in dropped.items():
+        column = schema.fields_by_id[source]
+        if isinstance(column.type, PrimitiveType):
+            name = column.name if column.name not in result.names else f"{column.name}_{source}"
             while name in result.names:
                 name += "_"
-            added = NestedField(id=source, name=name, type=dropped.type, doc=dropped.doc)
+            added = NestedField(id=source, name=name, type=column.type, doc=column.doc)
             result = replace(result, fields=(*result.fields, added))
     return result
+
+
+def _known(schemas: Sequence[Schema]) -> set[int]:
+    return {field_id for schema in schemas for field_id in schema.fields_by_id}
 
 
 def sources_to_dict(source_id: int, source_ids: tuple[int, ...] | None) -> dict[str, Any]:
