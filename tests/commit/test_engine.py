@@ -22,11 +22,9 @@ from airflow_iceberg.errors import (
     StorageError,
 )
 from airflow_iceberg.format.manifests.entries import DataFile
-from airflow_iceberg.format.metadata.updates import Change, SetProperties
+from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshots, SetProperties
 from airflow_iceberg.table import Table
 from tests.support.change_table import ChangeTable
-from tests.support.changes import Expire
-from tests.support.changes import plan as plan_change
 from tests.support.memory import (
     Fault,
     FaultyCatalog,
@@ -410,7 +408,9 @@ class TestAnOldPlan:
         action = append(inner)
         for _ in range(3):
             rival_append(inner, "db.t")
-        plan_change(inner, Expire()).commit()
+        state = inner.load("db.t")
+        *expired, _ = (snapshot.snapshot_id for snapshot in state.metadata.snapshots)
+        inner.commit(state, Change(updates=(RemoveSnapshots(snapshot_ids=tuple(expired)),)))
         landed = commit(inner, dataclasses.replace(old, loaded_s=-60.0), action, clock=time.clock())
         assert landed.outcome is Outcome.COMMITTED
 
