@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from airflow_iceberg.errors import InvalidInputError, StalePlanError, UnsupportedError
-from airflow_iceberg.format.manifests.entries import DataFile, FileContent
+from airflow_iceberg.format.manifests.entries import DataFile, FileContent, ManifestEntry
 from airflow_iceberg.format.metadata.requirements import AssertTableUUID, Requirement
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import AssignUUID, Change, Update
@@ -77,6 +77,36 @@ def check_files_fit(metadata: TableMetadata, files: Sequence[DataFile], *, writt
     _check_deletes(metadata.format_version, files)
     if any(file.content is FileContent.DATA for file in files):
         _check_required(written_schema, metadata.schema())
+
+
+def check_row_ids(
+    planned: Iterable[DataFile], entries: Iterable[ManifestEntry], *, from_version: int | None, to_version: int
+) -> None:
+    """Check that rows that were rewritten had their row ids when they were read: they would get new ones.
+
+    From version 3 on rows have ids, and a file with existing rows stores them. Rows of older files get theirs with the
+    first commit after the upgrade.
+
+    Args:
+        planned: the data files as they were read.
+        entries: the same files as they are now.
+        from_version: the format version when they were read; None if that is not known.
+
+    Raises:
+        StalePlanError: the table was upgraded, or the rows got their ids, while they were rewritten.
+    """
+    if from_version is not None and from_version < 3 <= to_version:
+        raise StalePlanError(
+            f"the table was upgraded from format version {from_version} to {to_version} while its rows were rewritten: "
+            f"the new files would give unchanged rows new row ids; nothing was committed, re-plan on the latest state"
+        )
+    without = {file.file_path for file in planned if file.content is FileContent.DATA and file.first_row_id is None}
+    for entry in entries:
+        if entry.data_file.first_row_id is not None and entry.data_file.file_path in without:
+            raise StalePlanError(
+                f"the rows of data file {entry.data_file.file_path} got their row ids after they were read: the new "
+                f"files would give them others; nothing was committed, re-plan on the latest snapshot"
+            )
 
 
 def _check_deletes(version: int, files: Iterable[DataFile]) -> None:

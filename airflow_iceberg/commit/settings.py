@@ -55,6 +55,7 @@ def settings_for(
     own = operation_key.summary(try_number) if operation_key else {}
     return CommitSettings(
         table_uuid=(metadata.table_uuid or "") if table_uuid is None else table_uuid,
+        format_version=metadata.format_version,
         branch=branch,
         snapshot_id=new_snapshot_id(),
         commit_uuid=uuid4(),
@@ -92,11 +93,13 @@ class CommitSettings:
 
     Attributes:
         table_uuid: the uuid of the table that was planned for; empty when it had none.
+        format_version: the format version that was planned for; None if that is not known.
         properties: entries of the snapshot's summary.
         operation_key: the key of the Airflow task; None outside of Airflow.
     """
 
     table_uuid: str
+    format_version: int | None = None
     branch: str = MAIN_BRANCH
     snapshot_id: int
     commit_uuid: UUID

@@ -34,6 +34,7 @@ from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.metadata_columns import LAST_UPDATED, POSITION, ROW_ID
 from airflow_iceberg.format.puffin import DELETION_VECTOR, Blob, write_puffin
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
+from airflow_iceberg.format.schemas.evolving_fields import check_lineage_names
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import LongType
 from airflow_iceberg.format.values.bytes import to_bytes
@@ -212,9 +213,14 @@ class _WithMore(DeleteReader):
 
 
 def written_schema(schema: Schema, format_version: int) -> Schema:
-    """Return the columns of a file with existing rows: from version 3 on rows keep their lineage."""
+    """Return the columns of a file with existing rows: from version 3 on rows keep their lineage.
+
+    Raises:
+        InvalidInputError: a column of the table has the name of one of the lineage.
+    """
     if format_version < 3:
         return schema
+    check_lineage_names(schema)
     return Schema((*schema.fields, ROW_ID, LAST_UPDATED), schema.schema_id)
 
 

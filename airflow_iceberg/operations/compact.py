@@ -38,7 +38,7 @@ from airflow_iceberg.format.schemas.shorthand import unquote
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot
 from airflow_iceberg.format.sort_orders import SortOrder, sort_order_from_shorthand
 from airflow_iceberg.format.values.bytes import canonical_key
-from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.plan import CompactTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.staged_files import check_stored, read_files, staged_files
 from airflow_iceberg.operations import staging
@@ -295,10 +295,11 @@ class _Compaction:
         return replace(settings, operation_key=None)
 
     def _action(self, plan: JobPlan, batch: Sequence[_Rewritten], compaction: Compaction) -> RewriteFiles:
-        assert compaction.snapshot_id is not None
+        assert compaction.snapshot_id is not None and isinstance(plan.task, CompactTask)
+        settings = self._settings(len(batch), plan.table_uuid)
         return RewriteFiles(
             self.table.io,
-            self._settings(len(batch), plan.table_uuid),
+            replace(settings, format_version=plan.task.write.format_version),
             removed=[file for one in batch for file in one.inputs],
             added=[file for one in batch for file in one.files],
             written_schema=compaction.schema,

@@ -128,6 +128,48 @@ class TestRepetitions:
         assert len(server.seen) == sent
 
 
+class TestTooManyRequests:
+    """A server that is overloaded is asked again, after the time that it asks for: by Nessie as by REST."""
+
+    @pytest.fixture
+    def waits(self, monkeypatch):
+        waits = []
+        monkeypatch.setitem(Http.__init__.__kwdefaults__, "sleep", waits.append)
+        return waits
+
+    def overload(self, server, times):
+        def handle(request):
+            if len(server.seen) <= times:
+                return Reply(status=429, headers={"Retry-After": "7"} if len(server.seen) == 1 else {})
+            return answer(request)
+
+        server.handle = handle
+
+    @BOTH
+    def test_a_read_waits_until_the_server_answers(self, ask, found, server, waits):
+        self.overload(server, 5)
+        assert ask(server.uri, **{"rest.client.max-retries": "5"}) == found
+        assert (waits[0], len(waits)) == (7.0, 5)
+
+    def test_a_change_waits_and_is_sent_again(self, server, waits):
+        references = load_catalog("prod", type="nessie", uri=f"{server.uri}/api/v2").references
+        made = document({"reference": {"type": "BRANCH", "name": "etl", "hash": "3b2f" * 16}})
+
+        def handle(request):
+            changes = [each for each in server.seen if each.method == "POST"]
+            return Reply(status=429) if 0 < len(changes) <= 5 and request.method == "POST" else made
+
+        server.handle = handle
+        assert references.create_branch("etl", source="main").name == "etl"
+        assert len(waits) == 5
+
+    def test_too_many_for_too_long_are_a_definite_failure(self, server, waits):
+        server.handle = lambda request: Reply(status=429)
+        with pytest.raises(StorageError, match=": 429; check"):
+            ask_nessie(server.uri)
+        assert len(server.seen) == 6
+
+
 class TestProxies:
     """Requests go through the proxy in `rest.client.proxy.hostname`, with its login."""
 
@@ -342,7 +384,7 @@ class TestOAuth2OfNessie:
         with pytest.raises(StorageError, match=r"cannot get a token: .*/token: 503; check") as raised:
             client.change("POST", "trees", body=None)
         assert not isinstance(raised.value, CommitUnknownError)
-        assert [request.path for request in server.seen] == ["/token"] * 3
+        assert [request.path for request in server.seen] == ["/token"] * 6
 
     def test_a_refusal_says_which_and_shows_no_secret(self, server):
         refused = b'{"error": "invalid_client", "error_description": "s3cret:/7 is wrong"}'

@@ -25,7 +25,6 @@ from airflow_iceberg.errors import (
 
 # The server lists the conflicts in an error response only for clients with this header.
 _HEADERS = {"Nessie-Client-Spec": "2"}
-_MAX_RETRIES = 2
 _CONNECT_TIMEOUT_MS, _READ_TIMEOUT_MS = 10_000, 60_000
 
 Json = dict[str, Any]
@@ -72,7 +71,6 @@ class NessieClient:
             headers=_HEADERS,
             verify=certificates_trusted(catalog, properties),
             certificate=certificate_shown(catalog, properties),
-            max_retries=_MAX_RETRIES,
         )
         self._http = Http(catalog, _base_uri(catalog, properties), settings, self._secrets)
         self._http.auth = auth_of(catalog, properties, self._http)

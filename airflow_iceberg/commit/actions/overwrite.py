@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from airflow_iceberg.commit.checks import check_files_fit
+from airflow_iceberg.commit.checks import check_files_fit, check_row_ids
 from airflow_iceberg.commit.conflicts import RULES, Check, ConflictFilter, History, Isolation, Operation
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
 from airflow_iceberg.commit.file_filters import PartitionFilter, RowFilter
@@ -104,9 +104,13 @@ class OverwriteFiles(SnapshotAction):
         history.check_rows(checked, RowFilter(self._conflict_filter, metadata))
 
     def check(self, removed: Sequence[ManifestEntry], changes: FileChanges, metadata: TableMetadata) -> None:
-        """Check that the named files got no deletes after their rows were read: these would be lost."""
+        """Check that the named files got no deletes and no row ids after their rows were read: these would be lost."""
+        rewritten = named(self._removed, removed)
+        if self._removed and self._added:
+            planned = self.settings.format_version
+            check_row_ids(self._removed, rewritten, from_version=planned, to_version=metadata.format_version)
         if self._removed and changes.history is not None:
-            changes.history.check_no_deletes_for(named(self._removed, removed))
+            changes.history.check_no_deletes_for(rewritten)
 
 
 class ReplacePartitions(SnapshotAction):

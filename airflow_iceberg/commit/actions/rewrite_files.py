@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_iceberg.commit.actions.overwrite import named
-from airflow_iceberg.commit.checks import check_files_fit
+from airflow_iceberg.commit.checks import check_files_fit, check_row_ids
 from airflow_iceberg.commit.conflicts import History
 from airflow_iceberg.commit.file_filters import partition_key
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
@@ -81,8 +81,11 @@ class RewriteFiles(SnapshotAction):
         return start.sequence_number if self._keep_number and metadata.format_version > 1 else None
 
     def check(self, removed: Sequence[ManifestEntry], changes: FileChanges, metadata: TableMetadata) -> None:
-        """Check that no rows were deleted after they were read: these would come back."""
+        """Check that no rows were deleted after they were read: these would come back; and that they keep their ids."""
         inputs = [entry for entry in named(self._removed, removed) if entry.data_file.content is FileContent.DATA]
+        if self._added:
+            planned = self.settings.format_version
+            check_row_ids(self._removed, inputs, from_version=planned, to_version=metadata.format_version)
         if changes.history is not None:
             changes.history.check_no_deletes_for(inputs, equality=not self._equality_deletes_still_apply())
 

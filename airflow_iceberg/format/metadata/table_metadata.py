@@ -15,6 +15,7 @@ from airflow_iceberg.format import types as t
 from airflow_iceberg.format.manifests.schemas import avro_name
 from airflow_iceberg.format.partitions.spec import PartitionSpec, with_sources
 from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.schemas.evolving_fields import check_column_name
 from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
 from airflow_iceberg.format.sort_orders import SortOrder
@@ -247,6 +248,8 @@ def new_table_metadata(
     format_version = format_version if asked_version is None else asked_version
     if format_version not in SUPPORTED_FORMAT_VERSIONS:
         raise UnsupportedError(f"format version {format_version} is not supported (supported: 1, 2, 3)")
+    for column in schema.fields:
+        check_column_name(column.name)
     fresh = replace(assign_fresh_ids(schema), schema_id=0)
     ids = {field_id: fresh.names[name] for name, field_id in schema.names.items()}
     new_spec = _fresh_spec(spec or PartitionSpec(spec_id=0, fields=()), ids)

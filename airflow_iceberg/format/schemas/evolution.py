@@ -15,7 +15,13 @@ from typing import Any, Literal
 from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.changing_schema import ChangingSchema
-from airflow_iceberg.format.schemas.evolving_fields import check_same, new_leaf, parse_type, same_shape
+from airflow_iceberg.format.schemas.evolving_fields import (
+    check_column_name,
+    check_same,
+    new_leaf,
+    parse_type,
+    same_shape,
+)
 from airflow_iceberg.format.schemas.promotion import check_partitions, is_promotion, promote_default, what_may_become
 from airflow_iceberg.format.schemas.schema import Schema, fresh_type
 
@@ -51,7 +57,8 @@ class SchemaEvolution(ChangingSchema):
             allow_incompatible: whether the column may be required although existing rows have no value.
         Raises:
             AlreadyExistsError: another column has the name.
-            InvalidInputError: a required column without a default, a default before v3, an unknown type.
+            InvalidInputError: a required column without a default, a default before v3, an unknown type, a name of a
+                metadata column.
             NotFoundError: no such struct, or the position names an unknown column.
         """
         parent, leaf = self._split(name)
@@ -65,6 +72,8 @@ class SchemaEvolution(ChangingSchema):
                 f"column '{name}' cannot be required: existing rows have no value for it; make it optional, or "
                 f"give it a default (format version 3)"
             )
+        if parent is None:
+            check_column_name(leaf)
         field_id = self._next_id()
         new = replace(new, id=field_id, type=fresh_type(new.type, self._next_id))
         self._edit_struct(parent, lambda fields: (*fields, new))
@@ -127,6 +136,8 @@ class SchemaEvolution(ChangingSchema):
         self._check_struct_member(found, "renamed")
         if any(item.name == leaf for item in self._siblings(self._parent(found))):
             raise AlreadyExistsError(f"column '{name}' cannot be renamed to '{leaf}': there is a column of this name")
+        if self._parent(found) is None:
+            check_column_name(leaf)
         self._edit_field(found, name=leaf)
 
     def move(self, name: str, position: Position) -> None:
@@ -241,6 +252,8 @@ class SchemaEvolution(ChangingSchema):
             if item.name in known:
                 self._union_field(known[item.name].id, item, name)
             else:
+                if parent is None:
+                    check_column_name(item.name)
                 own_id, type_ = self._next_id(), fresh_type(item.type, self._next_id)
                 new = t.NestedField(id=own_id, name=item.name, type=type_, doc=item.doc)
                 self._edit_struct(parent, lambda fields, new=new: (*fields, new))  # type: ignore[misc]

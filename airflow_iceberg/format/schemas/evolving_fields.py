@@ -7,9 +7,43 @@ from itertools import count
 from typing import Any
 
 from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError
-from airflow_iceberg.format.schemas.schema import fresh_type
+from airflow_iceberg.format.schemas.schema import Schema, fresh_type
 from airflow_iceberg.format.schemas.shorthand import field_from_shorthand, unquote
 from airflow_iceberg.format.types import IcebergType, ListType, MapType, NestedField, StructType
+
+
+LINEAGE_NAMES = ("_row_id", "_last_updated_sequence_number")
+"""Columns of rows in version 3, which files store beside the columns of the table."""
+# Without those of changelogs and delete files: no reader adds these to the columns of a table.
+RESERVED_NAMES = frozenset((*LINEAGE_NAMES, "_file", "_pos", "_deleted", "_spec_id", "_partition"))
+
+
+def check_column_name(name: str) -> None:
+    """Check that a new column of a table, not one in a struct, does not have the name of a metadata column.
+
+    Raises:
+        InvalidInputError: it has; in Spark names that differ by case alone are the same.
+    Spec: Reserved Field IDs.
+    """
+    if name.lower() in RESERVED_NAMES:
+        raise InvalidInputError(
+            f"column '{name}' cannot have this name: it is reserved for the metadata column {name.lower()}, which "
+            f"Iceberg adds to every table; choose another name"
+        )
+
+
+def check_lineage_names(schema: Schema) -> None:
+    """Check that a table can have format version 3, whose files with existing rows store the row lineage as columns.
+
+    Raises:
+        InvalidInputError: a column has the name of one of these.
+    """
+    for field in schema.fields:
+        if field.name in LINEAGE_NAMES:
+            raise InvalidInputError(
+                f"column '{field.name}' has a name that format version 3 reserves for the lineage of rows: files with "
+                f"existing rows could not be written; rename the column first"
+            )
 
 
 def same_shape(one: IcebergType, other: IcebergType) -> bool:

@@ -37,10 +37,13 @@ from airflow_iceberg.format.metadata.updates import (
 from airflow_iceberg.format.partitions.evolution import PartitionEvolution, check_partitioning
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.evolution import SchemaEvolution
+from airflow_iceberg.format.schemas.evolving_fields import check_lineage_names
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.sort_orders import SortOrder
 from airflow_iceberg.format.types import IcebergType, PrimitiveType, walk_fields
 from airflow_iceberg.plan.alter_table.properties import follow_columns
+
+LINEAGE_VERSION = 3
 
 
 class Evolution:
@@ -129,6 +132,8 @@ class Evolution:
                     f"by it; replace the sort order first"
                 )
         check_fits(self.schema, spec, order, self.format_version)
+        if self._base.format_version < LINEAGE_VERSION <= self.format_version:
+            check_lineage_names(self.schema)
 
     def _property_updates(self) -> Iterator[Update]:
         after = follow_columns(self.properties, self._start, self.schema)
