@@ -213,7 +213,7 @@ class _Listing:
     def of(cls, table: OpenTable, request: RemoveOrphanFilesRequest, before_ms: int, inventory: RunUnits) -> _Listing:
         root = f"{table.location.rstrip('/')}/"
         below = f"{(request.location or table.location).rstrip('/')}/"
-        if not below.startswith(root):
+        if below != root and relative_path(below.rstrip("/"), root) is None:
             raise InvalidInputError(f"location {request.location} is not below the table's, {table.location}")
         _warn_of_other_places(table, root)
         metadata_files: list[str] = []

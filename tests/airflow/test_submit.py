@@ -162,7 +162,7 @@ class TestWhatTheJobIsTold:
 
     def test_the_command_is_the_plan_and_the_core(self, submission, tmp_path):
         _, command, plan = submission(driver_memory="1g", conf={"spark.a": "b"}, py_files=["/mine.py"])
-        assert command[-2:] == ["/main.py", plan.location]
+        assert command[-3:] == ["/main.py", plan.location, str(plan.seal)]
         assert command[command.index("--py-files") + 1] == f"{tmp_path}/core.zip,/mine.py"
         assert command[command.index("--driver-memory") + 1] == "1g"
         assert command[command.index("--master") + 1] == "local[1]"

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.operation_key import OperationKey
-from airflow_iceberg.errors import FormatError, IcebergError, StalePlanError
+from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, StalePlanError
 from airflow_iceberg.jobs import compact_sorted, exchange, main
 from airflow_iceberg.jobs.protocol.plan import InventoryTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult, read_result, write_result
@@ -538,6 +538,20 @@ class TestNote:
 
 def _die(*_: Any, **__: Any) -> Any:
     raise KeyboardInterrupt
+
+
+class TestPlace:
+    """What a DAG's parameter names as the place of orphan files is below the table."""
+
+    @pytest.mark.parametrize(
+        "path", ["../theirs", "data/../../theirs", "%2e%2e/theirs", "..%2ftheirs", "../theirs/data/"]
+    )
+    def test_another_tables_folder_is_refused(self, path: str, table: Table, victim: Table) -> None:
+        request = RemoveOrphanFilesRequest(
+            action="delete", location=f"{table.location}/{path}", older_than_ms=LONG_AGO, allow_recent=True
+        )
+        with pytest.raises(InvalidInputError, match="is not below the table's"):
+            remove_orphan_files(Work(table), request)
 
 
 # -- quarantine --------------------------------------------------------------------------------------------------------

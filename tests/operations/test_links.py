@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,7 @@ class TestMaintenance:
 
     def test_folders_without_an_end(self, table: Table) -> None:
         folder = os.open(folder_of(table) / "data", os.O_RDONLY)
-        for _ in range(300):
+        for _ in range(220):
             os.mkdir("d", dir_fd=folder)
             inner = os.open("d", os.O_RDONLY, dir_fd=folder)
             os.close(folder)
@@ -139,7 +140,7 @@ class TestMaintenance:
         os.close(folder)
         with pytest.raises(StorageError, match="more than 200 folders in each other"):
             remove_orphan_files(Work(table), RemoveOrphanFilesRequest())
-        shutil.rmtree(folder_of(table) / "data" / "d", ignore_errors=True)
+        subprocess.run(["rm", "-r", str(folder_of(table) / "data" / "d")], check=True)  # `shutil` is recursive
 
     def test_a_pipe_in_the_place_of_a_document(self, table: Table) -> None:
         """It would be read for ever."""
