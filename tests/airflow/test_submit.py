@@ -198,6 +198,14 @@ class TestWhatTheJobIsTold:
             ({"s3.proxy-uri": "http://me:s3cr3t@proxy"}, False),
             ({"gcs.session-kwargs": '{"headers": {"x-key": "s3cr3t-key"}}'}, False),
             ({"adls.auth.shared-key.account.key": "a"}, False),
+            ({"gcs.session-kwargs": '{"trust_env": false, "auth": {"pin": 12345678}}'}, False),
+            ({"s3.endpoint": "https://s3cr3t-t0ken@h"}, False),
+            ({"s3.endpoint": "https://me:1@h"}, False),
+            ({"adls.connection-string": "BlobEndpoint=https://h/a;SharedAccessSignature=sv=1&sig=s3cr3t"}, False),
+            ({"hdfs.config.ssl.keystore.pass": "12345678"}, False),
+            ({"hdfs.config.dfs.nameservices": "lake", "hdfs.user": "etl", "adls.account-name": "lake"}, True),
+            ({"hdfs.token": "12345678"}, False),
+            ({"s3.sse.key": "12345678"}, False),
         ],
     )
     def test_cluster_mode_is_safe_where_no_value_holds_a_secret(self, storage, is_safe, connection):
