@@ -20,7 +20,8 @@ class IcebergAppendOperator(RowsOperator):
 
     Args:
         table: the namespace and name of the table, `sales.orders`.
-        files: one or more URLs or paths of source files, with globs: `"s3://bucket/{{ params.day }}/*.parquet"`.
+        files: one or more URLs or paths of source files, with globs:
+            `"s3://bucket/{{ dag_run.run_after | ds }}/*.parquet"`.
         sql: a query in Spark SQL, or the name of a `.sql` file.
         sql_params: the values of the query's placeholders by name: `{"day": "{{ params.day }}"}` for `day = :day`.
             Spark binds them; a template in the query itself becomes SQL.

@@ -32,7 +32,8 @@ class IcebergOverwriteOperator(RowsOperator):
             older specs are kept; if the current spec has no partition fields, all rows are replaced.
         isolation_level: with `"serializable"`, rows that other writers added meanwhile where this task replaces rows
             are conflicts; with `"snapshot"` only rows that other writers removed are.
-        files: one or more URLs or paths of source files, with globs: `"s3://bucket/{{ params.day }}/*.parquet"`.
+        files: one or more URLs or paths of source files, with globs:
+            `"s3://bucket/{{ dag_run.run_after | ds }}/*.parquet"`.
         sql: a query in Spark SQL, or the name of a `.sql` file.
         sql_params: the values of the query's placeholders by name: `{"day": "{{ params.day }}"}` for `day = :day`.
             Spark binds them; a template in the query itself becomes SQL.

@@ -49,7 +49,7 @@ from tests.support.builders import reachable
 ROOT = Path(__file__).parents[2]
 NAME = "db.storm"
 CATALOGS = ("sqlite", "hadoop", "s3", "rest")
-ROLES = {"append": 4, "compact": 1, "manifests": 1, "expire": 1}
+ROLES = {"append": 4, "replace": 1, "compact": 1, "manifests": 1, "expire": 1}
 CLIMATES = {
     "lost": Climate(lost=0.04, unsent=0.02),
     "repeated": Climate(repeated=0.3, lost=0.02),
@@ -217,7 +217,7 @@ def _act(told: dict[str, Any]) -> None:
 
 @dataclass(kw_only=True)
 class Actor:
-    """One process; each method is one operation, and writes down what it was told.
+    """One process; each method with a number is one operation, and writes down what it was told.
 
     Attributes:
         losses: the share of operations that lose an answer of a catalog without a network.
@@ -241,18 +241,37 @@ class Actor:
         except IcebergError as error:
             self.note(tag, "not begun", error=_text(error))
             return
+        self._do(tag, count, lambda: way(table, tag, rows))
+
+    def replace(self, number: int) -> None:
+        """Replace all rows of this actor by others, or delete them."""
+        tag, count = f"{self.name}:{number}", self.dice.choice((0, 1, 5, 10))
+        rows = pa.table({"tag": [self.name] * count, "n": range(number * 100, number * 100 + count)})
+        mine, mode = {"tag": self.name}, self.dice.choice(("copy-on-write", "merge-on-read"))
+        try:
+            table = self.load()
+        except IcebergError as error:
+            self.note(tag, "not begun", error=_text(error))
+            return
+        if count:
+            self._do(tag, count, lambda: table.overwrite(rows, "tag = :tag", predicate_params=mine))
+        else:
+            self._do(tag, count, lambda: table.delete("tag = :tag", predicate_params=mine, mode=mode))
+        time.sleep(0.1)
+
+    def _do(self, tag: str, count: int, work: Callable[[], Any]) -> None:
         self._lose_a_reply()
-        # Written before it begins: an append that does not come to its end is unknown, too.
+        # Written before it begins: what does not come to its end is unknown, too.
         self.note(tag, "begun", count=count)
         try:
-            result = way(table, tag, rows)
+            result = work()
         except CommitUnknownError as error:
             self.note(tag, "unknown", count=count, error=_text(error))
         except IcebergError as error:
             self.note(tag, "refused", count=count, error=_text(error))
         else:
             told = "landed" if result.outcome in ("committed", "found") else str(result.outcome)
-            self.note(tag, told, count=count, way=way.__name__, added=result.added_records)
+            self.note(tag, told, count=count, added=result.added_records)
 
     def _plain(self, table: Table, tag: str, rows: pa.Table) -> Any:
         return table.append(rows)
@@ -349,6 +368,8 @@ def judge(folder: Path, properties: Properties) -> dict[str, Any]:
     except Exception as error:
         faults.append(f"the table cannot be read: {_text(error)}")
         return {"faults": faults, "told": dict(Counter(note["told"] for note in told.values()))}
+    for number in range(ROLES["replace"]):
+        faults += _faults_of_replacements(folder, f"replace{number}", found.pop(f"replace{number}", Counter()))
     for tag, note in told.items():
         fault = _fault(note, found.pop(tag, Counter()))
         if fault:
@@ -359,6 +380,27 @@ def judge(folder: Path, properties: Properties) -> dict[str, Any]:
         if note["told"] != "begun":
             counts.setdefault(note["tag"].partition(":")[0].rstrip("0123456789"), Counter())[note["told"]] += 1
     return {"faults": faults, "told": {role: dict(each) for role, each in counts.items()}, "rows": rows}
+
+
+def _faults_of_replacements(folder: Path, name: str, rows: Counter[int]) -> Iterator[str]:
+    """Hold the rows of an actor that replaces his own against the last that he was told, or that nobody knows."""
+    last: dict[str, dict[str, Any]] = {note["tag"]: note for note in _notes(folder) if note["tag"].startswith(name)}
+    possible: dict[str, set[int]] = {"at first": set()}
+    for tag, note in last.items():
+        number = int(tag.partition(":")[2])
+        new = {tag: set(range(number * 100, number * 100 + note.get("count", 0)))}
+        if note["told"] == "landed":
+            possible = new
+        elif note["told"] in ("unknown", "begun"):
+            possible |= new
+        elif note["told"] == "nothing":
+            if note["count"] or all(possible.values()):
+                yield f"{tag} was told that there is nothing to do, with {note['count']} new rows and {possible}"
+            possible = new
+    if max(rows.values(), default=0) > 1:
+        yield f"rows of {name} are there {max(rows.values())} times"
+    if set(rows) not in possible.values():
+        yield f"{name} has {sorted(rows)}, expected one of { ({tag: sorted(each) for tag, each in possible.items()}) }"
 
 
 def _fault(note: dict[str, Any], rows: Counter[int]) -> str | None:

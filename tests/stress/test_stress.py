@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -119,6 +120,22 @@ class TestTheJudgeOfTheStorm:
         faults = judge_storm(actor.folder, actor.properties)["faults"]
         assert [fault in found for found in faults] == ([True] if fault else [])
 
+    @pytest.mark.parametrize(("told", "rows", "is_right"), [
+        (["landed:2"], [0, 1], True), (["landed:2"], [0], False), (["landed:2"], [0, 1, 1], False),
+        (["landed:2", "refused:1"], [0, 1], True), (["landed:2", "refused:1"], [100], False),
+        (["landed:2", "unknown:1"], [0, 1], True), (["landed:2", "unknown:1"], [100], True),
+        (["landed:2", "unknown:1"], [0, 1, 100], False), (["landed:2", "unknown:1", "landed:0"], [], True),
+        (["landed:2", "landed:0", "nothing:0"], [], True), (["landed:2", "nothing:0"], [], False),
+        (["landed:2", "landed:1"], [0, 1], False),
+    ])  # fmt: skip
+    def test_what_an_actor_has_left_of_his_own_rows(
+        self, actor: storm.Actor, told: list[str], rows: list[int], is_right: bool
+    ) -> None:
+        actor.load().append(pa.table({"tag": ["replace0"] * len(rows), "n": pa.array(rows, pa.int64())}))
+        for number, (word, _, count) in enumerate(one.partition(":") for one in told):
+            actor.note(f"replace0:{number}", word, count=int(count))
+        assert (judge_storm(actor.folder, actor.properties)["faults"] == []) == is_right
+
     def test_rows_in_part_or_of_nobody_and_missing_files(self, actor: storm.Actor) -> None:
         table = actor.load()
         table.append(pa.table({"tag": ["append0:1", "append0:9"], "n": [0, 0]}))
@@ -132,6 +149,7 @@ class TestTheJudgeOfTheStorm:
     def test_appends_that_went_well(self, actor: storm.Actor) -> None:
         for number in range(4):
             actor.append(number)
+            replace(actor, name="replace0").replace(number)
         verdict = judge_storm(actor.folder, actor.properties)
         assert verdict["faults"] == []
         assert sum(verdict["told"]["append"].values()) == 4
