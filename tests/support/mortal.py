@@ -108,7 +108,6 @@ def _around(owner: Any, name: str, kind: str) -> None:
 
 def _install() -> None:
     import pyarrow as pa
-    from fsspec.implementations.local import LocalFileSystem
 
     from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
     from airflow_iceberg.data.write.parquet_file import FileLayout
@@ -119,12 +118,13 @@ def _install() -> None:
     _before(local.LocalStore, "walk", "list")
     _before(local.LocalStore, "is_file", "look")
     _around(local.LocalStore, "_delete_file", "delete")
-    _before(local, "_open_new", "create")
+    _before(local, "open_in", "create")
     # Only a Hadoop catalog commits by a file: one of another catalog, which has no version in its name, is no commit.
     _unheard(local, "_link", OSError(errno.EIO, "the reply was lost"), lambda path: bool(_VERSION.search(path)))
     _around(local, "_link", "link")
     local._write_all = _torn(local._write_all)
-    LocalFileSystem.cp_file = _copied
+    _around(local.LocalStore, "copy_file", "copy")
+    local.shutil.copyfileobj = _copied
     FileLayout.open_sink = _watched(FileLayout.open_sink, pa)
     _unheard(SqlCatalog, "swap_pointer", CommitUnknownError("the reply was lost"), lambda _: True)
     _around(SqlCatalog, "swap_pointer", "swap")
@@ -132,12 +132,12 @@ def _install() -> None:
 
 
 def _unheard(owner: Any, name: str, error: Exception, concerns: Callable[[Any], bool]) -> None:
-    """Let calls fail whose reply is to be lost; their second argument says which these are."""
+    """Let calls fail whose reply is to be lost; their last argument says which these are."""
     real = getattr(owner, name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         global _lost_reply
-        when = _lost_reply if concerns(args[1]) else None
+        when = _lost_reply if concerns(args[-1]) else None
         if when is None:
             return real(*args, **kwargs)
         _lost_reply = None
@@ -158,16 +158,12 @@ def _torn(real: Callable[[int, bytes], None]) -> Callable[[int, bytes], None]:
     return write
 
 
-def _copied(filesystem: Any, source: str, target: str, **options: Any) -> None:
-    with open(source, "rb") as file:
-        data = file.read()
-    _or_die("copy")
-    with open(target, "wb") as file:
-        file.write(data[: len(data) // 2])
-        file.flush()
-        _or_die("half a copy")
-        file.write(data[len(data) // 2 :])
-    _or_die("a copy")
+def _copied(source: Any, target: Any, length: int = 0) -> None:
+    data = source.read()
+    target.write(data[: len(data) // 2])
+    target.flush()
+    _or_die("half a copy")
+    target.write(data[len(data) // 2 :])
 
 
 def _watched(real: Callable[..., Any], pa: Any) -> Callable[..., Any]:
