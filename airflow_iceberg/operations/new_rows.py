@@ -133,7 +133,9 @@ def new_rows(work: Work, request: RowsRequest, *, row_filter: str | Expression |
     plan = plan_rows(work, request, row_filter=row_filter)
     staged = work.run_job(plan, lambda result: rows_of(plan, result))
     try:
-        yield staged
+        # An overwrite of single rows runs another job before its commit.
+        with staging.kept_alive(work.table.io, plan):
+            yield staged
     finally:
         staging.clear(work.table.io, plan.staging_location)
 
