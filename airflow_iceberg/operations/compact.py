@@ -287,7 +287,8 @@ class _Compaction:
         return replace(settings, operation_key=None)
 
     def _action(self, plan: JobPlan, batch: Sequence[_Rewritten], compaction: Compaction) -> RewriteFiles:
-        assert compaction.snapshot_id is not None and isinstance(plan.task, CompactTask)
+        assert compaction.snapshot_id is not None
+        assert isinstance(plan.task, CompactTask)
         settings = self._settings(len(batch), plan.table_uuid)
         return RewriteFiles(
             self.table.io,

@@ -11,7 +11,6 @@ from airflow_iceberg.format.schemas.schema import Schema, fresh_type
 from airflow_iceberg.format.schemas.shorthand import field_from_shorthand, unquote
 from airflow_iceberg.format.types import IcebergType, ListType, MapType, NestedField, StructType
 
-
 LINEAGE_NAMES = ("_row_id", "_last_updated_sequence_number")
 """Columns of rows in version 3, which files store beside the columns of the table."""
 # Without those of changelogs and delete files: no reader adds these to the columns of a table.
