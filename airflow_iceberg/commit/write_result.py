@@ -20,7 +20,7 @@ CARRIED_ROWS = "carried-rows"
 DELETED_ROWS = "deleted-rows"
 """Entry of a delete's summary: deleted rows. `deleted-records` counts all rows of removed files."""
 DELETED_BEFORE = "rows-deleted-before"
-"""Entry of the summary of a delete of whole files: rows of theirs that delete files had deleted already."""
+"""Entry of the summary of a change that removes files: rows of theirs that delete files had deleted already."""
 
 
 class Outcome(StrEnum):

@@ -254,6 +254,7 @@ class _Compaction:
         stale: list[_Rewritten] = []
         while batch:
             try:
+                self.work.check_files(file.file_path for one in batch for file in one.files)
                 self._apply(self._action(plan, batch, compaction))
                 break
             except StalePlanError as error:

@@ -174,7 +174,9 @@ def new_rows(work: Work, request: RowsRequest, *, condition: Condition | None = 
     plan = plan_rows(work, request, condition=condition)
     staged = work.run_job(plan, lambda result: _stored_rows(work, plan, result))
     try:
-        yield staged
+        # An overwrite of single rows runs another job before its commit.
+        with staging.kept_alive(work.table.io, plan):
+            yield staged
     finally:
         staging.clear(work.table.io, plan.staging_location)
 

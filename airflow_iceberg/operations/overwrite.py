@@ -10,17 +10,19 @@ been computed from the old table, so that the whole task has to run again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.commit.actions.overwrite import OverwriteFiles, ReplacePartitions
 from airflow_iceberg.commit.conflicts import Isolation
+from airflow_iceberg.commit.file_filters import partition_key
 from airflow_iceberg.commit.operation_key import OnRerun, check_properties
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import SnapshotAction
-from airflow_iceberg.commit.write_result import CARRIED_ROWS, WriteResult
+from airflow_iceberg.commit.write_result import CARRIED_ROWS, DELETED_BEFORE, WriteResult
+from airflow_iceberg.data.row_changes import RowChanges
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.binding import filter_text, parse
 from airflow_iceberg.expressions.tree import ALWAYS_FALSE, ALWAYS_TRUE, Expression
@@ -41,9 +43,11 @@ from airflow_iceberg.operations.row_changes import (
     change_files,
     changed_tasks,
     isolation_level,
+    live_rows,
     plan_deletion,
 )
 from airflow_iceberg.operations.work import Work, stale_if_expired
+from airflow_iceberg.plan.scan import FileScanTask
 from airflow_iceberg.scan.table_scan import TableScan
 
 if TYPE_CHECKING:
@@ -93,7 +97,7 @@ class OverwriteRequest:
         if isinstance(self.overwrite_filter, str) and not self.overwrite_filter.strip():
             raise InvalidInputError("overwrite_filter is empty; to replace all rows set replace='table'")
         check_rows_request(self)
-        check_properties(self.snapshot_properties, own=(CARRIED_ROWS,))
+        check_properties(self.snapshot_properties, own=(CARRIED_ROWS, DELETED_BEFORE))
 
     @property
     def condition(self) -> Condition | None:
@@ -148,7 +152,8 @@ class Overwrite:
                 return self._remove_earlier(staged)
             if self._request.replace == "matching":
                 return self._replace_matching(staged, written)
-            settings = self._work.settings(self._request, table_uuid=staged.table_uuid)
+            before = _deleted_before(self._replaced_tasks(staged), self._scan)
+            settings = self._work.settings(self._request, before, table_uuid=staged.table_uuid)
             return self._work.commit(with_new_columns(self._replace_whole(staged, settings), staged), written)
 
     def _remove_earlier(self, staged: NewRows) -> WriteResult:
@@ -161,6 +166,17 @@ class Overwrite:
             return self._work.nothing(self._request.branch)
         action = AppendFiles(self._work.table.io, (), settings, written_schema=staged.written_schema, earlier=earlier)
         return self._work.commit(action, [])
+
+    def _replaced_tasks(self, staged: NewRows) -> list[FileScanTask]:
+        """Return the files that are replaced as a whole; none if the table has no delete files, to save the time."""
+        if self._scan.snapshot is None or self._scan.snapshot.summary.get("total-delete-files") == "0":
+            return []
+        tasks = self._scan.iter_files(whole_files=True)
+        if self._request.replace == "table":
+            return list(tasks)
+        spec_id = self._work.table.spec().spec_id
+        partitions = {partition_key(file) for file in staged.files}
+        return [task for task in tasks if task.file.spec_id == spec_id and partition_key(task.file) in partitions]
 
     def _replace_whole(self, staged: NewRows, settings: CommitSettings) -> SnapshotAction:
         """Return the action that replaces whole partitions, or the whole table."""
@@ -197,12 +213,14 @@ class Overwrite:
         written += [file.file_path for file in changes.written]
         with work.new_files([], plan=plan):
             carried = sum(file.record_count for file in changes.written)
-            is_named = bool(deletion.partial)
+            is_named, changed = bool(deletion.partial), changed_tasks(deletion, changes)
+            counts = {CARRIED_ROWS: str(carried)} if carried else {}
+            counts |= _deleted_before([*deletion.whole, *changed], self._scan, whole=deletion.whole, changes=changes)
             action = OverwriteFiles(
                 work.table.io,
-                work.settings(request, {CARRIED_ROWS: str(carried)} if carried else {}, table_uuid=staged.table_uuid),
+                work.settings(request, counts, table_uuid=staged.table_uuid),
                 added=[*staged.files, *changes.written],
-                removed=[t.file for t in (*deletion.whole, *changed_tasks(deletion, changes))] if is_named else (),
+                removed=[task.file for task in (*deletion.whole, *changed)] if is_named else (),
                 conflict_filter=deletion.row_filter,
                 written_schema=staged.written_schema,
                 starting_snapshot_id=self._start,
@@ -212,3 +230,24 @@ class Overwrite:
                 row_filter=ALWAYS_FALSE if is_named else deletion.row_filter,
             )
             return work.commit(with_new_columns(action, staged), written)
+
+
+def _deleted_before(
+    removed: Sequence[FileScanTask],
+    scan: TableScan,
+    *,
+    whole: Sequence[FileScanTask] | None = None,
+    changes: RowChanges | None = None,
+) -> dict[str, str]:
+    """Return the entry of the summary with the rows of removed files that delete files had deleted already.
+
+    Args:
+        whole: those of the files that hold only replaced rows, by default all; `changes` is about the others.
+    """
+    if not any(task.delete_files for task in removed):
+        return {}
+    left = live_rows(scan, removed if whole is None else whole)
+    if changes is not None:
+        left += sum(change.deleted_count for change in changes.changes)
+        left += sum(file.record_count for file in changes.written)
+    return {DELETED_BEFORE: str(sum(task.file.record_count for task in removed) - left)}

@@ -4,12 +4,14 @@ Here: `remove_orphan_files`. Not here: quarantines (`operations.quarantine`), co
 files of expired snapshots (`operations.expire_snapshots`).
 
 The location is listed first and the table is loaded afterwards, so that a file that is committed in between is known.
-Files younger than a safe age are always kept, since no table has those of a running job yet.
+Files younger than a safe age are always kept, since no table has those of a running job yet. A job that runs for longer
+is known by its staging folder, whose youngest document is young.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,8 +31,8 @@ from airflow_iceberg.inventory.run import Progress, in_bytes
 from airflow_iceberg.inventory.units import ListingUnit, UnitResult, listing_units, manifest_units
 from airflow_iceberg.operations.file_inventory import FileInventory, expected_files
 from airflow_iceberg.operations.quarantine import Quarantine, move_to_quarantine, purge
-from airflow_iceberg.operations.shared_location import check_not_shared
-from airflow_iceberg.operations.staging import STAGING_FOLDER, of_dead_jobs, remove_folders
+from airflow_iceberg.operations.shared_location import check_not_shared, without_files_of_others
+from airflow_iceberg.operations.staging import STAGING_FOLDER, living_jobs, of_dead_jobs, remove_folders
 from airflow_iceberg.operations.work import Work, reread
 from airflow_iceberg.plan.expire_snapshots import check_may_delete
 from airflow_iceberg.plan.orphan_files import MISMATCH_MODES, EqualStores, KnownFiles, older_than_ms
@@ -148,7 +150,7 @@ def remove_orphan_files(
     check_may_delete(table.metadata)
     check_not_shared(table, listed.metadata_files)
     check_own(table.deleting_io(), table.location, "remove orphan files of")
-    orphans = reread(table, lambda: _orphans(table, listed, request, inventory))
+    orphans = without_files_of_others(table, reread(table, lambda: _orphans(table, listed, request, inventory)))
     found = RemoveOrphanFilesResult(
         table=table.name,
         outcome=Outcome.DRY_RUN if request.action == "dry_run" else Outcome.NOTHING,
@@ -201,17 +203,20 @@ class _Listing:
         count: the number of listed files.
         parts: packed results of the listing, with all files that are old enough to be orphans.
         staging: old documents of jobs.
+        of_living_jobs: matches the names of files of jobs that may be running; None without such jobs.
         metadata_files: files that are named like a table's metadata, of any age.
     """
 
     count: int
     parts: tuple[UnitResult, ...]
     staging: tuple[FileStatus, ...]
+    of_living_jobs: re.Pattern[str] | None
     metadata_files: tuple[str, ...]
 
     @classmethod
     def of(cls, table: OpenTable, request: RemoveOrphanFilesRequest, before_ms: int, inventory: RunUnits) -> _Listing:
         root = f"{table.location.rstrip('/')}/"
+        documents = f"{root}{STAGING_FOLDER}/"
         below = f"{(request.location or table.location).rstrip('/')}/"
         if below != root and relative_path(below.rstrip("/"), root) is None:
             raise InvalidInputError(f"location {request.location} is not below the table's, {table.location}")
@@ -234,7 +239,8 @@ class _Listing:
         return cls(
             count=sum(part.files for part in parts),
             parts=tuple(parts),
-            staging=of_dead_jobs(staging, f"{root}{STAGING_FOLDER}/", before_ms),
+            staging=of_dead_jobs(staging, documents, before_ms),
+            of_living_jobs=living_jobs(staging if below == root else table.io.list(documents), documents, before_ms),
             metadata_files=tuple(metadata_files),
         )
 
@@ -242,7 +248,12 @@ class _Listing:
         """Yield the files that are old enough to be orphans, in batches."""
         for part in self.parts:
             for batch in part.batches():
-                yield [status for status, kind in statuses(batch) if kind & OLD]
+                yield [status for status, kind in statuses(batch) if kind & OLD and not self._is_written(status)]
+
+    def _is_written(self, status: FileStatus) -> bool:
+        """Whether a job that may be running has written a file: one that runs for days has old files, too."""
+        jobs = self.of_living_jobs
+        return jobs is not None and jobs.match(status.location.rpartition("/")[2]) is not None
 
 
 def _listing_units(table: OpenTable, root: str, below: str, before_ms: int) -> list[ListingUnit]:

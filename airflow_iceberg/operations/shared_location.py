@@ -10,15 +10,26 @@ committed to it, a metadata file is named as the past of another unknown one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId
 from airflow_iceberg.commit.open_table import OpenTable
-from airflow_iceberg.errors import IcebergError, IncompatibleChangeError
+from airflow_iceberg.errors import (
+    IcebergError,
+    IncompatibleChangeError,
+    NotFoundError,
+    UnsupportedError,
+)
 from airflow_iceberg.format.metadata import json as metadata_json
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.ownership import SeenMetadata, look_at
 from airflow_iceberg.plan.orphan_files import EqualStores, KnownFiles
-from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.base import FileIO, FileStatus
+
+log = logging.getLogger(__name__)
 
 THREADS = 16
 
@@ -96,3 +107,82 @@ def _shared(table: OpenTable, why: str) -> IncompatibleChangeError:
         f"table {table.name} shares its location {table.location} with another table: {why}; files of one would look "
         f"like orphans of the other, nothing was touched"
     )
+
+
+# -- tables whose files are written into the location of this one ------------------------------------------------------
+
+# The properties by which a table has files outside of its own location.
+_PLACES = (
+    TableProperties.data_path.name,
+    TableProperties.metadata_path.name,
+    TableProperties.object_storage_path.name,
+    TableProperties.folder_storage_path.name,
+)
+
+
+def without_files_of_others(table: OpenTable, orphans: Sequence[FileStatus]) -> list[FileStatus]:
+    """Return the orphans without those in a place below the table's location that another table has declared its own.
+
+    A table may write its data or its metadata into the location of another one, in which none of its metadata files
+    tells of it. All tables of the catalog are looked at; one that cannot be read is logged.
+    """
+    places = sorted(set(_places_of_others(table))) if orphans else []
+    if not places:
+        return list(orphans)
+    below = tuple(f"{path}/" for path, _ in places)
+    kept = [status for status in orphans if not _path(status.location).startswith(below)]
+    if len(kept) < len(orphans):
+        names = ", ".join(sorted({name for _, name in places}))
+        log.warning(
+            "%s: %d files in places of other tables (%s) are kept, though they look like orphans",
+            *(table.name, len(orphans) - len(kept), names),
+        )
+    return kept
+
+
+def _places_of_others(table: OpenTable) -> Iterator[tuple[str, str]]:
+    """Yield the paths in or at the table's location that other tables of the catalog have as theirs, and whose."""
+    catalog = _catalog_of(table)
+    if catalog is None:
+        return
+    own, stores = EqualStores().split(table.location), EqualStores()
+    with ThreadPoolExecutor(THREADS) as pool:
+        for other in pool.map(lambda name: _other(catalog, name), _others(catalog, table)):
+            if other is None or (other.table_uuid, other.location) == (table.metadata.table_uuid, table.location):
+                continue
+            for place in (other.location, *(other.properties[name] for name in _PLACES if name in other.properties)):
+                scheme, authority, path = stores.split(place.rstrip("/"))
+                is_same_store = all(not a or not b or a == b for a, b in ((scheme, own[0]), (authority, own[1])))
+                if is_same_store and f"{path.rstrip('/')}/".startswith(f"{own[2].rstrip('/')}/"):
+                    yield path.rstrip("/"), other.location
+
+
+def _catalog_of(table: OpenTable) -> Catalog | None:
+    try:
+        return table.catalog
+    except UnsupportedError:
+        return None
+
+
+def _others(catalog: Catalog, table: OpenTable) -> Iterator[TableId]:
+    """Yield the names of the catalog's other tables, in namespaces at any depth."""
+    waiting: list[Namespace | None] = [None]
+    while waiting:
+        namespace = waiting.pop()
+        try:
+            waiting += [inner for inner in catalog.list_namespaces(namespace) if inner != namespace]
+            names = () if namespace is None else catalog.list_tables(namespace)
+        except IcebergError as error:
+            log.warning("%s: cannot list tables whose files may be in its location: %s", table.name, error)
+            continue
+        yield from (name for name in names if name != table.identifier)
+
+
+def _other(catalog: Catalog, name: TableId) -> TableMetadata | None:
+    try:
+        return catalog.load(name).metadata
+    except NotFoundError:
+        return None  # dropped meanwhile
+    except IcebergError as error:
+        log.warning("cannot tell whether table %s has files in the location that is cleaned: %s", name, error)
+        return None

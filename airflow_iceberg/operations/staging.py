@@ -11,7 +11,11 @@ the job's temporary files; data files are written to the table's data location a
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from uuid import uuid4
 
 from airflow_iceberg.commit.operation_key import OperationKey
@@ -183,12 +187,83 @@ def of_dead_jobs(files: Iterable[FileStatus], root: str, before_ms: int) -> tupl
         root: the staging folder, with a slash at its end; each folder in it is of one try of a task.
         before_ms: documents written before that time are old.
     """
+    folders = _by_try(files, root).values()
+    return tuple(status for found in folders if _is_dead(found, before_ms) for status in found)
+
+
+def _by_try(files: Iterable[FileStatus], root: str) -> Mapping[str, list[FileStatus]]:
     folders: dict[str, list[FileStatus]] = {}
     for status in files:
         folders.setdefault(status.location[len(root) :].partition("/")[0], []).append(status)
-    return tuple(
-        status
-        for found in folders.values()
-        if all(status.modified_ms is not None and status.modified_ms < before_ms for status in found)
-        for status in found
-    )
+    return folders
+
+
+def _is_dead(found: Iterable[FileStatus], before_ms: int) -> bool:
+    return all(status.modified_ms is not None and status.modified_ms < before_ms for status in found)
+
+
+# -- jobs that run for days --------------------------------------------------------------------------------------------
+
+# Orphan files are at least a day old, unless `allow_recent` is set.
+HEARTBEAT_S = 60 * 60
+CHECKED_AFTER_S = 60 * 60
+_THREADS = 32
+
+
+@contextmanager
+def kept_alive(io: FileIO, plan: JobPlan) -> Iterator[None]:
+    """Write a new document into a try's staging folder from time to time, by which `living_jobs` knows the job.
+
+    A store that fails is no reason to end the job: the commit checks that its files are there.
+    """
+    ended = threading.Event()
+
+    def beat() -> None:
+        last = None
+        while not ended.wait(HEARTBEAT_S):
+            place = f"{plan.staging_location}/alive-{uuid4().hex[:12]}"
+            try:
+                io.create(place, b"the job runs")
+                if last is not None:
+                    io.delete([last])
+                last = place
+            except IcebergError as error:
+                log.warning("cannot write a sign of life of a job: %s", error)
+
+    thread = threading.Thread(target=beat, name="iceberg-job-heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(timeout=10)
+
+
+def living_jobs(files: Iterable[FileStatus], root: str, before_ms: int) -> re.Pattern[str] | None:
+    """Return what matches the names of the files that jobs may be writing, None without such jobs.
+
+    Args:
+        files, root, before_ms: as for `of_dead_jobs`.
+    """
+    names = [name for name, found in _by_try(files, root).items() if not _is_dead(found, before_ms)]
+    if not names:
+        return None
+    # With object storage a part of the hash may come first.
+    return re.compile(rf"(?:[01]{{4,}}-)?(?:{'|'.join(map(re.escape, names))})-")
+
+
+def check_still_there(io: FileIO, paths: Iterable[str], *, table: str) -> None:
+    """Check that new files exist, before a commit refers to them.
+
+    Raises:
+        StalePlanError: one was deleted, or moved to quarantine, while the job ran.
+    """
+    found = list(dict.fromkeys(paths))
+    with ThreadPoolExecutor(_THREADS) as pool:
+        missing = [path for path, is_there in zip(found, pool.map(io.exists, found), strict=True) if not is_there]
+    if missing:
+        raise StalePlanError(
+            f"{len(missing)} of {len(found)} new files for table {table} are gone before their commit, such as "
+            f"{missing[0]}: they were deleted or moved to quarantine while the job ran; nothing was committed, run it "
+            f"again, and let older_than of remove_orphan_files be longer than the longest job"
+        )

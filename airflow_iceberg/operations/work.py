@@ -11,9 +11,10 @@ expired the snapshot that was read, the work is re-planned.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol, TypeVar
 
 from airflow_iceberg.commit.earlier_epochs import check_no_later_epoch
@@ -60,6 +61,7 @@ class Work:
         operation_key: key of the Airflow task; None outside of Airflow.
         try_number: the number of the task's try, from 1; None if any call may be the second one for its operation key.
         parallelism: the number of tasks that a job runs at the same time; None leaves it to the job.
+        started_s: when the work began, by the clock `time.monotonic`.
     """
 
     table: OpenTable
@@ -68,6 +70,7 @@ class Work:
     operation_key: OperationKey | None = None
     try_number: int | None = None
     parallelism: int | None = None
+    started_s: float = field(default_factory=time.monotonic)
 
     @property
     def key_text(self) -> str | None:
@@ -141,7 +144,8 @@ class Work:
         """
         assert self.run is not None
         try:
-            result = self.run(plan)
+            with staging.kept_alive(self.table.io, plan):
+                result = self.run(plan)
             result.raise_for_error()
             return read(result)
         except Exception:
@@ -171,10 +175,20 @@ class Work:
 
         They are kept if an attempt had no answer: it may have landed, and its snapshot may have expired since.
         """
+        self.check_files(paths)
         landed = self.table.land(action)
         if landed.outcome is Outcome.FOUND and not landed.has_doubts:
             staging.remove(self.table.io, paths)
         return describe(landed.state, action.settings, landed.outcome, action.made)
+
+    def check_files(self, paths: Iterable[str]) -> None:
+        """Check that new files are still there, if the work took so long that they may look like orphans.
+
+        Raises:
+            StalePlanError: one is gone; nothing was committed.
+        """
+        if time.monotonic() - self.started_s >= staging.CHECKED_AFTER_S:
+            staging.check_still_there(self.table.io, paths, table=self.table.name)
 
     def nothing(self, branch: str) -> WriteResult:
         """Return the result of work that had nothing to do."""

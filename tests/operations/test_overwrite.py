@@ -22,7 +22,7 @@ from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.operations.test_delete import KEY, PREDICATES, ROWS, as_bag, data_paths, make, rows, table_rows
-from tests.support.builders import data_locations, ids, lineage, new_catalog, reachable, staged
+from tests.support.builders import data_locations, ids, lineage, new_catalog, new_table, reachable, staged
 from tests.support.memory import MemoryCatalog
 from tests.support.sampling import examples
 
@@ -149,6 +149,36 @@ class TestTheWholeTable:
             table.overwrite(rows([(2, "b", None)]), overwrite_filter="id > 3")
         table.overwrite(rows([]), overwrite_filter="id > 3")
         assert ids(table) == [1]
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+class TestRowsThatWereDeletedBefore:
+    """Merge-on-read leaves deleted rows in the files; they are not replaced again, and not counted."""
+
+    @pytest.mark.parametrize(
+        ("request_", "replaced", "carried"),
+        [
+            ({"replace": "table"}, 8, 0),
+            ({"replace": "partitions"}, 3, 0),
+            ({"overwrite_filter": "part = 0"}, 3, 0),
+            ({"overwrite_filter": "id in (0, 1, 2, 100)"}, 2, 6),
+        ],
+        ids=str,
+    )
+    def test_counts_are_of_rows_that_were_there(self, tmp_path, version, request_, replaced, carried):
+        table = new_table(
+            tmp_path,
+            schema={"id": "long", "part": "long"},
+            partition_by=["part"],
+            properties={"format-version": version},
+        )
+        table.append(pa.table({"id": range(10), "part": [number % 2 for number in range(10)]}))
+        table.delete("id in (2, 4)", mode="merge-on-read")
+        before = table.scan().to_arrow().num_rows
+        request = OverwriteRequest(rows=pa.table({"id": [100], "part": [0]}), **request_)
+        result = overwrite(Work(table), request)
+        assert (result.deleted_records, result.added_records, result.carried_records) == (replaced, 1, carried)
+        assert table.scan().to_arrow().num_rows == before + 1 - replaced
 
 
 class TestOthers:
