@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 # million files in about ten seconds, the time that Spark takes to start.
 SPARK_FROM_FILES = 1_000_000
 THREADS = 8
-# What comes after the number of the unit in the name of its result, see `jobs.inventory`.
-_RANDOM_NAME = re.compile(r"[0-9a-f]{12}\.arrow")
+# The name of the result of a unit: its number, and random digits; see `jobs.inventory`.
+_RESULT_NAME = re.compile(r"([0-9]{6,9})-[0-9a-f]{12}\.arrow")
 
 
 class FileInventory:
@@ -122,8 +122,8 @@ def _in_order(plan: JobPlan, result: JobResult, count: int) -> list[InventoryUni
     if [one.number for one in units] != list(range(count)):
         raise FormatError(f"the job ran {len(units)} of {count} units", path=plan.result_location)
     for one in units:
-        name = one.file.location.removeprefix(f"{plan.inventory_location}/{one.number:06d}-")
-        if not _RANDOM_NAME.fullmatch(name):
+        name = _RESULT_NAME.fullmatch(one.file.location.removeprefix(f"{plan.inventory_location}/"))
+        if name is None or int(name[1]) != one.number:
             raise FormatError(f"{one.file.location} is not a file of job {plan.file_prefix}", path=plan.result_location)
     return units
 
@@ -141,7 +141,9 @@ def _watched(table: OpenTable, plan: JobPlan, units: Sequence[Unit], progress: P
             except IcebergError as error:
                 log.debug("%s: cannot see how far the job is: %s", table.name, error)
                 continue
-            for number in {int(name.partition("-")[0]) for name in names} - seen:
+            # Others can write there, too: under any name.
+            done = {int(match[1]) for match in map(_RESULT_NAME.fullmatch, names) if match}
+            for number in (done - seen) & set(range(len(units))):
                 seen.add(number)
                 progress.count(units[number].files, units[number].weight)
                 progress.finish(units[number].weight)

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -207,6 +209,23 @@ class TestWork:
         with pytest.raises(FormatError, match="result of a unit of an inventory is not the one that was written"):
             remove_orphan_files(Work(table), RemoveOrphanFilesRequest(action="delete"), inventory=inventory)
         assert files(table) == before
+
+    def test_files_of_others_among_the_results_are_not_counted(self, table: Table, monkeypatch: Any) -> None:
+        errors: list[Any] = []
+        monkeypatch.setattr(threading, "excepthook", errors.append)
+        monkeypatch.setattr("airflow_iceberg.operations.file_inventory.EVERY_SECONDS", 0.01)
+
+        def run(plan: JobPlan) -> JobResult:
+            for name in ("evil", "x-1.arrow", "-1-aaaaaaaaaaaa.arrow", "999999-aaaaaaaaaaaa.arrow"):
+                put(table, f"{plan.inventory_location}/{name}", b"")
+            result = run_local(plan, table.io)
+            time.sleep(0.2)
+            return result
+
+        inventory = FileInventory(Work(table, run=run), spark_from_files=0)
+        request = RemoveOrphanFilesRequest(action="dry_run")
+        assert remove_orphan_files(Work(table), request, inventory=inventory).outcome == "dry_run"
+        assert not errors
 
 
 class TestExchange:
