@@ -27,6 +27,7 @@ from airflow_iceberg.inventory.listed_files import QUARANTINE_FOLDER
 from airflow_iceberg.inventory.run import Progress
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage.base import FileIO, FileStatus
+from airflow_iceberg.storage.gate import check_own
 
 if TYPE_CHECKING:
     from airflow_iceberg.commit.operation_key import OperationKey
@@ -357,6 +358,8 @@ def _lines(location: str, data: bytes) -> list[Fields]:
 
 def _move(io: FileIO, source: str, target: str, size_bytes: int) -> None:
     """Copy a file, check the copy, and delete the original: at every moment one of them is whole."""
+    for location in (source, target):
+        check_own(io, location, "move files from or to")
     filesystem, source_path = io.filesystem(source)
     _, target_path = io.filesystem(target)
     try:

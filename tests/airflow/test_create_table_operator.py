@@ -36,7 +36,7 @@ class TestCreatingATable:
         }
 
     def test_the_table_and_its_schema_can_be_templates_and_its_location_is_ones_own(self, lake, run_task):
-        params, location = {"columns": '{"id": "long"}'}, (lake.folder / "elsewhere").as_uri()
+        params, location = {"columns": '{"id": "long"}'}, (lake.folder / "warehouse" / "elsewhere").as_uri()
         run_task(create, table="s.t_{{ ds_nodash }}", schema="{{ params.columns }}", params=params, location=location)
         assert [field.name for field in lake.load("s.t_20260101").schema().fields] == ["id"]
         assert lake.load("s.t_20260101").location == location
