@@ -129,6 +129,12 @@ def _catalog_fields() -> dict[str, Any]:
             "catalogs a name.",
             "schema": text,
         },
+        "allowed-locations": {
+            "label": "Allowed locations",
+            "description": "Prefixes of locations outside of the warehouse's bucket that tables may use, separated by "
+            "commas.",
+            "schema": text,
+        },
         "token": {
             "label": "Bearer token",
             "description": "For REST catalogs, instead of client ID and secret.",
@@ -179,6 +185,12 @@ def _paimon() -> dict[str, Any]:
             "path": {
                 "label": "Table path",
                 "description": "Location of one table, for a connection to nothing else.",
+                "schema": {"type": ["string", "null"]},
+            },
+            "allowed-locations": {
+                "label": "Allowed locations",
+                "description": "Prefixes of locations outside of the table's bucket that it may use, separated by "
+                "commas.",
                 "schema": {"type": ["string", "null"]},
             },
             "s3.access-key-id": {

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_iceberg.catalogs.names import check_names, is_name
@@ -21,9 +22,9 @@ from airflow_iceberg.errors import (
     NotFoundError,
 )
 from airflow_iceberg.format.properties.table_properties import TableProperties
-from airflow_iceberg.inventory.ownership import own_files_only
+from airflow_iceberg.inventory.ownership import proven_gate
 from airflow_iceberg.storage.base import FileIO
-from airflow_iceberg.storage.gate import Gate, place_of, ungated
+from airflow_iceberg.storage.gate import SETTING, Gate, GatedFileIO, place_of, ungated
 from airflow_iceberg.storage.trust import Trust, is_location, untrusted
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.format.metadata.updates import Change
 
 Namespace = tuple[str, ...]
+_MOST_GATES = 64
 _PATHS = (
     TableProperties.data_path.name,
     TableProperties.object_storage_path.name,
@@ -256,20 +258,44 @@ class Catalog(ABC):
         Raises:
             InvalidInputError: the connection does not trust the table's location.
         """
-        trust = self.trust_in(table, metadata.location)
-        if place_of(metadata.location).is_local and metadata_location and not place_of(metadata_location).is_local:
-            raise untrusted(f"the metadata of table {table} is remote, and the table", metadata.location, trust)
-        return trust.gate(metadata.location, own=self._own_locations(table, metadata))
+        own, folder = self._own_locations(table, metadata), metadata_location.rpartition("/")[0]
+        make = partial(self._gate, table, metadata.location, own, folder)
+        return self._remembered(("gate", table, metadata.location, own, folder), make)
+
+    def _gate(self, table: TableId, location: str, own: tuple[str, ...], folder: str) -> Gate:
+        trust = self.trust_in(table, location)
+        if folder and place_of(location).is_local and not place_of(folder).is_local:
+            raise untrusted(f"the metadata of table {table} is remote, and the table", location, trust)
+        return trust.gate(location, own=own)
+
+    def gate_of_pointer(self, table: TableId, metadata_location: str) -> Gate:
+        """Return the gate of a table's metadata file, before its metadata is known.
+
+        Raises:
+            InvalidInputError: the connection does not trust its location.
+        """
+        folder = metadata_location.rpartition("/")[0]
+        return self._remembered(("pointer", table, folder), lambda: self.trust_in(table, folder).gate(folder))
 
     def deleting_io(self, state: TableState, io: FileIO | None = None) -> FileIO:
         """Return access to a table's files that deletes only where no other table is; see `inventory.ownership`."""
-        gate = self.gate(state.table, state.metadata, state.metadata_location)
-        return own_files_only(
-            gate.around(ungated(io or state.io or self.io)),
-            str(state.table),
-            state.metadata,
-            is_expected=self._is_expected_at(state.table, state.metadata.location),
-        )
+        gate, inner = self.gate(state.table, state.metadata, state.metadata_location), io or state.io or self.io
+
+        def proven() -> Gate:
+            is_expected = self._is_expected_at(state.table, state.metadata.location)
+            return proven_gate(GatedFileIO(ungated(inner), gate), state.metadata, is_expected=is_expected)
+
+        return self._remembered(("proven", state.table, state.metadata.table_uuid, gate), proven).around(ungated(inner))
+
+    def _remembered(self, key: tuple[object, ...], make: Callable[[], Gate]) -> Gate:
+        """Return a gate that was made before with the same properties."""
+        known: dict[tuple[object, ...], Gate] = self.__dict__.setdefault("_gates", {})
+        key = (*key, self.properties.get("warehouse"), str(self.properties.get(SETTING)))
+        if key not in known:
+            if len(known) >= _MOST_GATES:
+                known.clear()
+            known[key] = make()
+        return known[key]
 
     def _is_expected_at(self, table: TableId, location: str) -> bool:
         """Whether the catalog itself would place a table of this name at a location."""
@@ -294,9 +320,9 @@ class Catalog(ABC):
         trust = Trust.of(self.properties)
         if trust.covers(location):
             return trust
-        own = self._namespace_location(self.namespace_of(table))
-        if own:
-            trust = trust.and_root(own)
+        with suppress(NotFoundError):
+            own = self.load_namespace_properties(self.namespace_of(table)).get("location")
+            trust = trust.and_root(own) if own and is_location(own) else trust
         return self._trusted(trust, table, location)
 
     def _trusted(self, trust: Trust, table: TableId, location: str) -> Trust:
@@ -305,16 +331,6 @@ class Catalog(ABC):
         if not trust.covers(location):
             raise untrusted(f"table {table} of catalog {self.name}", location, trust)
         return trust
-
-    def _namespace_location(self, namespace: Namespace) -> str | None:
-        known: dict[Namespace, str | None] = self.__dict__.setdefault("_namespace_locations", {})
-        if namespace not in known:
-            try:
-                found = self.load_namespace_properties(namespace).get("location")
-            except NotFoundError:
-                found = None
-            known[namespace] = found if found and is_location(found) else None
-        return known[namespace]
 
     def id_of(self, table: str | TableId) -> TableId:
         """Return the id of a table; `InvalidInputError` for a name that this catalog does not accept."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -35,7 +36,7 @@ def load_catalog(name: str, **properties: object) -> Catalog:
     Raises:
         InvalidInputError: unknown type, a property that the type needs is missing, or a warehouse with a password.
     """
-    texts = {key: str(value) for key, value in properties.items() if value is not None}
+    texts = {key: _text(value) for key, value in properties.items() if value is not None}
     check_no_password(texts.get("warehouse", ""))
     kind = _kind(name, texts)
     try:
@@ -52,6 +53,10 @@ def load_catalog(name: str, **properties: object) -> Catalog:
     from airflow_iceberg.storage import load_file_io
 
     return make(name, texts, io=load_file_io(texts))
+
+
+def _text(value: object) -> str:
+    return json.dumps(value) if isinstance(value, list | tuple) else str(value)
 
 
 def _kind(name: str, properties: dict[str, str]) -> str:

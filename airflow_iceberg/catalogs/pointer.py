@@ -203,8 +203,7 @@ class PointerCatalog(Catalog):
 
     def read_metadata(self, table: TableId, location: str) -> TableMetadata:
         """Read a metadata file of a table, at a location that its pointer or its metadata names."""
-        trust = self.trust_in(table, location)
-        return read_metadata(trust.gate(location).around(self.io), location)
+        return read_metadata(self.gate_of_pointer(table, location).around(self.io), location)
 
     def _files(self, state: TableState) -> FileIO:
         """Return access to a table's files, through its gate."""

@@ -37,26 +37,21 @@ _THREADS = 16
 _NO_TABLE = re.compile(r"[^/]*=.*|[01]{4,}|data|metadata|[._].*")
 
 
-def own_files_only(io: FileIO, table: str, metadata: TableMetadata, *, is_expected: bool) -> FileIO:
-    """Return access to a table's files that deletes none in a location which may be another table's.
+def proven_gate(io: GatedFileIO, metadata: TableMetadata, *, is_expected: bool) -> Gate:
+    """Return the gate of a table's files without the own locations that may be another table's.
 
     Args:
         is_expected: whether the catalog itself would place the table at its location, or guarantees it.
     """
-    if not isinstance(io, GatedFileIO) or not io.gate.own:
-        return io
     own, root = [], place_of(metadata.location)
     for location in io.gate.own:
-        place = place_of(location)
-        if is_expected and place.is_below(root):
-            own.append(location)
-            continue
-        foreign = _Look(io, metadata).foreign(location)
+        is_home = is_expected and place_of(location).is_below(root)
+        foreign = None if is_home else _Look(io, metadata).foreign(location)
         if foreign is None:
             own.append(location)
         else:
-            log.warning("%s: nothing is deleted below %s, since %s", table, location, foreign)
-    return Gate(allowed=io.gate.allowed, own=tuple(own)).around(io.inner)
+            log.warning("nothing is deleted below %s, since %s", location, foreign)
+    return Gate(allowed=io.gate.allowed, own=tuple(own))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from airflow_iceberg.commit.actions.remove_unused_schemas import RemoveUnusedSch
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.commit.write_result import OperationResult, Outcome
-from airflow_iceberg.errors import NotFoundError, StorageError
+from airflow_iceberg.errors import InvalidInputError, NotFoundError, StorageError
 from airflow_iceberg.format.manifests.entries import FileContent
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshotRef, RemoveSnapshots, apply_change
@@ -258,8 +258,10 @@ def _clear_dead(table: OpenTable, notes: Notes, removed: _Removed, inventory: Ru
             done.append(status.location)
         elif _delete_files(table, note, removed, inventory):
             done.append(note.location)
-    remove(table.io, done)
-    remove_folders(table.io, table.location, done)
+    if done:
+        io = table.deleting_io()
+        remove(io, done)
+        remove_folders(io, table.location, done)
     return len(done)
 
 
@@ -337,11 +339,11 @@ def _delete_files(table: OpenTable, note: Note, removed: _Removed, inventory: Ru
             return False
     removed.add(found, failed=0)
     try:
-        table.io.delete([note.location])
-    except StorageError as error:
+        io.delete([note.location])
+    except (StorageError, InvalidInputError) as error:
         # A later expiry finds no work in it, and deletes it.
         log.warning("%s: the files are deleted, but not their list: %s", table.name, error)
-    remove_folders(table.io, table.location, [note.location])
+    remove_folders(io, table.location, [note.location])
     return True
 
 

@@ -75,7 +75,7 @@ def place_of(location: str) -> Place:
     found = parse_location(location)
     if found.scheme == LOCAL:
         return Place(LOCAL, "", _real_path(found.path).rstrip("/"))
-    if any(_is_relative(part) for part in found.path.split("/")):
+    if any(_is_relative(part) for part in (found.authority, *found.path.split("/"))):
         raise InvalidInputError(f"{location!r} is not a location of a table: its path contains '.' or '..'")
     store = STORE_OF_SCHEME.get(found.scheme, found.scheme)
     authority, path = found.authority, found.path

@@ -67,6 +67,7 @@ class TestRemoteLocations:
             "s3://lake\\@evil/a",
             "s3://lake%2f/a",
             "s3:///lake/a",
+            "s3://../lake/a",
             "s3:/lake/a",
             "s3://",
             "gs://lake/wh/a",
