@@ -86,7 +86,10 @@ def checked_fields(kind: type, name: str, given: Any) -> dict[str, Any]:
 
 def storage_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties of a catalog by which a job reaches the table's files."""
-    return {key: value for key, value in properties.items() if key.startswith(STORAGE_PREFIXES)}
+    found = {key: value for key, value in properties.items() if key.startswith(STORAGE_PREFIXES)}
+    if any(key.startswith("hdfs.") for key in found):  # its credentials are for the hosts that these name
+        found |= {key: properties[key] for key in ("warehouse", "allowed-locations") if properties.get(key)}
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -48,12 +48,11 @@ class PaimonConfig:
         """See `Config`."""
         conn_id = connection.conn_id or ""
         properties = properties_of(connection.extra_dejson if extra is None else extra, conn_id)
-        return cls(
-            conn_id=conn_id,
-            warehouse=_location(properties.pop("warehouse", None) or (connection.host or "").strip()),
-            path=_location(properties.pop("path", None)),
-            properties=properties,
-        )
+        warehouse = _location(properties.pop("warehouse", None) or (connection.host or "").strip())
+        path = _location(properties.pop("path", None))
+        if any(name.startswith("hdfs.") for name in properties):  # its credentials are for the hosts that these name
+            properties |= {name: text for name, text in (("warehouse", warehouse), ("path", path)) if text}
+        return cls(conn_id=conn_id, warehouse=warehouse, path=path, properties=properties)
 
     def location(self, table: str | None = None) -> str:
         """Return the location of a table.

@@ -254,7 +254,10 @@ class TestLibrariesThatShowRequests:
                 "adls.connection-string": f"AccountName=acc;AccountKey={MARK}AccountKeyInBase64=;BlobEndpoint={uri}/acc"
             },
         ),
-        "webhdfs": ("webhdfs://{authority}/f", lambda uri: {"hdfs.token": f"{MARK}-delegation"}),
+        "webhdfs": (
+            "webhdfs://{authority}/f",
+            lambda uri: {"hdfs.token": f"{MARK}-delegation", "warehouse": uri.replace("http", "webhdfs")},
+        ),
     }
 
     @pytest.mark.parametrize("is_lent", [False, True], ids=["of the connection", "lent"])
@@ -277,7 +280,8 @@ class TestLibrariesThatShowRequests:
         caplog.set_level("DEBUG")
         with HttpServer(repeating) as server:
             location = f"webhdfs://{server.uri.removeprefix('http://')}/f"
-            filesystem, path = load_file_io({"hdfs.token": f"{MARK}-delegation"}).filesystem(location)
+            given = {"hdfs.token": f"{MARK}-delegation", "warehouse": location}
+            filesystem, path = load_file_io(given).filesystem(location)
             server.handle = lambda _request: Reply(status=403, body=b"no")
             shown = shown_by(lambda: filesystem.open(path, "rb").read())
             server.handle = lambda _request: None

@@ -61,8 +61,8 @@ class TestByHttp(StoreContract):
     """So it is by WebHDFS."""
 
     @pytest.fixture
-    def io(self):
-        return FsspecFileIO({"hdfs.user": "root"})
+    def io(self, hdfs):
+        return FsspecFileIO({"hdfs.user": "root", "allowed-locations": f"webhdfs://{hdfs.web_authority}/tests"})
 
     @pytest.fixture
     def root(self, hdfs):

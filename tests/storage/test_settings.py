@@ -270,7 +270,8 @@ class TestHdfsByHttp:
     ])  # fmt: skip
     def test_who_asks(self, name_node: HttpServer, properties: dict[str, str], who: str) -> None:
         place = name_node.uri.removeprefix("http://")
-        assert FsspecFileIO(properties).exists(f"webhdfs://{place}/a b/c")
+        given = {**properties, "warehouse": f"webhdfs://{place}/warehouse"}
+        assert FsspecFileIO(given).exists(f"webhdfs://{place}/a b/c")
         assert [str(request) for request in name_node.seen] == [f"GET /webhdfs/v1/a%20b/c?op=GETFILESTATUS{who}"]
 
     def test_the_host_may_be_a_property(self, name_node: HttpServer) -> None:
@@ -295,7 +296,7 @@ class TestHdfsByHttp:
 
     def test_a_token_is_in_no_error(self) -> None:
         with pytest.raises(StorageError) as error:
-            FsspecFileIO({"hdfs.token": "t0ken-7"}).read("webhdfs://127.0.0.1:1/a")
+            FsspecFileIO({"hdfs.token": "t0ken-7", "hdfs.host": "127.0.0.1", "hdfs.port": "1"}).read("webhdfs:///a")
         assert "t0ken-7" not in all_texts(error.value)
 
     def test_a_ticket_is_shown_where_kerberos_is_on(
@@ -312,8 +313,8 @@ class TestHdfsByHttp:
 
         package = SimpleNamespace(HTTPKerberosAuth=Ticket, OPTIONAL=2)
         monkeypatch.setitem(__import__("sys").modules, "requests_kerberos", package)
-        io = FsspecFileIO({"hdfs.kerberos": "true"})
         location = name_node.uri.replace("http:", "webhdfs:") + "/a"
+        io = FsspecFileIO({"hdfs.kerberos": "true", "allowed-locations": location})
         assert io.exists(location)
         assert io.filesystem(location)[0].info("/a")["type"] == "file"
         assert [request.headers["Authorization"] for request in name_node.seen] == ["Negotiate t1cket"] * 2
@@ -332,5 +333,6 @@ class TestHdfsByHttp:
 
     def test_kerberos_needs_its_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(__import__("sys").modules, "requests_kerberos", None)
+        given = {"hdfs.kerberos": "true", "hdfs.host": "127.0.0.1", "hdfs.port": "1"}
         with pytest.raises(UnsupportedError, match=r"which needs: pip install requests-kerberos$"):
-            FsspecFileIO({"hdfs.kerberos": "true"}).read("webhdfs://127.0.0.1:1/a")
+            FsspecFileIO(given).read("webhdfs://127.0.0.1:1/a")

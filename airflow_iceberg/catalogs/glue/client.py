@@ -18,6 +18,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 from airflow_iceberg.catalogs.glue.tables import is_name
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError, StorageError
 from airflow_iceberg.redaction import hidden_texts, replaced, without_secrets
+from airflow_iceberg.storage.addresses import warn_of_plain_text
 
 MISSING = "EntityNotFoundException"
 _THROTTLED = ("Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException")
@@ -229,6 +230,7 @@ class GlueClient:
         from botocore.exceptions import BotoCoreError
 
         endpoint = self._properties.get("glue.endpoint", "").strip() or None
+        warn_of_plain_text(endpoint or "", f"catalog {self._catalog}")
         try:
             session = boto3.Session(
                 botocore_session=_session(),

@@ -19,6 +19,7 @@ from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TFramedTransport, TSaslClientTransport, TTransportBase
 
 from airflow_iceberg.errors import InvalidInputError, StorageError
+from airflow_iceberg.storage.addresses import warn_once
 
 DEFAULT_PORT = 9083
 CONNECT_SECONDS = 20.0
@@ -155,6 +156,9 @@ def _transport(handle: socket.socket, address: Address, options: TransportOption
         host = options.service_host or address.host
         transport = _authenticated(transport, address, host, options.service, mechanism="GSSAPI")
     elif options.user is not None:
+        if options.tls is None:
+            message = "the Hive Metastore at %s gets user and password without encryption: set hive.metastore.use.SSL"
+            warn_once("sasl", str(address), message, address)
         words = {"username": options.user, "password": options.password or ""}
         transport = _authenticated(transport, address, address.host, "hive", mechanism="PLAIN", **words)
     return TFramedTransport(transport) if options.is_framed else TBufferedTransport(transport)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import requests
 from adlfs import AzureBlobFileSystem
 from azure.core.exceptions import (
     AzureError,
@@ -23,6 +24,7 @@ from azure.core.exceptions import (
 )
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.storage.addresses import azure_account, warn_of_plain_text
 from airflow_iceberg.storage.stores.object_store import ERROR_OF_STATUS, Entry, ObjectStore, gather_failures
 from airflow_iceberg.storage.stores.store import ExpiredError, Location, RefusedError, UnclearError, UnreachableError
 
@@ -30,7 +32,9 @@ _PAGE = 5000
 # Names of metadata must be identifiers here.
 _CREATION = "airflow_iceberg_creation"
 _FOLDER = "hdi_isfolder"
-_CLOUD = re.compile(r"([a-z0-9]+)\.(?:dfs|blob)\.core\.windows\.net", re.IGNORECASE)
+_PUBLIC = (".dfs.core.windows.net", ".blob.core.windows.net")
+_OF_ONE_ACCOUNT = ("adls.sas-token", "adls.account-key", "adls.auth.shared-key.account.key")
+_WAREHOUSE = re.compile(r"(?:abfss?|wasbs?)://[^/@]*@([^/]+)", re.IGNORECASE)
 # Answers to an expired signature; the last is Azurite's, and in Azure it may have other reasons too.
 _ENDED = {"AuthenticationFailed", "InvalidAuthenticationInfo", "AuthorizationFailure"}
 _NO_CREDENTIALS = (
@@ -59,6 +63,8 @@ class AdlsStore(ObjectStore):
         options = {"use_listings_cache": False, "skip_instance_cache": True, "assume_container_exists": True}
         filesystem = AzureBlobFileSystem(**_options(self._instance, properties), **options)
         _retry_sooner(filesystem.service_client)
+        _read_no_netrc(filesystem.service_client)
+        warn_of_plain_text(str(filesystem.service_client.url), "adls")
         return filesystem
 
     def _blob(self, bucket: str, key: str) -> Any:
@@ -163,6 +169,21 @@ def _retry_sooner(client: Any) -> None:
             policy.initial_backoff, policy.increment_base = 0, 2
 
 
+def _read_no_netrc(client: Any) -> None:
+    """Let the SDK take its proxy from the environment, but no login: with its own setting, aiohttp reads .netrc too."""
+    transport = getattr(getattr(client, "_pipeline", None), "_transport", None)
+    if not getattr(transport, "_use_env_settings", False):
+        return
+    send = transport.send
+
+    async def send_by_proxy(request: Any, **config: Any) -> Any:
+        proxies = config.pop("proxies", None) or requests.utils.get_environ_proxies(request.url)
+        return await send(request, proxies=proxies or None, **config)
+
+    transport._use_env_settings = False
+    transport.send = send_by_proxy
+
+
 def _translate_answer(error: AzureError, bucket: str) -> Exception:
     text = _text(error)
     code = _code(error)
@@ -203,36 +224,80 @@ def _is_folder(metadata: Mapping[str, str]) -> bool:
 
 def _options(host: str, properties: Mapping[str, str]) -> dict[str, Any]:
     """Return the arguments of adlfs; keys that end in an account's host are for that account alone."""
+    account, elsewhere = _place(host, properties)
+    refused: list[str] = []
 
     def of_account(name: str) -> str | None:
-        return next((properties[key] for key in _spellings(name, host) if properties.get(key)), None)
+        found = next((key for key in _spellings(name, host) if properties.get(key)), None)
+        if found in _OF_ONE_ACCOUNT and not _is_own(account, properties):
+            refused.append(found)
+            return None
+        return properties[found] if found else None
 
-    in_cloud = _CLOUD.fullmatch(host)
-    account = (in_cloud[1] if in_cloud else host.partition(".")[0]) or properties.get("adls.account-name")
     connection_string = of_account("adls.connection-string")
     if connection_string and (not host or f"AccountName={account};" in f"{connection_string};"):
         return {"connection_string": connection_string}
     options: dict[str, Any] = {"account_name": account}
-    if elsewhere := properties.get("adls.account-host") or (host if host and not in_cloud else ""):
+    if elsewhere:
         options["account_host"] = elsewhere.replace(".dfs.", ".blob.")
     if not account:
         raise InvalidInputError("property adls.account-name is missing: neither it nor the location names the account")
     if sas := of_account("adls.sas-token"):
         return {**options, "sas_token": sas if sas.startswith("?") else f"?{sas}"}
-    if key := of_account("adls.account-key") or properties.get("adls.auth.shared-key.account.key"):
+    if key := of_account("adls.account-key") or of_account("adls.auth.shared-key.account.key"):
         return {**options, "account_key": key}
     if token := of_account("adls.token"):
         return {**options, "credential": _StaticToken(token)}
     named = {name: properties.get(f"adls.{name.replace('_', '-')}") for name in ("tenant_id", "client_id")}
     if secret := properties.get("adls.client-secret"):
         return {**options, **named, "client_secret": secret}
+    if refused:
+        raise InvalidInputError(
+            f"the connection's {refused[0]} belongs to another account than {account} and is not used for it; set "
+            f"{refused[0]}.{account}.dfs.core.windows.net if it has one"
+        )
     anonymous = properties.get("adls.anon", properties.get("adls.anonymous", "false")).lower() == "true"
     return {**options, **{name: value for name, value in named.items() if value}, "anon": anonymous}
 
 
+def _place(host: str, properties: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """Return the account of a host in a location, and the host to ask if it is not the public cloud's.
+
+    Credentials are sent there, so the host is one of Azure's, or it is the one of the connection.
+    """
+    own_account, own_host = properties.get("adls.account-name"), properties.get("adls.account-host")
+    if not host:
+        return own_account, own_host
+    if own_host and host.lower() in {each.lower() for each in _hosts(own_host)}:
+        return own_account or host.partition(".")[0], own_host
+    if own_account and host.lower() == own_account.lower():
+        return own_account, own_host
+    account = azure_account(host)
+    if account is None:
+        raise InvalidInputError(
+            f"'{host}' is neither a host of Azure's nor the connection's, and gets no credentials of it; if it is the "
+            "host of your account, set adls.account-host to it"
+        )
+    if own_account and own_host and account == own_account.lower():
+        return own_account, own_host
+    return account, None if host.lower().endswith(_PUBLIC) else host
+
+
+def _is_own(account: str | None, properties: Mapping[str, str]) -> bool:
+    """Tell whether keys without an account in their names may belong to this one: the connection names no other."""
+    owners = {name.lower() for name in (properties.get("adls.account-name"),) if name}
+    if found := _WAREHOUSE.match(properties.get("warehouse", "")):
+        owners |= {name for name in (azure_account(found[1]),) if name}
+    return not account or not owners or account.lower() in owners
+
+
+def _hosts(host: str) -> set[str]:
+    return {host, host.replace(".dfs.", ".blob."), host.replace(".blob.", ".dfs.")}
+
+
 def _spellings(name: str, host: str) -> tuple[str, ...]:
     account = host.partition(".")[0]
-    hosts = {host, host.replace(".dfs.", ".blob."), host.replace(".blob.", ".dfs."), account} - {""}
+    hosts = {*_hosts(host), account} - {""}
     return (*(f"{name}.{each}" for each in sorted(hosts, key=len, reverse=True)), name)
 
 

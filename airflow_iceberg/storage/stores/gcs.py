@@ -17,10 +17,12 @@ from urllib.parse import quote
 
 import aiohttp
 import google.auth.exceptions
+import requests
 from fsspec.asyn import sync_wrapper
 from gcsfs.core import GCSFileSystem
 from gcsfs.retry import HttpError
 
+from airflow_iceberg.storage.addresses import warn_of_plain_text
 from airflow_iceberg.storage.stores.object_store import (
     CREATION_KEY,
     ERROR_OF_STATUS,
@@ -88,11 +90,13 @@ class GcsStore(ObjectStore):
             "consistency": properties.get("gcs.consistency") or "none",
             "requester_pays": properties.get("gcs.requester-pays", "").lower() == "true",
             "endpoint_url": properties.get("gcs.service.host") or None,
-            "session_kwargs": json.loads(properties.get("gcs.session-kwargs") or "{}"),
+            "session_kwargs": _session_arguments(properties),
             "use_listings_cache": False,
             "skip_instance_cache": True,
         }
         filesystem = _FileSystem(**options)
+        if options["token"] != "anon":
+            warn_of_plain_text(options["endpoint_url"] or "", "gcs")
         credentials = options["token"]
         if hasattr(credentials, "refresh"):
             filesystem.renew_credentials = lambda: credentials.refresh(None)
@@ -220,6 +224,16 @@ class GcsStore(ObjectStore):
         if type(error).__module__.partition(".")[0] == "aiohttp" or isinstance(error, asyncio.TimeoutError):
             return UnclearError(str(error) or "no answer in time")
         return error
+
+
+def _session_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments of the HTTP session; with `trust_env` aiohttp would read the user's .netrc as well."""
+    found: dict[str, Any] = json.loads(properties.get("gcs.session-kwargs") or "{}")
+    if found.get("trust_env"):
+        url = properties.get("gcs.service.host") or "https://storage.googleapis.com"
+        proxy = requests.utils.get_environ_proxies(url).get(url.partition(":")[0])
+        found = {**({"proxy": proxy} if proxy else {}), **found, "trust_env": False}
+    return found
 
 
 def _translate_answer(error: _AnswerError, bucket: str) -> Exception:

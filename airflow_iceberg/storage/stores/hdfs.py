@@ -19,7 +19,8 @@ from fsspec import AbstractFileSystem
 from hdfs_native import Client, WriteOptions
 from hdfs_native.fsspec import HdfsFileSystem
 
-from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.errors import IcebergError, UnsupportedError
+from airflow_iceberg.storage.stores.name_nodes import require_own
 from airflow_iceberg.storage.stores.renaming import RenamingStore
 from airflow_iceberg.storage.stores.store import RefusedError, UnclearError
 
@@ -121,6 +122,7 @@ class HdfsStore(RenamingStore):
     def _open(self) -> Any:
         properties = self._settings.current()
         scheme, _, authority = self._instance.partition("://")
+        require_own(scheme, authority, properties, ("hdfs.kerberos_ticket",))
         host, _, port = authority.partition(":")
         host = host or properties.get("hdfs.host", "")
         port = port or (properties.get("hdfs.port", "") if not authority else "")
@@ -239,7 +241,7 @@ class _translated:  # noqa: N801 - used like a function
     def __enter__(self) -> None: ...
 
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
-        if error is None or not isinstance(error, Exception) or isinstance(error, StopIteration):
+        if not isinstance(error, Exception) or isinstance(error, StopIteration | IcebergError):
             return
         if isinstance(error, OSError) and type(error) is not OSError:
             if isinstance(error, ConnectionError | TimeoutError):

@@ -199,6 +199,8 @@ def _open(properties: Mapping[str, str], settings: Settings) -> S3FileSystem:
     def first(*names: str) -> str | None:
         return next((properties[name] for name in names if properties.get(name)), None)
 
+    if not _is_true(properties, "s3.anonymous") and not _signer(properties):
+        warn_of_plain_text(properties.get("s3.endpoint", ""), "s3")
     region = first("s3.region", "client.region")
     config: dict[str, Any] = {
         "s3": {"addressing_style": _addressing(properties)},

@@ -17,10 +17,14 @@ from urllib.parse import quote
 import requests
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.storage.addresses import is_same_origin, leave_alone, warn_of_plain_text
+from airflow_iceberg.storage.stores.name_nodes import require_own
 from airflow_iceberg.storage.stores.renaming import RenamingStore
 from airflow_iceberg.storage.stores.store import RefusedError, Settings, UnclearError
 
 _TIMEOUTS_S = (30, 300)
+_REDIRECTED = (301, 302, 303, 307, 308)
+_REDIRECTS = 5
 _EXCEPTIONS: Mapping[str, type[OSError]] = {
     "FileNotFoundException": FileNotFoundError,
     "FileAlreadyExistsException": FileExistsError,
@@ -46,9 +50,12 @@ class WebHdfsStore(RenamingStore):
         )
         if not authority:
             raise InvalidInputError(f"a location with {scheme}:// must name a host, as in {scheme}://host:9870/path")
+        require_own(scheme, authority, properties, ("hdfs.token", "hdfs.user", "hdfs.kerberos"))
         self._tls = scheme == "swebhdfs"
         self._authority = authority
         self._url = f"{'https' if self._tls else 'http'}://{authority}/webhdfs/v1"
+        if properties.get("hdfs.token") or self._kerberos:
+            warn_of_plain_text(self._url, "webhdfs")
         self._local = threading.local()
         self._opened: tuple[int, Any] | None = None
 
@@ -64,7 +71,7 @@ class WebHdfsStore(RenamingStore):
                     host, int(port or 9870), use_https=self._tls, kerberos=self._kerberos, skip_instance_cache=True,
                     **{name: value for name, value in who.items() if value},
                 )  # fmt: skip
-                filesystem.session = _DiscreetSession(filesystem.session.auth)
+                filesystem.session = _DiscreetSession(self._url, filesystem.session.auth)
                 self._opened = (os.getpid(), filesystem)
             return self._opened[1]
 
@@ -77,8 +84,7 @@ class WebHdfsStore(RenamingStore):
         """The thread's own session, not shared with other threads or with a forked child."""
         if getattr(self._local, "pid", None) != os.getpid():
             session = requests.Session()
-            if self._kerberos:
-                session.auth = _kerberos_auth()
+            session.auth = _kerberos_auth() if self._kerberos else leave_alone
             self._local.session, self._local.pid = session, os.getpid()
         return cast(requests.Session, self._local.session)
 
@@ -94,7 +100,10 @@ class WebHdfsStore(RenamingStore):
 
     def _send(self, method: str, url: str, **more: Any) -> requests.Response:
         try:
-            answer = self._session.request(method, url, timeout=_TIMEOUTS_S, **more)
+            if is_same_origin(url, self._url):
+                answer = self._session.request(method, url, timeout=_TIMEOUTS_S, **more)
+            else:
+                answer = _without_login(self._url, method, url, timeout=_TIMEOUTS_S, **more)
         except requests.RequestException as error:
             # The message repeats the address, and with it the delegation token: only its kind is reported.
             raise UnclearError(f"{self._authority} did not answer ({_kind(error)})") from None
@@ -104,7 +113,7 @@ class WebHdfsStore(RenamingStore):
 
     def _follow(self, answer: requests.Response, method: str, **more: Any) -> requests.Response:
         """Send or fetch the data at the address in the NameNode's answer."""
-        if answer.status_code in (301, 302, 303, 307):
+        if answer.status_code in _REDIRECTED:
             return self._send(method, answer.headers["Location"], allow_redirects=False, **more)
         return answer
 
@@ -204,19 +213,42 @@ class WebHdfsStore(RenamingStore):
 
 
 class _DiscreetSession(requests.Session):
-    """The session of fsspec's requests: errors repeat no address, since a delegation token is a part of it."""
+    """The session of fsspec's requests: errors repeat no address, since a delegation token is a part of it.
 
-    def __init__(self, auth: Any) -> None:
+    Args:
+        name_node: the address that gets the proof of identity; DataNodes get what is in the NameNode's answer.
+    """
+
+    def __init__(self, name_node: str, auth: Any) -> None:
         super().__init__()
-        self.auth = auth
+        self._name_node = name_node
+        self.auth = auth or leave_alone
 
-    def request(self, *args: Any, **kwargs: Any) -> requests.Response:
+    def request(self, method: str, url: str, **kwargs: Any) -> requests.Response:  # type: ignore[override]
+        follows = kwargs.pop("allow_redirects", True)
         try:
-            answer = super().request(*args, **kwargs)
+            answer = self._once(method, url, kwargs)
+            for _ in range(_REDIRECTS):
+                if not follows or answer.status_code not in _REDIRECTED:
+                    break
+                answer = self._once(method, answer.headers["Location"], {**kwargs, "params": None})
         except requests.RequestException as error:
             raise UnclearError(f"HDFS did not answer ({_kind(error)})") from None
         answer.url = answer.url.partition("?")[0]
         return answer
+
+    def _once(self, method: str, url: str, kwargs: dict[str, Any]) -> requests.Response:
+        if is_same_origin(url, self._name_node):
+            return super().request(method, url, allow_redirects=False, **kwargs)
+        return _without_login(self._name_node, method, url, allow_redirects=False, **kwargs)
+
+
+def _without_login(name_node: str, method: str, url: str, **more: Any) -> requests.Response:
+    """Send a request to a DataNode: with the token that the NameNode's answer has for it, and nothing else of ours."""
+    if name_node.startswith("https:") and not url.lower().startswith("https:"):
+        raise RefusedError("the NameNode's answer leads to an address without TLS; set up HTTPS for the DataNodes")
+    with requests.Session() as session:
+        return session.request(method, url, auth=leave_alone, **more)
 
 
 def _require_length(found: bytes, expected: int) -> None:
