@@ -29,7 +29,9 @@ _SHORTEST_UNNAMED = 8
 _STRONG = (
     r"secret|pass(?:w|phrase|code)|(?:key|store|user|(?<![a-z]))pass(?![a-z])|(?<![a-z])(?:pwd|ugi)(?![a-z])"
     r"|token|credential|cookie|bearer|(?<![a-z])(?:sas|sig|jwt|dsn)(?![a-z])"
-    r"|(?:access|account|api|private|shared|signing|service|master|sse).{0,2}key"
+    r"|(?:access|account|api|private|shared|signing|service|master|sse|storage|fernet).{0,2}key"
+    # environment variables: S3_KEY
+    r"|(?-i:(?<!PRIMARY)(?<!PARTITION)(?<!FOREIGN)(?<!SORT)(?<!MESSAGE)_KEY(?![A-Z_]))"
     r"|encryption.{0,2}key(?!.{0,2}(?:id|arn|name))|connection.{0,2}string|session.{0,2}kwargs|airflow.iceberg.storage"
 )
 # A header of any name may be the key of a gateway.

@@ -69,6 +69,7 @@ class TestNames:
         *("header.X-Gate", "header.Cookie", "spark.sql.catalog.c.header.X-Api", "X-API-Key", "x_api_key", "sig"),
         *("authentication.oauth2.client-secret", "X-Amz-Signature", "accessKeyId", "oauthToken", STORAGE_VARIABLE),
         *("ugi", "hive.ugi", "hdfs.config.ssl.keystore.pass", "DB_PASS", "trustStorePass", "passcode", "service-key"),
+        *("FERNET_KEY", "fernet.key", "S3_KEY", "AZURE_STORAGE_KEY", "RABBITMQ_DEFAULT_PASS", "MYSQL_PWD"),
         *("gcs.private.key", "rest.api.key", "s3.sse.key", "bearer", "SENTRY_DSN", "master-key", "X-Goog-Signature"),
     ])  # fmt: skip
     def test_these_are_secrets(self, name: str) -> None:
@@ -81,6 +82,7 @@ class TestNames:
         *("header.Accept", "header.X-Iceberg-Access-Delegation", "header.user-agent", "header.Content-Type"),
         *("compass", "passenger", "design", "was-here", "spark.executor.memory", "uri", "type", "warehouse"),
         *("bypass", "plugin", "luging", "SPARK_DIST_CLASSPATH", "hdfs.config.dfs.nameservices", "message-key"),
+        *("PRIMARY_KEY", "PARTITION_KEY", "KEY_COLUMNS", "MONKEY", "SORT_KEYS", "LESSKEY", "KEYMAP"),
     ])  # fmt: skip
     def test_these_are_none(self, name: str) -> None:
         assert (is_secret(name), hide(name, "s0me-value")) == (False, "s0me-value")

@@ -39,7 +39,9 @@ OF_AIRFLOW = {
 OF_OTHERS = {
     "VAULT_TOKEN": MARK,
     "DATABASE_URL": f"postgresql://me:{MARK}@db/x",
-    "FERNET_KEY_API_KEY": MARK,
+    "FERNET_KEY": MARK,
+    "CELERY_BROKER_URL": f"redis://:{MARK}@redis/0",
+    "RABBITMQ_DEFAULT_PASS": MARK,
     "PGPASSWORD": "20261231",
     "PIP_INDEX_URL": f"https://{MARK}{MARK}@index.example.com/simple",
     "SLACK_WEBHOOK_TOKEN": MARK,
