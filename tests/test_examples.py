@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.table import Table
 from tests.support.airflow_home import EXAMPLES, ROOT, xcom
 from tests.support.paimon_env import peer
@@ -99,9 +100,11 @@ class TestTheFlightsAreLoadedByMonth:
         assert columns["flight"].null_count == 0
 
     def test_each_month_is_a_snapshot_of_its_task_which_says_so(self, scenario):
-        keys = {snapshot.summary["airflow.operation-key"] for snapshot in scenario.table.snapshots()}
-        run = "nycflights13_load/manual__2014-01-01T00:00:00+00:00/load_month"
-        assert keys == {f"{run}/{index}/0" for index in range(len(scenario.months))}
+        texts = [snapshot.summary["airflow.operation-key"] for snapshot in scenario.table.snapshots()]
+        keys = [OperationKey.parse(text) for text in texts]
+        run = ("nycflights13_load", "manual__2014-01-01T00:00:00+00:00", "load_month")
+        assert {(key.dag_id, key.run_id, key.task_id) for key in keys} == {run}
+        assert sorted(key.map_index for key in keys) == list(range(len(scenario.months)))
         assert [each["added_records"] for each in scenario.loaded[0]] == [FLIGHTS[month] for month in scenario.months]
         assert {(each["outcome"], each["done_by_this_try"]) for each in scenario.loaded[0]} == {("committed", True)}
 
