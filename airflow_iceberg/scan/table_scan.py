@@ -19,6 +19,7 @@ from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.expressions.tree import AlwaysTrue, Expression
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata_columns import PARTITION_NAME
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
@@ -80,7 +81,8 @@ class TableScan:
         if limit is not None and limit < 0:
             raise InvalidInputError(f"limit is {limit}, expected 0 or more")
         snapshot, schema = choose_snapshot(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
-        projection = project(recover_sources(io, metadata), schema, tuple(selected_fields), case_sensitive)
+        known = recover_sources(io, metadata) if PARTITION_NAME in selected_fields else metadata
+        projection = project(known, schema, tuple(selected_fields), case_sensitive)
         parsed = parse_filter(row_filter, schema, case_sensitive=case_sensitive, params=predicate_params)
         return cls(
             metadata=metadata,

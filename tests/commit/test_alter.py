@@ -1,6 +1,7 @@
 """Altering a table through the commit loop: one commit, whatever is lost on the way and whoever else writes."""
 
 import json
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -19,7 +20,8 @@ from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, 
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.alter_table.applied import MOST_MARKS, PREFIX
 from airflow_iceberg.table import Table
-from tests.support.memory import Fault, FaultyCatalog, MemoryCatalog
+from tests.support.faults import RemoteFileIO, new_catalog
+from tests.support.memory import Fault, FaultyCatalog, FileFault, FileRule, MemoryCatalog, MemoryFileIO, SimulatedCrash
 
 # Made twice it would be refused, or take a column away: it must be noticed that it landed.
 RECREATE = [{"drop_column": "n"}, {"add_column": {"name": "n", "type": "string"}}]
@@ -267,6 +269,34 @@ class TestATaskThatRunsAgain:
             assert "reversed" in meanwhile
         else:
             assert "reversed" in meanwhile or columns_of(table) == before
+
+
+@pytest.mark.parametrize(
+    "fault", [FileFault.DO_THEN_FAIL, FileFault.LATE, FileFault.CRASH_AFTER, FileFault.CRASH_BEFORE]
+)
+@pytest.mark.parametrize("meanwhile", ["another change", "both", "reversed and cleaned"])
+@pytest.mark.parametrize("name", ["recreate", "exchange", "drop"])
+class TestAHadoopCatalog:
+    """Its pointer is the file itself: a try whose file was, or was not, written is followed by another one."""
+
+    def test_once(self, name, meanwhile, fault):
+        catalog = new_catalog("hadoop", RemoteFileIO(MemoryFileIO()))
+        catalog.create_namespace("db", if_not_exists=True)
+        table = some_table(catalog)
+        before = columns_of(table)
+        catalog.io.rules = [FileRule(call="create", fault=fault, matching=".metadata.json")]
+        with suppress(CommitUnknownError, SimulatedCrash):
+            table.alter(LISTS[name], operation_key=FIRST)
+        catalog.io.rules = []
+        catalog.io.late.arrive()
+        has_landed = columns_of(Table.load(catalog, "db.t")) != before
+        assert has_landed or fault is FileFault.CRASH_BEFORE
+        if has_landed:
+            rivals(meanwhile)(catalog, table.identifier)
+        after = columns_of(Table.load(catalog, "db.t"))
+        result = Table.load(catalog, "db.t").alter(LISTS[name], operation_key=FIRST)
+        assert result.outcome == ("found" if has_landed else "committed")
+        assert not has_landed or columns_of(Table.load(catalog, "db.t")) == after
 
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "another change", "cleaned", "both", "reversed and cleaned"])

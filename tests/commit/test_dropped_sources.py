@@ -14,6 +14,7 @@ from airflow_iceberg.format.manifests.avro import written_schema
 from airflow_iceberg.format.metadata.updates import Change, RemoveSchemas
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.operations.compact import CompactRequest, compact
+from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
@@ -116,6 +117,12 @@ class TestEveryOperation:
     def test_deletes_by_merge_on_read(self, table):
         if table.metadata.format_version > 1:
             table.delete("id = 1", mode="merge-on-read")
+            assert set(ids(table)) == {2}
+
+    @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+    def test_deletes_by_a_job(self, table, mode):
+        if table.metadata.format_version > 1 or mode == "copy-on-write":
+            delete(job_work(table), DeleteRequest(predicate="id = 1", mode=mode))
             assert set(ids(table)) == {2}
 
     def test_is_overwritten(self, table):

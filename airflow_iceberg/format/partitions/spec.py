@@ -4,7 +4,7 @@ Not here: the transforms (`transforms`), legal changes of a spec (`evolution`), 
 by partition (`grouping`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote_plus
@@ -160,12 +160,18 @@ class PartitionSpec:
 def dropped_sources(spec: PartitionSpec, schemas: Sequence[Schema]) -> dict[int, Schema]:
     """Return the newest schema with each source column that the first schema lacks; without those that none has.
 
+    A void field needs no column: its values are null.
+
     Args:
         schemas: the table's schemas: the current one, then the others, the newest first.
     """
-    ids = [source for child in spec.fields for source in child.source_ids or (child.source_id,)]
+    ids = _sources(child for child in spec.fields if not isinstance(child.transform, VoidTransform))
     found = {source: next((schema for schema in schemas if source in schema.fields_by_id), None) for source in ids}
     return {source: schema for source, schema in found.items() if schema is not None and schema is not schemas[0]}
+
+
+def _sources(fields: Iterable[PartitionField]) -> list[int]:
+    return [source for child in fields for source in child.source_ids or (child.source_id,)]
 
 
 def lost_sources(spec: PartitionSpec, schemas: Sequence[Schema]) -> set[int]:
@@ -182,23 +188,25 @@ def lost_sources(spec: PartitionSpec, schemas: Sequence[Schema]) -> set[int]:
 def with_sources(spec: PartitionSpec, schemas: Sequence[Schema]) -> Schema:
     """Return a schema that has the source columns of a spec, each with the type of the newest schema with it.
 
-    It is the newest schema that is such a one. If there is none, since the columns never existed together or one was
-    widened after another was dropped, it is the first schema, and after its columns the dropped ones: nullable, at the
-    top, under free names. A column that no schema has is left out.
+    It is the newest such schema, if possible also with the columns of void fields. If there is none, since
+    the columns never existed together or one was widened after another was dropped, it is the first schema, and after
+    its columns the dropped ones: nullable, at the top, under free names. A column that no schema has is left out.
 
     Args:
         schemas: as of `dropped_sources`.
     """
-    ids = {source for child in spec.fields for source in child.source_ids or (child.source_id,)}
-    if ids <= schemas[0].fields_by_id.keys():
-        return schemas[0]
+    every = set(_sources(spec.fields))
     dropped = dropped_sources(spec, schemas)
-    types = {source: dropped.get(source, schemas[0]).fields_by_id[source].type for source in ids & _known(schemas)}
-    for schema in schemas:
-        found = schema.fields_by_id
-        is_complete = all(source in found and found[source].type == type_ for source, type_ in types.items())
-        if is_complete and schema.schema_id != RECOVERED_SCHEMA_ID:
-            return schema
+    if not dropped and every <= schemas[0].fields_by_id.keys():
+        return schemas[0]
+    needed = {*dropped, *every & schemas[0].fields_by_id.keys()}
+    types = {source: dropped.get(source, schemas[0]).fields_by_id[source].type for source in needed}
+    for wanted in (every, needed):
+        for schema in schemas:
+            found = schema.fields_by_id
+            is_typed = all(source in found and found[source].type == type_ for source, type_ in types.items())
+            if is_typed and wanted <= found.keys() and schema.schema_id != RECOVERED_SCHEMA_ID:
+                return schema
     result = schemas[0]
     for source, schema in dropped.items():
         column = schema.fields_by_id[source]
@@ -209,10 +217,6 @@ def with_sources(spec: PartitionSpec, schemas: Sequence[Schema]) -> Schema:
             added = NestedField(id=source, name=name, type=column.type, doc=column.doc)
             result = replace(result, fields=(*result.fields, added))
     return result
-
-
-def _known(schemas: Sequence[Schema]) -> set[int]:
-    return {field_id for schema in schemas for field_id in schema.fields_by_id}
 
 
 def sources_to_dict(source_id: int, source_ids: tuple[int, ...] | None) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.manifests import columns
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata_columns import PARTITION_NAME
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
@@ -153,7 +154,8 @@ def plan_read(
     if TableProperties.of(metadata.properties).encryption_key_id is not None:
         raise UnsupportedError(f"table {metadata.location} is encrypted and cannot be read here")
     snapshot, schema = choose_snapshot(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
-    projection = project(recover_sources(io, metadata), schema, tuple(selected_fields), case_sensitive=True)
+    known = recover_sources(io, metadata) if PARTITION_NAME in selected_fields else metadata
+    projection = project(known, schema, tuple(selected_fields), case_sensitive=True)
     expression = parse_filter(row_filter, schema, params=predicate_params)
     tasks = [] if snapshot is None else list(_scan(io, metadata, snapshot, schema, expression))
     geo_fields = find_geo_fields(projection)
