@@ -220,9 +220,12 @@ class EarlierEpochs:
                 raise self._unknown_rows(f"file {path} may hold rows of an earlier try")
 
     def _unknown_rows(self, why: str) -> IncompatibleChangeError:
+        no_start = (
+            "" if self._key.started_ms else "; a key of your own tells more with started_ms, the start of the work"
+        )
         return IncompatibleChangeError(
             f"cannot tell which rows of an earlier run of {self._key.work} are in the table: the history of branch "
-            f"{self._branch!r} does not reach back to it (snapshots were expired), and {why}; {WAYS_OUT}"
+            f"{self._branch!r} does not reach back to it (snapshots were expired), and {why}; {WAYS_OUT}{no_start}"
         )
 
     def _changed_by(self, snapshot: Snapshot, status: EntryStatus = EntryStatus.ADDED) -> Iterator[str]:

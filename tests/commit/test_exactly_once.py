@@ -358,6 +358,17 @@ class TestACallThatIsRepeated:
         Table.load(catalog, "db.t").append(id_rows([1, 2]), operation_key=KEY)
         assert ids() == [1, 2, 9]
 
+    def test_after_expiry_and_compaction_the_start_of_the_work_tells_enough(self, catalog, ids):
+        first = Table.load(catalog, "db.t").append(id_rows([9]))
+        compact(catalog)
+        expire(catalog, first.snapshot_id)
+        with pytest.raises(IncompatibleChangeError, match="a key of your own tells more with started_ms"):
+            Table.load(catalog, "db.t").append(id_rows([1]), operation_key=KEY)
+        key = dataclasses.replace(KEY, started_ms=now_ms() + 1)
+        assert Table.load(catalog, "db.t").append(id_rows([1]), operation_key=key).outcome == "committed"
+        assert Table.load(catalog, "db.t").append(id_rows([1]), operation_key=key).outcome == "found"
+        assert ids() == [1, 9]
+
     @pytest.mark.parametrize("method", ["overwrite", "dynamic_partition_overwrite"])
     def test_overwrites_after_expiry(self, catalog, ids, method):
         table = Table.load(catalog, "db.t")
