@@ -19,15 +19,17 @@ from airflow_iceberg.catalogs.load import load_catalog
 from airflow_iceberg.catalogs.rest.catalog import RestCatalog
 from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.format.metadata.updates import Change, SetLocation, SetProperties
+from airflow_iceberg.jobs.protocol.plan import InventoryTask, JobPlan
+from airflow_iceberg.jobs.run_task import open_context
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
 from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage import load_file_io
-from airflow_iceberg.storage.gate import place_of
+from airflow_iceberg.storage.gate import GatedFileIO, place_of
 from airflow_iceberg.table import Table
-from tests.support.builders import id_rows, job_work
+from tests.support.builders import id_rows, job_work, new_table
 from tests.support.memory import MemoryCatalog, MemoryFileIO
 from tests.support.recording import RecordingFileIO, commit_foreign_file, forged
 from tests.support.sampling import examples
@@ -358,6 +360,20 @@ class TestLocalTables:
             Table.from_metadata(str(path)).scan().to_arrow()
         with pytest.raises(IcebergError, match="Avro"):
             Table.from_metadata(str(path), {"allowed-locations": f"{tmp_path}/dags"}).scan().to_arrow()
+
+
+class TestJobs:
+    """A job on another machine gets the gate with its plan."""
+
+    def test_a_plan_brings_the_gate(self, tmp_path):
+        work = job_work(new_table(tmp_path))
+        plan = work.write_plan(InventoryTask(units=()), work.new_staging())
+        there = JobPlan.from_json(load_file_io().read(plan.location))
+        io = open_context(there, load_file_io()).io
+        assert isinstance(io, GatedFileIO)
+        assert io.gate == work.table.io.gate
+        with pytest.raises(InvalidInputError, match="cannot read /etc/passwd: it is outside"):
+            io.read("/etc/passwd")
 
 
 class TestTheSetting:
