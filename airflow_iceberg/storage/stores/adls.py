@@ -171,7 +171,7 @@ def _retry_sooner(client: Any) -> None:
 
 def _read_no_netrc(client: Any) -> None:
     """Let the SDK take its proxy from the environment, but no login: with its own setting, aiohttp reads .netrc too."""
-    transport = getattr(getattr(client, "_pipeline", None), "_transport", None)
+    transport: Any = getattr(getattr(client, "_pipeline", None), "_transport", None)
     if not getattr(transport, "_use_env_settings", False):
         return
     send = transport.send
