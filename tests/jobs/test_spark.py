@@ -13,6 +13,7 @@ from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.jobs.protocol.table_input import read_work
 from airflow_iceberg.operations.row_changes import MERGE_ON_READ, plan_deletion, read_changes, write_delete_plan
 from airflow_iceberg.operations.work import Work
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
@@ -119,7 +120,9 @@ class TestChanges:
     """Jobs that change what is there: rows that go, columns that come, rows that are held against a filter."""
 
     def test_rows_are_deleted(self, ran):
-        changes = read_changes(ran.plans["delete"], ran.result("delete"))
+        plan = ran.plans["delete"]
+        planned = {unit.file.file_path for item in read_work(IO, plan.task.table) for unit in item.units}
+        changes = read_changes(IO, plan, ran.result("delete"), planned)
         assert sum(change.deleted_count for change in changes.changes) == 3
         assert [file.record_count for file in changes.written] == [1, 1, 1]
         assert all(file.is_deletion_vector for file in changes.written)
