@@ -214,15 +214,17 @@ def work_items(tasks: Iterable[FileScanTask], *, item_bytes: int) -> list[WorkIt
     return [WorkItem(number=number, group=number, units=tuple(run)) for number, run in enumerate(runs)]
 
 
-def read_changes(io: FileIO, plan: JobPlan, result: JobResult, deletion: Deletion) -> RowChanges:
+def read_changes(io: FileIO, plan: JobPlan, result: JobResult, planned: Collection[str]) -> RowChanges:
     """Return the changes of a job, checked against its plan.
+
+    Args:
+        planned: the paths of the files that the job may change.
 
     Raises:
         FormatError: a document is damaged, or names a file that is not of this job.
     """
     written = read_changed_files(plan, result.data_files)
     check_stored(io, plan, written)
-    planned = {task.file.file_path for task in deletion.partial}
     for path in (*(change.file_path for change in result.changes), *(file.referenced_data_file for file in written)):
         if path is not None and path not in planned:
             raise FormatError(f"the job changed {path}, which is not a file of its plan", path=plan.result_location)
@@ -245,7 +247,8 @@ def change_files(work: Work, deletion: Deletion, *, mode: str) -> tuple[RowChang
     if work.run is None:
         return change_here(table.io, table.metadata, deletion, mode=mode, operation_key=key), None
     plan = write_delete_plan(work, deletion, mode=mode)
-    return work.run_job(plan, lambda result: read_changes(table.io, plan, result, deletion)), plan
+    planned = {task.file.file_path for task in deletion.partial}
+    return work.run_job(plan, lambda result: read_changes(table.io, plan, result, planned)), plan
 
 
 def changed_tasks(deletion: Deletion, changes: RowChanges) -> list[FileScanTask]:

@@ -13,13 +13,8 @@ from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
-from airflow_iceberg.operations.row_changes import (
-    MERGE_ON_READ,
-    Deletion,
-    plan_deletion,
-    read_changes,
-    write_delete_plan,
-)
+from airflow_iceberg.jobs.protocol.table_input import read_work
+from airflow_iceberg.operations.row_changes import MERGE_ON_READ, plan_deletion, read_changes, write_delete_plan
 from airflow_iceberg.operations.work import Work
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
 from tests.jobs.submissions import HERE, SPARK_35, VERSIONS, write_csv_files
@@ -87,7 +82,7 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
     for plan in plans.values():
         IO.create(plan.location, plan.to_json())
     IO.create(exchange.location(plans["unwritable_staging"]), b"a file where a directory should be")
-    return plans
+    return {**plans, "delete": delete_plan(root / "lake")}
 
 
 def injected_query() -> Source:
@@ -111,19 +106,18 @@ def bound_kinds() -> Source:
     )
 
 
-def plan_delete(root: Path) -> tuple[Deletion, JobPlan]:
-    """Return a delete of three rows of 40 in four files, as vectors, and the plan of its job."""
+def delete_plan(root: Path) -> JobPlan:
+    """Return the plan of a delete of three rows of 40 in four files, as vectors."""
     table = make_table(new_catalog(root), 3, MERGE_ON_READ)
     deletion = plan_deletion(table.scan("id in (3, 4, 23)"))
-    return deletion, write_delete_plan(Work(table), deletion, mode=MERGE_ON_READ)
+    return write_delete_plan(Work(table), deletion, mode=MERGE_ON_READ)
 
 
 class Ran:
     """All cases, run in one session of a version of Spark."""
 
     def __init__(self, spark: SparkPrograms, root: Path) -> None:
-        self.deletion, delete = plan_delete(root / "lake")
-        self.version, self.plans = spark.version, {**make_cases(root), "delete": delete}
+        self.version, self.plans = spark.version, make_cases(root)
         spark.run(HERE / "spark_program.py", *(plan.location for plan in self.plans.values()))
 
     def result(self, name: str) -> JobResult:
@@ -151,7 +145,9 @@ class TestChanges:
     """Jobs that change what is there: rows that go, columns that come, rows that are held against a filter."""
 
     def test_rows_are_deleted(self, ran):
-        changes = read_changes(IO, ran.plans["delete"], ran.result("delete"), ran.deletion)
+        plan = ran.plans["delete"]
+        planned = {unit.file.file_path for item in read_work(IO, plan.task.table) for unit in item.units}
+        changes = read_changes(IO, plan, ran.result("delete"), planned)
         assert sum(change.deleted_count for change in changes.changes) == 3
         assert [file.record_count for file in changes.written] == [1, 1, 1]
         assert all(file.is_deletion_vector for file in changes.written)
