@@ -63,9 +63,7 @@ class Guarded:
         if not parts:
             yield None, path
             return
-        if make:
-            os.makedirs(root, exist_ok=True)
-        folder = os.open(root, _OPEN_FOLDER)
+        folder = _open_root(root, make=make)
         try:
             for part in parts[:-1]:
                 inner = _enter(folder, part, path, make=make)
@@ -84,6 +82,16 @@ class Guarded:
         """Return an open regular file."""
         with self.parent(path) as (folder, name):
             return open_in(folder, name, flags, mode)
+
+
+def _open_root(root: str, *, make: bool) -> int:
+    try:
+        return os.open(root, _OPEN_FOLDER)
+    except FileNotFoundError:
+        if not make:
+            raise
+        os.makedirs(root, exist_ok=True)
+        return os.open(root, _OPEN_FOLDER)
 
 
 def open_in(folder: int | None, name: str, flags: int, mode: int = 0o666) -> int:
