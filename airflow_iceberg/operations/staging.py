@@ -30,6 +30,7 @@ from airflow_iceberg.jobs.protocol.plan import AppendTask, Condition, JobPlan, W
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.result import read_result as read_document
 from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.jobs.protocol.staged_files import check_none_missing
 from airflow_iceberg.storage.base import FileIO, FileStatus
 from airflow_iceberg.storage.directories import remove_empty
 
@@ -261,9 +262,4 @@ def check_still_there(io: FileIO, paths: Iterable[str], *, table: str) -> None:
     found = list(dict.fromkeys(paths))
     with ThreadPoolExecutor(_THREADS) as pool:
         missing = [path for path, is_there in zip(found, pool.map(io.exists, found), strict=True) if not is_there]
-    if missing:
-        raise StalePlanError(
-            f"{len(missing)} of {len(found)} new files for table {table} are gone before their commit, such as "
-            f"{missing[0]}: they were deleted or moved to quarantine while the job ran; nothing was committed, run it "
-            f"again, and let older_than of remove_orphan_files be longer than the longest job"
-        )
+    check_none_missing(missing, len(found), table=table)

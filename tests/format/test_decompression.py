@@ -14,6 +14,7 @@ from airflow_iceberg.format.decompression import ALWAYS_ALLOWED_BYTES, gunzip
 from airflow_iceberg.format.metadata.json import read
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.inventory.units import read_unit
+from airflow_iceberg.jobs.protocol.seal import SealedFile
 from airflow_iceberg.jobs.protocol.table_input import TableInput, read_work
 from tests.support.memory import MemoryFileIO
 
@@ -92,8 +93,8 @@ class TestDocumentsOfJobs:
         if kind == "unit":
             return read_unit(data, path="memory://t/unit")
         io = MemoryFileIO()
-        io.create("memory:///t/work", data)
-        return read_work(io, TableInput(work_location="memory:///t/work", schemas=(Schema(),), specs=()))
+        work = SealedFile.create(io, "memory:///t/work", data)
+        return read_work(io, TableInput(work=work, schemas=(Schema(),), specs=()))
 
     @pytest.mark.parametrize("kind", ["unit", "work"])
     def test_they_are_decompressed_with_limits(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

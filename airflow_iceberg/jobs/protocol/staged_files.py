@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from airflow_iceberg.data.write.options import WriteOptions
-from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
+from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, StalePlanError
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.properties.table_properties import TableProperties
@@ -127,26 +127,37 @@ def check_stored(io: FileIO, plan: JobPlan, files: Iterable[DataFile]) -> None:
     """Check that files are in the store, of the size and the format that the result says: one small read for each.
 
     Raises:
-        FormatError: a file is missing or another one.
+        FormatError: a file is another one.
+        StalePlanError: one was deleted, or moved to quarantine, while the job ran.
         StorageError: a file cannot be read.
     """
     sizes = {(file.file_path, file.file_size_in_bytes, file.file_format) for file in files}
 
-    def check(one: tuple[str, int, str]) -> None:
+    def missing(one: tuple[str, int, str]) -> str | None:
         location, size_bytes, file_format = one
         magic = _MAGIC[file_format]
         try:
             # One byte more than the file should have left: none of them is there.
             end = io.read(location, offset=max(size_bytes - len(magic), 0), length=len(magic) + 1)
-        except NotFoundError as error:
-            raise FormatError(f"file {location} of the job is not there", path=plan.result_location) from error
+        except NotFoundError:
+            return location
         if end != magic:
             raise FormatError(
                 f"file {location} is not a {file_format} file of {size_bytes} bytes, as the job reported it",
                 path=plan.result_location,
             )
+        return None
 
     with ThreadPoolExecutor(THREADS) as pool:
-        errors = [pool.submit(check, one) for one in sorted(sizes)]
-    for error in errors:
-        error.result()
+        answers = [pool.submit(missing, one) for one in sorted(sizes)]
+    check_none_missing([location for answer in answers if (location := answer.result())], len(sizes), table=plan.table)
+
+
+def check_none_missing(missing: Sequence[str], count: int, *, table: str) -> None:
+    """Raise StalePlanError if some of so many new files are missing."""
+    if missing:
+        raise StalePlanError(
+            f"{len(missing)} of {count} new files for table {table} are gone before their commit, such as "
+            f"{missing[0]}: they were deleted or moved to quarantine while the job ran; nothing was committed, run it "
+            f"again, and let older_than of remove_orphan_files be longer than the longest job"
+        )
