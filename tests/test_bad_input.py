@@ -233,10 +233,9 @@ class TestAStagingPrefixThatCannotBeWritten:
         assert table.refresh().metadata_location == before
 
     def test_data_that_cannot_be_written_fails_the_job(self, catalog, tmp_path):
-        table = Table.create(
-            catalog, "db.nowhere", schema={"id": "long"}, properties={"write.data.path": f"{tmp_path.as_uri()}/taken"}
-        )
-        (tmp_path / "taken").write_text("in the way")
+        table = Table.create(catalog, "db.nowhere", schema={"id": "long"})
+        table.alter([{"set_properties": {"write.data.path": f"{table.location}/taken"}}])
+        (local_path(table.location) / "taken").write_text("in the way")
         source = tmp_path / "s.parquet"
         pq.write_table(pa.table({"id": [1]}), source)
         plan = plan_append(table, Source.from_files(source.as_uri()))

@@ -233,6 +233,9 @@ class GatedFileIO(FileIO):
         self.gate.check(location, "look for")
         return self.inner.exists(location)
 
+    def follow_no_links(self, folder: str) -> None:
+        self.inner.follow_no_links(folder)
+
     def filesystem(self, location: str) -> tuple[fsspec.AbstractFileSystem, str]:
         self.gate.check(location, "open")
         return self.inner.filesystem(location)

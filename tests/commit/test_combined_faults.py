@@ -127,8 +127,12 @@ LOGS = pytest.mark.parametrize("is_short", [False, True], ids=["long log", "shor
 
 
 @KINDS
-@LOGS
-@pytest.mark.parametrize("compacts", [False, True], ids=["", "compacts"])
+@pytest.mark.parametrize(("is_short", "compacts"), [
+    pytest.param(False, False, id="long log"),
+    pytest.param(True, True, id="short log-compacts"),
+    pytest.param(False, True, id="long log-compacts", marks=pytest.mark.services),
+    pytest.param(True, False, id="short log", marks=pytest.mark.services),
+])  # fmt: skip
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_made_once_or_not_at_all(name, compacts, is_short, kind, fault):
     catalog, change = start(kind, is_short=is_short), CHANGES[name]

@@ -365,9 +365,10 @@ class TestResult:
             return replace(result, data_files=(result.data_files[0], *result.data_files))
 
         operation, request = write_operations(source)[name]
-        for forge, message in ((without, "of the job is not there"), (twice, "it is named twice")):
-            with pytest.raises(FormatError, match=message):
-                operation(work_with(table, forge), request)
+        with pytest.raises(StalePlanError, match="are gone before their commit"):
+            operation(work_with(table, without), request)
+        with pytest.raises(FormatError, match="it is named twice"):
+            operation(work_with(table, twice), request)
 
     @pytest.mark.parametrize("name", ["delete", "merge-on-read"])
     def test_a_change_of_a_file_that_was_not_planned(

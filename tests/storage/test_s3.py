@@ -49,7 +49,7 @@ class TestWithoutAccess:
 
         def make(**properties: str) -> Table:
             place = {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/warehouse"}
-            catalog = load_catalog("prod", **place, **properties)
+            catalog = load_catalog("prod", **place, **properties, **{"allowed-locations": "s3://lake/data"})
             catalog.create_namespace("db")
             settings = {"write.data.path": "s3://lake/data"}
             return Table.create(catalog, "db.t", schema={"id": "long"}, properties=settings)

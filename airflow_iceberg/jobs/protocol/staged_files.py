@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from airflow_iceberg.data.write.options import WriteOptions
-from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, StalePlanError
+from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, StalePlanError, StorageError
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.properties.table_properties import TableProperties
@@ -128,7 +129,7 @@ def check_stored(io: FileIO, plan: JobPlan, files: Iterable[DataFile]) -> None:
 
     Raises:
         FormatError: a file is another one.
-        StalePlanError: one was deleted, or moved to quarantine, while the job ran.
+        StalePlanError: one was deleted, or moved to quarantine, while the job ran; the others are deleted now.
         StorageError: a file cannot be read.
     """
     sizes = {(file.file_path, file.file_size_in_bytes, file.file_format) for file in files}
@@ -150,7 +151,11 @@ def check_stored(io: FileIO, plan: JobPlan, files: Iterable[DataFile]) -> None:
 
     with ThreadPoolExecutor(THREADS) as pool:
         answers = [pool.submit(missing, one) for one in sorted(sizes)]
-    check_none_missing([location for answer in answers if (location := answer.result())], len(sizes), table=plan.table)
+    gone = {location for answer in answers if (location := answer.result())}
+    if gone:
+        with suppress(StorageError):  # orphan files, which are removed later
+            io.delete(sorted({location for location, _, _ in sizes} - gone))
+    check_none_missing(sorted(gone), len(sizes), table=plan.table)
 
 
 def check_none_missing(missing: Sequence[str], count: int, *, table: str) -> None:
