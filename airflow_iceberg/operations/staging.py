@@ -220,14 +220,15 @@ def kept_alive(io: FileIO, plan: JobPlan) -> Iterator[None]:
     ended = threading.Event()
 
     def beat() -> None:
-        last = None
+        # Two are kept: a listing that has begun before the last one was written finds the one before it.
+        kept: list[str] = []
         while not ended.wait(HEARTBEAT_S):
             place = f"{plan.staging_location}/alive-{uuid4().hex[:12]}"
             try:
                 io.create(place, b"the job runs")
-                if last is not None:
-                    io.delete([last])
-                last = place
+                kept.append(place)
+                if len(kept) > 2:
+                    io.delete([kept.pop(0)])
             except IcebergError as error:
                 log.warning("cannot write a sign of life of a job: %s", error)
 

@@ -121,7 +121,7 @@ class TestSignsOfLife:
 
     @pytest.mark.parametrize("request_", [{}, {"action": "delete"}, {"location": "data"}], ids=str)
     def test_the_files_of_a_running_job_are_kept(self, table, tmp_path, verb, request_, monkeypatch):
-        monkeypatch.setattr(staging, "HEARTBEAT_S", 0.01)
+        monkeypatch.setattr(staging, "HEARTBEAT_S", 0.2)
         (other,) = litter(table, "data/litter.parquet")
         given = {**request_, **({"location": f"{table.location}/data"} if "location" in request_ else {})}
         seen: list[Any] = []
