@@ -137,7 +137,7 @@ def _inspect(name: str, files: Callable[[], Any]) -> float:
 _PROGRAM = """
 import re, sys
 from airflow_iceberg.table import Table
-table = Table.from_metadata(sys.argv[1])
+table = Table.from_metadata(sys.argv[1], {"allowed-locations": sys.argv[3]})
 if sys.argv[2] == "plan":
     tasks = table.scan().plan_files()
     count = sum(1 for task in tasks if task.file.file_path)
@@ -156,7 +156,8 @@ def peak_memory_mb(metadata: Path, what: str) -> tuple[int, int]:
     Args:
         what: "plan" (all tasks at once), "stream" (one after the other) or "files" (the table of files).
     """
-    command = [sys.executable, "-c", _PROGRAM, metadata.as_uri(), what]
+    # The larger table has manifests of the other one.
+    command = [sys.executable, "-c", _PROGRAM, metadata.as_uri(), what, metadata.parents[2].as_uri()]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     count, peak = done.stdout.split()
     return int(count), int(peak)
