@@ -67,6 +67,7 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
         ),
         "bound": (injected_query(), {}),
         "bound_kinds": (bound_kinds(), {"columns": EVERY_TYPE}),
+        "bound_list": (bound_list(), {}),
         "escaped": (Source.from_callable("frames:escaped"), {}),
         "syntax": (Source.from_sql("selec 1"), {}),
         "unknown_table": (Source.from_sql("select * from nowhere"), {}),
@@ -89,9 +90,15 @@ def injected_query() -> Source:
     """Return a query that each of many texts would change if it became a part of the SQL; it selects its own texts."""
     texts = [*INJECTIONS, "x", "other", ""]
     each = " or ".join(f"(id = {number} and name = :v{number})" for number in range(len(INJECTIONS)))
-    values = {f"v{number}": text for number, text in enumerate(INJECTIONS)}
-    rows = "select bigint(pos) as id, col as name from (select posexplode(:texts))"
-    return Source.from_sql(f"select * from ({rows}) where {each}", {**values, "texts": texts})
+    values = {f"v{number}": text for number, text in enumerate(texts)}
+    rows = " union all ".join(f"select bigint({number}) as id, :v{number} as name" for number in range(len(texts)))
+    return Source.from_sql(f"select * from ({rows}) where {each}", values)
+
+
+def bound_list() -> Source:
+    return Source.from_sql(
+        "select bigint(pos) as id, col as name from (select posexplode(:tags))", {"tags": ["a", "b'"]}
+    )
 
 
 def bound_kinds() -> Source:
@@ -100,9 +107,9 @@ def bound_kinds() -> Source:
     values |= {"dec": Decimal("12.34"), "ts": datetime(2026, 1, 1, 5, tzinfo=timezone(timedelta(hours=5)))}
     return Source.from_sql(
         "select :b as b, int(:none) as i, :l as l, float(:d) as f, :d as d, :day as day, :ts as ts_tz, :s as s, "
-        "cast(:day as timestamp_ntz) as ts, :bin as bin, cast(:dec as decimal(9, 2)) as dec, :tags as tags, "
+        "cast(:day as timestamp_ntz) as ts, :bin as bin, cast(:dec as decimal(9, 2)) as dec, array(:s) as tags, "
         "map(:s, 1) as m, named_struct('x', :d, 'y', array(:l)) as p",
-        {**values, "tags": ["a", "b'"]},
+        values,
     )
 
 
@@ -190,8 +197,14 @@ class TestSuccess:
     def test_values_of_a_query_of_every_kind(self, ran):
         (row,) = ran.rows("bound_kinds")
         assert (row["b"], row["i"], row["l"], row["d"], row["s"]) == (True, None, 2**40, 0.5, "ä")
-        assert (row["bin"], row["dec"], row["tags"]) == (b"\x00'", Decimal("12.34"), ["a", "b'"])
+        assert (row["bin"], row["dec"], row["tags"]) == (b"\x00'", Decimal("12.34"), ["ä"])
         assert (row["day"], row["ts_tz"]) == (date(2026, 1, 1), datetime(2026, 1, 1, tzinfo=UTC))
+
+    def test_a_list_is_an_array_from_spark_4_on(self, ran):
+        if ran.version == SPARK_35:
+            assert "cannot bind; use Spark 4" in str(ran.error("bound_list"))
+        else:
+            assert sorted((row["id"], row["name"]) for row in ran.rows("bound_list")) == [(0, "a"), (1, "b'")]
 
     def test_a_session_that_would_change_a_bound_text_is_refused(self, ran):
         assert "sql_params cannot be bound while spark.sql.parser.escapedStringLiterals" in str(ran.error("escaped"))

@@ -31,7 +31,7 @@ def _arguments(source: Source, spark: Any) -> dict[str, Any]:
     """Return the values that Spark binds to the placeholders of a query.
 
     Raises:
-        InvalidInputError: a session in which a text would be compared with another one.
+        InvalidInputError: a session in which a text would be compared with another one, or a list for Spark 3.5.
     """
     from pyspark.sql import functions
 
@@ -41,7 +41,12 @@ def _arguments(source: Source, spark: Any) -> dict[str, Any]:
             f"sql_params cannot be bound while {_ESCAPED} is true: a text with a quote would become another one; leave "
             f"the setting out"
         )
-    # A list is an array: Spark 3.5 takes none but those that its functions make.
+    lists = [name for name, value in source.sql_args.items() if isinstance(value, list)]
+    if lists and spark.version.startswith("3."):
+        raise InvalidInputError(
+            f"sql_params has a list for :{lists[0]}, which Spark {spark.version} cannot bind; use Spark 4, or a "
+            f"placeholder for each value"
+        )
     return {
         name: functions.array(*map(functions.lit, value)) if isinstance(value, list) else value
         for name, value in source.sql_args.items()
