@@ -55,7 +55,13 @@ def proxy(server):
 @pytest.fixture
 def shaky(proxy, catalog):
     """The catalog through a proxy; its patience ends before a slow answer comes."""
-    return load_catalog("prod", uri=proxy.uri, **{"rest.client.socket-timeout-ms": "1000"})
+    return behind(proxy, catalog, **{"rest.client.socket-timeout-ms": "1000"})
+
+
+def behind(proxy, catalog, **properties):
+    """Return the same catalog through a proxy; its tables are on this disk."""
+    trusted = {"allowed-locations": catalog.properties["warehouse"]}
+    return load_catalog("prod", uri=proxy.uri, **trusted, **properties)
 
 
 def new_table(catalog, name="db.t"):
@@ -153,7 +159,8 @@ from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.table import Table
 rows = pa.table({"writer": pa.array([1], pa.int32()), "number": pa.array([1], pa.int32())})
 key = OperationKey(dag_id="load", run_id="r1", task_id="append")
-print(Table.load(load_catalog("prod", uri=sys.argv[1]), "db.t").append(rows, operation_key=key).outcome, flush=True)
+catalog = load_catalog("prod", uri=sys.argv[1], **{"allowed-locations": sys.argv[2]})
+print(Table.load(catalog, "db.t").append(rows, operation_key=key).outcome, flush=True)
 """
 
     @pytest.mark.parametrize(("kind", "outcome"), [("slow", "found"), ("not sent", "committed")])
@@ -161,7 +168,7 @@ print(Table.load(load_catalog("prod", uri=sys.argv[1]), "db.t").append(rows, ope
         new_table(catalog)
         reached = proxy.on_fault
         proxy.faults = [Fault(matches=COMMIT, kind=kind, delay_s=30)]
-        command = [sys.executable, "-c", self.PROGRAM, proxy.uri]
+        command = [sys.executable, "-c", self.PROGRAM, proxy.uri, catalog.properties["warehouse"]]
         writer = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
         assert reached.wait(60)
         writer.send_signal(signal.SIGKILL)
@@ -179,7 +186,7 @@ class TestRoundTrips:
 
     def test_a_load_and_a_commit_cost_one_request_each(self, catalog, proxy):
         new_table(catalog)
-        mine = load_catalog("prod", uri=proxy.uri)
+        mine = behind(proxy, catalog)
         table = Table.load(mine, "db.t")
         assert proxy.calls() == ["GET /v1/config", "GET /v1/namespaces/db/tables/t"]
         table.append(ONE_ROW)
@@ -190,7 +197,7 @@ class TestRoundTrips:
         assert proxy.calls() == ["GET /v1/namespaces/db/tables/t"]
 
     def test_a_lost_race_costs_a_load_and_a_commit_more(self, catalog, proxy):
-        mine = Table.load(load_catalog("prod", uri=proxy.uri), new_table(catalog).identifier)
+        mine = Table.load(behind(proxy, catalog), new_table(catalog).identifier)
         Table.load(catalog, "db.t").append(ONE_ROW)
         proxy.calls()
         mine.append(ONE_ROW)
@@ -199,7 +206,7 @@ class TestRoundTrips:
 
     def test_a_table_that_has_not_changed_is_not_sent_again(self, catalog, proxy):
         new_table(catalog)
-        mine = load_catalog("prod", uri=proxy.uri)
+        mine = behind(proxy, catalog)
         assert mine.load("db.t") is mine.load("db.t")
         Table.load(catalog, "db.t").append(ONE_ROW)
         assert mine.load("db.t") == catalog.load("db.t")
