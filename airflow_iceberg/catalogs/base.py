@@ -21,8 +21,7 @@ from airflow_iceberg.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from airflow_iceberg.format.properties.table_properties import TableProperties
-from airflow_iceberg.inventory.ownership import proven_gate
+from airflow_iceberg.inventory.ownership import places_of, proven_gate
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import SETTING, Gate, GatedFileIO, place_of, ungated
 from airflow_iceberg.storage.trust import Trust, is_location, untrusted
@@ -33,12 +32,6 @@ if TYPE_CHECKING:
 
 Namespace = tuple[str, ...]
 _MOST_GATES = 64
-_PATHS = (
-    TableProperties.data_path.name,
-    TableProperties.object_storage_path.name,
-    TableProperties.folder_storage_path.name,
-    TableProperties.metadata_path.name,
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -306,8 +299,7 @@ class Catalog(ABC):
 
     def _own_locations(self, table: TableId, metadata: TableMetadata) -> tuple[str, ...]:
         """Return the locations that hold this table's files only."""
-        named = (metadata.properties.get(name) for name in _PATHS)
-        return (metadata.location, *(path for path in named if path))
+        return places_of(metadata)
 
     def trust_in(self, table: TableId, location: str) -> Trust:
         """Return the locations that are trusted for a table; the location of its namespace is asked for if need be.

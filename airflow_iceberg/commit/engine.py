@@ -288,15 +288,15 @@ class _Commit:
             return _name(attempt.location or "") in map(_name, versions)
         # A refusal is most often what it says, and its proof needs no file.
         checks = (self._history_tells, self._versions_tell)
-        try:
-            for check in checks if attempt.is_refused else reversed(checks):
+        for check in (*(checks if attempt.is_refused else checks[::-1]), self._files_tell):
+            try:
                 has_landed = check(attempt)
+            except IcebergError as error:
+                log.warning("%s: cannot look whether an attempt has landed: %s", self.state.table, error)
+            else:
                 if has_landed is not None:
                     return has_landed
-            return self.action.has_left_files(self.state.metadata) or None
-        except IcebergError as error:
-            log.warning("cannot find out whether an attempt to commit to %s has landed: %s", self.state.table, error)
-            return None
+        return None
 
     def _versions_since(self, base: TableState) -> list[str] | None:
         """Return the metadata files that followed a state; None if the log does not reach back to it.
@@ -324,6 +324,9 @@ class _Commit:
         io = self.state.io or self.catalog.io
         older = (metadata_json.read(io.read(location), path=location) for location in versions[:-1])
         return any(self.action.landed(metadata) is not None for metadata in older)
+
+    def _files_tell(self, attempt: _Attempt) -> bool | None:
+        return self.action.has_left_files(self.state.metadata) or None
 
     def _done(self, outcome: Outcome) -> Landed:
         if not self.attempts and outcome is Outcome.FOUND:

@@ -17,12 +17,20 @@ from dataclasses import dataclass
 from airflow_iceberg.errors import IcebergError, StorageError
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.directories import open_directory
 from airflow_iceberg.storage.gate import Gate, GatedFileIO, place_of
 
 log = logging.getLogger(__name__)
 
+# The properties by which a table has files outside of its location.
+_PLACES = (
+    TableProperties.data_path.name,
+    TableProperties.object_storage_path.name,
+    TableProperties.folder_storage_path.name,
+    TableProperties.metadata_path.name,
+)
 _METADATA = re.compile(r".*\.metadata\.json(\.gz)?")
 # Enough for the first fields of the JSON; quotes within texts are escaped, so that no text looks like a field.
 BEGINNING = 4096
@@ -35,6 +43,12 @@ _MOST_FOLDERS = 200
 _THREADS = 16
 # Folders of partitions, and of hashes that spread files over an object store.
 _NO_TABLE = re.compile(r"[^/]*=.*|[01]{4,}|data|metadata|[._].*")
+
+
+def places_of(metadata: TableMetadata) -> tuple[str, ...]:
+    """Return the locations that metadata calls the table's own."""
+    named = (metadata.properties.get(name) for name in _PLACES)
+    return (metadata.location, *(place for place in named if place))
 
 
 def proven_gate(io: GatedFileIO, metadata: TableMetadata, *, is_expected: bool) -> Gate:

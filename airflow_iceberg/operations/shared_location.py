@@ -24,8 +24,7 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.properties.table_properties import TableProperties
-from airflow_iceberg.inventory.ownership import SeenMetadata, look_at
+from airflow_iceberg.inventory.ownership import SeenMetadata, look_at, places_of
 from airflow_iceberg.plan.orphan_files import EqualStores, KnownFiles
 from airflow_iceberg.storage.base import FileIO, FileStatus
 
@@ -111,14 +110,6 @@ def _shared(table: OpenTable, why: str) -> IncompatibleChangeError:
 
 # -- tables whose files are written into the location of this one ------------------------------------------------------
 
-# The properties by which a table has files outside of its own location.
-_PLACES = (
-    TableProperties.data_path.name,
-    TableProperties.metadata_path.name,
-    TableProperties.object_storage_path.name,
-    TableProperties.folder_storage_path.name,
-)
-
 
 def without_files_of_others(table: OpenTable, orphans: Sequence[FileStatus]) -> list[FileStatus]:
     """Return the orphans without those in a place below the table's location that another table has declared its own.
@@ -150,7 +141,7 @@ def _places_of_others(table: OpenTable) -> Iterator[tuple[str, str]]:
         for other in pool.map(lambda name: _other(catalog, name), _others(catalog, table)):
             if other is None or (other.table_uuid, other.location) == (table.metadata.table_uuid, table.location):
                 continue
-            for place in (other.location, *(other.properties[name] for name in _PLACES if name in other.properties)):
+            for place in places_of(other):
                 scheme, authority, path = stores.split(place.rstrip("/"))
                 is_same_store = all(not a or not b or a == b for a, b in ((scheme, own[0]), (authority, own[1])))
                 if is_same_store and f"{path.rstrip('/')}/".startswith(f"{own[2].rstrip('/')}/"):

@@ -165,6 +165,22 @@ def test_a_change_of_the_table_undoes_no_later_commit(name, is_short, kind, faul
         assert rows_now(catalog)["c", 70] == 1
 
 
+def test_the_history_tells_where_older_metadata_cannot_be_read():
+    """Some servers give access to data files only, and many tables delete old metadata."""
+
+    def rival(inner, table):
+        for row in (70, 71):
+            plan(inner, Append("c", ids(row))).commit()
+        inner.io.delete([location for _, location in inner.load(NAME).metadata.metadata_log])
+
+    catalog = start("server", is_short=False)
+    before = rows_now(catalog)
+    planned = plan(catalog, CHANGES["append"], key=KEY)
+    planned.commit(catalog=ServerCatalog(catalog, [Fault.RIVAL_THEN_UNKNOWN], rival=rival))
+    check_whole(catalog)
+    assert rows_now(catalog) == CHANGES["append"].after(Append("c", ids(70, 71)).after(before))
+
+
 class TestWhatTheCallerHears:
     """A landed write reports its rows, also when its snapshot has expired."""
 

@@ -38,4 +38,4 @@ class GuardedFileSystem(LocalFileSystem):  # type: ignore[misc]
             return self.store.open_file(path)
         if mode in ("wb", "xb"):
             return self.store.open_new(path)
-        raise NotImplementedError(f"mode {mode!r} below a table's location")
+        raise ValueError(f"cannot open {path} in mode {mode!r}: files of a table are read or written as a whole")
