@@ -4,12 +4,15 @@ The FileIO under the gate is recorded. An attacker (C) commits to `db.t`, and a 
 buckets and local files must stay as they are, and nothing of them may be read.
 """
 
+import io
 import json
 import os
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
@@ -20,8 +23,13 @@ from airflow_iceberg.catalogs.rest.catalog import RestCatalog
 from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.format.metadata.updates import Change, SetLocation, SetProperties
 from airflow_iceberg.jobs.protocol.plan import InventoryTask, JobPlan
+from airflow_iceberg.jobs.protocol.result import JobResult
+from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.jobs.run_task import open_context
+from airflow_iceberg.operations.append import AppendRequest, append
 from airflow_iceberg.operations.compact import CompactRequest, compact
+from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
 from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
@@ -29,7 +37,10 @@ from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.gate import GatedFileIO, place_of
 from airflow_iceberg.table import Table
+from tests.support.append_steps import plan_append
 from tests.support.builders import id_rows, job_work, new_table
+from tests.support.faults import AgedFileIO
+from tests.support.http_server import HttpServer, Reply, Request, document
 from tests.support.memory import MemoryCatalog, MemoryFileIO
 from tests.support.recording import RecordingFileIO, commit_foreign_file, forged
 from tests.support.sampling import examples
@@ -37,6 +48,15 @@ from tests.support.sampling import examples
 T, VICTIM = "memory://warehouse/db/t", "memory://warehouse/db/victim"
 SECRET = "memory://secret/a"
 SCHEMA = {"id": "long"}
+# A file that an append reads: the DAG names it, no metadata does.
+LANDED = "memory://warehouse/landing/a.parquet"
+
+
+@cache
+def _parquet() -> bytes:
+    with io.BytesIO() as file:
+        pq.write_table(id_rows([5, 6]), file)
+        return file.getvalue()
 
 
 class World:
@@ -44,9 +64,11 @@ class World:
 
     def __init__(self) -> None:
         self.inner = MemoryFileIO()
-        self.io = RecordingFileIO(self.inner)
+        # Each file looks old: documents are read as those of killed jobs are.
+        self.io = RecordingFileIO(AgedFileIO(self.inner))
         self.catalog = MemoryCatalog(io=self.io)
         self.inner.create(SECRET, b"secret")
+        self.inner.create(LANDED, _parquet())
         for name in ("db.victim", "db.t"):
             table = Table.create(self.catalog, name, schema=SCHEMA)
             table.append(id_rows([1, 2]))
@@ -67,6 +89,17 @@ class World:
         location = f"{T}/metadata/00099-{len(self.inner.files)}.metadata.json"
         self.inner.create(location, forged(state.metadata, change))
         self.catalog._pointers[table] = location
+
+    def leave_note(self, note: dict[str, Any]) -> None:
+        """Leave the note of an expiry, with the truth in the place of None."""
+        metadata = self.catalog.load("db.t").metadata
+        truth = {
+            "table-uuid": metadata.table_uuid,
+            "last-updated-ms": metadata.metadata_log[-1][0],
+            "snapshot-ids": [snapshot.snapshot_id for snapshot in metadata.snapshots],
+        }
+        told = {name: truth[name] if value is None else value for name, value in note.items()}
+        self.inner.create(f"{T}/.staging/expire-x/y/expired.json", json.dumps(told).encode())
 
     def check(self) -> None:
         """Nothing but the gate was asked for, and no file of others was changed or removed."""
@@ -450,18 +483,15 @@ _schemes = st.sampled_from(
 )
 locations = st.one_of(st.sampled_from(PLACES), st.builds(lambda scheme, path: scheme + path, _schemes, _paths))
 forgeries = st.lists(st.tuples(st.sampled_from(sorted(FORGERIES)), locations), max_size=3)
+# What is None is the truth of the table, which an attacker can read.
 notes = st.fixed_dictionaries(
     {
-        "version": st.just(1),
+        "version": st.sampled_from([1, 2]),
         "table-uuid": st.none(),
-        "snapshots": st.lists(
-            st.fixed_dictionaries(
-                {"snapshot-id": st.integers(1, 9), "manifest-list": locations, "manifests": st.none()}
-            ),
-            max_size=2,
-        ),
-        "statistics": st.lists(locations, max_size=2),
-    }
+        "last-updated-ms": st.none() | st.integers(0, 2**62),
+        "snapshot-ids": st.none() | st.lists(st.integers(1, 9), max_size=2),
+    },
+    optional={"statistics": st.lists(locations, max_size=2), "manifests": st.lists(locations, max_size=2)},
 )
 lists = st.lists(
     st.fixed_dictionaries({"location": locations, "quarantined": locations, "size-bytes": st.integers(0, 9)}),
@@ -485,7 +515,7 @@ class TestWhateverIsForged:
         for path in files:
             with suppress(IcebergError):
                 commit_foreign_file(world.catalog, "db.t", path)
-        world.inner.create(f"{T}/.staging/expire-x/y/expired.json", json.dumps(note).encode())
+        world.leave_note(note)
         head = {"version": 1, "moved-at-ms": 1}
         home = f"{T}/.quarantine/20200101T000000.000-x"
         world.inner.create(f"{home}/list.jsonl", "\n".join(map(json.dumps, [head, *moved])).encode())
@@ -495,3 +525,108 @@ class TestWhateverIsForged:
         for operation in operations:
             run(world, operation)
             world.check()
+
+    @examples(200, suppress_health_check=[HealthCheck.too_slow])
+    @given(
+        named=st.lists(locations, min_size=1, max_size=3),
+        verb=st.sampled_from(["append", "compact", "copy-on-write", "merge-on-read"]),
+        keeps_name=st.booleans(),
+    )
+    def test_no_result_of_a_job_leads_outside(self, named, verb, keeps_name):
+        """Whatever files a result names, alone or behind the job's own; they are neither committed nor deleted."""
+        world = World()
+        table = Table.load(world.catalog, "db.t")
+        before = {task.file.file_path for task in table.scan().plan_files()}
+
+        def forge(plan: JobPlan) -> JobResult:
+            result = run_local(plan, table.io)
+            paths = iter(named)
+
+            def other(path: str) -> str:
+                place = next(paths, None)
+                if place is None:
+                    return path
+                return f"{place}/{path.rpartition('/')[2]}" if keeps_name else place
+
+            def files(documents: Any) -> Any:
+                return tuple({**one, "file-path": other(one["file-path"])} for one in documents)
+
+            groups = tuple(replace(group, data_files=files(group.data_files)) for group in result.groups)
+            changes = tuple(replace(change, file_path=other(change.file_path)) for change in result.changes)
+            return replace(result, data_files=files(result.data_files), groups=groups, changes=changes)
+
+        with suppress(IcebergError):
+            VERBS[verb](Work(table, run=forge))
+        world.check()
+        live = {task.file.file_path for task in Table.load(world.catalog, "db.t").scan().plan_files()}
+        assert all(path in before or path.startswith(f"{T}/data/") for path in live)
+        assert not live & {*world.victim_files(), *named}
+
+    @examples(100, suppress_health_check=[HealthCheck.too_slow])
+    @given(place=locations, name=st.sampled_from(["staging_location", "table", "task", "locations"]))
+    def test_no_other_plan_is_run(self, place, name):
+        """The job reads its plan, and nothing that another one names."""
+        world = World()
+        table = Table.load(world.catalog, "db.t")
+        plan = plan_append(table, Source.from_files(["file:///a.parquet"]))
+        forged_plan = json.dumps(_with_place(json.loads(plan.to_json()), name, place)).encode()
+        world.inner.delete([plan.location])
+        world.inner.create(plan.location, forged_plan)
+        world.io.calls.clear()
+        if forged_plan != plan.to_json():
+            with pytest.raises(IcebergError):
+                JobPlan.open(table.io, plan.location, str(plan.seal))
+        assert {location for _, location in world.io.calls} <= {plan.location}
+
+    @examples(150, suppress_health_check=[HealthCheck.too_slow])
+    @given(
+        forgeries=forgeries,
+        pointer=locations,
+        config=st.dictionaries(
+            st.sampled_from(["warehouse", "allowed-locations", "s3.endpoint", "write.data.path", "prefix", "uri"]),
+            locations,
+            max_size=3,
+        ),
+        is_pointer_forged=st.booleans(),
+        operations=st.lists(st.sampled_from(sorted(OPERATIONS)), min_size=1, max_size=3),
+    )
+    def test_no_answer_of_a_server_leads_outside(self, forgeries, pointer, config, is_pointer_forged, operations):
+        """The connection trusts the warehouse, whatever the server says of it, of the table and of its properties."""
+        world = World()
+        for what, place in forgeries:
+            with suppress(IcebergError):
+                world.forge(FORGERIES[what](place))
+        state = world.catalog._pointers[TableId.of("db.t")]
+        table = {
+            "metadata-location": pointer if is_pointer_forged else state,
+            "metadata": json.loads(world.inner.read(state)),
+            "config": config,
+        }
+
+        def answer(request: Request) -> Reply:
+            return document({"defaults": config, "overrides": config} if "/config" in request.path else table)
+
+        with HttpServer(answer) as server:
+            properties = {"uri": server.uri, "warehouse": "memory://warehouse"}
+            catalog = RestCatalog("prod", properties, io=world.io)
+            for operation in operations:
+                with suppress(IcebergError):
+                    OPERATIONS[operation](Table.load(catalog, "db.t"))
+                world.check()
+
+
+VERBS = {
+    "append": lambda work: append(work, AppendRequest(rows=Source.from_files([LANDED]))),
+    "compact": lambda work: compact(work, CompactRequest(options={"rewrite-all": "true"})),
+    "copy-on-write": lambda work: delete(work, DeleteRequest(predicate="id = 1")),
+    "merge-on-read": lambda work: delete(work, DeleteRequest(predicate="id = 1", mode="merge-on-read")),
+}
+
+
+def _with_place(plan: dict[str, Any], name: str, place: str) -> dict[str, Any]:
+    """Return a plan with a location in one of its fields."""
+    if name == "task":
+        return {**plan, "task": {**plan["task"], "write": {**plan["task"]["write"], "data-location": place}}}
+    if name == "locations":
+        return {**plan, "locations": {"allowed": [place], "own": [place]}}
+    return {**plan, name.replace("_", "-"): place}
