@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.airflow_home import migrate, point_airflow_at
 from tests.support.java_classes import BRIEF, JVM_OPTIONS
-from tests.support.sampling import use_profile
+from tests.support.sampling import LeftOut, use_profile
 from tests.support.spark_programs import SparkPrograms
 
 # At import, not in a fixture: test modules import airflow while they are collected.
@@ -67,9 +67,12 @@ SHARED = ("java", "spark_of", "iceberg_java", "iceberg_java_hive_4")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take longest first: no worker has a long one left when the others are done."""
+    left_out = LeftOut()
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.generated)
+        if item in left_out:
+            item.add_marker(pytest.mark.services)
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(0))
         shared = [name for name in SHARED if name in getattr(item, "fixturenames", ())]

@@ -219,6 +219,7 @@ def run(world: World, operation: str) -> None:
 class TestForgedMetadata:
     """C's metadata names other places; no operation goes there."""
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("what", FORGERIES)
     @pytest.mark.parametrize("place", PLACES)
     def test_every_operation(self, what, place):
@@ -357,6 +358,7 @@ class TestLocalTables:
             catalog.drop_table("db.t")
             catalog.swap_pointer(TableId.of("db.t"), expected=None, new=new)
 
+    @pytest.mark.sample(6)
     @pytest.mark.parametrize("what", FORGERIES)
     @pytest.mark.parametrize(
         "place", ["{}/dags", "file://{}/dags/a.py", "{}/wh/../dags", "/", "{}/wh/db/victim", "{}/wh"]

@@ -34,12 +34,14 @@ class StoreContract(DirectoriesContract):
         return HadoopCatalog("prod", properties, io=ios.setdefault("other", FsspecFileIO(properties)))
 
 
+@pytest.mark.sample(2)
 class TestOnS3(StoreContract):
     """On S3."""
 
     place = staticmethod(places.s3)
 
 
+@pytest.mark.sample(3)
 class TestOnGcs(StoreContract):
     """On Google Cloud Storage."""
 

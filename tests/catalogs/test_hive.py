@@ -93,6 +93,7 @@ def client(metastore):
     return HiveClient("test", {"uri": metastore.uri})
 
 
+@pytest.mark.sample(3)
 class TestUnderLocks(HiveContract):
     """A catalog that commits under the metastore's locks, which is the default, is a catalog."""
 
@@ -760,6 +761,7 @@ def wait_until(is_so):
         time.sleep(0.02)
 
 
+@pytest.mark.sample(2)
 class TestLostReplies:
     """A reply that is lost is no failure: the table says what came of it, and nothing is deleted while it can't."""
 

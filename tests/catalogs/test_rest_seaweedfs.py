@@ -32,6 +32,7 @@ def properties(server):
     return server.catalog_properties
 
 
+@pytest.mark.sample(2)
 class TestContract(RestContract):
     """SeaweedFS's catalog, reached with client credentials, is a catalog."""
 

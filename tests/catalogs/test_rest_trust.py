@@ -127,6 +127,7 @@ WHERE = ["defaults", "overrides"]
 class TestRequestsToTheServer:
     """The login of a connection goes to the connection's own uri, and to the authorization server that it names."""
 
+    @pytest.mark.sample(4)
     @pytest.mark.parametrize("where", WHERE)
     @pytest.mark.parametrize("login", [
         LOGIN,
@@ -258,6 +259,7 @@ class TestAccessToFiles:
 
     EVERYWHERE = pytest.mark.parametrize("where", [*WHERE, "table", "credentials"])
 
+    @pytest.mark.sample(4)
     @EVERYWHERE
     @pytest.mark.parametrize("more", [
         {},

@@ -227,6 +227,7 @@ def columns_of(table):
     return dict(table.schema().names), [field.name for field in table.spec().fields], rows
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
 @pytest.mark.parametrize("name", LISTS)
 class TestATaskThatRunsAgain:
@@ -299,6 +300,7 @@ class TestAHadoopCatalog:
         assert not has_landed or columns_of(Table.load(catalog, "db.t")) == after
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("meanwhile", ["nothing", "another change", "cleaned", "both", "reversed and cleaned"])
 @pytest.mark.parametrize("name", ["recreate", "exchange", "replace", "recreate inside", "union"])
 class TestAListThatIsAskedForAgain:

@@ -126,13 +126,10 @@ KINDS = pytest.mark.parametrize(("kind", "fault"), CASES, ids=[f"{kind}-{fault.n
 LOGS = pytest.mark.parametrize("is_short", [False, True], ids=["long log", "short log"])
 
 
+@pytest.mark.sample(6)
 @KINDS
-@pytest.mark.parametrize(("is_short", "compacts"), [
-    pytest.param(False, False, id="long log"),
-    pytest.param(True, True, id="short log-compacts"),
-    pytest.param(False, True, id="long log-compacts", marks=pytest.mark.services),
-    pytest.param(True, False, id="short log", marks=pytest.mark.services),
-])  # fmt: skip
+@LOGS
+@pytest.mark.parametrize("compacts", [False, True], ids=["appends", "compacts"])
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_made_once_or_not_at_all(name, compacts, is_short, kind, fault):
     catalog, change = start(kind, is_short=is_short), CHANGES[name]
@@ -151,6 +148,7 @@ def test_a_change_is_made_once_or_not_at_all(name, compacts, is_short, kind, fau
         assert outcome == "done" or (outcome == "unknown" and is_short)
 
 
+@pytest.mark.sample(6)
 @KINDS
 @LOGS
 @pytest.mark.parametrize("name", CHANGES_OF_METADATA)

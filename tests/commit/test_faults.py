@@ -118,6 +118,7 @@ def check_files(name, kind, swap, faults, choose=list):
                 check_once(name, [rule], [swap], kind, late_after)
 
 
+@pytest.mark.sample(2)
 class TestAFaultAtEveryStep:
     """One step goes wrong; with a lost race first, so that steps of retries and of cleaning up are among them."""
 
@@ -151,6 +152,7 @@ class TestAFaultAtEveryStep:
                 check_once(name, [rule], kind="hadoop", late_after=late_after)
 
 
+@pytest.mark.sample(2)
 class TestANameThatGoes:
     """The table gets another name while the change is under way, and its old name perhaps another table.
 

@@ -106,6 +106,7 @@ class TestDeleteFiles:
         add_deletes(table, delete_file(folder, file_format, Schema((column,)), deleted, **kind))
 
 
+@pytest.mark.sample(2)
 class TestImportedFiles:
     """Files without field ids, that Java's procedure takes into a table: by the names of the mapping."""
 

@@ -110,6 +110,7 @@ class TestEveryType:
         arrow = duck.execute(f"select * from iceberg_scan('{location}')").to_arrow_table()
         assert shaped_rows(arrow, like=samples.rows().schema) == expected()
 
+    @pytest.mark.sample(3)
     def test_iceberg_java_prunes_to_the_same_rows(self, tables, java, name):
         """A filter on each column finds in Java what it finds here: partitions and bounds tell the truth.
 

@@ -307,6 +307,7 @@ def work_with(table: Table, forge: Forge) -> Work:
 class TestResult:
     """A result may name the files of its job, each in the place where the job writes it."""
 
+    @pytest.mark.sample(5)
     @pytest.mark.parametrize("path", PATHS)
     @pytest.mark.parametrize("name", OPERATIONS)
     def test_another_file(self, name: str, path: str, table: Table, victim: Table, source: Source) -> None:
@@ -328,6 +329,7 @@ class TestResult:
         after = files(table)
         assert {path: after.get(path) for path in before} == before
 
+    @pytest.mark.sample(5)
     @pytest.mark.parametrize(
         "change",
         [

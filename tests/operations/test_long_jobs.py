@@ -75,6 +75,7 @@ def clean(table: Table, **request: Any) -> Any:
     return remove_orphan_files(Work(other), RemoveOrphanFilesRequest(**request))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("verb", VERBS)
 class TestFilesThatAreGone:
     """The commit finds that they are gone: nothing is committed, and nothing is left."""
@@ -115,6 +116,7 @@ class TestTheMessage:
             verbs(tmp_path)["append"](work)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("verb", VERBS)
 class TestSignsOfLife:
     """A job writes one from time to time, so that its files are no orphans, however old they are."""

@@ -43,6 +43,7 @@ def clean(table: Table, **request: Any) -> Any:
     return remove_orphan_files(Work(table.refresh()), RemoveOrphanFilesRequest(**request))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("action", ["quarantine", "delete"])
 @pytest.mark.parametrize("below", ["", "/data", "/data/theirs", "/theirs", "/theirs/"])
 @pytest.mark.parametrize("name", PROPERTIES)

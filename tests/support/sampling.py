@@ -5,9 +5,11 @@ prints: `make stress SEED=7` makes the same cases again.
 """
 
 import os
-from collections.abc import Callable, Iterable
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import settings
 
 T = TypeVar("T")
@@ -24,6 +26,33 @@ def sampled(count: int) -> int:
 def some(cases: Iterable[T], each: int = 4) -> list[T]:
     """Return every fourth case, or all of them in the long run; the test has the mark `generated`."""
     return list(cases)[:: 1 if ALL else each]
+
+
+class LeftOut:
+    """Tells which cases of a test with the mark `sample` are not tried by `make test`, but with the services.
+
+    Cases are chosen along diagonals, so that each value of each parameter is tried if there are enough of the others.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, ...], dict[str, int]] = {}
+
+    def __contains__(self, item: pytest.Item) -> bool:
+        mark = item.get_closest_marker("sample")
+        if mark is None or ALL:
+            return False
+        function = item.nodeid.partition("[")[0]
+        start = zlib.crc32(function.encode())
+        return bool((start + sum(self._positions(item, function))) % mark.args[0])
+
+    def _positions(self, item: pytest.Item, function: str) -> Iterator[int]:
+        """Yield the position of each of the item's values in the list that it comes from."""
+        for mark in item.iter_markers("parametrize"):
+            names = mark.args[0]
+            names = names.replace(",", " ").split() if isinstance(names, str) else names
+            values = item.callspec.params  # type: ignore[attr-defined]
+            seen = self._seen.setdefault((function, *names), {})
+            yield seen.setdefault(repr([values[name] for name in names]), len(seen))
 
 
 def examples(count: int, **more: Any) -> Callable[[Any], Any]:
