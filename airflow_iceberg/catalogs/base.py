@@ -18,6 +18,7 @@ from airflow_iceberg.catalogs.names import check_names, is_name
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
+    IcebergError,
     InvalidInputError,
     NotFoundError,
 )
@@ -272,30 +273,46 @@ class Catalog(ABC):
 
     def deleting_io(self, state: TableState, io: FileIO | None = None) -> FileIO:
         """Return access to a table's files that deletes only where no other table is; see `inventory.ownership`."""
-        gate, inner = self.gate(state.table, state.metadata, state.metadata_location), io or state.io or self.io
+        gate = self.gate(state.table, state.metadata, state.metadata_location)
+        checked = GatedFileIO(ungated(io or state.io or self.io), gate)
+        key = self._gate_key("proven", state.table, state.metadata.table_uuid, gate)
+        known = self._gates.get(key)
+        if known is None:
+            known, is_final = proven_gate(checked, state.metadata, is_expected=self._is_expected(state))
+            if is_final:
+                self._remember(key, known)
+        return known.around(checked.inner)
 
-        def proven() -> Gate:
-            is_expected = self._is_expected_at(state.table, state.metadata.location)
-            return proven_gate(GatedFileIO(ungated(inner), gate), state.metadata, is_expected=is_expected)
+    @property
+    def _gates(self) -> dict[tuple[object, ...], Gate]:
+        """Gates that were made before."""
+        known: dict[tuple[object, ...], Gate] = self.__dict__.setdefault("_known_gates", {})
+        return known
 
-        return self._remembered(("proven", state.table, state.metadata.table_uuid, gate), proven).around(ungated(inner))
+    def _gate_key(self, *parts: object) -> tuple[object, ...]:
+        return (*parts, self.properties.get("warehouse"), str(self.properties.get(SETTING)))
 
-    def _remembered(self, key: tuple[object, ...], make: Callable[[], Gate]) -> Gate:
+    def _remembered(self, parts: tuple[object, ...], make: Callable[[], Gate]) -> Gate:
         """Return a gate that was made before with the same properties."""
-        known: dict[tuple[object, ...], Gate] = self.__dict__.setdefault("_gates", {})
-        key = (*key, self.properties.get("warehouse"), str(self.properties.get(SETTING)))
-        if key not in known:
-            if len(known) >= _MOST_GATES:
-                known.clear()
-            known[key] = make()
-        return known[key]
+        key = self._gate_key(*parts)
+        return self._gates.get(key) or self._remember(key, make())
 
-    def _is_expected_at(self, table: TableId, location: str) -> bool:
-        """Whether the catalog itself would place a table of this name at a location."""
+    def _remember(self, key: tuple[object, ...], gate: Gate) -> Gate:
+        if len(self._gates) >= _MOST_GATES:
+            self._gates.clear()
+        self._gates[key] = gate
+        return gate
+
+    def _is_expected(self, state: TableState) -> bool:
+        """Whether the catalog itself answers for a table's location."""
         try:
-            return place_of(self.default_location(table)) == place_of(location)
-        except (InvalidInputError, NotFoundError):
+            return self._is_home(state.table, state.metadata.location)
+        except IcebergError:
             return False
+
+    def _is_home(self, table: TableId, location: str) -> bool:
+        """Whether the catalog would place a table of this name at a location."""
+        return place_of(self.default_location(table)) == place_of(location)
 
     def _own_locations(self, table: TableId, metadata: TableMetadata) -> tuple[str, ...]:
         """Return the locations that hold this table's files only."""

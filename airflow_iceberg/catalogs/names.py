@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from urllib.parse import unquote
+from collections.abc import Iterable
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.storage.paths_within import decodings
 
 # What would have a meaning of its own in a path, an address or a log: the separators of levels among them (0x1D of
 # Nessie, 0x1F of REST).
 _NO_NAME = re.compile(r"[\\\x00-\x1f\x7f-\x9f\u2028\u2029]")
 # Nessie alone takes what follows as a reference, in whose name slashes are usual: "orders@feature/x".
 _MARK = re.compile(r"[@#]")
-_MOST_DECODINGS = 8
 
 
 def check_names(names: Iterable[str], *, may_have_ref: bool = True) -> None:
@@ -27,7 +26,7 @@ def check_names(names: Iterable[str], *, may_have_ref: bool = True) -> None:
     """
     is_ref = False
     for name in names:
-        for text in _decodings(name):
+        for text in decodings(name):
             mark = _MARK.search(text) if may_have_ref else None
             plain = "" if is_ref else text[: mark.start()] if mark else text
             if "/" in plain or (plain and not plain.strip().strip(".")) or _NO_NAME.search(text):
@@ -36,17 +35,6 @@ def check_names(names: Iterable[str], *, may_have_ref: bool = True) -> None:
                     "backslashes and control characters are not allowed, also not encoded; rename it"
                 )
         is_ref = is_ref or (may_have_ref and _MARK.search(name) is not None)
-
-
-def _decodings(name: str) -> Iterator[str]:
-    """Yield a name, and what becomes of it each time that a server or a proxy decodes it."""
-    for _ in range(_MOST_DECODINGS):
-        yield name
-        decoded = unquote(name)
-        if decoded == name:
-            return
-        name = decoded
-    yield "/"  # nobody names a table like this
 
 
 def is_name(name: str) -> bool:

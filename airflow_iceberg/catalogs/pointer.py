@@ -131,7 +131,10 @@ class PointerCatalog(Catalog):
         if not change.updates:
             return base  # only requirements, and they hold: an equal metadata file would be of no use
         state = self._publish(base.table, base, updated)
-        self._delete_forgotten_metadata(base.metadata, state)
+        try:
+            self._delete_forgotten_metadata(base.metadata, state)
+        except Exception as error:  # noqa: BLE001 - the commit has landed: after an error its files would be deleted
+            log.warning("%s: cannot delete metadata files that are not needed any more: %s", base.table, error)
         return state
 
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
@@ -228,7 +231,12 @@ class PointerCatalog(Catalog):
                 error.metadata_location = location
                 raise
             pointer = landed
-        except (AlreadyExistsError, NotFoundError, InvalidInputError, UnsupportedError):
+        except NotFoundError:
+            # Perhaps renamed after the request had landed, which was repeated on its way: the file may be needed.
+            if base is None:
+                _delete_quietly(files, [location])
+            raise
+        except (AlreadyExistsError, InvalidInputError, UnsupportedError):
             _delete_quietly(files, [location])
             raise
         return self._state(table, metadata, pointer)

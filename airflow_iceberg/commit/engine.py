@@ -22,7 +22,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from airflow_iceberg.catalogs.base import Catalog, TableState
 from airflow_iceberg.commit.retry_policy import RetryPolicy
@@ -120,6 +120,11 @@ class _Attempt:
     base: TableState
     location: str | None
     is_refused: bool
+
+
+# How an attempt ended: the work has landed (COMMITTED, or FOUND by another process with the same work), False if it has
+# not, None if nothing proves either.
+_Verdict = Outcome | Literal[False] | None
 
 
 def commit(catalog: Catalog, base: TableState, action: Action, *, clock: Clock | None = None) -> Landed:
@@ -266,10 +271,10 @@ class _Commit:
         # Differs from Java: it validates a commit whose answer was lost against itself, fails, and deletes its files.
         outcome = self.action.landed(self.state.metadata)
         for attempt in () if outcome is Outcome.COMMITTED else tuple(self.attempts):
-            has_landed = self._verdict(attempt)
-            if has_landed:
-                return Outcome.COMMITTED
-            if has_landed is None and outcome is None:
+            verdict = self._verdict(attempt)
+            if verdict:
+                return verdict
+            if verdict is None and outcome is None:
                 raise CommitUnknownError(
                     f"an attempt to commit to {self.state.table} was not confirmed, and the table does not tell any "
                     f"more whether it has landed: other writers have committed and expired since; nothing was deleted, "
@@ -277,25 +282,25 @@ class _Commit:
                     metadata_location=attempt.location,
                     is_final=True,
                 )
-            if has_landed is False and attempt.is_refused:  # no request of it is on its way
+            if verdict is False and attempt.is_refused:  # no request of it is on its way
                 self.attempts.remove(attempt)
         return outcome
 
-    def _verdict(self, attempt: _Attempt) -> bool | None:
-        """Whether an attempt has landed whose work is not in the table; None if nothing proves either."""
+    def _verdict(self, attempt: _Attempt) -> _Verdict:
+        """Say how an attempt ended whose work is not in the table."""
         versions = self._versions_since(attempt.base)
         if versions is not None and (not versions or attempt.location is not None):
-            return _name(attempt.location or "") in map(_name, versions)
+            return Outcome.COMMITTED if _name(attempt.location or "") in map(_name, versions) else False
         # A refusal is most often what it says, and its proof needs no file.
         checks = (self._history_tells, self._versions_tell)
         for check in (*(checks if attempt.is_refused else checks[::-1]), self._files_tell):
             try:
-                has_landed = check(attempt)
+                verdict = check(attempt)
             except IcebergError as error:
                 log.warning("%s: cannot look whether an attempt has landed: %s", self.state.table, error)
             else:
-                if has_landed is not None:
-                    return has_landed
+                if verdict is not None:
+                    return verdict
         return None
 
     def _versions_since(self, base: TableState) -> list[str] | None:
@@ -310,23 +315,23 @@ class _Commit:
             return None
         return logged[names.index(name) + 1 :]
 
-    def _history_tells(self, attempt: _Attempt) -> bool | None:
+    def _history_tells(self, attempt: _Attempt) -> _Verdict:
         now, base = self.state.metadata, attempt.base.metadata
         if now.table_uuid != base.table_uuid:
             return None
         return False if self.action.has_surely_not_landed(now, base) else None
 
-    def _versions_tell(self, attempt: _Attempt) -> bool | None:
+    def _versions_tell(self, attempt: _Attempt) -> _Verdict:
         """Look into the metadata files since: a name that every writer would have chosen proves nothing."""
         versions = self._versions_since(attempt.base)
         if versions is None:
             return None
         io = self.state.io or self.catalog.io
         older = (metadata_json.read(io.read(location), path=location) for location in versions[:-1])
-        return any(self.action.landed(metadata) is not None for metadata in older)
+        return next((found for metadata in older if (found := self.action.landed(metadata))), False)
 
-    def _files_tell(self, attempt: _Attempt) -> bool | None:
-        return self.action.has_left_files(self.state.metadata) or None
+    def _files_tell(self, attempt: _Attempt) -> _Verdict:
+        return Outcome.COMMITTED if self.action.has_left_files(self.state.metadata) else None
 
     def _done(self, outcome: Outcome) -> Landed:
         if not self.attempts and outcome is Outcome.FOUND:

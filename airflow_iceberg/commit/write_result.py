@@ -21,6 +21,8 @@ DELETED_ROWS = "deleted-rows"
 """Entry of a delete's summary: deleted rows. `deleted-records` counts all rows of removed files."""
 DELETED_BEFORE = "rows-deleted-before"
 """Entry of the summary of a change that removes files: rows of theirs that delete files had deleted already."""
+# Of a count that fits into a long.
+_MOST_DIGITS = 19
 
 
 class Outcome(StrEnum):
@@ -134,8 +136,9 @@ class WriteResult(OperationResult):
 
 
 def count_of(snapshot: Snapshot, name: str) -> int:
-    """Return a count of a snapshot's summary, 0 where it is not there."""
-    return int(snapshot.summary.get(name, "0"))
+    """Return a count of a snapshot's summary, 0 where it is not there, or is no number: other writers fill it, too."""
+    text = snapshot.summary.get(name, "0")
+    return int(text) if text.isdecimal() and len(text) < _MOST_DIGITS else 0
 
 
 def _carried(snapshot: Snapshot) -> int:
@@ -160,9 +163,8 @@ def describe(state: TableState, settings: CommitSettings, outcome: Outcome, made
         made: the snapshot of the action's last attempt; the table may not have it any more.
     """
     table, branch, key = str(state.table), settings.branch, settings.operation_key
-    if outcome is Outcome.COMMITTED:
-        mine = state.metadata.snapshot(settings.snapshot_id) or made
-        assert mine is not None
+    mine = (state.metadata.snapshot(settings.snapshot_id) or made) if outcome is Outcome.COMMITTED else None
+    if mine is not None:
         return WriteResult.of([mine], table=table, branch=branch, outcome=outcome)
     landed = find_landed(state.metadata, key, branch) if key and outcome is Outcome.FOUND else None
     if landed is not None:

@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 
-from airflow_iceberg.errors import IcebergError, StorageError
+from airflow_iceberg.errors import IcebergError, StorageError, UnsupportedError
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
@@ -36,13 +37,16 @@ _METADATA = re.compile(r".*\.metadata\.json(\.gz)?")
 BEGINNING = 4096
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"\\]+)"')
 _LOCATION = re.compile(rb'"location"\s*:\s*"([^"\\]+)"')
-_UPDATED = re.compile(rb'"last-updated-ms"\s*:\s*(\d+)')
-# Of the metadata files of a folder the oldest and the newest are read, and of the folders below a location the first.
+_UPDATED = re.compile(rb'"last-updated-ms"\s*:\s*(\d{1,19})\b')
+# Of the metadata files of a folder the oldest and the newest are read. With more folders below a location nothing is
+# deleted there.
 _MOST_READ = 50
 _MOST_FOLDERS = 200
 _THREADS = 16
-# Folders of partitions, and of hashes that spread files over an object store.
-_NO_TABLE = re.compile(r"[^/]*=.*|[01]{4,}|data|metadata|[._].*")
+# Folders of partitions, and of the hashes, new and old, that spread files over an object store: there may be many.
+_SPREAD = re.compile(r"[^/]*=.*|[01]{4,}|[0-9a-f]{8}")
+# Folders directly below the location of a table.
+_OF_A_TABLE = re.compile(r"data|metadata|[._].*")
 
 
 def places_of(metadata: TableMetadata) -> tuple[str, ...]:
@@ -51,21 +55,31 @@ def places_of(metadata: TableMetadata) -> tuple[str, ...]:
     return (metadata.location, *(place for place in named if place))
 
 
-def proven_gate(io: GatedFileIO, metadata: TableMetadata, *, is_expected: bool) -> Gate:
+class _UncheckedError(Exception):
+    """It cannot be told now whether a location is another table's."""
+
+
+def proven_gate(io: GatedFileIO, metadata: TableMetadata, *, is_expected: bool) -> tuple[Gate, bool]:
     """Return the gate of a table's files without the own locations that may be another table's.
 
     Args:
         is_expected: whether the catalog itself would place the table at its location, or guarantees it.
+
+    Returns:
+        The gate, and whether all was looked at: otherwise another look may find more.
     """
-    own, root = [], place_of(metadata.location)
+    own, root, is_final = [], place_of(metadata.location), True
     for location in io.gate.own:
         is_home = is_expected and place_of(location).is_below(root)
-        foreign = None if is_home else _Look(io, metadata).foreign(location)
+        try:
+            foreign = None if is_home else _Look(io, metadata).foreign(location)
+        except _UncheckedError as error:
+            foreign, is_final = str(error), False
         if foreign is None:
             own.append(location)
         else:
             log.warning("nothing is deleted below %s, since %s", location, foreign)
-    return Gate(allowed=io.gate.allowed, own=tuple(own))
+    return Gate(allowed=io.gate.allowed, own=tuple(own)), is_final
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +91,16 @@ class _Look:
 
     def foreign(self, location: str) -> str | None:
         """Say which metadata file of another table is in the location, above or below it; None if there is none."""
-        for folder in (*self._above(location), *self._below(location)):
-            try:
-                found = self._metadata_files(folder)
-                with ThreadPoolExecutor(_THREADS) as pool:
-                    why = next((why for why in pool.map(self._why_foreign, found) if why is not None), None)
-            except IcebergError as error:
-                return f"it cannot be checked whether it is another table's: {error}"
-            if why is not None:
-                return why
-        return None
+        try:
+            return next(self._reasons(location), None)
+        except IcebergError as error:
+            raise _UncheckedError(f"it cannot be checked whether it is another table's: {error}") from error
+
+    def _reasons(self, location: str) -> Iterator[str]:
+        for folder in chain(self._above(location), self._below(location)):
+            found = self._metadata_files(folder)
+            with ThreadPoolExecutor(_THREADS) as pool:
+                yield from (why for why in pool.map(self._why_foreign, found) if why is not None)
 
     def _above(self, location: str) -> Iterator[str]:
         """Yield a location, and the folders above it that the gate lets through."""
@@ -96,15 +110,23 @@ class _Look:
             folder = folder.rpartition("/")[0]
 
     def _below(self, location: str) -> Iterator[str]:
-        """Yield the folders below a location that may be tables, the nearest first."""
+        """Yield the folders below a location that may be tables, the nearest first.
+
+        Raises:
+            StorageError: there are too many.
+        """
         waiting, seen = deque([location.rstrip("/")]), 0
-        while waiting and seen < _MOST_FOLDERS:
+        while waiting:
             above = waiting.popleft()
+            is_home = _is_same(above, self.metadata.location)
             for name, is_directory in self._children(above):
-                if is_directory and not _NO_TABLE.fullmatch(name):
-                    seen += 1
-                    waiting.append(f"{above}/{name}")
-                    yield f"{above}/{name}"
+                if not is_directory or _SPREAD.fullmatch(name) or (is_home and _OF_A_TABLE.fullmatch(name)):
+                    continue
+                seen += 1
+                if seen > _MOST_FOLDERS:
+                    raise StorageError(f"there are more than {_MOST_FOLDERS} folders below {location}")
+                waiting.append(f"{above}/{name}")
+                yield f"{above}/{name}"
 
     def _is_allowed(self, location: str) -> bool:
         try:
@@ -156,17 +178,21 @@ class SeenMetadata:
 
 
 def look_at(io: FileIO, path: str) -> SeenMetadata | None:
-    """Read the beginning of a metadata file; None for a damaged or missing one, which is of no table."""
+    """Read the beginning of a metadata file; None for a damaged or missing one, which is of no table.
+
+    Raises:
+        StorageError, UnsupportedError: it cannot be told of which table it is.
+    """
     try:
         beginning = io.read(path, offset=0, length=BEGINNING)
-        uuid, location, updated = (pattern.search(beginning) for pattern in (_UUID, _LOCATION, _UPDATED))
-        if uuid and location and updated:
-            return SeenMetadata(
-                path=path, uuid=uuid[1].decode(), location=location[1].decode(), updated_ms=int(updated[1].decode())
-            )
+        found = [pattern.findall(beginning) for pattern in (_UUID, _LOCATION, _UPDATED)]
+        # Properties may have the same names.
+        if all(len(values) == 1 for values in found):
+            uuid, location, updated = (values[0].decode() for values in found)
+            return SeenMetadata(path=path, uuid=uuid, location=location, updated_ms=int(updated))
         metadata = metadata_json.read(io.read(path), path=path)
-    except StorageError:
-        raise
+    except (StorageError, UnsupportedError):
+        raise  # a live table may have it: one that only a newer version can read, for example
     except (IcebergError, UnicodeDecodeError):
         return None
     return SeenMetadata(

@@ -24,7 +24,7 @@ from airflow_iceberg.commit.actions.remove_unused_schemas import RemoveUnusedSch
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.commit.write_result import OperationResult, Outcome
-from airflow_iceberg.errors import InvalidInputError, NotFoundError, StorageError
+from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, StorageError
 from airflow_iceberg.format.manifests.entries import FileContent
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshotRef, RemoveSnapshots, apply_change
@@ -160,7 +160,7 @@ def expire_snapshots(
     table.refresh()
     removed = _Removed()
     for note in notes.due(table.metadata):
-        _delete_files(table, note, removed, inventory)
+        _finish(table, notes, note, removed, inventory)
     staged = _clear_dead(table, notes, removed, inventory)
     cleaned = _clean_metadata(table) if request.clean_expired_metadata else UnusedSchemas()
     is_committed = not (action.expiry.is_empty and cleaned.is_empty)
@@ -254,15 +254,28 @@ def _clear_dead(table: OpenTable, notes: Notes, removed: _Removed, inventory: Ru
     done: list[str] = []
     for status in _dead_documents(table):
         note = notes.read(status.location, table.metadata) if status.location.endswith(f"/{NOTE}") else None
-        if note is None:
+        if note is None or _finish(table, notes, note, removed, inventory):
             done.append(status.location)
-        elif _delete_files(table, note, removed, inventory):
-            done.append(note.location)
     if done:
         io = table.deleting_io()
         remove(io, done)
         remove_folders(io, table.location, done)
     return len(done)
+
+
+def _finish(table: OpenTable, notes: Notes, note: Note, removed: _Removed, inventory: RunUnits) -> bool:
+    """Delete the files of a note; return whether the note is of no more use.
+
+    Anybody who can write to the table's folder can write a note. What a forged one leads to must not stop the expiry;
+    the next removal of orphan files finds what it leaves.
+    """
+    try:
+        return _delete_files(table, note, removed, inventory)
+    except (FormatError, InvalidInputError) as error:
+        if notes.is_own(note):
+            raise
+        log.warning("%s: what another expiry had noted cannot be used: %s", table.name, error)
+        return True
 
 
 # -- deleting ----------------------------------------------------------------------------------------------------------

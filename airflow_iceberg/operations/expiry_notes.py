@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from airflow_iceberg.catalogs.pointer import read_metadata
 from airflow_iceberg.commit.open_table import OpenTable
-from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
+from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.reachable_files import statistics_paths
 from airflow_iceberg.jobs.protocol.document import read_bytes, read_fields
@@ -83,13 +83,17 @@ class Notes:
             if status.location.endswith(f"/{NOTE}") and (note := self.read(status.location, metadata)):
                 yield note
 
+    def is_own(self, note: Note) -> bool:
+        """Whether this call has written a note, so that its content is known."""
+        return note.location in self._own
+
     def read(self, location: str, metadata: TableMetadata) -> Note | None:
         """Return a note as `due` does; None if it is of another table, or if nothing proves what it says."""
         if location in self._own:
             return self._own[location].without(metadata)
         try:
             note = self._proved(location, metadata)
-        except (FormatError, UnsupportedError, NotFoundError) as error:
+        except (FormatError, InvalidInputError, UnsupportedError, NotFoundError) as error:
             log.warning("%s: what an expiry had noted cannot be used: %s", self._table.name, error)
             return None
         return None if note is None else note.without(metadata)
@@ -99,6 +103,7 @@ class Notes:
 
         Raises:
             FormatError, UnsupportedError: it is damaged, or of another version of this package.
+            InvalidInputError: it leads to a location outside of the table's gate.
             NotFoundError: the note is gone, or the metadata log has no such version any more.
         """
         data = read_bytes(self._table.io, location, title=TITLE, most_bytes=MOST_BYTES)

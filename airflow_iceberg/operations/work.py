@@ -177,9 +177,16 @@ class Work:
         """
         self.check_files(paths)
         landed = self.table.land(action)
-        if landed.outcome is Outcome.FOUND and not landed.has_doubts:
-            staging.remove(self.table.io, paths)
-        return describe(landed.state, action.settings, landed.outcome, action.made)
+        try:
+            if landed.outcome is Outcome.FOUND and not landed.has_doubts:
+                staging.remove(self.table.io, paths)
+            return describe(landed.state, action.settings, landed.outcome, action.made)
+        except IcebergError as error:
+            # `new_files` would take it for a failed commit, and delete what is in the table.
+            raise CommitUnknownError(
+                f"a commit to {self.table.name} has landed, and then this failed: {error}; nothing was deleted, run it "
+                f"again to find the commit"
+            ) from error
 
     def check_files(self, paths: Iterable[str]) -> None:
         """Check that new files are still there, if the work took so long that they may look like orphans.

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.storage.base import FileIO, FileStatus
 from airflow_iceberg.storage.directories import Directories, open_directory
+from airflow_iceberg.storage.paths_within import decodings
 from airflow_iceberg.storage.stores.store import parse_location
 
 if TYPE_CHECKING:
@@ -91,13 +91,13 @@ def place_of(location: str) -> Place:
 
 
 def _is_relative(part: str) -> bool:
-    """Whether a part of a path is `.` or `..`, also encoded or behind a backslash: some servers decode paths."""
-    if "." not in part and "%" not in part:
+    """Whether a part of a path is `.` or `..`, also encoded or behind a backslash: some servers decode paths.
+
+    Not so the folder of a partition, `name=value`: its value may be "../x", with encoded slashes.
+    """
+    if ("." not in part and "%" not in part) or "=" in part:
         return False
-    plain = unquote(unquote(part))
-    if "=" in plain:  # the folder of a partition, whose value may contain encoded slashes
-        return False
-    return any(each in (".", "..") for each in plain.replace("\\", "/").split("/"))
+    return any(each in (".", "..") for text in decodings(part) for each in text.replace("\\", "/").split("/"))
 
 
 def _real_path(path: str) -> str:

@@ -7,10 +7,11 @@ store knows (`stores.local`).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from urllib.parse import unquote
 
 # Some stores and libraries decode a path once, or take a backslash for a slash.
-_MOST_DECODINGS = 5
+_MOST_DECODINGS = 8
 _SLASHES = re.compile(r"[/\\]")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -28,13 +29,17 @@ def relative_path(location: str, folder: str) -> str | None:
 
 
 def _is_plain(path: str) -> bool:
-    if not all(path.split("/")):
-        return False
+    return all(path.split("/")) and not any(
+        _CONTROLS.search(text) or any(part in (".", "..") for part in _SLASHES.split(text)) for text in decodings(path)
+    )
+
+
+def decodings(text: str) -> Iterator[str]:
+    """Yield a text, and what becomes of it each time that it is decoded; at last "..", if that never ends."""
     for _ in range(_MOST_DECODINGS):
-        if _CONTROLS.search(path) or any(part in (".", "..") for part in _SLASHES.split(path)):
-            return False
-        decoded = unquote(path, errors="surrogateescape")
-        if decoded == path:
-            return True
-        path = decoded
-    return False
+        yield text
+        decoded = unquote(text, errors="surrogateescape")
+        if decoded == text:
+            return
+        text = decoded
+    yield ".."  # nobody names anything like this

@@ -281,8 +281,9 @@ class NessieCatalog(DescribingCatalog):
         base = self._base_location(table, properties.get("location"), ".".join(place.parent.key))
         return f"{base}/{place.key[-1]}_{self._new_uuid()}"
 
-    def _is_expected_at(self, table: TableId, location: str) -> bool:
-        return location.rpartition("_")[0] == self.default_location(table).rpartition("_")[0]  # without the uuid
+    def _is_home(self, table: TableId, location: str) -> bool:
+        home = self.default_location(table)  # with another uuid
+        return location.rpartition("_")[0] == home.rpartition("_")[0] and len(location) == len(home)
 
     # -- namespaces ----------------------------------------------------------------------------------------------
 

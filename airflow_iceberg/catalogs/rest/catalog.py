@@ -38,6 +38,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.gate import place_of
 from airflow_iceberg.storage.trust import Trust
 
 _T = TypeVar("_T")
@@ -74,8 +75,13 @@ class RestCatalog(Catalog):
                 self._own_io = load_file_io(self._server.store_properties)
             return self._own_io
 
-    def _is_expected_at(self, table: TableId, location: str) -> bool:
-        return True  # the server is responsible for where its tables are
+    def _is_expected(self, state: TableState) -> bool:
+        """Whether the server answers for a table's location: it lends credentials for it, or names the namespace's."""
+        return self._states.is_lent(state.io) or super()._is_expected(state)
+
+    def _is_home(self, table: TableId, location: str) -> bool:
+        folder = self.load_namespace_properties(table.namespace).get("location") or ""
+        return bool(folder) and place_of(f"{folder.rstrip('/')}/{table.name}") == place_of(location)
 
     def trust_in(self, table: TableId, location: str) -> Trust:
         """Return the locations that the user's own properties trust, whatever the server says."""

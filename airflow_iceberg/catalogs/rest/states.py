@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 from airflow_iceberg.catalogs.base import TableId, TableState
 from airflow_iceberg.catalogs.http.exchange import Answer
@@ -52,6 +53,7 @@ class TableStates:
         self._server = server
         self._given_io = given_io
         self._lock = threading.Lock()
+        self._lent: WeakSet[FileIO] = WeakSet()
         self._remembered: OrderedDict[TableId, Remembered] = OrderedDict()
 
     def state(self, table: TableId, answer: Answer, *, io: FileIO | None = None) -> TableState:
@@ -96,9 +98,17 @@ class TableStates:
             given = self._server.given
             return table_access(given, config, found, where, uri=http.uri, bearer=self._server.bearer, signer=signer)
 
-        if not delegation.credentials and access_of(location, delegation).properties == self._server.store_properties:
+        access = access_of(location, delegation)
+        if not delegation.credentials and access.properties == self._server.store_properties:
             return None
-        return table_io(location, delegation, access_of, lambda given: self._new_delegation(table, given))
+        found = table_io(location, delegation, access_of, lambda given: self._new_delegation(table, given))
+        if any(access.is_theirs):
+            self._lent.add(found)
+        return found
+
+    def is_lent(self, io: FileIO | None) -> bool:
+        """Whether the server lends the credentials with which a table's files are reached."""
+        return io is not None and io in self._lent
 
     def _new_delegation(self, table: TableId, given: Mapping[str, str]) -> Delegation:
         """Request new credentials of a table's files, at the server's address for them or at the protocol's."""

@@ -78,12 +78,13 @@ class AlterTable(Action):
         """Return the change with a mark, if the list must not, or cannot, be made again.
 
         Raises:
-            InvalidInputError: without an operation key nothing tells whether the list was made.
+            InvalidInputError: nothing tells whether the list was made: there is no operation key, or marks were lost.
         """
         repetition = on_repetition(result, self._changes)
         if repetition is Repetition.HARMLESS:
             return change
-        if repetition is Repetition.UNDOES and self._application.work is None:
+        is_told = self._application.work is not None and not self._application.has_lost_marks(metadata)
+        if repetition is Repetition.UNDOES and not is_told:
             self._check_never_made(metadata)
         kind = Kind.AGAIN if repetition is Repetition.RECOGNIZED else Kind.ONCE
         self._marked.append(metadata)
@@ -93,10 +94,11 @@ class AlterTable(Action):
 
     def _check_never_made(self, metadata: TableMetadata) -> None:
         if not was_never_made(metadata, self._changes):
+            advice = "pass operation_key, or " if self._application.work is None else ""
             raise InvalidInputError(
                 f"table {self._table}: this list of changes drops or exchanges what it has made itself when it is made "
                 f"again, and neither a mark nor the table's schemas tell whether it was made before; nothing was "
-                f"changed: pass operation_key, or make the changes in two calls (first what is dropped or renamed)"
+                f"changed: {advice}make the changes in two calls (first what is dropped or renamed)"
             )
 
     def landed(self, metadata: TableMetadata) -> Outcome | None:

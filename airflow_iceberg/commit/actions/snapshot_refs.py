@@ -251,8 +251,10 @@ class CherryPick(SnapshotAction):
         properties = {SOURCE_SNAPSHOT_ID: str(self._source_id)}
         if WAP_ID in source.summary:
             properties[PUBLISHED_WAP_ID] = source.summary[WAP_ID]
-        if OPERATION_KEY in source.summary:
-            properties[PUBLISHED_OPERATION_KEY] = source.summary[OPERATION_KEY]
+        # A snapshot that was itself picked has the key of the one that it picked.
+        key = source.summary.get(OPERATION_KEY) or source.summary.get(PUBLISHED_OPERATION_KEY)
+        if key is not None:
+            properties[PUBLISHED_OPERATION_KEY] = key
         if replaces:
             properties["replace-partitions"] = "true"
         return FileChanges(

@@ -27,6 +27,7 @@ from airflow_iceberg.plan.alter_table.words import Changes
 PREFIX = "airflow.applied-changes."
 MOST_MARKS = 50
 """The oldest of more marks are removed: those of lists that may be made again first."""
+_MOST_DIGITS = 10
 # In place of a work, for calls without an operation key.
 _NO_WORK = "any"
 
@@ -61,7 +62,7 @@ class Mark:
         number, kind, call = (*text.split(" ", 2), "", "", "")[:3]
         return cls(
             name=name,
-            number=int(number) if number.isascii() and number.isdecimal() else 0,
+            number=int(number) if number.isascii() and number.isdecimal() and len(number) < _MOST_DIGITS else 0,
             kind=Kind.AGAIN if kind == Kind.AGAIN else Kind.ONCE,
             call=call,
         )
@@ -97,13 +98,20 @@ class Application:
     def updates(self, metadata: TableMetadata, kind: Kind) -> Iterator[Update]:
         """Yield the updates that set the mark, and remove those that are too many."""
         name = self._name(metadata)
-        others = [mark for mark in _all_marks(metadata) if mark.name != name]
-        number = max((mark.number for mark in others), default=0) + 1
+        marks = {mark.name: mark for mark in _all_marks(metadata)}
+        others = [mark for mark in marks.values() if mark.name != name]
+        # One that is written again keeps its number, so that a gap in the numbers is a mark that was lost.
+        number = marks[name].number if name in marks else max((mark.number for mark in others), default=0) + 1
         yield SetProperties(updates={name: f"{number} {kind} {self.call}"})
         oldest = sorted(others, key=lambda mark: (mark.kind is Kind.ONCE, mark.number, mark.name))
         gone = tuple(mark.name for mark in oldest[: max(0, len(others) + 1 - MOST_MARKS)])
         if gone:
             yield RemoveProperties(removals=gone)
+
+    def has_lost_marks(self, metadata: TableMetadata) -> bool:
+        """Whether marks were removed: then a list without a mark may have been made."""
+        numbers = [mark.number for mark in _all_marks(metadata)]
+        return max(numbers, default=0) > len(numbers)
 
     def proves_absence(self, metadata: TableMetadata, base: TableMetadata) -> bool:
         """Whether a mark that was written on a base would still be there: no property and no mark was lost since."""
