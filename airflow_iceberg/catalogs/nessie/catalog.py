@@ -218,8 +218,8 @@ class NessieCatalog(DescribingCatalog):
         if properties.gc_enabled or not properties.metadata_delete_after_commit:
             super()._delete_forgotten_metadata(before, after)
             return
-        reason = f"{_GC_ENABLED} is false: older commits and other branches need the files"
-        log.warning("%s of table %s is ignored while %s", _DELETE_AFTER_COMMIT, after.metadata.location, reason)
+        why = f"{_GC_ENABLED} is false: other commits and branches need the files"
+        log.warning("%s of table %s is ignored while %s", _DELETE_AFTER_COMMIT, after.metadata.location, why)
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         place = self._require(namespace)
