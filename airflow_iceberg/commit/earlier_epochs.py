@@ -19,6 +19,7 @@ from airflow_iceberg.commit.operation_key import (
     OperationKey,
     find_earlier_epochs,
     find_kin,
+    has_picked_gone,
     is_later,
 )
 from airflow_iceberg.commit.settings import ENGINE
@@ -162,12 +163,17 @@ class EarlierEpochs:
 
     def _history_tells_all(self, metadata: TableMetadata, head: Snapshot) -> bool:
         """Whether no commit of this work can have left the branch's history by expiry."""
-        oldest = list(metadata.ancestors(head.snapshot_id))[-1]
+        history = list(metadata.ancestors(head.snapshot_id))
+        # Tries of this epoch began after the run was started, earlier epochs after the run could begin.
+        after = self._key.run_after_ms if self._is_cleared else self._key.started_ms
+        since = history if after is None else [s for s in history if s.timestamp_ms >= after - CLOCKS_DIFFER_MS]
+        if has_picked_gone(metadata, since):
+            return False
+        oldest = history[-1]
         if oldest.parent_snapshot_id is None:
             return True
-        # Tries of this epoch began after the run was started, earlier epochs after the run could begin. The clock of a
-        # worker may be behind: here no commit is given a time before the start of its run, or before the last commit.
-        after = self._key.run_after_ms if self._is_cleared else self._key.started_ms
+        # The clock of a worker may be behind: here no commit is given a time before the start of its run, or before
+        # the last commit.
         slack_ms = 0 if oldest.summary.get("engine-name") == ENGINE["engine-name"] else CLOCKS_DIFFER_MS
         return after is not None and oldest.timestamp_ms < after - slack_ms
 

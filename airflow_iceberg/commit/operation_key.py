@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Literal
@@ -44,7 +44,9 @@ CLOCKS_DIFFER_MS = 10 * 60 * 1000
 _PARTS = 10_000
 
 # Entries by which Iceberg's publish_changes knows staged and published snapshots.
-_STAGED = ("wap.id", "published-wap-id", "source-snapshot-id")
+SOURCE_SNAPSHOT_ID = "source-snapshot-id"
+"""Entry of the summary of a cherry-pick: the snapshot whose files it has."""
+_STAGED = ("wap.id", "published-wap-id", SOURCE_SNAPSHOT_ID)
 
 # Characters of run ids that stay readable; a slash would make two different keys look alike.
 _SAFE = ":+@ ,;=()[]"
@@ -195,6 +197,16 @@ class OperationKey:
             MAP_INDEX: str(self.map_index),
             TRY_NUMBER: str(try_number),
         }
+
+
+def has_picked_gone(metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> bool:
+    """Whether one of the snapshots has the files of a snapshot that the table does not have any more.
+
+    It may be that of the work. Other writers do not copy its operation key to the cherry-pick.
+    """
+    sources = (snapshot.summary.get(SOURCE_SNAPSHOT_ID) for snapshot in snapshots)
+    known = {str(snapshot.snapshot_id) for snapshot in metadata.snapshots}
+    return any(source is not None and source not in known for source in sources)
 
 
 def kin_of(key: OperationKey, text: str, snapshot: Snapshot) -> Kin | None:

@@ -18,7 +18,7 @@ from airflow_iceberg.commit.conflicts import ChangedFiles, History
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs, check_no_later_epoch
 from airflow_iceberg.commit.engine import Action, AlreadyCommittedError
 from airflow_iceberg.commit.manifest_filter import FilesToRemove, ManifestFilter, RemovedData, missing
-from airflow_iceberg.commit.operation_key import find_landed
+from airflow_iceberg.commit.operation_key import find_landed, has_picked_gone
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_writer import AddedFiles, SnapshotWriter
 from airflow_iceberg.commit.write_result import Outcome
@@ -226,12 +226,17 @@ class SnapshotAction(ABC):
         return None if find_landed(metadata, key, branch) is None else Outcome.FOUND
 
     def has_surely_not_landed(self, metadata: TableMetadata, base: TableMetadata) -> bool:
-        """Whether the history of the branch reaches back to the base: a landed snapshot would be part of it."""
+        """Whether the history of the branch reaches back to the base: a landed snapshot would be part of it.
+
+        Unless it was rolled back and cherry-picked, and has expired then.
+        """
         branch = self.settings.branch
         if not {branch} <= {*metadata.refs, MAIN_BRANCH}:
             return False
         start, head = base.refs.get(branch), metadata.refs.get(branch)
         history = list(metadata.ancestors(None if head is None else head.snapshot_id))
+        if has_picked_gone(metadata, (s for s in history if base.snapshot(s.snapshot_id) is None)):
+            return False
         if start is not None:
             return any(snapshot.snapshot_id == start.snapshot_id for snapshot in history)
         # The branch had no snapshot: its history has to be complete.

@@ -49,6 +49,10 @@ class Directories(Protocol):
         """Remove a directory, those in it and the one above it, each if it is empty; never raises `OSError`."""
         return  # by default a directory without files does not exist
 
+    def check_no_link(self, path: str) -> None:
+        """Raise `OSError` if a directory is a symbolic link: what is in it belongs to another one."""
+        return  # most stores have no links
+
     def remove_tree(self, path: str) -> None:
         """Remove a directory with all that is in it; one that does not exist is no error."""
         ...

@@ -19,7 +19,7 @@ from airflow_iceberg.catalogs.http.client import Http
 from airflow_iceberg.catalogs.rest.trust import request_properties, store_access
 from airflow_iceberg.errors import FormatError, IcebergError, StorageError
 from airflow_iceberg.format.metadata import json as metadata_json
-from airflow_iceberg.storage import addresses
+from airflow_iceberg.storage import addresses, load_file_io
 from tests.catalogs.contract import new_metadata
 from tests.support.http_server import HttpServer, Reply, Request, document
 
@@ -331,7 +331,34 @@ class TestAccessToFiles:
         said = {"gcs.service.host": "http://thief", "gcs.session-kwargs": "{}", "gcs.project-id": "p"}
         assert store_access(ours, {}, said).properties == {**ours, "gcs.project-id": "p"}
         lent = {"gcs.oauth2.token": "ya29.theirs", "gcs.service.host": "http://thief"}
-        assert store_access(ours, {}, {**said, **lent}).properties == {**lent, "gcs.project-id": "p"}
+        marked = {**lent, "gcs.project-id": "p", "gcs.credentials-lent-by-server": "true"}
+        assert store_access(ours, {}, {**said, **lent}).properties == marked
+
+    @pytest.mark.parametrize(("defaults", "said"), [
+        ({}, {"gcs.oauth2.token": " "}),
+        ({}, {"GCS.OAuth2.Token": "x"}),
+        ({"s3.anonymous": "true"}, {"s3.anonymous": "false"}),
+        ({}, {"S3.Access-Key-Id": "x", "s3.secret-access-key": "y"}),
+        ({"s3.access-key-id": "x"}, {"s3.secret-access-key": ""}),
+        ({}, {"adls.sas-token": "", "adls.token.": " "}),
+    ])  # fmt: skip
+    def test_credentials_that_no_store_reads_are_none(self, defaults: dict[str, str], said: dict[str, str]) -> None:
+        """Otherwise the process's own identity would be sent to the server's address."""
+        thief = {"s3.endpoint": "http://thief", "gcs.service.host": "http://thief"}
+        thief |= {"adls.account-name": "thief", "adls.account-host": "thief.dfs.core.windows.net"}
+        found = store_access({}, {**thief, **defaults}, {**thief, **said}).properties
+        assert [value for value in found.values() if "thief" in value] == []
+
+    @pytest.mark.parametrize(("location", "lent"), [
+        ("gs://lake/x", {"gcs.oauth2.token-expires-at": "9", "gcs.credentials-lent-by-server": "true"}),
+        ("s3://lake/x", {"s3.access-key-id": "theirs", "s3.credentials-lent-by-server": "true"}),
+        ("abfss://c@lake.dfs.core.windows.net/x", {
+            "adls.sas-token.other.dfs.core.windows.net": "sig=theirs", "adls.credentials-lent-by-server": "true",
+        }),
+    ])  # fmt: skip
+    def test_the_process_fills_no_gap(self, location: str, lent: dict[str, str]) -> None:
+        with pytest.raises(IcebergError, match="the catalog's server lends credentials, and none of them is for"):
+            load_file_io(lent).read(location)
 
     @pytest.mark.parametrize("token", ["google_default", "cloud", "cache", "browser", "/etc/hosts", "./x", "k.json"])
     def test_a_token_of_google_is_no_file_of_ours(self, token: str) -> None:
@@ -341,11 +368,14 @@ class TestAccessToFiles:
         ours = {"adls.sas-token": "sig=our-sas", "adls.client-secret": "s3cr3t", "adls.account-name": "lake"}
         said = {"adls.account-host": "thief.example.com", "adls.connection-string": "BlobEndpoint=http://thief"}
         assert store_access(ours, {}, {**said, "adls.account-name": "thief"}).properties == ours
-        lent = {"adls.sas-token.lake.dfs.core.windows.net": "sig=theirs"}
+        lent, mark = (
+            {"adls.sas-token.lake.dfs.core.windows.net": "sig=theirs"},
+            {"adls.credentials-lent-by-server": "true"},
+        )
         found = store_access(ours, said, {**said, **lent}).properties
-        assert found == {**lent, "adls.account-name": "lake"}
+        assert found == {**lent, **mark, "adls.account-name": "lake"}
         named = {**lent, "adls.account-name": "lake", "adls.account-host": "lake.dfs.core.windows.net"}
-        assert store_access({}, {}, named).properties == named
+        assert store_access({}, {}, named).properties == {**named, **mark}
 
     def test_hdfs_is_the_connection_s_alone(self) -> None:
         said = {"hdfs.host": "thief", "hdfs.token": "x", "hdfs.user": "root", "hdfs.config.dfs.nameservices": "a"}

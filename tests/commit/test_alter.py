@@ -416,6 +416,32 @@ class TestMarks:
         change_something(table)
         assert table.alter(RECREATE, operation_key=ANOTHER).outcome == "nothing"
 
+    def test_a_list_is_not_made_again_if_its_mark_may_have_been_removed(self, inner):
+        table = some_table(inner)
+        table.alter(RECREATE, operation_key=FIRST)
+        change_something(table)
+        for number in range(MOST_MARKS):
+            column = {"name": f"x{number}", "type": "int"}
+            changes = [{"add_column": column}, {"drop_column": f"x{number}"}, {"add_column": column}]
+            table.alter(changes, operation_key=FIRST)
+        with pytest.raises(InvalidInputError, match="changed: make the changes in two calls"):
+            table.alter(RECREATE, operation_key=ANOTHER)
+        assert table.alter([{"drop_column": "m"}], operation_key=ANOTHER).outcome == "committed"
+
+    def test_a_mark_that_is_written_again_is_none_that_was_removed(self, inner):
+        table = some_table(inner)
+        for number in range(4):
+            rename = {"from": "m", "to": "x"} if number % 2 == 0 else {"from": "x", "to": "m"}
+            table.alter([{"rename_column": rename}])
+        assert table.alter(RECREATE, operation_key=FIRST).outcome == "committed"
+        assert sorted(text.split(" ")[0] for text in self.marks(table).values()) == ["1", "2", "3"]
+
+    def test_a_number_without_end_is_none(self, inner):
+        table = some_table(inner)
+        table.alter(RECREATE, operation_key=FIRST)
+        table.alter([{"set_properties": {f"{PREFIX}x.y": f"{'9' * 5000} once"}}])
+        assert table.alter([{"drop_column": "m"}], operation_key=FIRST).outcome == "committed"
+
     def test_a_copy_of_the_properties_says_nothing_of_another_table(self, inner):
         table = some_table(inner)
         table.alter(RECREATE, operation_key=FIRST)

@@ -21,7 +21,7 @@ from airflow_iceberg.retries import is_final
 from airflow_iceberg.table import Table
 from tests.commit.test_faults import CHANGES
 from tests.commit.test_faults_of_metadata import CHANGES as CHANGES_OF_METADATA
-from tests.support.changes import NAME, Append, Compact, Expire, ids, plan
+from tests.support.changes import NAME, Append, Compact, Expire, arrow, ids, plan
 from tests.support.faults import RemoteFileIO, check_whole, new_catalog, rows_now, world
 from tests.support.memory import Fault, FaultyCatalog, FileFault, FileRule
 
@@ -161,6 +161,49 @@ def test_a_change_of_the_table_undoes_no_later_commit(name, is_short, kind, faul
     assert not has_landed or outcome != "failed"
     if has_landed:
         assert rows_now(catalog)["c", 70] == 1
+
+
+def roll_back_and_pick(catalog, name):
+    """Take the newest commit back, append, pick it again, and expire it: its rows have another snapshot."""
+    table = Table.load(catalog, name)
+    newest = table.current_snapshot()
+    table.set_current_snapshot(newest.parent_snapshot_id)
+    plan(catalog, Append("c", RIVAL_ROWS)).commit()
+    Table.load(catalog, name).cherry_pick(newest.snapshot_id)
+    plan(catalog, Expire(retain_last=100)).commit()
+
+
+@pytest.mark.parametrize("is_copied", [False, True], ids=["key not copied", "key copied"])
+@pytest.mark.parametrize("key", [None, KEY], ids=["no key", "key"])
+@LOGS
+@pytest.mark.parametrize(("kind", "fault"), [case for case in CASES if case[1] is not Fault.RIVAL_THEN_UNKNOWN])
+def test_rows_that_were_picked_by_another_writer_are_not_added_again(
+    kind, fault, is_short, key, is_copied, monkeypatch
+):
+    if not is_copied:  # as Java does
+        monkeypatch.setattr("airflow_iceberg.commit.actions.snapshot_refs.PUBLISHED_OPERATION_KEY", "not-copied")
+    catalog = start(kind, is_short=is_short)
+    planned = plan(catalog, CHANGES["append"], key=key)
+    before = rows_now(catalog)
+    outcome, _ = attempt(lambda: planned.commit(catalog=interrupted(catalog, kind, fault, roll_back_and_pick)))
+    assert outcome in ("done", "unknown")
+    check_whole(catalog)
+    assert rows_now(catalog) == CHANGES["append"].after(Append("c", RIVAL_ROWS).after(before))
+
+
+def test_nor_by_the_next_try(monkeypatch):
+    monkeypatch.setattr("airflow_iceberg.commit.actions.snapshot_refs.PUBLISHED_OPERATION_KEY", "not-copied")
+    catalog = start("pointer", is_short=False)
+    before, now_ms = rows_now(catalog), Table.load(catalog, NAME).metadata.last_updated_ms + 1
+    key = OperationKey(
+        dag_id="d", run_id="r", task_id="t", installation="i", epoch=10**14, started_ms=now_ms, run_after_ms=now_ms
+    )
+    rows = arrow([("a", 9)])
+    Table.load(catalog, NAME).append(rows, operation_key=key)
+    roll_back_and_pick(catalog, NAME)
+    Table.load(catalog, NAME).append(rows, operation_key=key)
+    check_whole(catalog)
+    assert rows_now(catalog) == Append("a", ids(9)).after(Append("c", RIVAL_ROWS).after(before))
 
 
 def test_the_history_tells_where_older_metadata_cannot_be_read():

@@ -232,6 +232,17 @@ class TestCherryPicking:
         plan(catalog, Append("b", ids(8)), key=dataclasses.replace(KEY, epoch=1)).commit()
         assert rows_of(catalog) == Counter([("a", 0), ("a", 1), ("a", 2), ("b", 8)])
 
+    def test_also_by_a_pick_of_a_pick(self, catalog):
+        table(catalog).create_branch("audit")
+        table(catalog).create_branch("between")
+        state = plan(catalog, Append("b", ids(9)), key=KEY, branch="audit").commit()
+        plan(catalog, Append("a", ids(10)), branch="between").commit()
+        plan(catalog, Append("a", ids(11))).commit()
+        picked = table(catalog)
+        picked.cherry_pick(state.metadata.ref_snapshot("audit").snapshot_id, branch="between")
+        picked.cherry_pick(picked.metadata.ref_snapshot("between").snapshot_id)
+        assert find_landed(picked.metadata, KEY, "main") is not None
+
     def test_not_what_is_in_the_branch(self, catalog):
         with pytest.raises(IncompatibleChangeError, match="it is in the branch already"):
             self.pick(catalog, history(catalog)[1])

@@ -530,6 +530,32 @@ class TestNote:
         self.note(table, data)
         assert self.expire(table).outcome == "nothing"
 
+    @pytest.mark.parametrize("content", [None, b"", b"Obj\x01nonsense"], ids=["elsewhere", "empty", "damaged"])
+    @pytest.mark.parametrize("is_old", [False, True], ids=["of a try", "of another task"])
+    def test_one_that_leads_to_another_list_stops_no_expiry(
+        self, content: bytes | None, is_old: bool, table: Table, caplog: Any, monkeypatch: Any
+    ) -> None:
+        """Whoever writes to the folder has changed the older metadata file as well."""
+        logged_ms, older = table.metadata.metadata_log[-1]
+        manifest_list = f"{table.location}/metadata/forged.avro" if content is not None else "s3://elsewhere/list.avro"
+        if content is not None:
+            table.io.create(manifest_list, content)
+        document = json.loads(table.io.read(older))
+        document["snapshots"].append({**document["snapshots"][-1], "snapshot-id": 77, "manifest-list": manifest_list})
+        table.io.delete([older])
+        table.io.create(older, json.dumps(document).encode())
+        head = {"version": 2, "table-uuid": table.metadata.table_uuid}
+        note = {**head, "last-updated-ms": logged_ms, "snapshot-ids": [77]}
+        self.note(table, note, token="other" if is_old else KEY.file_token)
+        if is_old:
+            monkeypatch.setattr("airflow_iceberg.operations.expire_snapshots.DEFAULT_AGE_MS", -60_000)
+        table.append(id_rows([77]))
+        result = expire_snapshots(Work(table, operation_key=KEY), ExpireSnapshotsRequest(older_than_ms=2**60))
+        assert result.outcome == "committed"
+        assert result.expired_snapshots > 0
+        assert "cannot be used" in caplog.text
+        assert self.expire(table).outcome in ("nothing", "finished")
+
     def test_a_huge_one_is_not_read_to_its_end(self, table: Table, monkeypatch: Any, caplog: Any) -> None:
         monkeypatch.setattr("airflow_iceberg.operations.expiry_notes.MOST_BYTES", 1000)
         self.note(table, b" " * 1001)

@@ -54,6 +54,42 @@ def elsewhere(tmp_path: Path) -> Iterator[Path]:
     assert content(folder) == before
 
 
+class TestAHadoopTable:
+    """Its directory is where the catalog looks first, before any metadata says where the table is."""
+
+    @pytest.fixture
+    def catalog(self, tmp_path: Path) -> Any:
+        catalog = load_catalog("c", type="hadoop", warehouse=f"file://{tmp_path}/wh")
+        catalog.create_namespace("db")
+        for name in ("victim", "own"):
+            Table.create(catalog, f"db.{name}", schema={"id": "long"}).append(id_rows([1]))
+        return load_catalog("c", type="hadoop", warehouse=f"file://{tmp_path}/wh")
+
+    def test_its_metadata_does_not_lead_to_another_table(self, catalog: Any, tmp_path: Path) -> None:
+        folder = tmp_path / "wh" / "db"
+        shutil.rmtree(folder / "own" / "metadata")
+        (folder / "own" / "metadata").symlink_to(folder / "victim" / "metadata")
+        before = content(folder / "victim")
+        for use in (catalog.load, catalog.table_exists, catalog.drop_table):
+            with pytest.raises(StorageError, match=LINK):
+                use("db.own")
+        assert content(folder / "victim") == before
+
+    def test_nor_a_new_one_out_of_the_warehouse(self, catalog: Any, tmp_path: Path, elsewhere: Path) -> None:
+        (tmp_path / "wh" / "db" / "new").mkdir()
+        (tmp_path / "wh" / "db" / "new" / "metadata").symlink_to(elsewhere)
+        with pytest.raises(StorageError, match=LINK):
+            Table.create(catalog, "db.new", schema={"id": "long"})
+
+    def test_a_directory_that_is_a_link_is_not_dropped(self, catalog: Any, tmp_path: Path) -> None:
+        folder = tmp_path / "wh" / "db"
+        (folder / "alias").symlink_to(folder / "victim")
+        before = content(folder / "victim")
+        with pytest.raises(StorageError, match="it is a symbolic link: remove the link itself"):
+            catalog.drop_table("db.alias")
+        assert content(folder / "victim") == before
+
+
 def content(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 

@@ -263,6 +263,7 @@ class HadoopCatalog(PointerCatalog):
         location = self.default_location(table)
         try:
             with open_directory(self.io, location, "remove") as (store, path):
+                store.check_no_link(path)
                 # Metadata first: half a removal must not leave a table whose files are gone.
                 store.remove_tree(f"{path}/metadata")
                 store.remove_tree(path)
@@ -344,7 +345,10 @@ class HadoopCatalog(PointerCatalog):
     # -- directories -------------------------------------------------------------------------------------------------
 
     def _metadata_directory(self, table: TableId) -> MetadataDirectory:
-        return MetadataDirectory(self.io, f"{self.default_location(table)}/metadata")
+        location = self.default_location(table)
+        # Before the first look: others could lead to the metadata of another table, or out of the warehouse.
+        self.io.follow_no_links(location)
+        return MetadataDirectory(self.io, f"{location}/metadata")
 
     def _location(self, names: Namespace) -> str:
         return _below(self._warehouse, names, self.name)

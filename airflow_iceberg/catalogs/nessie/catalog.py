@@ -218,8 +218,8 @@ class NessieCatalog(DescribingCatalog):
         if properties.gc_enabled or not properties.metadata_delete_after_commit:
             super()._delete_forgotten_metadata(before, after)
             return
-        why = f"{_GC_ENABLED} is false: other commits and branches need the files"
-        log.warning("%s of table %s is ignored while %s", _DELETE_AFTER_COMMIT, after.metadata.location, why)
+        why = f"is ignored while {_GC_ENABLED} is false: other commits and branches need the files"
+        log.warning("%s of %s %s", _DELETE_AFTER_COMMIT, after.table, why)
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         place = self._require(namespace)
@@ -282,8 +282,7 @@ class NessieCatalog(DescribingCatalog):
         return f"{base}/{place.key[-1]}_{self._new_uuid()}"
 
     def _is_home(self, table: TableId, location: str) -> bool:
-        home = self.default_location(table)  # with another uuid
-        return location.rpartition("_")[0] == home.rpartition("_")[0] and len(location) == len(home)
+        return location[:-36] == self.default_location(table)[:-36]  # without their uuids
 
     # -- namespaces ----------------------------------------------------------------------------------------------
 

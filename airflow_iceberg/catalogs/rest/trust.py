@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.storage.addresses import azure_account, is_same_origin, warn_once
+from airflow_iceberg.storage.stores.store import lent
 
 # -- the requests to the server itself ---------------------------------------------------------------------------------
 
@@ -87,6 +88,7 @@ class _Kind:
     """One kind of store.
 
     Attributes:
+        name: what the names of its properties begin with.
         free: names that a server may always set: no credentials go elsewhere by them.
         credentials: names of credentials that a server may vend.
         with_credentials: names that a server may set only together with credentials of its own: they say where
@@ -94,6 +96,7 @@ class _Kind:
         own: names of the connection's credentials, none of which is used together with the server's.
     """
 
+    name: str
     free: tuple[str, ...]
     credentials: tuple[str, ...]
     with_credentials: tuple[str, ...]
@@ -103,6 +106,7 @@ class _Kind:
 _S3_KEYS = ("s3.access-key-id", "s3.secret-access-key", "s3.session-token", "s3.anonymous")
 _AZURE_TOKENS = ("adls.sas-token*", "adls.token*")
 _S3 = _Kind(
+    name="s3",
     free=(
         *("client.region", "s3.region", "s3.path-style-access", "s3.force-virtual-addressing"),
         *("s3.connect-timeout", "s3.request-timeout"),
@@ -117,12 +121,14 @@ _S3 = _Kind(
     ),
 )
 _GCS = _Kind(
+    name="gcs",
     free=("gcs.project-id",),
     credentials=("gcs.oauth2.token", "gcs.oauth2.token-expires-at"),
     with_credentials=("gcs.service.host", "gcs.requester-pays"),
     own=("gcs.oauth2.token*", "gcs.token", "gcs.session-kwargs"),
 )
 _ADLS = _Kind(
+    name="adls",
     free=(),
     credentials=_AZURE_TOKENS,
     with_credentials=("adls.account-host", "adls.account-name"),
@@ -161,14 +167,15 @@ def store_access(given: Mapping[str, str], defaults: Mapping[str, str], said: Ma
     for kind in _KINDS:
         said_here, defaults_here = _usable(kind, said), _usable(kind, defaults)
         has_own = any(value for value in _matching(kind.own, given).values())
-        is_theirs = _has_credentials(kind, said_here) or (_has_credentials(kind, defaults_here) and not has_own)
+        theirs = {**defaults_here, **said_here}
+        is_theirs = _has_credentials(kind, said_here) or (_has_credentials(kind, theirs) and not has_own)
         free = {**_matching(kind.free, defaults_here), **_matching(kind.free, given), **_matching(kind.free, said_here)}
         is_theirs = is_theirs or (kind is _S3 and is_signed(free))
         whose.append(is_theirs)
         if is_theirs:
             own = _matching(kind.own, found)
             found = {name: value for name, value in found.items() if name not in own}
-            found = {**defaults_here, **found, **said_here}
+            found = {**defaults_here, **found, **said_here, lent(kind.name): "true"}
         else:
             found |= free
             _warn_of(kind, given, {**defaults_here, **said_here})
@@ -182,9 +189,13 @@ def is_signed(properties: Mapping[str, str]) -> bool:
 
 
 def _usable(kind: _Kind, said: Mapping[str, str]) -> dict[str, str]:
-    """Return those of a server's properties that are of a kind of store, and whose values are of the expected form."""
+    """Return those of a server's properties that are of a kind of store, and whose values are of the expected form.
+
+    Only as a store reads them, which takes a blank value for none: a server could pretend to send credentials.
+    """
     found = _matching((*kind.free, *kind.credentials, *kind.with_credentials), said)
-    return {name: value for name, value in found.items() if _is_expected(name, value)}
+    as_read = {name: value for name, value in found.items() if value.strip() and name == name.lower()}
+    return {name: value for name, value in as_read.items() if _is_expected(name, value)}
 
 
 def _is_expected(name: str, value: str) -> bool:

@@ -15,7 +15,7 @@ from airflow_iceberg.commit.earlier_epochs import is_appended
 from airflow_iceberg.commit.engine import Action
 from airflow_iceberg.commit.file_filters import partition_key
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
-from airflow_iceberg.commit.operation_key import OPERATION_KEY, PUBLISHED_OPERATION_KEY
+from airflow_iceberg.commit.operation_key import OPERATION_KEY, PUBLISHED_OPERATION_KEY, SOURCE_SNAPSHOT_ID
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
@@ -28,7 +28,6 @@ from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshotRef, S
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
 from airflow_iceberg.storage.base import FileIO
 
-SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 PUBLISHED_WAP_ID = "published-wap-id"
 WAP_ID = "wap.id"
 

@@ -26,7 +26,14 @@ from azure.core.exceptions import (
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.storage.addresses import azure_account, warn_of_plain_text
 from airflow_iceberg.storage.stores.object_store import ERROR_OF_STATUS, Entry, ObjectStore, gather_failures
-from airflow_iceberg.storage.stores.store import ExpiredError, Location, RefusedError, UnclearError, UnreachableError
+from airflow_iceberg.storage.stores.store import (
+    ExpiredError,
+    Location,
+    RefusedError,
+    UnclearError,
+    UnreachableError,
+    check_own_credentials,
+)
 
 _PAGE = 5000
 # Names of metadata must be identifiers here.
@@ -256,6 +263,7 @@ def _options(host: str, properties: Mapping[str, str]) -> dict[str, Any]:
             f"the connection's {refused[0]} belongs to another account than {account} and is not used for it; set "
             f"{refused[0]}.{account}.dfs.core.windows.net if it has one"
         )
+    check_own_credentials("adls", properties, f"account {account}")
     anonymous = properties.get("adls.anon", properties.get("adls.anonymous", "false")).lower() == "true"
     return {**options, **{name: value for name, value in named.items() if value}, "anon": anonymous}
 

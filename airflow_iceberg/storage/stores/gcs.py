@@ -30,7 +30,13 @@ from airflow_iceberg.storage.stores.object_store import (
     ObjectStore,
     gather_failures,
 )
-from airflow_iceberg.storage.stores.store import ExpiredError, RefusedError, UnclearError, UnreachableError
+from airflow_iceberg.storage.stores.store import (
+    ExpiredError,
+    RefusedError,
+    UnclearError,
+    UnreachableError,
+    check_own_credentials,
+)
 
 _PAGE = 1000
 _TRIES = 4
@@ -105,6 +111,8 @@ class GcsStore(ObjectStore):
     def _token(self, properties: Mapping[str, str]) -> Any:
         """Return gcsfs's argument: a word ("anon", "cloud"), a file's name, or credentials that renew themselves."""
         token = next((properties[name] for name in _TOKENS if properties.get(name)), None)
+        if token is None:
+            check_own_credentials("gcs", properties, "Google Cloud Storage")
         if token is None or token in _WORDS or os.path.exists(token):
             return token
         from google.oauth2.credentials import Credentials

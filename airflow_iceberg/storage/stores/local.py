@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, BinaryIO
 
 from airflow_iceberg.storage.stores.guarded import Guarded, open_in
-from airflow_iceberg.storage.stores.store import Location, Settings, Store
+from airflow_iceberg.storage.stores.store import Location, RefusedError, Settings, Store
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _TRIES = 100
@@ -145,6 +145,10 @@ class LocalStore(Store):
                 os.rmdir(name, dir_fd=folder)
         with suppress(OSError), self._guarded.parent(above) as (folder, name):
             os.rmdir(name, dir_fd=folder)
+
+    def check_no_link(self, path: str) -> None:
+        if os.path.islink(path):
+            raise RefusedError(errno.ELOOP, "it is a symbolic link: remove the link itself", path)
 
     def remove_tree(self, path: str) -> None:
         with suppress(FileNotFoundError), self._guarded.parent(path) as (folder, name):

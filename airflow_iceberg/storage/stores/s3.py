@@ -32,6 +32,7 @@ from s3fs import S3FileSystem
 
 from airflow_iceberg.errors import InvalidInputError, StorageError
 from airflow_iceberg.storage.addresses import is_same_origin, leave_alone, signer_url, warn_of_plain_text
+from airflow_iceberg.storage.stores import store
 from airflow_iceberg.storage.stores.object_store import CREATION_KEY, ERROR_OF_STATUS, Entry, ObjectStore
 from airflow_iceberg.storage.stores.store import ExpiredError, RefusedError, Settings, UnclearError, UnreachableError
 
@@ -229,9 +230,12 @@ def _open(properties: Mapping[str, str], settings: Settings) -> S3FileSystem:
         return filesystem
     if profile := first("s3.profile-name", "client.profile-name"):
         return _FileSystem(session=aiobotocore.session.AioSession(profile=profile), **options)
+    secret = first("s3.secret-access-key", "client.secret-access-key")
+    if not secret:
+        store.check_own_credentials("s3", properties, "S3")
     return _FileSystem(
         key=first("s3.access-key-id", "client.access-key-id"),
-        secret=first("s3.secret-access-key", "client.secret-access-key"),
+        secret=secret,
         token=first("s3.session-token", "client.session-token"),
         **options,
     )

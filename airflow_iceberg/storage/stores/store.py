@@ -182,6 +182,24 @@ class Settings:
         return self._now_ms() >= expires_ms - margin
 
 
+def lent(kind: str) -> str:
+    """Return the property that says that the server of a catalog lends the credentials of a kind of store."""
+    return f"{kind}.credentials-lent-by-server"
+
+
+def check_own_credentials(kind: str, properties: Mapping[str, str], what: str) -> None:
+    """Refuse the process's own credentials where the server of a catalog has said where they would be sent.
+
+    Raises:
+        InvalidInputError: the server lends credentials, and the store found none.
+    """
+    if properties.get(lent(kind)) == "true":
+        raise InvalidInputError(
+            f"the catalog's server lends credentials, and none of them is for {what}; those of this process are not "
+            f"used with the server's settings: set credentials in the connection, or ask who runs the server"
+        )
+
+
 def parse_location(location: str) -> Location:
     """Return the parts of a location: "file:///a", "file:/a" and "/a" are the same.
 
