@@ -5,8 +5,9 @@ Counts have the names of the entries of Iceberg's snapshot summary, with the uni
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import Enum, StrEnum
 from typing import Any, Self
 
@@ -21,6 +22,8 @@ DELETED_ROWS = "deleted-rows"
 """Entry of a delete's summary: deleted rows. `deleted-records` counts all rows of removed files."""
 DELETED_BEFORE = "rows-deleted-before"
 """Entry of the summary of a change that removes files: rows of theirs that delete files had deleted already."""
+INPUTS = "airflow.inputs"
+"""Entry of a summary: the snapshots of tables that the new rows were made from, a JSON object by the inputs' names."""
 # Of a count that fits into a long.
 _MOST_DIGITS = 19
 
@@ -91,6 +94,7 @@ class WriteResult(OperationResult):
         deleted_records: rows that the table does not have any more.
         carried_records: rows that were kept and written again, because their files held rows that were replaced or
             deleted.
+        inputs: what was read: catalog, table, uuid and snapshot (as text) by the name of the input.
     """
 
     branch: str
@@ -105,6 +109,7 @@ class WriteResult(OperationResult):
     carried_records: int = 0
     added_files_size_bytes: int = 0
     removed_files_size_bytes: int = 0
+    inputs: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, snapshots: Sequence[Snapshot], *, table: str, branch: str, outcome: Outcome, **more: Any) -> Self:
@@ -131,6 +136,7 @@ class WriteResult(OperationResult):
             added_files_size_bytes=total("added-files-size"),
             removed_files_size_bytes=total("removed-files-size"),
             operation_key=last.summary.get(OPERATION_KEY),
+            inputs=_inputs(last),
             **more,
         )
 
@@ -139,6 +145,14 @@ def count_of(snapshot: Snapshot, name: str) -> int:
     """Return a count of a snapshot's summary, 0 where it is not there, or is no number: other writers fill it, too."""
     text = snapshot.summary.get(name, "0")
     return int(text) if text.isdecimal() and len(text) < _MOST_DIGITS else 0
+
+
+def _inputs(snapshot: Snapshot) -> dict[str, Any]:
+    try:
+        found = json.loads(snapshot.summary.get(INPUTS, "{}"))
+    except (ValueError, RecursionError):
+        return {}  # another writer's
+    return found if isinstance(found, dict) else {}
 
 
 def _carried(snapshot: Snapshot) -> int:

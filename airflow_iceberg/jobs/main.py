@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
     except (IcebergError, ValueError, OSError) as error:
         return _end(2, f"cannot read the job plan {location}: {error}")
     try:
-        return _run(plan, io, storage, private.get("result-secret"))
+        return _run(plan, io, storage, private)
     except IcebergError as error:
         return _end(2, f"{plan.table}: no result written: {error}")
 
@@ -67,9 +67,10 @@ def _private() -> dict[str, Any]:
         return dict(json.load(file))
 
 
-def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str], secret: str | None) -> int:
+def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str], private: dict[str, Any]) -> int:
     from airflow_iceberg.jobs.protocol.result import JobResult, write_result
 
+    secret, inputs = private.get("result-secret"), private.get("inputs")
     try:
         from airflow_iceberg.jobs.spark.run import run_spark
 
@@ -79,7 +80,7 @@ def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str], secret: str | N
         result = write_result(plan, io, JobResult.failed(_readable(error)), secret=secret)
     else:
         try:
-            result = run_spark(plan, io, spark, storage=storage, secret=secret)
+            result = run_spark(plan, io, spark, storage=storage, inputs=inputs, secret=secret)
         finally:
             spark.stop()
     return _say(plan, result)

@@ -23,6 +23,7 @@ from airflow_iceberg.commit.operation_key import OnRerun, check_properties
 from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.operations.inputs import Input
 from airflow_iceberg.operations.new_rows import (
     NewRows,
     check_rows_request,
@@ -47,6 +48,7 @@ class AppendRequest:
             commit, "append" the new rows to them, or "skip" the work.
         schema_evolution: "add_columns" adds new columns of the rows, and wider types where that is legal, to the
             table's schema in the same commit.
+        inputs: tables that a query or a callable reads, by the names that it has for them.
     """
 
     rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader
@@ -54,6 +56,7 @@ class AppendRequest:
     on_rerun: OnRerun = "replace"
     schema_evolution: str | None = None
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, Input] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_rows_request(self)
@@ -77,7 +80,7 @@ def append(work: Work, request: AppendRequest) -> WriteResult:
 
 def commit_rows(work: Work, request: AppendRequest, staged: NewRows) -> WriteResult:
     """Commit files that hold new rows."""
-    settings = work.settings(request, table_uuid=staged.table_uuid)
+    settings = work.settings(request, staged.summary, table_uuid=staged.table_uuid)
     action = AppendFiles(
         work.table.io,
         staged.files,

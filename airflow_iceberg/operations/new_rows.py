@@ -7,7 +7,7 @@ Here: what appends and overwrites share before the commit. Not here: the commits
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -30,11 +30,13 @@ from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.jobs.protocol.pinned import PinnedTable
 from airflow_iceberg.jobs.protocol.plan import AppendTask, Condition, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.staged_files import check_stored, staged_files
 from airflow_iceberg.operations import staging
+from airflow_iceberg.operations.inputs import Input, check_inputs, pin, summary_of
 from airflow_iceberg.operations.work import CommitRequest, Work
 
 if TYPE_CHECKING:
@@ -57,6 +59,10 @@ class RowsRequest(CommitRequest, Protocol):
         """What happens to the rows of an earlier run after the task was cleared."""
 
     @property
+    def inputs(self) -> Mapping[str, Input]:
+        """Tables that the source reads, by the names that it has for them."""
+
+    @property
     def schema_evolution(self) -> str | None:
         """Whether new columns of the rows are added to the schema of the table, see `ADD_COLUMNS`."""
 
@@ -69,12 +75,19 @@ class NewRows:
         written_schema: the schema of the files: the planned one, or with more or wider columns of the rows.
         planned_schema: the table's schema when the rows were planned for.
         table_uuid: the uuid of the table that was planned for.
+        inputs: the tables that the rows were made from.
     """
 
     files: tuple[DataFile, ...]
     written_schema: Schema
     planned_schema: Schema
     table_uuid: str
+    inputs: tuple[PinnedTable, ...] = ()
+
+    @property
+    def summary(self) -> dict[str, str]:
+        """Entries for the summary of the snapshot that gets the rows."""
+        return summary_of(self.inputs)
 
     @property
     def paths(self) -> list[str]:
@@ -91,11 +104,12 @@ def check_rows_request(request: RowsRequest) -> None:
     """Check the words of a request.
 
     Raises:
-        InvalidInputError: an unknown `on_rerun` or `schema_evolution`.
+        InvalidInputError: an unknown `on_rerun` or `schema_evolution`, or inputs that do not fit the source.
     """
     if request.on_rerun not in ON_RERUN:
         raise InvalidInputError(f"unknown on_rerun {request.on_rerun!r}; one of {', '.join(ON_RERUN)}")
     adds_columns(request)
+    check_inputs(request.inputs, request.rows)
 
 
 def find_earlier(work: Work, request: RowsRequest) -> WriteResult | None:
@@ -189,6 +203,7 @@ def plan_rows(work: Work, request: RowsRequest, *, condition: Condition | None =
         request.rows,
         row_check=condition,
         adds_columns=adds_columns(request),
+        inputs=pin(request.inputs, request.rows),
     )
     return work.write_plan(task, work.new_staging())
 
@@ -202,6 +217,7 @@ def rows_of(plan: JobPlan, result: JobResult) -> NewRows:
         written_schema=result.schema or planned,
         planned_schema=planned,
         table_uuid=plan.table_uuid,
+        inputs=plan.inputs,
     )
 
 

@@ -30,6 +30,7 @@ from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.jobs.protocol.plan import Condition
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations import staging
+from airflow_iceberg.operations.inputs import Input
 from airflow_iceberg.operations.new_rows import (
     NewRows,
     check_rows_request,
@@ -71,6 +72,7 @@ class OverwriteRequest:
         on_rerun: the treatment of rows of an earlier run, as for an append.
         schema_evolution: "add_columns" adds columns to the table, as for an append.
         deletes_when_empty: whether rows are deleted when there are no new rows; otherwise nothing is committed then.
+        inputs: tables that the source reads, as for an append.
     """
 
     rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader
@@ -83,6 +85,7 @@ class OverwriteRequest:
     deletes_when_empty: bool = False
     schema_evolution: str | None = None
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, Input] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.replace not in REPLACE:
@@ -153,14 +156,14 @@ class Overwrite:
             if self._request.replace == "matching":
                 return self._replace_matching(staged, written)
             before = _deleted_before(self._replaced_tasks(staged), self._scan)
-            settings = self._work.settings(self._request, before, table_uuid=staged.table_uuid)
+            settings = self._work.settings(self._request, {**before, **staged.summary}, table_uuid=staged.table_uuid)
             return self._work.commit(with_new_columns(self._replace_whole(staged, settings), staged), written)
 
     def _remove_earlier(self, staged: NewRows) -> WriteResult:
         """Remove the rows of the task's earlier epochs, in whose place there are none now; most often there is nothing
         to do.
         """
-        settings = self._work.settings(self._request, table_uuid=staged.table_uuid)
+        settings = self._work.settings(self._request, staged.summary, table_uuid=staged.table_uuid)
         earlier = earlier_epochs(self._work, self._request, settings)
         if earlier is None:
             return self._work.nothing(self._request.branch)
@@ -214,7 +217,7 @@ class Overwrite:
         with work.new_files([], plan=plan):
             carried = sum(file.record_count for file in changes.written)
             is_named, changed = bool(deletion.partial), changed_tasks(deletion, changes)
-            counts = {CARRIED_ROWS: str(carried)} if carried else {}
+            counts = {**staged.summary, **({CARRIED_ROWS: str(carried)} if carried else {})}
             counts |= _deleted_before([*deletion.whole, *changed], self._scan, whole=deletion.whole, changes=changes)
             action = OverwriteFiles(
                 work.table.io,

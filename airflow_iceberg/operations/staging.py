@@ -26,6 +26,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.known import WRITE_PREFIX
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.sort_orders import SortOrder
+from airflow_iceberg.jobs.protocol.pinned import PinnedTable
 from airflow_iceberg.jobs.protocol.plan import AppendTask, Condition, JobPlan, WriteSettings
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.result import read_result as read_document
@@ -76,13 +77,19 @@ def write_settings(
 
 
 def append_task(
-    metadata: TableMetadata, source: Source, *, row_check: Condition | None = None, adds_columns: bool = False
+    metadata: TableMetadata,
+    source: Source,
+    *,
+    row_check: Condition | None = None,
+    adds_columns: bool = False,
+    inputs: tuple[PinnedTable, ...] = (),
 ) -> AppendTask:
     """Return the task that writes the rows of a source into a table.
 
     Args:
         row_check: the condition that every row has to satisfy.
         adds_columns: whether new columns of the source are added to the table's schema.
+        inputs: the tables that the source reads.
 
     Raises:
         InvalidInputError: a property of the table.
@@ -96,6 +103,7 @@ def append_task(
         sorts_rows=bool(order.fields) and write.unsortable(order, metadata.schema(), metadata.spec()) is None,
         row_check=row_check,
         last_column_id=metadata.last_column_id if adds_columns else None,
+        inputs=inputs,
     )
 
 

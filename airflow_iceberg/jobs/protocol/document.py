@@ -20,7 +20,7 @@ from airflow_iceberg.format.json_fields import Fields, json_type_name
 if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
 
-VERSION = 3
+VERSION = 4
 
 
 class Document:

@@ -21,11 +21,11 @@ from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.sort_orders import UNSORTED, SortOrder
 from airflow_iceberg.jobs.protocol.document import Document, StoredDocument
+from airflow_iceberg.jobs.protocol.pinned import Locations, PinnedTable
 from airflow_iceberg.jobs.protocol.seal import Seal, SealedFile
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.table_input import TableInput
 from airflow_iceberg.storage.base import FileIO
-from airflow_iceberg.storage.gate import Gate, GatedFileIO
 
 if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
@@ -88,6 +88,7 @@ class AppendTask(Document):
         row_check: the condition that every row has to satisfy; None for no check.
         last_column_id: the highest field id that the table ever assigned, where new columns of the source are added to
             the schema; None where they are refused.
+        inputs: the tables that a query or a callable reads.
     """
 
     kind: ClassVar[str] = "append"
@@ -99,6 +100,7 @@ class AppendTask(Document):
     sorts_rows: bool = False
     row_check: Condition | None = None
     last_column_id: int | None = None
+    inputs: tuple[PinnedTable, ...] = ()
 
     def __post_init__(self) -> None:
         if self.distribution_mode not in DISTRIBUTION_MODES:
@@ -222,14 +224,6 @@ TASKS: Mapping[str, type[Task]] = {kind.kind: kind for kind in (AppendTask, Comp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Locations(Document):
-    """The gate of the table's files: see `storage.gate.Gate`."""
-
-    allowed: tuple[str, ...]
-    own: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class JobPlan(StoredDocument):
     """All that a job needs to know: it has no catalog.
 
@@ -263,7 +257,7 @@ class JobPlan(StoredDocument):
         """Return access to the table's files through the gate of the plan."""
         if self.locations is None:
             return io
-        return Gate(allowed=self.locations.allowed, own=self.locations.own).around(io)
+        return self.locations.gate.around(io)
 
     @property
     def operation(self) -> str:
@@ -298,6 +292,11 @@ class JobPlan(StoredDocument):
     def file_prefix(self) -> str:
         """The start of every data file's name; no other try has it."""
         return self.staging_location.rpartition("/")[2]
+
+    @property
+    def inputs(self) -> tuple[PinnedTable, ...]:
+        """The tables that the source reads."""
+        return self.task.inputs if isinstance(self.task, AppendTask) else ()
 
     @property
     def source(self) -> Source | None:
@@ -342,11 +341,6 @@ class JobPlan(StoredDocument):
         """Return the JSON form."""
         document = StoredDocument.to_dict(self)  # super() needs the class that `slots=True` has replaced
         return {**document, "task": {"kind": self.task.kind, **document["task"]}}
-
-
-def locations_of(io: FileIO) -> Locations | None:
-    """Return the gate of a table's files, for a plan."""
-    return Locations(allowed=io.gate.allowed, own=io.gate.own) if isinstance(io, GatedFileIO) else None
 
 
 def _predicate(fields: Fields, schema: Schema, key: str = "predicate") -> Expression:

@@ -13,6 +13,7 @@ from airflow_iceberg.jobs.protocol.document import Document
 from airflow_iceberg.redaction import hide
 
 SOURCE_KINDS = ("files", "sql", "callable")
+DIALECTS = ("spark", "duckdb")
 FILE_FORMATS = ("parquet", "csv", "jsonl", "orc", "avro")
 
 
@@ -25,6 +26,7 @@ class Source(Document):
         files: URLs or paths, with globs; read in the order given, matches of one glob sorted by name.
         file_format: one of FILE_FORMATS; None chooses it by each file's suffix.
         format_options: options of the reader, e.g. {"delimiter": ";", "header": "false"}; see `jobs.sources.readers`.
+        dialect: the dialect of the query, one of DIALECTS.
         sql_params: the values of the query's placeholders, `:name`, in their JSON form; `sql_args` are the values.
         callable: "package.module:function"; called with the SparkSession and `kwargs`, returns a DataFrame.
         kwargs: JSON values for the callable.
@@ -36,6 +38,7 @@ class Source(Document):
     file_format: str | None = None
     format_options: Mapping[str, str] = field(default_factory=dict)
     sql: str | None = None
+    dialect: str = "spark"
     sql_params: Mapping[str, Any] | None = None
     callable: str | None = None
     kwargs: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -63,6 +66,8 @@ class Source(Document):
             json.dumps(dict(self.kwargs), allow_nan=False)
         except (TypeError, ValueError) as error:
             raise InvalidInputError(f"op_kwargs are not JSON values: {error}") from error
+        if self.dialect not in DIALECTS:
+            raise InvalidInputError(f"unknown dialect {self.dialect!r}; one of {', '.join(DIALECTS)}")
         if self.sql_params and self.sql is None:
             raise InvalidInputError("sql_params are the values of placeholders in sql, and there is no sql")
         _ = self.sql_args
@@ -82,14 +87,16 @@ class Source(Document):
         return cls(kind="files", files=names, file_format=file_format, format_options=dict(format_options or {}))
 
     @classmethod
-    def from_sql(cls, sql: str, params: Mapping[str, Any] | None = None) -> Self:
-        """Return a source that is one query in Spark's SQL.
+    def from_sql(cls, sql: str, params: Mapping[str, Any] | None = None, *, dialect: str = "spark") -> Self:
+        """Return a source that is one query.
 
         Args:
-            params: the values of the query's placeholders, `:name`, by name; Spark binds them to the parsed query.
+            params: the values of the query's placeholders by name; the engine binds them to the parsed query.
+            dialect: "spark", whose placeholders are `:name`, or "duckdb", whose are `$name`.
         """
-        values = {name: sql_params.to_json(name, value) for name, value in sql_params.checked(params, sql).items()}
-        return cls(kind="sql", sql=sql.strip().rstrip(";").rstrip(), sql_params=values or None)
+        checked = sql_params.checked(params, sql, mark="$" if dialect == "duckdb" else ":")
+        values = {name: sql_params.to_json(name, value) for name, value in checked.items()}
+        return cls(kind="sql", sql=sql.strip().rstrip(";").rstrip(), sql_params=values or None, dialect=dialect)
 
     @property
     def sql_args(self) -> dict[str, Any]:

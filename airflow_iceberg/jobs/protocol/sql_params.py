@@ -21,9 +21,11 @@ _NOT_SQL = re.compile(
 )
 
 
-def checked(params: Mapping[str, Any] | None, sql: str) -> Mapping[str, Any]:
+def checked(params: Mapping[str, Any] | None, sql: str, *, mark: str = ":") -> Mapping[str, Any]:
     """Return the values by name; Spark rejects a placeholder without a value, and ignores a value without placeholder.
 
+    Args:
+        mark: what a placeholder begins with.
     Raises:
         InvalidInputError: no names with values, or one that is not a placeholder of the query.
     """
@@ -31,12 +33,13 @@ def checked(params: Mapping[str, Any] | None, sql: str) -> Mapping[str, Any]:
         return {}
     if not isinstance(params, Mapping):
         raise InvalidInputError(f"sql_params are a {type(params).__name__}, expected names with values")
-    placeholders = set(re.findall(r"(?<!:):\s*(\w+)", _NOT_SQL.sub(" ", sql)))
+    before = re.escape(mark)
+    placeholders = set(re.findall(rf"(?<!{before}){before}\s*(\w+)", _NOT_SQL.sub(" ", sql)))
     unused = sorted(str(name) for name in params if name not in placeholders)
     if unused:
         raise InvalidInputError(
-            f"sql_params has {', '.join(map(repr, unused))}, and the query has no placeholder :{unused[0]}; a "
-            f"placeholder stands without quotes, such as column = :{unused[0]}"
+            f"sql_params has {', '.join(map(repr, unused))}, and the query has no placeholder {mark}{unused[0]}; a "
+            f"placeholder stands without quotes, such as column = {mark}{unused[0]}"
         )
     return params
 

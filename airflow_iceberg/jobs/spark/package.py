@@ -11,15 +11,19 @@ import atexit
 import functools
 import hashlib
 import io
+import logging
 import os
 import shutil
 import stat
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import airflow_iceberg
 from airflow_iceberg.errors import InvalidInputError
+
+log = logging.getLogger(__name__)
 
 ROOT = Path(airflow_iceberg.__file__).parent
 # What the layer table lets `jobs` import.
@@ -112,6 +116,35 @@ def main_program() -> Path:
 def archive() -> Path | None:
     """Return the zip that this package was imported from, None for a folder."""
     return ROOT.parent if ROOT.parent.is_file() else None
+
+
+def ship(spark: Any) -> None:
+    """Send this package to the workers, unless spark-submit has done so.
+
+    On classic Spark a package that was itself imported from a zip came by `--py-files`, which the workers have too.
+    """
+    own = archive()
+    if own is not None and not is_connect(spark):
+        return
+    path = str(own or private_zip())
+    if is_connect(spark):
+        _ship_by_connect(spark, path)
+    else:
+        spark.sparkContext.addPyFile(path)
+
+
+def _ship_by_connect(spark: Any, path: str) -> None:
+    add = getattr(spark, "addArtifacts", None) or spark.addArtifact
+    try:
+        add(path, pyfile=True)
+    except Exception as error:  # noqa: BLE001 - what Connect raises here depends on its version
+        # The session has it already; it is the same, since its name has a hash of the contents.
+        log.info("not shipped again: %s", error)
+
+
+def is_connect(spark: Any) -> bool:
+    """Return whether a session is a Spark Connect client, which has no SparkContext."""
+    return ".connect." in type(spark).__module__
 
 
 def _sources() -> list[Path]:

@@ -15,16 +15,23 @@ from airflow_iceberg.jobs.spark.errors import text_of
 _ESCAPED = "spark.sql.parser.escapedStringLiterals"
 
 
-def open_query(source: Source, spark: Any) -> Any:
+def open_query(source: Source, spark: Any, inputs: Mapping[str, Any]) -> Any:
     """Return the DataFrame of a query or a callable.
 
+    Args:
+        inputs: DataFrames: views of these names for the query, arguments of the callable.
+
     Raises:
-        InvalidInputError: the query is wrong, the callable does not exist or returns no DataFrame.
+        InvalidInputError: the query is wrong or in another dialect, the callable does not exist or returns no DataFrame.
         IcebergError: the callable raised.
     """
-    if source.kind == "sql":
-        return spark.sql(source.sql, args=_arguments(source, spark)) if source.sql_params else spark.sql(source.sql)
-    return call(source.callable or "", spark, source.kwargs)
+    if source.kind != "sql":
+        return call(source.callable or "", spark, {**inputs, **source.kwargs})
+    if source.dialect != "spark":
+        raise InvalidInputError(f"the query is written in the SQL of {source.dialect}, and this is Spark")
+    for name, frame in inputs.items():
+        frame.createOrReplaceTempView(name)
+    return spark.sql(source.sql, args=_arguments(source, spark)) if source.sql_params else spark.sql(source.sql)
 
 
 def _arguments(source: Source, spark: Any) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.jobs.phase import Timings
 from airflow_iceberg.jobs.run_plan import run_job
-from airflow_iceberg.jobs.spark import package
 from airflow_iceberg.jobs.spark.errors import as_iceberg_error, query_errors
+from airflow_iceberg.jobs.spark.inputs import open_inputs
+from airflow_iceberg.jobs.spark.package import is_connect, ship
 from airflow_iceberg.jobs.spark.query import open_query, source_name
 from airflow_iceberg.jobs.spark.types import arrow_schema
 from airflow_iceberg.jobs.spark.worker import MapFunction, Worker
@@ -47,7 +48,13 @@ SESSION_DEFAULTS: Mapping[str, str] = {
 
 
 def run_spark(
-    plan: JobPlan, io: FileIO, spark: Any, *, storage: Mapping[str, str] | None = None, secret: str | None = None
+    plan: JobPlan,
+    io: FileIO,
+    spark: Any,
+    *,
+    storage: Mapping[str, str] | None = None,
+    inputs: Mapping[str, Mapping[str, str]] | None = None,
+    secret: str | None = None,
 ) -> JobResult:
     """Run a job on a Spark session and write its result document, also when it fails.
 
@@ -57,6 +64,7 @@ def run_spark(
         io: access to the table's files, for the driver.
         spark: a SparkSession, classic or Connect.
         storage: the properties that `io` was made from, for the workers; may hold secrets.
+        inputs: the properties of the FileIO of inputs whose files are reached with others, by the inputs' names.
         secret: what the result is signed with, if another process reads it.
     Returns:
         the result, also of a job that failed.
@@ -69,7 +77,7 @@ def run_spark(
         with timings.phase("ship"):
             ship(spark)
         parallelism = plan.parallelism or default_parallelism(spark)
-        return _Spark(spark=spark, storage=dict(storage or {}), parallelism=parallelism)
+        return _Spark(spark=spark, storage=dict(storage or {}), inputs=dict(inputs or {}), parallelism=parallelism)
 
     return run_job(plan, io, start, engine=f"spark {spark.version}", as_error=as_iceberg_error, secret=secret)
 
@@ -80,6 +88,7 @@ class _Spark:
 
     spark: Any
     storage: Mapping[str, str] = field(repr=False)
+    inputs: Mapping[str, Mapping[str, str]] = field(repr=False)
     parallelism: int
 
     def run(self, plan: JobPlan, specs: Sequence[TaskSpec]) -> list[TaskReport]:
@@ -90,8 +99,9 @@ class _Spark:
 
     def query(self, task: AppendTask) -> _Query:
         name = source_name(task.source)
+        inputs = open_inputs(task.inputs, self.spark, self.storage, self.inputs)
         with query_errors():
-            frame = open_query(task.source, self.spark)
+            frame = open_query(task.source, self.spark, inputs)
             schema = frame.schema  # a wrong query fails here on Spark Connect
         if not schema.fields:
             raise InvalidInputError(f"{name} gives no columns; expected a query that returns rows")
@@ -125,35 +135,6 @@ def configure(spark: Any) -> None:
     for name, value in SESSION_DEFAULTS.items():
         if spark.conf.get(name, None) is None:
             spark.conf.set(name, value)
-
-
-def ship(spark: Any) -> None:
-    """Send this package to the workers, unless spark-submit has done so.
-
-    On classic Spark a package that was itself imported from a zip came by `--py-files`, which the workers have too.
-    """
-    archive = package.archive()
-    if archive is not None and not is_connect(spark):
-        return
-    path = str(archive or package.private_zip())
-    if is_connect(spark):
-        _ship_by_connect(spark, path)
-    else:
-        spark.sparkContext.addPyFile(path)
-
-
-def _ship_by_connect(spark: Any, path: str) -> None:
-    add = getattr(spark, "addArtifacts", None) or spark.addArtifact
-    try:
-        add(path, pyfile=True)
-    except Exception as error:  # noqa: BLE001 - what Connect raises here depends on its version
-        # The session has it already; it is the same, since its name has a hash of the contents.
-        log.info("not shipped again: %s", error)
-
-
-def is_connect(spark: Any) -> bool:
-    """Return whether a session is a Spark Connect client, which has no SparkContext."""
-    return ".connect." in type(spark).__module__
 
 
 def default_parallelism(spark: Any) -> int:

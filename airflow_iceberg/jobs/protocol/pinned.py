@@ -1,0 +1,79 @@
+"""Tables that a job's query or callable reads, each at one snapshot that was chosen when the job was planned.
+
+A job has no catalog: it reads the metadata file that the table had then, so that it reads the same rows whenever it
+runs. Not here: choosing the snapshot and the columns (`operations.inputs`), reading them (`jobs.spark.inputs`,
+`jobs.duckdb_query`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from airflow_iceberg.expressions.json import expression_from_json
+from airflow_iceberg.expressions.tree import ALWAYS_TRUE, Expression
+from airflow_iceberg.format.json_fields import Fields
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.jobs.protocol.document import Document
+from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.gate import Gate, GatedFileIO
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Locations(Document):
+    """The gate of a table's files: see `storage.gate.Gate`."""
+
+    allowed: tuple[str, ...]
+    own: tuple[str, ...]
+
+    @property
+    def gate(self) -> Gate:
+        return Gate(allowed=self.allowed, own=self.own)
+
+
+def locations_of(io: FileIO) -> Locations | None:
+    """Return the gate of a table's files, for a plan."""
+    return Locations(allowed=io.gate.allowed, own=io.gate.own) if isinstance(io, GatedFileIO) else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PinnedTable(Document):
+    """A table at a snapshot, under the name that a query or a callable has for it.
+
+    Attributes:
+        name: the name of the view, or of the argument.
+        table: namespace and name of the table, for messages.
+        catalog: the name of its catalog.
+        table_uuid: empty for a table without one.
+        table_location: the table's location.
+        metadata_location: the metadata file that has the snapshot.
+        snapshot_id: the snapshot; None for a table or branch without one, which has no rows.
+        schema: the columns of the table at the snapshot.
+        selected_fields: the columns that are read; "*" is all.
+        row_filter: a predicate that the rows satisfy which are read, bound to the schema.
+        locations: what may be read of it; None for a table without a gate.
+    """
+
+    name: str
+    table: str
+    catalog: str
+    table_uuid: str
+    table_location: str
+    metadata_location: str
+    snapshot_id: int | None = None
+    schema: Schema
+    selected_fields: tuple[str, ...] = ("*",)
+    row_filter: Expression = ALWAYS_TRUE
+    locations: Locations | None = None
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> Self:
+        """Read the table from its JSON form."""
+        schema = Schema.from_dict(dict(fields.mapping("schema")), path=fields.path)
+        row_filter = expression_from_json(fields.mapping("row-filter"), schema, path=fields.path)
+        return cls.read(fields, schema=schema, row_filter=row_filter)
+
+    def gated(self, io: FileIO) -> FileIO:
+        """Return access to the table's files, through its gate and without following links."""
+        io.follow_no_links(self.table_location)
+        return io if self.locations is None else self.locations.gate.around(io)

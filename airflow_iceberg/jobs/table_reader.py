@@ -1,0 +1,161 @@
+"""How a job reads a table at one snapshot: its files, cut into tasks, and the rows of a task.
+
+Here: planning on the driver, and reading with Arrow wherever a task runs. Not here: what brings the rows to a query
+(`jobs.spark.read_table`, `jobs.duckdb_query`), the files of a compaction or a delete (`jobs.protocol.table_input`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.data.read.file import ReadAs, check_supported, find_geo_fields
+from airflow_iceberg.data.read.selection import choose_snapshot, project
+from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
+from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.expressions.tree import Expression
+from airflow_iceberg.format.manifests import columns
+from airflow_iceberg.format.metadata import json as metadata_json
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata_columns import PARTITION_NAME
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.inventory.lost_sources import recover_sources
+from airflow_iceberg.inventory.manifests import read_manifests
+from airflow_iceberg.jobs.protocol.pinned import PinnedTable
+from airflow_iceberg.jobs.protocol.table_input import FileUnit, cut_group
+from airflow_iceberg.plan.scan import FileScanTask, plan_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from airflow_iceberg.format.snapshots import Snapshot
+    from airflow_iceberg.storage.base import FileIO
+
+# Opening a file costs about as much as reading this number of bytes: a task does not get thousands of tiny files.
+OPEN_FILE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableReader:
+    """How tasks read files of a table.
+
+    Attributes:
+        projection: the columns of the rows.
+        schema: the whole schema, which filters are bound to.
+        schemas: all schemas of the table, for equality deletes.
+    """
+
+    projection: Schema
+    schema: Schema
+    schemas: tuple[Schema, ...]
+    specs: tuple[PartitionSpec, ...]
+    name_mapping: str | None
+
+    def rows(self, io: FileIO, item: Sequence[ReadUnit]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some files."""
+        specs = {spec.spec_id: spec for spec in self.specs}
+        read = ReadAs(io=io, schemas=self.schemas, specs=specs, name_mapping=self.name_mapping)
+        deletes = read.delete_reader()
+        for one in item:
+            unit, row_filter = one.unit, one.residual
+            yield from read.rows(unit, deletes, schema=self.projection, table_schema=self.schema, row_filter=row_filter)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadUnit:
+    """A file, or some of its row groups, and the filter of its rows."""
+
+    unit: FileUnit
+    residual: Expression
+
+
+def plan_read(
+    io: FileIO,
+    metadata_location: str,
+    *,
+    snapshot_id: int | None = None,
+    ref: str | None = None,
+    as_of_ms: int | None = None,
+    row_filter: str | None = None,
+    predicate_params: Mapping[str, Any] | None = None,
+    selected_fields: Sequence[str] = ("*",),
+) -> tuple[TableReader, list[tuple[ReadUnit, ...]]]:
+    """Return how to read a table, and the files of each task; arguments and errors as of `jobs.spark.read_table`."""
+    if isinstance(selected_fields, str):
+        raise InvalidInputError(f"selected_fields is the text {selected_fields!r}, expected a list of columns")
+    metadata = metadata_json.read(io.read(metadata_location), path=metadata_location)
+    if TableProperties.of(metadata.properties).encryption_key_id is not None:
+        raise UnsupportedError(f"table {metadata.location} is encrypted and cannot be read here")
+    snapshot, schema = choose_snapshot(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)
+    expression = parse_filter(row_filter, schema, params=predicate_params)
+    return _planned(io, metadata, snapshot, schema, expression, tuple(selected_fields))
+
+
+def plan_pinned(table: PinnedTable, io: FileIO) -> tuple[TableReader, list[tuple[ReadUnit, ...]]]:
+    """Return how to read an input of a job, and the files of each task.
+
+    Raises:
+        NotFoundError: the metadata file is gone.
+        FormatError: it is not the one that the job was planned with.
+    """
+    metadata = metadata_json.read(io.read(table.metadata_location), path=table.metadata_location)
+    snapshot = None if table.snapshot_id is None else metadata.snapshot(table.snapshot_id)
+    if (metadata.table_uuid or "") != table.table_uuid or (snapshot is None) != (table.snapshot_id is None):
+        raise FormatError(
+            f"not the metadata of table {table.table} at the snapshot of the plan", path=metadata.location
+        )
+    return _planned(io, metadata, snapshot, table.schema, table.row_filter, table.selected_fields)
+
+
+def _planned(
+    io: FileIO,
+    metadata: TableMetadata,
+    snapshot: Snapshot | None,
+    schema: Schema,
+    expression: Expression,
+    selected_fields: tuple[str, ...],
+) -> tuple[TableReader, list[tuple[ReadUnit, ...]]]:
+    known = recover_sources(io, metadata) if PARTITION_NAME in selected_fields else metadata
+    projection = project(known, schema, selected_fields, case_sensitive=True)
+    tasks = [] if snapshot is None else list(_scan(io, metadata, snapshot, schema, expression))
+    geo_fields = find_geo_fields(projection)
+    for task in tasks:
+        check_supported(task.file, task.delete_files, geo_fields)
+    reader = TableReader(
+        projection=projection,
+        schema=schema,
+        schemas=metadata.newest_schemas(),
+        specs=metadata.partition_specs,
+        name_mapping=TableProperties.of(metadata.properties).name_mapping,
+    )
+    return reader, _items(tasks, TableProperties.of(metadata.properties).split_size_bytes)
+
+
+def _scan(
+    io: FileIO, metadata: TableMetadata, snapshot: Snapshot, schema: Schema, expression: Expression
+) -> Iterator[FileScanTask]:
+    return plan_files(
+        read_manifests(io, snapshot),
+        read_columns=lambda wanted, keys: columns.read_columns(
+            (columns.unpack(io.read(one.manifest_path), one) for one in wanted), keys=keys
+        ),
+        metadata=metadata,
+        schema=schema,
+        row_filter=expression,
+    )
+
+
+def _items(tasks: Sequence[FileScanTask], split_bytes: int) -> list[tuple[ReadUnit, ...]]:
+    """Cut files into tasks of about the same size, in the order of the scan; large files are cut between row groups."""
+    units = [FileUnit.of(task) for task in tasks]
+    residuals = {task.file.file_path: task.residual for task in tasks}
+    items: list[tuple[ReadUnit, ...]] = []
+    for run in cut_group(units, split_size_bytes=split_bytes):
+        most = max(1, split_bytes // OPEN_FILE_BYTES)
+        for start in range(0, len(run), most):
+            part = run[start : start + most]
+            items.append(tuple(ReadUnit(unit=unit, residual=residuals[unit.file.file_path]) for unit in part))
+    return items

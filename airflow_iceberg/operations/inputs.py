@@ -1,0 +1,158 @@
+"""Inputs: tables that the query or the callable of new rows reads, each pinned to one snapshot.
+
+    inputs = {"orders": Input(open=lambda: Table.load(catalog, "sales.orders"), ref="audited")}
+    append(work, AppendRequest(rows=Source.from_sql("select * from orders"), inputs=inputs))
+
+Here: which snapshot, which columns and which rows of it are read, and how the commit says so. A retry pins again: only
+the commit that lands counts, and its summary names what it has read. Not here: what a query needs (`expressions.query`),
+reading (`jobs.spark.inputs`, `jobs.duckdb_query`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from airflow_iceberg.commit.open_table import OpenTable
+from airflow_iceberg.commit.write_result import INPUTS
+from airflow_iceberg.data.read.selection import choose_snapshot, project
+from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError
+from airflow_iceberg.expressions.binding import parse_filter
+from airflow_iceberg.expressions.query import ALL, Need, needs, tables_of
+from airflow_iceberg.expressions.tree import all_of
+from airflow_iceberg.format.metadata_columns import METADATA_COLUMNS
+from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.jobs.protocol.pinned import PinnedTable, locations_of
+from airflow_iceberg.jobs.protocol.source import Source
+
+# A name that every engine takes without quotes.
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Input:
+    """A table to read, and what of it.
+
+    Attributes:
+        open: loads the table; called when the job is planned.
+        snapshot_id, ref, as_of_ms: the snapshot, by at most one of the three; the current one by default.
+        row_filter: a predicate in SQL; only rows that satisfy it are read.
+        predicate_params: the values of the predicate's placeholders, `:name`, by name.
+        selected_fields: the columns, also metadata columns; "*" is all.
+    """
+
+    open: Callable[[], OpenTable]
+    snapshot_id: int | None = None
+    ref: str | None = None
+    as_of_ms: int | None = None
+    row_filter: str | None = None
+    predicate_params: Mapping[str, Any] | None = None
+    selected_fields: Sequence[str] = ("*",)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.selected_fields, str):
+            raise InvalidInputError(f"selected_fields is the text {self.selected_fields!r}, expected a list of columns")
+
+
+def check_inputs(inputs: Mapping[str, Input], rows: object) -> None:
+    """Check the names of inputs, before any table is loaded.
+
+    Raises:
+        InvalidInputError: a name that cannot be one of a view, or that the query does not read; a source of files.
+    """
+    if not inputs:
+        return
+    if not isinstance(rows, Source) or rows.kind == "files":
+        raise InvalidInputError("inputs are tables that sql or python_callable reads, and the rows come from elsewhere")
+    for name in inputs:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidInputError(f"{name!r} cannot be the name of an input; expected letters, digits and '_'")
+    if len({name.lower() for name in inputs}) < len(inputs):
+        raise InvalidInputError(f"two inputs have the same name in other letters: {', '.join(sorted(inputs))}")
+    if rows.kind == "callable" and (both := sorted(inputs.keys() & rows.kwargs.keys())):
+        raise InvalidInputError(f"{both[0]!r} is an input, and one of op_kwargs, too; rename one of them")
+    read = None if rows.sql is None else tables_of(rows.sql, dialect=rows.dialect)
+    unread = [] if read is None else sorted(name for name in inputs if name.lower() not in read)
+    if unread:
+        raise InvalidInputError(f"inputs has {unread[0]!r}, and the query does not read it; leave it out")
+
+
+def pin(inputs: Mapping[str, Input], source: Source) -> tuple[PinnedTable, ...]:
+    """Load the inputs, and choose what is read of each.
+
+    Raises:
+        NotFoundError: no such table, snapshot, ref or column.
+        InvalidInputError: a predicate that does not fit the columns.
+        UnsupportedError: an encrypted table.
+    """
+    found = {}
+    for name, one in inputs.items():
+        with _named(name):
+            found[name] = _pinned(name, one)
+    if source.sql is None:
+        return tuple(found.values())
+    schemas = {name: table.schema for name, table in found.items()}
+    wanted = needs(source.sql, schemas, params=source.sql_args, dialect=source.dialect)
+    return tuple(_narrowed(table, inputs[name], wanted[name]) for name, table in found.items())
+
+
+def _pinned(name: str, one: Input) -> PinnedTable:
+    table = one.open()
+    metadata = table.metadata
+    if TableProperties.of(metadata.properties).encryption_key_id is not None:
+        raise UnsupportedError(f"table {table.name} is encrypted and cannot be read here")
+    if not table.metadata_location:
+        raise UnsupportedError(f"the catalog gives no metadata file of table {table.name}, which a job would read")
+    snapshot, schema = choose_snapshot(metadata, snapshot_id=one.snapshot_id, ref=one.ref, as_of_ms=one.as_of_ms)
+    fields = tuple(one.selected_fields)
+    project(metadata, schema, fields, case_sensitive=True)
+    return PinnedTable(
+        name=name,
+        table=table.name,
+        catalog=table.catalog.name,
+        table_uuid=metadata.table_uuid or "",
+        table_location=metadata.location,
+        metadata_location=table.metadata_location,
+        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        schema=schema,
+        selected_fields=fields,
+        row_filter=parse_filter(one.row_filter, schema, params=one.predicate_params),
+        locations=locations_of(table.io),
+    )
+
+
+def _narrowed(table: PinnedTable, one: Input, need: Need) -> PinnedTable:
+    """Return a table with only the columns and rows that a query needs, as far as its author has left them open."""
+    if need is ALL or tuple(one.selected_fields) != ("*",) or table.schema.names.keys() & METADATA_COLUMNS.keys():
+        return table
+    columns = table.selected_fields if need.columns is None else need.columns
+    return replace(table, selected_fields=columns, row_filter=all_of(table.row_filter, need.row_filter))
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Name the input in an error."""
+    try:
+        yield
+    except IcebergError as error:
+        raise type(error)(f"input {name!r}: {error}") from error
+
+
+def summary_of(tables: Sequence[PinnedTable]) -> dict[str, str]:
+    """Return the entry of a snapshot's summary that names what its rows were made from."""
+    if not tables:
+        return {}
+    read = {
+        table.name: {
+            "catalog": table.catalog,
+            "table": table.table,
+            "table-uuid": table.table_uuid,
+            "snapshot-id": None if table.snapshot_id is None else str(table.snapshot_id),
+        }
+        for table in tables
+    }
+    return {INPUTS: json.dumps(read)}
