@@ -15,7 +15,7 @@ class PageTokens:
     """The tokens of one list, each of which names the next page.
 
     Args:
-        purpose: what the list is for, for messages: "catalog prod cannot list its namespaces".
+        purpose: what the list is for, for messages: "catalog prod cannot list the namespaces".
     """
 
     def __init__(self, purpose: str) -> None:

@@ -23,6 +23,7 @@ from airflow_iceberg.errors import (
     StorageError,
     UnsupportedError,
 )
+from airflow_iceberg.format.values.digits import whole_number
 
 # The server lists the conflicts in an error response only for clients with this header.
 _HEADERS = {"Nessie-Client-Spec": "2"}
@@ -93,7 +94,7 @@ class NessieClient:
     def pages(self, path: str, field: str, params: Mapping[str, str] | None = None) -> Iterator[Json]:
         """Yield all entries of a list, for any size of its pages."""
         asked = dict(params or {})
-        tokens = PageTokens(f"catalog {self._catalog} cannot read {path} from {self}")
+        tokens = PageTokens(f"cannot read the list {path} of Nessie")
         while True:
             answer = self.get(path, asked)
             entries = answer.get(field)
@@ -199,6 +200,7 @@ def _milliseconds(catalog: str, properties: Mapping[str, str], name: str, defaul
     text = nessie_property(properties, name)
     if not text:
         return default
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
+    number = whole_number(text)
+    if not number:
         raise InvalidInputError(f"catalog {catalog}: property {name} is not a number of milliseconds above 0")
-    return int(text)
+    return number
