@@ -29,10 +29,11 @@ _SHORTEST_UNNAMED = 8
 _STRONG = (
     r"secret|pass(?:w|phrase|code)|(?:key|store|user|(?<![a-z]))pass(?![a-z])|(?<![a-z])(?:pwd|ugi)(?![a-z])"
     r"|token|credential|cookie|bearer|(?<![a-z])(?:sas|sig|jwt|dsn)(?![a-z])"
-    r"|(?:access|account|api|private|shared|signing|service|master|sse|storage|fernet).{0,2}key"
+    r"|(?:access|account|api|private|shared|signing|service|master|sse|storage|fernet"
+    r"|subscription|functions|decryption|sse.{0,2}c|sse.{0,2}customer).{0,2}key|(?<![a-z])hmac(?![a-z])"
     # environment variables: S3_KEY
     r"|(?-i:(?<!PRIMARY)(?<!PARTITION)(?<!FOREIGN)(?<!SORT)(?<!MESSAGE)_KEY(?![A-Z_]))"
-    r"|encryption.{0,2}key(?!.{0,2}(?:id|arn|name))|connection.{0,2}string|session.{0,2}kwargs|airflow.iceberg.storage"
+    r"|encryption.{0,2}key(?!.{0,2}(?:id|arn|name))|jaas.{0,2}config|connection.{0,2}string|session.{0,2}kwargs|airflow.iceberg.storage"
 )
 # A header of any name may be the key of a gateway.
 _HEADER = r"(?:^|\.)header\.(?!(?:x-iceberg-access-delegation|accept|content-type|user-agent)$)"
@@ -57,12 +58,18 @@ _ABOUT_IT = (
 _PLACE_NAME = r"(?:(?i:provider|class|type|conf|config|file|path|dir|location)|\.(?:driver|executor)\.secrets\.[\w-]+)$"
 _CLASS = r"(?:[a-z_]\w*\.){2,}[A-Za-z_$][\w$]*"
 _FILE = r"(?:file://|local://)?/[\w./@-]*|[\w-]+\.(?:conf|config|xml|json|keytab|properties|jks|pem|p12)"
-_PLACE = rf"{_FILE}|{_CLASS}(?:\s*,\s*{_CLASS})*"
+# A login of Kerberos, of whose options none is a secret.
+_OPTION = r"(?:useKeyTab|keyTab|storeKey|useTicketCache|renewTGT|principal|serviceName|refreshKrb5Config|debug)"
+_KERBEROS = (
+    rf"com\.(?:sun|ibm)\.security\.auth\.module\.Krb5LoginModule\s+\w+(?:\s+{_OPTION}=(?:\"[^\"]*\"|[\w./@-]+))*\s*;?"
+)
+_PLACE = rf"{_FILE}|{_CLASS}(?:\s*,\s*{_CLASS})*|{_KERBEROS}"
 # Hadoop's settings of one account of Azure have its name at their end.
 _ACCOUNT = r"\.[\w-]+\.(?:dfs|blob)\.[\w.-]+$"
 _KEY_OF_KUBERNETES = r"\.(?:driver|executor)\.secretKeyRef\.[\w-]+$"
 _PLAIN_WORD = r"(?i)true|false|none|null|anon|cloud|https?://[^@?]*|"
 _NUMBER = r"[0-9.]+"
+_CLOSING = "}])"
 
 # With limits: a long text without a login must not be searched from each of its characters to its end.
 _LOGIN = (
@@ -72,11 +79,31 @@ _LOGIN = (
 # A user without a password, too long for a name: "https://<token>@host".
 _TOKEN_AS_USER = rf"(?i)https?://([^/@:?#\s]{{{_SHORTEST_UNNAMED},1024}})@"
 _PROOF = r"(?i)^(?:Bearer|Basic|Token|ApiKey)\s+(\S+)$"
-_PAIR = r"(?:^|[\s;&?,])(?:-D)?([\w.-]{1,100})=([^\s;&,'\"]+)"
+# A name, up to the sign before its value: "password =", "'password':", "-Dx.password=", "X-Api-Key: ". Each character
+# is read once, since a name begins where no other does and gives nothing back.
+_NAMED = r"(?<![\w.-])(?:-D)?([\w.-]++)\\*+['\"]?\s*+(?==|:|->)"
+# A quoted value. With limits: a quote that does not end must not be searched to the end for each name.
+_QUOTED = r"[bu]?(?:\\+['\"](.{0,4096}?)\\+['\"]|\"((?:[^\"\\]|\\.){0,4096}+)\"|'((?:[^'\\]|\\.|''){0,4096}+)')"
+# A comma ends a value, unless more of it follows, and a quote does.
+_BARE = r"(?:(?i:bearer|basic|token|apikey)[ \t]++)?[\\'\"]*((?:[^\s;&,'\"]|,(?!\s|[\w.-]{1,100}=|$))++)"
+# In braces: ODBC. With a colon a blank is needed before a bare value: "host:port" and "name:version" are no pairs.
+_VALUE = (
+    rf"(?s)(?:=>?(?!=)|->)\s*+(?:{_QUOTED}|\{{((?:[^}}]|\}}\}}){{1,4096}}+)\}}|{_BARE})"
+    rf"|:\s*+{_QUOTED}|:[ \t]++(?![\[{{(]){_BARE}"
+)
+# How many values may be around a pair: x="y='password=z'".
+_DEPTH = 3
+# So many secrets in one value are not taken out one by one.
+_MOST_SECRETS = 200
+_PRIVATE_KEY = (
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,20}-----(?:[^-]|-(?!----))*+(?:-----END[A-Z0-9 ]{0,70}-----)?"
+)
+# Its password ends at the first "@" or at the last one.
+_ORACLE = r"(?i)(jdbc:oracle:\w{1,20}:[^/@\s]{0,255}/)(?=([^@\s]{1,1024})@)(\S{1,1024})@"
 _SETTING = r"[\w.-]+"
 _SIGNED_ADDRESS = r"(?i)SharedAccessSignature=([^;]+)"
 
-_LOGGED_LOGIN = r"//[^/@\s:]{1,255}:(?!\*{3}@)[^/@\s]{0,1024}@"
+_LOGGED_LOGIN = r"//[^/@\s:]{0,255}:(?!\*{3}@)[^/@\s]{0,1024}@"
 _QUOTE = r"\\*['\"]?"
 _LOGGED = (
     # a header, as a dictionary shows it (in a document perhaps) or a line of its own; a parameter of an address
@@ -114,7 +141,10 @@ def hide(name: str, value: Any) -> Any:
     text = str(value)
     if _is_kept(name, text):
         return HIDDEN
-    inner_secrets = [secret for secret in secrets_of({name: text}) if secret in text]
+    inner_secrets = secrets_of({name: text})
+    if len(inner_secrets) > _MOST_SECRETS:
+        return HIDDEN
+    inner_secrets = [secret for secret in inner_secrets if secret in text]
     if any(len(secret) < _SHORTEST for secret in inner_secrets):
         return HIDDEN
     return replaced(text, inner_secrets) if inner_secrets else value
@@ -154,12 +184,25 @@ def without_secrets(text: str) -> str:
 
     These are logins in addresses, proofs of identity such as bearer tokens, and all that is named like a secret.
     """
+    text = re.sub(_PRIVATE_KEY, HIDDEN, text)
     text = re.sub(_LOGGED_LOGIN, f"//{HIDDEN}@", text)
     for part in _LOGGED:
         text = re.sub(part, rf"\1{HIDDEN}", text)
     for pair in _LOGGED_PAIRS:
         text = re.sub(pair, _hide_pair, text)
-    return text
+    text = re.sub(_ORACLE, rf"\1{HIDDEN}@", text)
+    return "".join(_without_pairs(text))
+
+
+def _without_pairs(text: str) -> Iterator[str]:
+    """Yield the parts of a message; a colon may be one of its sentences."""
+    position = 0
+    for sign, name, found in _pairs(text):
+        group = found.lastindex or 0
+        if sign != ":" and _is_kept_pair(name, found[group]):
+            yield text[position : found.start(group)] + HIDDEN
+            position = found.end(group)
+    yield text[position:]
 
 
 def _hide_pair(found: re.Match[str]) -> str:
@@ -206,25 +249,61 @@ def _secrets_in(name: str, value: str) -> Iterator[str]:
         if name.lower().endswith(("credential", "ugi")):
             # "id:secret", whose second half gives access by itself.
             yield value.partition(":")[2]
-    yield from _document_secrets(name, value)
+    document = _document(value)
+    if document is not None:
+        with suppress(RecursionError):
+            yield from _leaves(name, document, below_secret=_is_kept(name, value))
+            return
     yield from re.findall(_SIGNED_ADDRESS, value)
-    for key, inner in re.findall(_PAIR, value):
-        if _is_kept(key, inner):
-            yield from dict.fromkeys((inner, unquote(inner)))
+    yield from re.findall(_PRIVATE_KEY, value)
+    for inner in _values_of_pairs(value):
+        yield from dict.fromkeys((inner, unquote(inner), re.sub(r"\\(.)", r"\1", inner)))
+        if len(bare := inner.rstrip(_CLOSING)) >= _SHORTEST:
+            yield bare
     for password in _passwords(value):
         yield from dict.fromkeys((password, unquote(password)))
 
 
-def _document_secrets(name: str, value: str) -> Iterator[str]:
+def _values_of_pairs(text: str, depth: int = _DEPTH) -> Iterator[str]:
+    for _, name, found in _pairs(text):
+        value = found[found.lastindex or 0]
+        if _is_kept_pair(name, value):
+            yield value
+        elif depth:
+            yield from _values_of_pairs(value, depth - 1)
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str, re.Match[str]]]:
+    """Yield the pairs in a text whose names are those of secrets: the sign between, the name, what matches the value.
+
+    A value is read once, and that of another name only as a part of the text.
+    """
+    position = 0
+    while (named := re.compile(_NAMED).search(text, position)) is not None:
+        position = named.end()
+        value = re.compile(_VALUE).match(text, position) if is_secret(named[1]) else None
+        if value is not None:
+            yield text[position], named[1], value
+            position = value.end()
+
+
+def _is_kept_pair(name: str, value: str) -> bool:
+    """Whether the value of a pair is a secret, also with brackets around the pair."""
+    return _is_kept(name, value) and _is_kept(name, value.rstrip(_CLOSING))
+
+
+def _document(value: str) -> Any:
+    """Return a JSON document, its objects as tuples of pairs, since a name may be in it twice; None if it is none."""
     if value.lstrip().startswith(("{", "[")):
         with suppress(ValueError, RecursionError):
-            yield from _leaves(name, json.loads(value), below_secret=_is_kept(name, value))
+            return json.loads(value, object_pairs_hook=tuple)
+    return None
 
 
 def _leaves(name: str, value: Any, *, below_secret: bool) -> Iterator[str]:
     """Yield the secrets of a document; below the name of a secret these are all long texts."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
+    if isinstance(value, tuple):
+        for key, inner in value:
             yield from _leaves(key, inner, below_secret=below_secret or is_secret(key))
     elif isinstance(value, list):
         for inner in value:
@@ -234,7 +313,8 @@ def _leaves(name: str, value: Any, *, below_secret: bool) -> Iterator[str]:
         if _is_kept(name, text) or (below_secret and _is_unnamed_secret(name, text)):
             # Plain, and in the spelling of a document.
             yield from dict.fromkeys((text, json.dumps(text)[1:-1]))
-        yield from _secrets_in(name, text)
+        for secret in _secrets_in(name, text):
+            yield from dict.fromkeys((secret, json.dumps(secret)[1:-1]))
 
 
 def _is_unnamed_secret(name: str, value: str) -> bool:
@@ -249,6 +329,9 @@ def _passwords(text: str) -> Iterator[str]:
             yield urlsplit(text.removeprefix("jdbc:")).password or ""
         yield from (found["password"] for found in re.finditer(_LOGIN, text))
         yield from re.findall(_TOKEN_AS_USER, text)
+    for _, first, last in re.findall(_ORACLE, text):
+        for password in dict.fromkeys((first, last)):
+            yield password.strip('"')
 
 
 def check_no_password(location: str) -> None:

@@ -29,6 +29,7 @@ from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.values.digits import whole_number
 from airflow_iceberg.inventory.purge import TableFiles, delete_files, find_files
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import own_only
@@ -334,7 +335,8 @@ def encode_metadata(metadata: TableMetadata, location: str) -> bytes:
 def metadata_version(location: str) -> int:
     """Return the number at the start of a metadata file's name ("00012-<uuid>.metadata.json": 12), or -1."""
     number, dash, _ = location.rpartition("/")[2].partition("-")
-    return int(number) if dash and number.isascii() and number.isdigit() else -1
+    version = whole_number(number) if dash else None
+    return -1 if version is None else version
 
 
 def is_gzip_asked(properties: Mapping[str, str]) -> bool:

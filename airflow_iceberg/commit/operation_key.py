@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote, unquote
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.values.digits import whole_number
 
 if TYPE_CHECKING:
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -280,8 +281,7 @@ def may_be_a_retry(key: OperationKey, earlier: Snapshot) -> bool:
 
 
 def _try_number(snapshot: Snapshot) -> int | None:
-    text = snapshot.summary.get(TRY_NUMBER, "")
-    return int(text) if text.isascii() and text.isdigit() else None
+    return whole_number(snapshot.summary.get(TRY_NUMBER, ""))
 
 
 def find_landed(metadata: TableMetadata, key: OperationKey, branch: str) -> Snapshot | None:

@@ -15,6 +15,7 @@ from airflow_iceberg.catalogs.base import TableState
 from airflow_iceberg.commit.operation_key import OPERATION_KEY, find_landed
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.format.values.digits import whole_number
 
 CARRIED_ROWS = "carried-rows"
 """Entry of an overwrite's summary: rows of rewritten files that were not selected and were kept."""
@@ -24,8 +25,6 @@ DELETED_BEFORE = "rows-deleted-before"
 """Entry of the summary of a change that removes files: rows of theirs that delete files had deleted already."""
 INPUTS = "airflow.inputs"
 """Entry of a summary: the snapshots of tables that the new rows were made from, a JSON object by the inputs' names."""
-# Of a count that fits into a long.
-_MOST_DIGITS = 19
 
 
 class Outcome(StrEnum):
@@ -143,8 +142,7 @@ class WriteResult(OperationResult):
 
 def count_of(snapshot: Snapshot, name: str) -> int:
     """Return a count of a snapshot's summary, 0 where it is not there, or is no number: other writers fill it, too."""
-    text = snapshot.summary.get(name, "0")
-    return int(text) if text.isdecimal() and len(text) < _MOST_DIGITS else 0
+    return whole_number(snapshot.summary.get(name, "0")) or 0
 
 
 def _inputs(snapshot: Snapshot) -> dict[str, Any]:

@@ -58,6 +58,8 @@ _SPELLINGS: tuple[tuple[tuple[type[t.IcebergType], ...], str], ...] = (
 )
 # Larger exponents would cost memory without limit, and no column holds such numbers.
 MAX_EXPONENT = 500
+# Characters of a literal in a message.
+_MOST_SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,9 +344,11 @@ def _temporal_text(column: tree.Column, literal: Any) -> str:
 
 def _time_of_day(column: tree.Column, literal: Any) -> int:
     text = literal.isoformat() if isinstance(literal, time) and literal.tzinfo is None else literal
+    if not isinstance(text, str):
+        raise _mismatch(column, literal)
     try:
         return _nanos_of_day(text.strip())
-    except (ValueError, AttributeError):
+    except ValueError:
         raise _mismatch(column, literal) from None
 
 
@@ -373,6 +377,7 @@ def _offset_ns(zone: str | None) -> int:
 
 def _mismatch(column: tree.Column, literal: Any) -> InvalidInputError:
     shown = f"'{literal.text}'" if isinstance(literal, TypedText) else repr(literal)
+    shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
     if literal is True and not isinstance(column.type, t.BooleanType):
         return InvalidInputError(
             f"cannot compare column '{column}' ({column.type}) with {shown}, and by itself it is no predicate; compare "

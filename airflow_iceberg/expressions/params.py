@@ -8,13 +8,14 @@ can change what the predicate asks.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.expressions.literals import BoundText
+from airflow_iceberg.expressions.literals import MAX_EXPONENT, BoundText
 
 _KINDS = (bool, int, float, Decimal, date, datetime, time, bytes, bytearray, UUID)
 
@@ -80,9 +81,12 @@ class Params:
                 f"'column <=> :{name}', which takes null for a value"
             )
         if hasattr(value, "item") and hasattr(value, "dtype"):
-            value = value.item()  # a scalar of numpy
+            with suppress(ValueError):  # of an array with several values, which is none of the kinds below
+                value = value.item()  # a scalar of numpy
         if isinstance(value, str):
             return _text(name, value)
+        if isinstance(value, int) and abs(value) >= 10**MAX_EXPONENT:
+            return Decimal(value)  # Python does not write such an int, in a message for example
         if isinstance(value, _KINDS):
             return value
         raise InvalidInputError(

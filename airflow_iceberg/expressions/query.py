@@ -89,9 +89,7 @@ def _parse(query: str, dialect: str) -> sql.Query | None:
 def _scopes(query: str, schemas: Mapping[str, Schema], dialect: str) -> list[Scope]:
     """Return the scopes of a query, its columns with the names of their tables; none if something is not proved."""
     found = _parse(query, dialect)
-    known = {
-        name.lower(): {column.lower(): "unknown" for column in _columns(schema)} for name, schema in schemas.items()
-    }
+    known = {name.lower(): dict.fromkeys(map(str.lower, _columns(each)), "unknown") for name, each in schemas.items()}
     if found is None or not _is_plain(found, schemas):
         return []
     resolved = qualify(
@@ -221,7 +219,7 @@ def _is_kept(select: sql.Select, alias: str) -> bool:
     return all(not join.side and join.kind in ("", "INNER", "CROSS") for join in mine)
 
 
-def _are_compared_alike(types: Iterable[t.Type], texts: Iterable[str]) -> bool:
+def _are_compared_alike(types: Iterable[t.IcebergType], texts: Iterable[str]) -> bool:
     """Whether engines compare values of these types with these texts as `expressions` does."""
     patterns = [_MOMENTS[type(kind)] for kind in types if type(kind) in _MOMENTS]
     is_known = all(isinstance(kind, (*_COMPARED, *_MOMENTS)) for kind in types)

@@ -344,7 +344,7 @@ def _are_comparable(left: Any, right: Any) -> bool:
 
 
 def _number(text: str) -> int | Decimal:
-    return int(text) if text.isdigit() else Decimal(text)
+    return int(text) if text.isdigit() and len(text) <= MAX_EXPONENT else Decimal(text)
 
 
 def _cast_literal(value: Any, kind: sql.DataType.Type) -> Any:

@@ -16,6 +16,7 @@ from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.values.bytes import canonical_key
+from airflow_iceberg.format.values.digits import MAX_LONG, whole_number
 
 MAIN_BRANCH = "main"
 
@@ -294,12 +295,12 @@ class _Deltas:
 
 
 def _totals(deltas: Mapping[str, str], previous: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the totals; a total that the previous snapshot does not have is left out, never invented."""
+    """Return the totals; a total that the previous snapshot does not have as a number is left out, never invented."""
     result = {}
     for name, (plus, minus) in _TOTALS.items():
-        before = "0" if previous is None else previous.get(name, "")
-        if before.isascii() and before.isdigit():
-            total = int(before) + int(deltas.get(plus, "0")) - int(deltas.get(minus, "0"))
-            if total >= 0:
+        before = whole_number("0" if previous is None else previous.get(name, ""))
+        if before is not None:
+            total = before + int(deltas.get(plus, "0")) - int(deltas.get(minus, "0"))
+            if 0 <= total <= MAX_LONG:
                 result[name] = str(total)
     return result

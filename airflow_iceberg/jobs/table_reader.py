@@ -104,9 +104,7 @@ def plan_pinned(table: PinnedTable, io: FileIO) -> tuple[TableReader, list[tuple
     metadata = metadata_json.read(io.read(table.metadata_location), path=table.metadata_location)
     snapshot = None if table.snapshot_id is None else metadata.snapshot(table.snapshot_id)
     if (metadata.table_uuid or "") != table.table_uuid or (snapshot is None) != (table.snapshot_id is None):
-        raise FormatError(
-            f"not the metadata of table {table.table} at the snapshot of the plan", path=metadata.location
-        )
+        raise FormatError(f"not the metadata of table {table.table} that was planned", path=table.metadata_location)
     return _planned(io, metadata, snapshot, table.schema, table.row_filter, table.selected_fields)
 
 

@@ -19,6 +19,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.commit.open_table import OpenTable
+from airflow_iceberg.commit.write_result import count_of
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError
 from airflow_iceberg.inventory.run import EVERY_SECONDS, Progress, in_bytes, run_units
 from airflow_iceberg.inventory.units import Unit, UnitResult, read_outcome, write_unit
@@ -106,8 +107,7 @@ def expected_files(metadata: TableMetadata) -> int:
     """Return the number of a table's files by the summaries of its snapshots; 0 if they do not tell."""
 
     def total(snapshot: Snapshot) -> int:
-        totals = (snapshot.summary.get(name, "0") for name in ("total-data-files", "total-delete-files"))
-        return sum(int(text) for text in totals if text.isdecimal())
+        return sum(count_of(snapshot, name) for name in ("total-data-files", "total-delete-files"))
 
     return max(map(total, metadata.snapshots), default=0)
 

@@ -4,8 +4,8 @@
     append(work, AppendRequest(rows=Source.from_sql("select * from orders"), inputs=inputs))
 
 Here: which snapshot, which columns and which rows of it are read, and how the commit says so. A retry pins again: only
-the commit that lands counts, and its summary names what it has read. Not here: what a query needs (`expressions.query`),
-reading (`jobs.spark.inputs`, `jobs.duckdb_query`).
+the commit that lands counts, and its summary names what it has read. Not here: what a query needs
+(`expressions.query`), reading (`jobs.spark.inputs`, `jobs.duckdb_query`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def check_inputs(inputs: Mapping[str, Input], rows: object) -> None:
     if not isinstance(rows, Source) or rows.kind == "files":
         raise InvalidInputError("inputs are tables that sql or python_callable reads, and the rows come from elsewhere")
     for name in inputs:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not _NAME.fullmatch(str(name)):
             raise InvalidInputError(f"{name!r} cannot be the name of an input; expected letters, digits and '_'")
     if len({name.lower() for name in inputs}) < len(inputs):
         raise InvalidInputError(f"two inputs have the same name in other letters: {', '.join(sorted(inputs))}")

@@ -26,7 +26,8 @@ from airflow_iceberg.commit.snapshot_action import MakesSnapshot
 from airflow_iceberg.commit.write_result import Outcome, WriteResult, describe
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError, StalePlanError
 from airflow_iceberg.format.snapshots import Snapshot
-from airflow_iceberg.jobs.protocol.plan import JobPlan, Task, locations_of
+from airflow_iceberg.jobs.protocol.pinned import locations_of
+from airflow_iceberg.jobs.protocol.plan import JobPlan, Task
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.operations import staging
 

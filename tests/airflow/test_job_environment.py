@@ -118,6 +118,7 @@ class TestTheCommandLine:
         defaults = tmp_path / "mine.conf"
         defaults.write_text("spark.mine 1\nspark.x.api-key old\n")
         conf = {"spark.x.api-key": MARK, "spark.y": f"http://me:{MARK}@h", "spark.z": "shown"}
+        conf["spark.kafka.sasl.jaas.config"] = f'x.Scram required password="{MARK}";'
         hook, command = submission(
             self.SOURCE, conf=conf, env_vars={"MY_PASSWORD": MARK}, properties_file=str(defaults)
         )
@@ -126,6 +127,7 @@ class TestTheCommandLine:
         file = Path(command[command.index("--properties-file") + 1])
         assert file.read_text() == (
             f"spark.mine 1\nspark.x.api-key old\n\nspark.x.api-key {MARK}\nspark.y http\\://me\\:{MARK}@h\n"
+            f'spark.kafka.sasl.jaas.config x.Scram\\ required\\ password\\="{MARK}";\n'
         )
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert hook.environment["MY_PASSWORD"] == MARK
@@ -141,6 +143,9 @@ class TestTheCommandLine:
         ({"conf": {"spark.x.api-key": MARK}}, "'spark.x.api-key'"),
         ({"conf": {"spark.y": f"http://me:{MARK}@h"}}, "'spark.y'"),
         ({"conf": {"spark.hadoop.ssl.keystore.pass": MARK}}, "'spark.hadoop.ssl.keystore.pass'"),
+        ({"conf": {"spark.kafka.sasl.jaas.config": f'x.C required password="{MARK}";'}}, "'spark.kafka"),
+        ({"conf": {"spark.z": f"host=h password = '{MARK}'"}}, "'spark.z'"),
+        ({"conf": {"spark.z": f"jdbc:oracle:thin:me/{MARK}@//h:1/x"}}, "'spark.z'"),
         ({"env_vars": {"MY_PASSWORD": "12345678"}}, "'spark.yarn.appMasterEnv.MY_PASSWORD'"),
         ({"env_vars": {"https_proxy": f"http://me:{MARK}@h"}}, "'spark.yarn.appMasterEnv.https_proxy'"),
         ({"jars": (f"https://me:{MARK}@h/a.jar",)}, "'--jars'"),

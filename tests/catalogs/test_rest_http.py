@@ -285,7 +285,7 @@ class TestReading:
 
     def test_a_list_that_leads_to_itself_is_no_endless_one(self, server, catalog):
         server.on("GET /v1/namespaces", document({"namespaces": [["a"]], "next-page-token": "1"}))
-        with pytest.raises(StorageError, match="the same page again and again"):
+        with pytest.raises(FormatError, match="the same page again and again"):
             catalog.list_namespaces()
 
     def test_a_table_is_sent_again_only_when_it_has_changed(self, server, catalog):

@@ -16,6 +16,7 @@ from typing import Any
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from airflow_iceberg.catalogs.glue.tables import is_name
+from airflow_iceberg.catalogs.pages import PageTokens
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError, StorageError
 from airflow_iceberg.redaction import hidden_texts, replaced, without_secrets
 from airflow_iceberg.storage.addresses import warn_of_plain_text
@@ -97,12 +98,15 @@ class GlueClient:
 
     def pages(self, operation: str, field: str, **arguments: Any) -> Iterator[Json]:
         """Yield all entries of a list, for any size of its pages; raises as `ask`."""
+        tokens = PageTokens(f"catalog {self._catalog} cannot read {field} from {self}")
         while True:
             answer = self.ask(operation, **arguments)
-            yield from answer.get(field) or ()
-            if not answer.get("NextToken"):
+            items = answer.get(field) or ()
+            yield from items
+            token = answer.get("NextToken")
+            if token is None or token == "":
                 return
-            arguments["NextToken"] = answer["NextToken"]
+            arguments["NextToken"] = tokens.checked(token, items=len(items))
 
     def change(self, operation: str, **arguments: Any) -> Json:
         """Send a request that changes something, once; retry it only if Glue throttled it.

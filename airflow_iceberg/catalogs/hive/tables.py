@@ -21,6 +21,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.values.digits import whole_number
 
 METADATA_LOCATION = "metadata_location"
 PREVIOUS_METADATA_LOCATION = "previous_metadata_location"
@@ -159,9 +160,10 @@ class Options:
         hive2 = properties.get("hive.hive2-compatible")
         self.is_hive2 = None if hive2 is None else _is_on(hive2, False)
         limit = properties.get(MAX_SIZE, "").strip() or str(MAX_VALUE_CHARS)
-        if not (limit.isascii() and limit.isdigit()):
-            raise InvalidInputError(f"property {MAX_SIZE} is {limit!r}, expected a number of characters")
-        self.max_value_chars = int(limit)
+        number = whole_number(limit)
+        if number is None:
+            raise InvalidInputError(f"property {MAX_SIZE} is {limit[:100]!r}, expected a number of characters")
+        self.max_value_chars = number
 
 
 def _counted(metadata: TableMetadata) -> dict[str, str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote, quote_plus, urlsplit, urlunsplit
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.values.digits import whole_number
 from airflow_iceberg.redaction import hidden_texts, replaced, without_secrets
 
 _CONNECT_TIMEOUT_MS = 30_000
@@ -69,11 +70,12 @@ def page_size(catalog: str, properties: Mapping[str, str]) -> int | None:
 
 
 def _whole_number(catalog: str, name: str, text: str, *, least: int = 0) -> int:
-    text = text.strip()
-    if not text.isascii() or not text.isdigit() or int(text) < least:
+    number = whole_number(text.strip())
+    if number is None or number < least:
         more = f" of {least} or more" if least else ""
-        raise InvalidInputError(f"catalog {catalog}: property '{name}' is {text!r}, expected a whole number{more}")
-    return int(text)
+        shown = text.strip()[:100]
+        raise InvalidInputError(f"catalog {catalog}: property '{name}' is {shown!r}, expected a whole number{more}")
+    return number
 
 
 def certificates_trusted(catalog: str, properties: Mapping[str, str]) -> bool | str:

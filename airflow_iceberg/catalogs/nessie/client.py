@@ -14,6 +14,7 @@ from airflow_iceberg.catalogs.http.client import Http
 from airflow_iceberg.catalogs.http.exchange import Answer
 from airflow_iceberg.catalogs.http.settings import Secrets, Settings, certificate_shown, certificates_trusted
 from airflow_iceberg.catalogs.nessie.login import auth_of, nessie_property
+from airflow_iceberg.catalogs.pages import PageTokens
 from airflow_iceberg.errors import (
     CommitUnknownError,
     FormatError,
@@ -22,6 +23,7 @@ from airflow_iceberg.errors import (
     StorageError,
     UnsupportedError,
 )
+from airflow_iceberg.format.values.digits import whole_number
 
 # The server lists the conflicts in an error response only for clients with this header.
 _HEADERS = {"Nessie-Client-Spec": "2"}
@@ -92,15 +94,16 @@ class NessieClient:
     def pages(self, path: str, field: str, params: Mapping[str, str] | None = None) -> Iterator[Json]:
         """Yield all entries of a list, for any size of its pages."""
         asked = dict(params or {})
+        tokens = PageTokens(f"cannot read the list {path} of Nessie")
         while True:
             answer = self.get(path, asked)
             entries = answer.get(field)
             if not isinstance(entries, list):
                 raise StorageError(f"{self} answered without '{field}', which is not Nessie's API; check the uri")
             yield from entries
-            if not answer.get("hasMore") or not answer.get("token"):
+            if not answer.get("hasMore"):
                 return
-            asked["page-token"] = answer["token"]
+            asked["page-token"] = tokens.checked(answer.get("token"), items=len(entries))
 
     def change(self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: Json | None) -> Json:
         """Send a request that changes something, once.
@@ -197,6 +200,7 @@ def _milliseconds(catalog: str, properties: Mapping[str, str], name: str, defaul
     text = nessie_property(properties, name)
     if not text:
         return default
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
+    number = whole_number(text)
+    if not number:
         raise InvalidInputError(f"catalog {catalog}: property {name} is not a number of milliseconds above 0")
-    return int(text)
+    return number

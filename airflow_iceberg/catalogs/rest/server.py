@@ -12,6 +12,7 @@ from airflow_iceberg.catalogs.http.client import Body, Http, Parts
 from airflow_iceberg.catalogs.http.exchange import Answer
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import Secrets, Settings, checked_uri, page_size, without_login
+from airflow_iceberg.catalogs.pages import PageTokens
 from airflow_iceberg.catalogs.rest import protocol
 from airflow_iceberg.catalogs.rest.credentials import store_properties
 from airflow_iceberg.catalogs.rest.protocol import Endpoint, ServerConfig
@@ -158,10 +159,10 @@ class RestServer:
     def pages(
         self, endpoint: Endpoint, purpose: str, key: str, on_refusal: OnRefusal, **asked: Unpack[Asked]
     ) -> Iterator[Any]:
-        """Yield the items of a list, page by page; a page that names itself as the next is an error, not a loop."""
+        """Yield the items of a list, page by page."""
         size = page_size(self._catalog, self.config.properties)
         query = {**(asked.get("query") or {}), **({"pageSize": str(size), "pageToken": ""} if size else {})}
-        seen: set[str] = set()
+        tokens = PageTokens(f"catalog {self._catalog} cannot {purpose}")
         while True:
             answer = self.read(endpoint, purpose, on_refusal, namespace=asked["namespace"], query=query)
             document = self.document(answer, purpose)
@@ -170,14 +171,9 @@ class RestServer:
                 raise FormatError(f"unexpected type {type(items).__name__} (expected list) in '{key}' of the answer")
             yield from items
             token = document.get("next-page-token")
-            if not token:
+            if token is None or token == "":
                 return
-            if token in seen:
-                raise StorageError(
-                    f"catalog {self._catalog} cannot {purpose}: the server gives the same page again and again"
-                )
-            seen.add(str(token))
-            query["pageToken"] = protocol.quoted(str(token))
+            query["pageToken"] = protocol.quoted(tokens.checked(token, items=len(items)))
 
     def exists(self, head: Endpoint, get: Endpoint, purpose: str, **asked: Unpack[Asked]) -> bool:
         """Tell whether a namespace or table exists, by the cheap request if the server offers it."""

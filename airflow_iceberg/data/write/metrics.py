@@ -18,6 +18,7 @@ from airflow_iceberg.format.properties.metrics_mode import NONE, MetricsKind, Me
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.values import bytes as values
+from airflow_iceberg.format.values.digits import whole_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,9 +92,10 @@ def _by_level(fields: Sequence[t.NestedField]) -> Iterator[int]:
 def _max_inferred(properties: Mapping[str, str]) -> int:
     known = TableProperties.metrics_max_inferred_columns
     text = TableProperties.of(properties).metrics_max_inferred_columns
-    if text.strip().isdecimal():
-        return int(text)
-    log.warning("property %s is '%s', not a number of columns: %s is used", known, text, known.default)
+    number = whole_number(text.strip())
+    if number is not None:
+        return number
+    log.warning("property %s is '%.40s', not a number of columns: %s is used", known, text, known.default)
     return int(known.default)
 
 

@@ -41,6 +41,7 @@ from airflow_iceberg.format.manifests.records import (
 from airflow_iceberg.format.manifests.schemas import manifest_list_schema, manifest_schema
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.values.digits import whole_number
 
 _FORMAT_VERSIONS = (1, 2, 3)
 
@@ -194,9 +195,10 @@ def _check_count(count: int, manifest: ManifestFile | None, path: str | None) ->
 
 def _spec_id(header: Header, path: str | None) -> int:
     text = header.metadata.get("partition-spec-id", b"0")
-    if not text.isdigit():
-        raise FormatError(f"unexpected text {text!r} (expected an int) in 'partition-spec-id'", path=path)
-    return int(text)
+    number = whole_number(text.decode("latin-1"))
+    if number is None:
+        raise FormatError(f"unexpected text {text[:100]!r} (expected an int) in 'partition-spec-id'", path=path)
+    return number
 
 
 def manifest_spec_id(data: bytes, *, path: str | None = None) -> int:

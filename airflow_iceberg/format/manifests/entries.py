@@ -16,6 +16,7 @@ from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.types import StructType
 from airflow_iceberg.format.values import bytes as values
+from airflow_iceberg.format.values.digits import whole_number
 
 UNASSIGNED_SEQ = -1
 """The sequence number of a manifest that is not committed yet: the writer of the manifest list assigns it."""
@@ -200,9 +201,10 @@ def _content(fields: Fields) -> FileContent:
 
 
 def _key(text: str, fields: Fields) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise FormatError(f"unexpected key {text!r} (expected a field id) in '{fields.where}'", path=fields.path)
-    return int(text)
+    number = whole_number(text)
+    if number is None:
+        raise FormatError(f"unexpected key {text[:100]!r} (expected a field id) in '{fields.where}'", path=fields.path)
+    return number
 
 
 def _int_map(fields: Fields, name: str) -> dict[int, int] | None:

@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.values.digits import MAX_LONG, whole_number
 from airflow_iceberg.redaction import check_no_password
 
 _Number = TypeVar("_Number", int, float)
+_MOST_SHOWN = 100
 
 Kind = Callable[[str, str], object]
 """A function of (name of the property, text) that raises InvalidInputError if the text is not of the kind."""
@@ -57,9 +59,16 @@ def integer(name: str, text: str) -> int:
 
 def _number(kind: Callable[[str], _Number], name: str, text: str) -> _Number:
     try:
-        return kind(text.strip())
+        value = kind(text.strip())
     except ValueError as error:
-        raise InvalidInputError(f"property {name} is '{text}' (expected a number)") from error
+        raise InvalidInputError(f"property {name} is '{_shown(text)}' (expected a number)") from error
+    if abs(value) > MAX_LONG:
+        raise InvalidInputError(f"property {name} is '{_shown(text)}' (expected a number of 64 bits at most)")
+    return value
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 
 def _number_in_range(
@@ -81,10 +90,10 @@ fraction = _number_in_range(float, lambda value: 0.0 < value < 1.0, "a number be
 
 def byte_count(name: str, text: str) -> int:
     """Return a number of bytes above 0, written in digits alone."""
-    digits = text.strip()
-    if not (digits.isascii() and digits.isdigit() and int(digits) > 0):
-        raise InvalidInputError(f"property {name} is '{digits}' (expected a number of bytes above 0)")
-    return int(digits)
+    number = whole_number(text.strip())
+    if not number:
+        raise InvalidInputError(f"property {name} is '{_shown(text.strip())}' (expected a number of bytes above 0)")
+    return number
 
 
 def is_true(name: str, text: str) -> bool:

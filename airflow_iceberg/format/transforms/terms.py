@@ -17,6 +17,7 @@ from airflow_iceberg.format.transforms.transform import (
     TruncateTransform,
 )
 from airflow_iceberg.format.types import NestedField
+from airflow_iceberg.format.values.digits import whole_number
 
 # Spark's plurals, and its older names `date` and `date_hour`.
 _ALIASES: Mapping[str, str] = {
@@ -56,12 +57,10 @@ def parse_term(text: str, schema: Schema) -> tuple[Transform, NestedField]:
 
 def _number_and_column(text: str, bracketed: str | None, inner: str) -> tuple[int, str]:
     """Return N and column of ``bucket(N, column)``; ``bucket(column, N)`` and ``bucket[N](column)`` also work."""
-    if bracketed:
-        return int(bracketed), unquote(inner)
     first, _, second = inner.partition(",")
-    if first.strip().isdecimal() and second.strip():
-        return int(first), unquote(second)
-    column, _, number = inner.rpartition(",")
-    if column.strip() and number.strip().isdecimal():
-        return int(number), unquote(column)
+    column, _, last = inner.rpartition(",")
+    for digits, name in ((bracketed, inner),) if bracketed else ((first, second), (last, column)):
+        number = whole_number(digits.strip())
+        if number is not None and name.strip():
+            return number, unquote(name)
     raise InvalidInputError(f"expected a number and a column in '{text}', like bucket(16, id) or truncate(4, name)")

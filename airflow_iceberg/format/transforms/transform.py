@@ -277,7 +277,7 @@ PLAIN_TRANSFORMS: Mapping[str, Transform] = {
     kind.name: kind()
     for kind in (IdentityTransform, YearTransform, MonthTransform, DayTransform, HourTransform, VoidTransform)
 }
-_WITH_PARAMETER = re.compile(r"(bucket|truncate)\[(\d+)\]", re.IGNORECASE | re.ASCII)
+_WITH_PARAMETER = re.compile(r"(bucket|truncate)\[(\d{1,10})\]", re.IGNORECASE | re.ASCII)
 
 
 def parse_transform(text: str) -> Transform:

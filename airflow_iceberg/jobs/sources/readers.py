@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.values.digits import whole_number
 from airflow_iceberg.jobs.sources.avro_schema import arrow_schema
 from airflow_iceberg.jobs.sources.unit import Unit, open_filesystem
 
@@ -160,9 +161,10 @@ def _character(options: Mapping[str, str], name: str, default: str) -> str:
 
 def _count(options: Mapping[str, str], name: str) -> int:
     text = options.get(name, "0").strip()
-    if not (text.isascii() and text.isdigit()):
-        raise InvalidInputError(f"option {name!r} is {text!r}, expected a number of at least 0")
-    return int(text)
+    number = whole_number(text)
+    if number is None:
+        raise InvalidInputError(f"option {name!r} is {text[:100]!r}, expected a number of at least 0")
+    return number
 
 
 def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:

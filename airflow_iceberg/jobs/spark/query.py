@@ -22,7 +22,8 @@ def open_query(source: Source, spark: Any, inputs: Mapping[str, Any]) -> Any:
         inputs: DataFrames: views of these names for the query, arguments of the callable.
 
     Raises:
-        InvalidInputError: the query is wrong or in another dialect, the callable does not exist or returns no DataFrame.
+        InvalidInputError: the query is wrong, or in another dialect; the callable does not exist, or returns no
+            DataFrame.
         IcebergError: the callable raised.
     """
     if source.kind != "sql":

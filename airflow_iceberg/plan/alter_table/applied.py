@@ -22,12 +22,12 @@ from typing import Any
 
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import RemoveProperties, SetProperties, Update
+from airflow_iceberg.format.values.digits import whole_number
 from airflow_iceberg.plan.alter_table.words import Changes
 
 PREFIX = "airflow.applied-changes."
 MOST_MARKS = 50
 """The oldest of more marks are removed: those of lists that may be made again first."""
-_MOST_DIGITS = 10
 # In place of a work, for calls without an operation key.
 _NO_WORK = "any"
 
@@ -62,7 +62,7 @@ class Mark:
         number, kind, call = (*text.split(" ", 2), "", "", "")[:3]
         return cls(
             name=name,
-            number=int(number) if number.isascii() and number.isdecimal() and len(number) < _MOST_DIGITS else 0,
+            number=whole_number(number) or 0,
             kind=Kind.AGAIN if kind == Kind.AGAIN else Kind.ONCE,
             call=call,
         )

@@ -11,6 +11,7 @@ from airflow_iceberg.format.properties.kinds import property_text
 from airflow_iceberg.format.schemas.evolution import Position, SchemaEvolution
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
+from airflow_iceberg.format.values.digits import whole_number
 from airflow_iceberg.plan.alter_table.evolution import Evolution
 
 Changes = Sequence[Mapping[str, Any]]
@@ -194,8 +195,8 @@ def _property(place: str, name: str, value: Any) -> str:
 
 
 def _upgrade_format_version(kind: str, place: str, given: Any) -> Step:
-    if isinstance(given, str) and given.isdecimal():
-        given = int(given)  # a template gives text
+    if isinstance(given, str) and (number := whole_number(given)) is not None:
+        given = number  # a template gives text
     if not isinstance(given, int) or isinstance(given, bool):
         raise InvalidInputError(f"{place} ({kind}): expected a number, got {_shown(given)}")
     return lambda to: to.upgrade(given)

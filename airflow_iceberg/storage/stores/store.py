@@ -23,6 +23,7 @@ Refresh = Callable[[], Mapping[str, str]]
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 # When a credential expires, in milliseconds since the epoch: "s3.session-token-expires-at-ms",
 # "gcs.oauth2.token-expires-at", "adls.sas-token-expires-at-ms.<account>".
+_MILLISECONDS = re.compile("[0-9]{1,18}")
 _EXPIRES = re.compile(r"expires-at(-ms)?(\.|$)")
 _RENEW_BEFORE_MS = 300_000
 
@@ -169,7 +170,7 @@ class Settings:
         times = [
             int(value)
             for key, value in self._current.items()
-            if key.startswith(prefix) and _EXPIRES.search(key) and value.isdigit()
+            if key.startswith(prefix) and _EXPIRES.search(key) and _MILLISECONDS.fullmatch(value)
         ]
         return min(times, default=None)
 
