@@ -56,7 +56,8 @@ LAYERS = {
     "scan": Layer("errors format expressions plan storage inventory data", "pyarrow numpy"),
     "commit": Layer("errors format expressions plan storage.base inventory catalogs.base"),
     "jobs": Layer(
-        "errors redaction format expressions plan storage inventory data", "pyspark pyarrow numpy fastavro fsspec"
+        "errors redaction format expressions plan storage inventory data",
+        "pyspark pyarrow numpy fastavro fsspec duckdb",
     ),
     # Of storage, only the interface, and only where the I/O is (below).
     "paimon": Layer("errors redaction format storage.base", "fastavro pyarrow numpy"),
@@ -104,7 +105,8 @@ ONLY_IN = {
         r"format\.manifests\.\w+|format\.avro\.container|data\.read\.avro|jobs\.sources\.(readers|avro_schema)"
         r"|paimon\.containers"
     ),
-    "sqlglot": re.compile(r"expressions\.sql"),
+    "sqlglot": re.compile(r"expressions\.(sql|query)"),
+    "duckdb": re.compile(r"jobs\.duckdb_query"),
     "sqlalchemy": re.compile(r"catalogs\.sql\.\w+"),
     "requests": re.compile(r"catalogs\.http\.exchange|storage\.stores\.\w+"),
     "urllib3": re.compile(r"catalogs\.http\.exchange"),

@@ -52,13 +52,20 @@ class Backend(Protocol):
 
 
 def open_backend(
-    spark_conn_id: str | None, config: SparkConfig, *, table: OpenTable, source: Source | None, name: str
+    spark_conn_id: str | None,
+    config: SparkConfig,
+    *,
+    table: OpenTable,
+    source: Source | None,
+    inputs: Mapping[str, OpenTable] | None = None,
+    name: str,
 ) -> Backend:
     """Return the back end of a connection; checks all requirements that can be known before the job runs.
 
     Args:
         spark_conn_id: the id of a connection of type spark; None runs the job in this process.
         source: the source of new rows; None for a job that only reads the table.
+        inputs: the tables that the source reads, by the names that it has for them.
         name: the job's name where it runs.
     Raises:
         NotFoundError: no such connection, no Spark, no Java.
@@ -66,15 +73,21 @@ def open_backend(
         UnsupportedError: a back end, or a source for it, that this version does not have.
     """
     if spark_conn_id is None:
-        if source is not None and source.kind in ("sql", "callable"):
-            what = "a sql query" if source.kind == "sql" else "a python_callable"
+        if source is not None and source.kind == "callable":
             raise UnsupportedError(
-                f"{what} needs Spark, got spark_conn_id=None; name a connection of type spark, or load files"
+                "a python_callable needs Spark, got spark_conn_id=None; name a connection of type spark, or use sql or "
+                "files"
             )
-        return InProcess(table.io)
+        return InProcess(table.io, {name: one.io for name, one in (inputs or {}).items()})
     connection = _connection(spark_conn_id)
     _check_type(connection)
-    return SparkSubmit(connection, config, storage=storage_properties(_reaching(table)), name=name)
+    return SparkSubmit(
+        connection,
+        config,
+        storage=storage_properties(_reaching(table)),
+        inputs={name: storage_properties(_reaching(one)) for name, one in (inputs or {}).items()},
+        name=name,
+    )
 
 
 def run_job(backend: Backend, table: OpenTable, plan: JobPlan) -> JobResult:
@@ -118,15 +131,16 @@ def _reaching(table: OpenTable) -> Mapping[str, str]:
 class InProcess:
     """Runs a job over threads of this process, without a JVM."""
 
-    def __init__(self, io: FileIO) -> None:
+    def __init__(self, io: FileIO, inputs: Mapping[str, FileIO]) -> None:
         self._io = io
+        self._inputs = inputs
         self._result: JobResult | None = None
         self.is_killed = False
 
     def run(self, plan: JobPlan) -> None:
         from airflow_iceberg.jobs.run_local import run_local
 
-        self._result = run_local(plan, self._io, is_stopped=lambda: self.is_killed)
+        self._result = run_local(plan, self._io, inputs=self._inputs, is_stopped=lambda: self.is_killed)
 
     def read_result(self, io: FileIO, plan: JobPlan) -> JobResult:
         """Return the result as this process has it: others could have changed the document."""

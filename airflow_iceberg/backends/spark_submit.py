@@ -73,10 +73,19 @@ def spark_settings(storage: Mapping[str, str]) -> dict[str, str]:
 class SparkSubmit:
     """Submits a job with spark-submit, through the Spark provider's hook, and waits for it."""
 
-    def __init__(self, connection: Connection, config: SparkConfig, *, storage: Mapping[str, str], name: str) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        config: SparkConfig,
+        *,
+        storage: Mapping[str, str],
+        inputs: Mapping[str, Mapping[str, str]],
+        name: str,
+    ) -> None:
         self._conn_id = connection.conn_id
         self._config = config
         self._storage = storage
+        self._inputs = {key: properties for key, properties in inputs.items() if properties != storage}
         self._name = name
         self._hook: Any = None
         self._link: DriverLink | None = None
@@ -98,7 +107,7 @@ class SparkSubmit:
                 f"spark connection {self._conn_id!r}: Spark's standalone master runs no Python programs in deploy mode "
                 f"cluster; use client"
             )
-        if self._is_on_cluster and secrets_of(storage):
+        if self._is_on_cluster and any(map(secrets_of, (storage, *self._inputs.values()))):
             raise UnsupportedError(
                 f"spark connection {self._conn_id!r}: a driver in deploy mode cluster would get the catalog's storage "
                 f"credentials on spark-submit's command line; use deploy mode client, or let the cluster have its own "
@@ -211,7 +220,7 @@ class SparkSubmit:
     def _write_private(self, plan: JobPlan, folder: Path) -> Path:
         """Write what only the driver may know: what signs the result, and what the plan withholds of the source."""
         withheld = {} if plan.source is None else plan.source.withheld_values()
-        private = {"result-secret": self._result_secret, "source": withheld}
+        private = {"result-secret": self._result_secret, "source": withheld, "inputs": self._inputs}
         return write_private(folder / f"private-{uuid4().hex}.json", json.dumps(private).encode())
 
     def _cluster_variables(self, private: Path) -> dict[str, str]:

@@ -1,14 +1,16 @@
-"""Runs a job over threads in this process, without a JVM; only rows of a query or a callable need Spark."""
+"""Runs a job over threads in this process, without a JVM: DuckDB runs its queries, and only a callable needs Spark."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.jobs.duckdb_query import open_query
 from airflow_iceberg.jobs.run_plan import run_job
 from airflow_iceberg.jobs.run_task import open_context, run_task
 from airflow_iceberg.jobs.task import TaskReport
@@ -26,12 +28,18 @@ MAX_THREADS = 8
 
 
 def run_local(
-    plan: JobPlan, io: FileIO, *, threads: int | None = None, is_stopped: Callable[[], bool] = lambda: False
+    plan: JobPlan,
+    io: FileIO,
+    *,
+    inputs: Mapping[str, FileIO] | None = None,
+    threads: int | None = None,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> JobResult:
     """Run a job and write its result document, also when it fails.
 
     Args:
-        plan: the plan of the job; the source of an append must be files.
+        plan: the plan of the job; the source of an append must be files or a query in the dialect of DuckDB.
+        inputs: access to the files of inputs that `io` does not reach, by the inputs' names.
         threads: the number of tasks at a time; None takes the plan's parallelism, else `default_threads`.
         is_stopped: a function, called before each task; if it returns True, the job fails.
     Returns:
@@ -40,7 +48,15 @@ def run_local(
         StorageError: the result document cannot be written.
     """
     threads = threads or plan.parallelism or default_threads()
-    return run_job(plan, io, lambda _: _Threads(io=io, parallelism=threads, is_stopped=is_stopped), engine=ENGINE)
+    with ExitStack() as stack:
+        engine = _Threads(
+            io=io,
+            inputs={table.name: (inputs or {}).get(table.name, io) for table in plan.inputs},
+            parallelism=threads,
+            is_stopped=is_stopped,
+            stack=stack,
+        )
+        return run_job(plan, io, lambda _: engine, engine=ENGINE)
 
 
 def default_threads() -> int:
@@ -53,8 +69,10 @@ class _Threads:
     """See `jobs.phase.Engine`."""
 
     io: FileIO
+    inputs: Mapping[str, FileIO]
     parallelism: int
     is_stopped: Callable[[], bool]
+    stack: ExitStack
     _context: TaskContext[Any] | None = None
 
     def run(self, plan: JobPlan, specs: Sequence[TaskSpec]) -> list[TaskReport]:
@@ -83,7 +101,9 @@ class _Threads:
             return reports
 
     def query(self, task: AppendTask) -> Query:
-        what = "SQL query" if task.source.kind == "sql" else "python callable"
-        raise UnsupportedError(
-            f"a {what} needs Spark; set spark_conn_id to a connection of type spark, e.g. 'spark_default'"
-        )
+        if task.source.kind != "sql" or task.source.dialect != "duckdb":
+            what = "a query in Spark's SQL" if task.source.kind == "sql" else "a python callable"
+            raise UnsupportedError(
+                f"{what} needs Spark; set spark_conn_id to a connection of type spark, e.g. 'spark_default'"
+            )
+        return self.stack.enter_context(open_query(task, self.io, self.inputs, threads=self.parallelism))

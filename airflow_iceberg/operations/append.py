@@ -23,7 +23,7 @@ from airflow_iceberg.commit.operation_key import OnRerun, check_properties
 from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.jobs.protocol.source import Source
-from airflow_iceberg.operations.inputs import Input
+from airflow_iceberg.operations.inputs.tables import Input
 from airflow_iceberg.operations.new_rows import (
     NewRows,
     check_rows_request,

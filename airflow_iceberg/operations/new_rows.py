@@ -36,7 +36,7 @@ from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.staged_files import check_stored, staged_files
 from airflow_iceberg.operations import staging
-from airflow_iceberg.operations.inputs import Input, check_inputs, pin, summary_of
+from airflow_iceberg.operations.inputs.tables import Input, check_inputs, pin, summary_of
 from airflow_iceberg.operations.work import CommitRequest, Work
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.jobs.protocol.plan import Condition
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations import staging
-from airflow_iceberg.operations.inputs import Input
+from airflow_iceberg.operations.inputs.tables import Input
 from airflow_iceberg.operations.new_rows import (
     NewRows,
     check_rows_request,

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from airflow_iceberg.commit.earlier_epochs import check_no_later_epoch
@@ -101,13 +101,14 @@ class Work:
             more: entries that the operation itself adds to the snapshot's summary.
             table_uuid: the uuid of the table that was planned for.
         """
-        return self.table.commit_settings(
+        settings = self.table.commit_settings(
             branch=request.branch,
             operation_key=self.operation_key,
             try_number=self.try_number or 1,
-            snapshot_properties={**request.snapshot_properties, **(more or {})},
+            snapshot_properties=request.snapshot_properties,
             table_uuid=table_uuid,
         )
+        return replace(settings, properties={**settings.properties, **(more or {})})
 
     def new_staging(self, *, carries_rows: bool = False) -> str:
         """Return a prefix for the documents of a job that only this try uses; see `staging.new_staging`."""

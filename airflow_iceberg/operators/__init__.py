@@ -12,6 +12,7 @@ from airflow_iceberg import lazy_names
 
 if TYPE_CHECKING:
     from airflow_iceberg.backends.config import SparkConfig
+    from airflow_iceberg.operators._inputs import Input
     from airflow_iceberg.operators._rows import FileOptions
     from airflow_iceberg.operators.alter_table import IcebergAlterTableOperator
     from airflow_iceberg.operators.append import IcebergAppendOperator
@@ -38,6 +39,7 @@ __all__ = [
     "IcebergRemoveOrphanFilesOperator",
     "IcebergRestoreOrphanFilesOperator",
     "IcebergRewriteManifestsOperator",
+    "Input",
     "SparkConfig",
 ]
 
@@ -54,5 +56,6 @@ __getattr__ = lazy_names(
     IcebergRemoveOrphanFilesOperator="remove_orphan_files",
     IcebergRestoreOrphanFilesOperator="remove_orphan_files",
     IcebergRewriteManifestsOperator="rewrite_manifests",
+    Input="_inputs",
     SparkConfig="backends.config",
 )

@@ -127,7 +127,9 @@ class JobOperator(TableOperator):
         if self._backend is not None:
             self._backend.cancel()
 
-    def open_backend(self, table: OpenTable, source: Source | None, *, name: str) -> Backend:
+    def open_backend(
+        self, table: OpenTable, source: Source | None, *, name: str, inputs: Mapping[str, OpenTable] | None = None
+    ) -> Backend:
         """Return the back end that runs jobs, after checking that it can."""
         from airflow_iceberg.backends.backend import open_backend
 
@@ -138,7 +140,7 @@ class JobOperator(TableOperator):
                 f"task {self.task_id}: {asked[0]} is a setting of Iceberg's Spark writer, which is not used here; set "
                 f"branch={config.conf[asked[0]]!r} to write to a branch of the table; Table.create_branch creates one"
             )
-        self._backend = open_backend(self.spark_conn_id, config, table=table, source=source, name=name)
+        self._backend = open_backend(self.spark_conn_id, config, table=table, source=source, inputs=inputs, name=name)
         if self._is_killed:
             # Killed by a signal between two jobs of the task, or while its first one was planned.
             self._backend.cancel()
@@ -148,7 +150,12 @@ class JobOperator(TableOperator):
         """Run a job on the Spark connection, and return the files that it staged; raises the job's own error."""
         from airflow_iceberg.backends.backend import run_job
 
-        return run_job(self.open_backend(table, plan.source, name=name), table, plan)
+        inputs = self.opened_inputs(plan)
+        return run_job(self.open_backend(table, plan.source, name=name, inputs=inputs), table, plan)
+
+    def opened_inputs(self, plan: JobPlan) -> Mapping[str, OpenTable]:
+        """Return the tables that a job's source reads, as they were loaded for its plan."""
+        return {}
 
 
 class InventoryOperator(JobOperator):

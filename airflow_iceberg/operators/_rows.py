@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 
 from airflow_iceberg.backends.config import checked_fields
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.operators._inputs import Input
 from airflow_iceberg.operators._job import JobOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_iceberg.commit.open_table import OpenTable
     from airflow_iceberg.commit.write_result import WriteResult
+    from airflow_iceberg.jobs.protocol.plan import JobPlan
     from airflow_iceberg.jobs.protocol.source import Source
 
 
@@ -49,7 +53,7 @@ class RowsOperator(JobOperator):
 
     template_fields: Sequence[str] = (
         *JobOperator.template_fields,
-        *("files", "sql", "sql_params", "python_callable", "op_kwargs", "file_options"),
+        *("files", "sql", "sql_params", "inputs", "python_callable", "op_kwargs", "file_options"),
         *("branch", "snapshot_properties", "on_rerun", "on_empty", "schema_evolution"),
     )
     template_ext: Sequence[str] = (".sql",)
@@ -58,12 +62,14 @@ class RowsOperator(JobOperator):
         **{
             "sql": "sql",
             "sql_params": "json",
+            "inputs": "json",
             "op_kwargs": "json",
             "file_options": "json",
             "snapshot_properties": "json",
         },
     }
     known_on_empty: ClassVar[tuple[str, ...]] = ("nothing", "skip", "fail")
+    _opened: Mapping[str, OpenTable] = {}
 
     def __init__(
         self,
@@ -71,6 +77,7 @@ class RowsOperator(JobOperator):
         files: str | Sequence[str] | None = None,
         sql: str | None = None,
         sql_params: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, str | Input | Mapping[str, Any]] | None = None,
         python_callable: str | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
         file_options: FileOptions | Mapping[str, Any] | None = None,
@@ -85,6 +92,7 @@ class RowsOperator(JobOperator):
         self.files = files
         self.sql = sql
         self.sql_params = sql_params
+        self.inputs = inputs
         self.python_callable = python_callable
         self.op_kwargs = op_kwargs
         self.file_options = file_options
@@ -113,6 +121,7 @@ class RowsOperator(JobOperator):
             on_rerun=self.on_rerun,
             schema_evolution=self.schema_evolution or None,
             snapshot_properties=self.snapshot_properties or {},
+            inputs=self._inputs_to_open(),
             **more,
         )
 
@@ -128,7 +137,8 @@ class RowsOperator(JobOperator):
                 f"got {' and '.join(named) if named else 'none'}"
             )
         if self.sql is not None:
-            return Source.from_sql(self.sql, self.sql_params)
+            dialect = "duckdb" if self.spark_conn_id is None else "spark"
+            return Source.from_sql(self.sql, self.sql_params, dialect=dialect)
         if self.sql_params:
             raise InvalidInputError(
                 f"task {self.task_id}: sql_params are the values of placeholders in sql; leave them out"
@@ -138,6 +148,22 @@ class RowsOperator(JobOperator):
         options = FileOptions.of(self.file_options)
         files = [self.files] if isinstance(self.files, str) else [str(name) for name in self.files or ()]
         return Source.from_files(files, file_format=options.file_format, format_options=options.format_options)
+
+    def _inputs_to_open(self) -> dict[str, Any]:
+        """Return the inputs, each of which is loaded once when the job is planned."""
+        opened: dict[str, OpenTable] = {}
+        self._opened = opened
+        if self.inputs is not None and not isinstance(self.inputs, Mapping):
+            raise InvalidInputError(f"inputs are a {type(self.inputs).__name__}, expected names with tables")
+        named = {str(name): Input.of(name, one) for name, one in (self.inputs or {}).items()}
+        return {
+            name: one.to_open(iceberg_conn_id=self.iceberg_conn_id, opened=partial(opened.__setitem__, name))
+            for name, one in named.items()
+        }
+
+    def opened_inputs(self, plan: JobPlan) -> Mapping[str, OpenTable]:
+        """Return the inputs as they were loaded for a plan."""
+        return {table.name: self._opened[table.name] for table in plan.inputs}
 
     def report_rows(self, context: Context, result: WriteResult) -> dict[str, Any]:
         """Report a write; if the source has no rows, do what `on_empty` says."""

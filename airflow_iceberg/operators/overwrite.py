@@ -34,16 +34,19 @@ class IcebergOverwriteOperator(RowsOperator):
             are conflicts; with `"snapshot"` only rows that other writers removed are.
         files: one or more URLs or paths of source files, with globs:
             `"s3://bucket/{{ dag_run.run_after | ds }}/*.parquet"`.
-        sql: a query in Spark SQL, or the name of a `.sql` file.
+        sql: a query, or the name of a `.sql` file: in Spark SQL, or without a Spark connection in the SQL of DuckDB.
         sql_params: the values of the query's placeholders by name: `{"day": "{{ params.day }}"}` for `day = :day`.
             Spark binds them; a template in the query itself becomes SQL.
+        inputs: the tables that the query or the function reads, by the names that it has for them:
+            `{"orders": "sales.orders"}`, or an `Input` with a branch, a snapshot, a filter or another connection. Each
+            is read at one snapshot, which the commit names (`airflow.inputs`).
         python_callable: the name of a function, `"package.module:function"`, that the Spark job calls with the
             SparkSession and `op_kwargs`, and that returns a DataFrame.
         op_kwargs: keyword arguments of the function, JSON values.
         file_options: format and format options of `files`, a `FileOptions` or a dictionary of its fields.
         iceberg_conn_id: the id of the catalog's connection.
         spark_conn_id: the id of the `spark` connection that the jobs are submitted to; None runs them in this process
-            without Spark, for `files` only.
+            without Spark, for `files` and for `sql` over `inputs`.
         spark_config: resources and options of the Spark jobs, a `SparkConfig` or a dictionary of its fields.
         branch: the branch to write to.
         snapshot_properties: additional entries of the snapshot's summary.

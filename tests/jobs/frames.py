@@ -24,6 +24,10 @@ def every_type(spark):
     )
 
 
+def without_the_rows_of(spark, orders, empty):
+    return orders.join(empty, "id", "left_anti").select("id")
+
+
 def raises(spark):
     raise RuntimeError("the lake is dry")
 

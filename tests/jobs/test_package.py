@@ -12,8 +12,7 @@ import pytest
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.jobs.spark import package
-from airflow_iceberg.jobs.spark.package import build_zip, main_program, zip_bytes
-from airflow_iceberg.jobs.spark.run import ship
+from airflow_iceberg.jobs.spark.package import build_zip, main_program, ship, zip_bytes
 from tests.support.airflow_home import ROOT
 
 
@@ -93,7 +92,7 @@ class TestZip:
         assert folders == {"__init__.py", "errors.py", "redaction.py", "py.typed", *layers}
 
     def test_the_core_runs_out_of_it_alone(self, tmp_path):
-        code = "import airflow_iceberg.jobs.spark.run as spark; print(spark.__file__, spark.package.archive())"
+        code = "from airflow_iceberg.jobs.spark import package, run; print(run.__file__, package.archive())"
         path = build_zip(tmp_path)
         environ = {**os.environ, "PYTHONPATH": str(path)}
         found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True)

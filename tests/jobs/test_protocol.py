@@ -131,10 +131,10 @@ class TestPlan:
     def test_a_plan_of_each_operation_comes_back_as_it_was(self, task):
         assert JobPlan.from_json(plan_of(task).to_json()) == plan_of(task)
 
-    @pytest.mark.parametrize("version", [1, 2, 4, 2**40])
+    @pytest.mark.parametrize("version", [1, 2, 3, 5, 2**40])
     def test_a_document_of_another_version_is_refused(self, version, tmp_path):
         document = changed(make_plan(tmp_path, FILES).to_json(), version=version)
-        message = rf"version {version}, this airflow_iceberg reads version 3; use the"
+        message = rf"version {version}, this airflow_iceberg reads version 4; use the"
         with pytest.raises(UnsupportedError, match=message):
             JobPlan.from_json(document, path=PATH)
 
@@ -142,7 +142,7 @@ class TestPlan:
         ({"table": 1}, "unexpected type int (expected str) in 'table'"),
         ({"table": ...}, "missing field 'table'"),
         ({"version": True}, "unexpected type bool (expected int) in 'version'"),
-        ({"version": 0}, "job plan has version 0, expected 3"),
+        ({"version": 0}, "job plan has version 0, expected 4"),
         ({"parallelism": 0}, "broken job plan: parallelism is 0, expected at least 1"),
         ({"parallelism": -1}, "unexpected number -1 (expected 0 or more) in 'parallelism'"),
         ({"try_number": -1}, "unexpected number -1 (expected 0 or more) in 'try-number'"),

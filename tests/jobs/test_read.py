@@ -16,7 +16,8 @@ from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.jobs.protocol.table_input import cut_group
 from airflow_iceberg.jobs.spark import read_table as read
 from airflow_iceberg.jobs.spark.frame_schema import SparkRows, spark_ddl
-from airflow_iceberg.jobs.spark.read_table import plan_read, read_table
+from airflow_iceberg.jobs.spark.read_table import read_table
+from airflow_iceberg.jobs.table_reader import plan_read
 from airflow_iceberg.table import Table
 from tests.jobs.submissions import HERE, VERSIONS
 from tests.support import golden

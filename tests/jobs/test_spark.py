@@ -5,6 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError, StorageError
@@ -14,8 +15,10 @@ from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.table_input import read_work
+from airflow_iceberg.operations.inputs.tables import Input, check_inputs, pin
 from airflow_iceberg.operations.row_changes import MERGE_ON_READ, plan_deletion, read_changes, write_delete_plan
 from airflow_iceberg.operations.work import Work
+from airflow_iceberg.table import Table
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
 from tests.jobs.submissions import HERE, SPARK_35, VERSIONS, write_csv_files
 from tests.operations.test_delete import make as make_table
@@ -83,7 +86,40 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
     for plan in plans.values():
         IO.create(plan.location, plan.to_json())
     IO.create(exchange.location(plans["unwritable_staging"]), b"a file where a directory should be")
-    return {**plans, "delete": delete_plan(root / "lake")}
+    return {**plans, **input_plans(root / "inputs"), "delete": delete_plan(root / "lake")}
+
+
+def input_plans(root: Path) -> Mapping[str, JobPlan]:
+    """Return the plans of jobs that read tables, each at the snapshot before the last one."""
+    catalog = new_catalog(root)
+    catalog.create_namespace("s")
+    columns = {"id": "long", "day": "date", "who": "struct<name: string>"}
+    orders = Table.create(catalog, "s.orders", schema=columns, partition_by=["day"])
+    for number in range(1, 5):
+        day = date(2026, 1, number)
+        orders.append(pa.table({"id": [number, 10 + number], "day": [day] * 2, "who": [{"name": f"n{number}"}] * 2}))
+    Table.create(catalog, "s.empty", schema={"id": "long"})
+    pinned = orders.snapshots()[-2].snapshot_id
+    inputs = {
+        "orders": Input(open=lambda: Table.load(catalog, "s.orders"), snapshot_id=pinned),
+        "empty": Input(open=lambda: Table.load(catalog, "s.empty")),
+    }
+    sources = {
+        "input_query": Source.from_sql(
+            "select o.id, o.who.name as name, o.day from orders o left anti join empty e on o.id = e.id "
+            "where o.day >= :first and o.id < 10",
+            {"first": date(2026, 1, 2)},
+        ),
+        "input_twice": Source.from_sql("select a.id from orders a join orders b on a.id = b.id + 10, (select 1) empty"),
+        "input_callable": Source.from_callable("frames:without_the_rows_of"),
+    }
+    plans = {}
+    for name, source in sources.items():
+        read = {key: inputs[key] for key in (("orders",) if name == "input_twice" else inputs)}
+        check_inputs(read, source)
+        plans[name] = make_plan(root / name, source, inputs=pin(read, source))
+        IO.create(plans[name].location, plans[name].to_json())
+    return plans
 
 
 def injected_query() -> Source:
@@ -167,6 +203,22 @@ class TestChanges:
 
     def test_rows_that_do_not_match_are_refused(self, ran):
         assert "of the query does not match the overwrite's filter 'id < 5': id is 5" in str(ran.error("checked_rows"))
+
+
+class TestInputs:
+    """Tables that a query reads as views, and a callable gets as arguments, at the snapshot of the plan."""
+
+    def test_of_a_query(self, ran):
+        rows = sorted(ran.rows("input_query"), key=lambda row: row["id"])
+        assert rows == [{"id": n, "name": f"n{n}", "day": date(2026, 1, n)} for n in (2, 3)]
+        (orders, _) = ran.plans["input_query"].inputs
+        assert (orders.selected_fields, str(orders.row_filter)) == (("id", "day", "who"), "day >= 20455 and id < 10")
+
+    def test_more_than_once(self, ran):
+        assert sorted(row["id"] for row in ran.rows("input_twice")) == [11, 12, 13]
+
+    def test_of_a_callable(self, ran):
+        assert sorted(row["id"] for row in ran.rows("input_callable")) == [1, 2, 3, 11, 12, 13]
 
 
 class TestSuccess:

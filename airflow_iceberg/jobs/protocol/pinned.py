@@ -7,16 +7,19 @@ runs. Not here: choosing the snapshot and the columns (`operations.inputs`), rea
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
+from airflow_iceberg.errors import IcebergError, NotFoundError, StalePlanError
 from airflow_iceberg.expressions.json import expression_from_json
 from airflow_iceberg.expressions.tree import ALWAYS_TRUE, Expression
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.protocol.document import Document
 from airflow_iceberg.storage.base import FileIO
-from airflow_iceberg.storage.gate import Gate, GatedFileIO
+from airflow_iceberg.storage.gate import Gate, GatedFileIO, ungated
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,4 +79,27 @@ class PinnedTable(Document):
     def gated(self, io: FileIO) -> FileIO:
         """Return access to the table's files, through its gate and without following links."""
         io.follow_no_links(self.table_location)
-        return io if self.locations is None else self.locations.gate.around(io)
+        # The gate of the table that is written to does not let it through.
+        return io if self.locations is None else self.locations.gate.around(ungated(io))
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Name the input in errors of the block, which reads it.
+
+        Raises:
+            StalePlanError: a file is gone: the snapshot was expired, or the table dropped, since the job was planned.
+        """
+        try:
+            yield
+        except NotFoundError as error:
+            raise StalePlanError(
+                f"input {self.name!r}: snapshot {self.snapshot_id} of table {self.table}, which the job was planned to "
+                f"read, is gone: {error}; nothing was committed, run it again to read the table as it is then"
+            ) from error
+        except IcebergError as error:
+            raise named(self.name, error) from error
+
+
+def named(name: str, error: IcebergError) -> IcebergError:
+    """Return an error that names the input."""
+    return type(error)(f"input {name!r}: {error}")

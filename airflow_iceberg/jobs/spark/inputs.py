@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.jobs.protocol.pinned import PinnedTable
 from airflow_iceberg.jobs.spark.read_table import read_pinned
 
@@ -23,14 +22,11 @@ def open_inputs(
         others: those of inputs that have their own, by the inputs' names.
 
     Raises:
-        NotFoundError: a metadata file or a snapshot is gone.
+        StalePlanError: a metadata file or a manifest is gone.
         UnsupportedError: a column that Spark has no type for.
     """
     found = {}
     for table in tables:
-        properties = others.get(table.name, storage)
-        try:
-            found[table.name] = read_pinned(spark, table, properties)
-        except IcebergError as error:
-            raise type(error)(f"input {table.name!r}: {error}") from error
+        with table.reading():
+            found[table.name] = read_pinned(spark, table, others.get(table.name, storage))
     return found

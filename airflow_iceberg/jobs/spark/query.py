@@ -15,7 +15,7 @@ from airflow_iceberg.jobs.spark.errors import text_of
 _ESCAPED = "spark.sql.parser.escapedStringLiterals"
 
 
-def open_query(source: Source, spark: Any, inputs: Mapping[str, Any]) -> Any:
+def open_query(source: Source, spark: Any, inputs: Mapping[str, Any] | None = None) -> Any:
     """Return the DataFrame of a query or a callable.
 
     Args:
@@ -27,10 +27,10 @@ def open_query(source: Source, spark: Any, inputs: Mapping[str, Any]) -> Any:
         IcebergError: the callable raised.
     """
     if source.kind != "sql":
-        return call(source.callable or "", spark, {**inputs, **source.kwargs})
+        return call(source.callable or "", spark, {**(inputs or {}), **source.kwargs})
     if source.dialect != "spark":
         raise InvalidInputError(f"the query is written in the SQL of {source.dialect}, and this is Spark")
-    for name, frame in inputs.items():
+    for name, frame in (inputs or {}).items():
         frame.createOrReplaceTempView(name)
     return spark.sql(source.sql, args=_arguments(source, spark)) if source.sql_params else spark.sql(source.sql)
 

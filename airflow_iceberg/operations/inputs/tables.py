@@ -26,7 +26,7 @@ from airflow_iceberg.expressions.query import ALL, Need, needs, tables_of
 from airflow_iceberg.expressions.tree import all_of
 from airflow_iceberg.format.metadata_columns import METADATA_COLUMNS
 from airflow_iceberg.format.properties.table_properties import TableProperties
-from airflow_iceberg.jobs.protocol.pinned import PinnedTable, locations_of
+from airflow_iceberg.jobs.protocol.pinned import PinnedTable, locations_of, named
 from airflow_iceberg.jobs.protocol.source import Source
 
 # A name that every engine takes without quotes.
@@ -139,7 +139,7 @@ def _named(name: str) -> Iterator[None]:
     try:
         yield
     except IcebergError as error:
-        raise type(error)(f"input {name!r}: {error}") from error
+        raise named(name, error) from error
 
 
 def summary_of(tables: Sequence[PinnedTable]) -> dict[str, str]:

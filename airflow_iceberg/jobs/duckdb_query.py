@@ -1,0 +1,146 @@
+"""A query over inputs in this process: DuckDB runs it, Arrow streams rows in and out.
+
+The embedded mode for small tables: no JVM, no Spark, and DuckDB's own SQL. The query sees the inputs and nothing else:
+no file, no network, no extension. What does not fit into memory is spilled into a folder that only this process reads.
+Not here: which columns and rows of an input are read (`operations.inputs`), writing the rows (`jobs.append`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
+from airflow_iceberg.jobs.protocol.pinned import PinnedTable
+from airflow_iceberg.jobs.run_task import open_context, stage_rows
+from airflow_iceberg.jobs.table_reader import plan_pinned
+
+if TYPE_CHECKING:
+    from airflow_iceberg.jobs.protocol.plan import AppendTask, JobPlan
+    from airflow_iceberg.jobs.task import Staging, TaskReport
+    from airflow_iceberg.storage.base import FileIO
+
+NAME = "the query"
+_BATCH_ROWS = 65_536
+
+
+@contextmanager
+def open_query(task: AppendTask, io: FileIO, inputs: Mapping[str, FileIO], *, threads: int) -> Iterator[DuckdbQuery]:
+    """Open a query; it ends with the block.
+
+    Args:
+        io: access to the files of the table that is written to.
+        inputs: access to the files of each input, by its name.
+
+    Raises:
+        InvalidInputError: the query is wrong.
+        UnsupportedError: DuckDB is not installed.
+    """
+    duckdb = _duckdb()
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="airflow-iceberg-"))
+        settings = {"temp_directory": folder, "threads": str(threads), "autoinstall_known_extensions": "false"}
+        connection = stack.enter_context(closing(duckdb.connect(":memory:", config=settings)))
+        # The query is code of the DAG's author, and may hold what somebody else has filled in.
+        connection.execute("set TimeZone = 'UTC'")
+        connection.execute("set enable_external_access = false")
+        connection.execute("set lock_configuration = true")
+        rows = {}
+        for table in task.inputs:
+            with table.reading():
+                rows[table.name] = InputRows(table=table, io=table.gated(inputs[table.name]))
+            connection.register(table.name, rows[table.name])
+        with _errors(duckdb, rows):
+            args = task.source.sql_args
+            result = connection.execute(task.source.sql, args) if args else connection.execute(task.source.sql)
+            reader = result.to_arrow_reader(_BATCH_ROWS)
+        yield DuckdbQuery(io=io, rows=rows, reader=reader, duckdb=duckdb)
+
+
+@dataclass(kw_only=True)
+class InputRows:
+    """The rows of an input, read again each time that DuckDB asks for them.
+
+    Attributes:
+        error: what went wrong while they were read; DuckDB passes only its text on.
+    """
+
+    table: PinnedTable
+    io: FileIO
+    error: IcebergError | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        reader, self._items = plan_pinned(self.table, self.io)
+        self._reader = reader
+        self._schema = schema_to_arrow(reader.projection)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return pa.RecordBatchReader.from_batches(self._schema, self._batches()).__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            with self.table.reading():
+                for item in self._items:
+                    for batch in self._reader.rows(self.io, item):
+                        yield batch.cast(self._schema) if batch.schema != self._schema else batch
+        except IcebergError as error:
+            self.error = error
+            raise
+
+
+@dataclass(kw_only=True)
+class DuckdbQuery:
+    """The rows of the query; see `jobs.phase.Query`."""
+
+    io: FileIO
+    rows: Mapping[str, InputRows]
+    reader: pa.RecordBatchReader
+    duckdb: Any
+    name: str = NAME
+    schema: pa.Schema = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.schema = self.reader.schema
+
+    def stage(self, plan: JobPlan, staging: Staging) -> list[TaskReport]:
+        """Stage all rows as one task."""
+        context: Any = open_context(plan, self.io)
+        with _errors(self.duckdb, self.rows):
+            return [stage_rows(context, 0, self._tables(), staging, source=self.name)]
+
+    def _tables(self) -> Iterator[pa.Table]:
+        for batch in self.reader:
+            yield pa.Table.from_batches([batch])
+
+
+@contextmanager
+def _errors(duckdb: Any, rows: Mapping[str, InputRows]) -> Iterator[None]:
+    """Raise the error of an input, or DuckDB's as one of ours."""
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        failed = next((one.error for one in rows.values() if one.error is not None), None)
+        if failed is not None:
+            raise failed from error
+        text = " ".join(str(error).split("\n\n")[0].split())
+        kind = InvalidInputError if isinstance(error, duckdb.Error | pa.ArrowException) else IcebergError
+        raise kind(f"DuckDB cannot run the query: {text}") from error
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ModuleNotFoundError as error:
+        if error.name != "duckdb":
+            raise
+        raise UnsupportedError(
+            "without Spark a query is run by DuckDB, which is not installed here: install "
+            "airflow-iceberg[duckdb], or name a connection of type spark in spark_conn_id"
+        ) from error
+    return duckdb

@@ -1,0 +1,197 @@
+"""What a query needs of its tables: never less than it uses, and in the usual cases no more."""
+
+from datetime import date
+from decimal import Decimal
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_iceberg.expressions.arrow import row_mask
+from airflow_iceberg.expressions.query import needs, tables_of
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
+from tests.support.sampling import examples
+
+SCHEMAS = {
+    "orders": schema_from_shorthand({
+        "id": "long", "status": "string", "day": "date", "who": "struct<name: string>", "amount": "decimal(9,2)",
+        "f": "double",
+    }),
+    "rates": schema_from_shorthand({"id": "long", "rate": "double", "day": "date"}),
+}  # fmt: skip
+ALL_OF_ORDERS = tuple(field.name for field in SCHEMAS["orders"].fields)
+
+
+def of_orders(query, **params):
+    need = needs(query, SCHEMAS, params=params, dialect="spark")["orders"]
+    return need.columns, str(need.row_filter)
+
+
+class TestColumns:
+    """Those that the text names, wherever; all if the text does not say."""
+
+    @pytest.mark.parametrize(("query", "columns"), [
+        ("select id from orders", ("id",)),
+        ("select upper(status) as day from orders group by 1", ("status",)),
+        ("select who.name from orders", ("who",)),
+        ("select o.ID from Orders o", ("id",)),
+        ("select `status` from orders order by amount", ("status", "amount")),
+        ("select id, sum(f) over (partition by status order by day) from orders", ("id", "status", "day", "f")),
+        ("select transform(array(1), x -> x + amount) from orders", ("amount",)),
+        ("select count(*) from orders", ("id",)),
+        ("select * from orders", ALL_OF_ORDERS),
+        ("select o.* from orders o join rates r on o.id = r.id", ALL_OF_ORDERS),
+        ("with x as (select id, day from orders) select id from x", ("id", "day")),
+        ("select status from orders join rates using (id, day)", ("id", "status", "day")),
+        ("select rate from rates where exists (select 1 from orders where orders.id = rates.id)", ("id",)),
+        ("select id from orders union all select amount from orders", ("id", "amount")),
+        ("select id from (select * from orders)", ALL_OF_ORDERS),
+    ])  # fmt: skip
+    def test_named(self, query, columns):
+        assert of_orders(query)[0] == columns
+
+    @pytest.mark.parametrize("query", [
+        "select struct(*) from orders",
+        "select count(distinct *) from orders",
+        "select * except (id) from orders",
+        "select orders.id from orders natural join rates",
+        "select id from orders lateral view explode(array(1)) t as z",
+        "select id from orders pivot (sum(amount) for status in ('a'))",
+        "select id from orders tablesample (10 percent)",
+        "select o from orders o",
+        "select id, name from orders, catalog.people where people.id = orders.id",
+        "select nope from orders",
+        "with orders as (select 1 as id) select id from orders",
+        "table orders",
+        "selec id from orders",
+        "select id from orders; select 1",
+        "(" * 3000 + "select id from orders" + ")" * 3000,
+    ], ids=range(15))  # fmt: skip
+    def test_not_clear(self, query):
+        assert of_orders(query) == (None, "true")
+
+
+class TestRows:
+    """What WHERE asks of one table, as far as rows can be left out before the joins."""
+
+    @pytest.mark.parametrize(("where", "found"), [
+        ("status = 'a' and id > 3", "status = 'a' and id > 3"),
+        ("day >= '2026-01-02'", "day >= 20455"),
+        ("day >= date '2026-01-02' and upper(status) = 'X'", "day >= 20455"),
+        ("id in (1, 2) or status is null", "id in (1, 2) or status is null"),
+        ("who.name = 'x'", "who.name = 'x'"),
+        ("amount > 1.5 and not id = 4", "amount > Decimal('1.50') and id != 4"),
+        ("day = :day and id = :id", "day = 20454 and id = 7"),
+    ])  # fmt: skip
+    def test_pushed(self, where, found):
+        assert of_orders(f"select * from orders where {where}", day=date(2026, 1, 1), id=7)[1] == found
+
+    @pytest.mark.parametrize("where", [
+        "f > 1",  # compared with other precisions
+        "day > '2026-1-2'",
+        "day > '2026-01-02 10:00:00'",
+        "status like 'a\\\\_b'",
+        "status = 5",
+        "id = (select max(id) from rates)",
+        "id + 1 = 5",
+        "rand() > 0.5",
+        "id = :unknown",
+    ])  # fmt: skip
+    def test_not_pushed(self, where):
+        assert of_orders(f"select id from orders where {where}")[1] == "true"
+
+    @pytest.mark.parametrize(("joined", "found"), [
+        ("orders join rates", "id > 3"),
+        ("rates join orders", "id > 3"),
+        ("orders left join rates", "id > 3"),
+        ("orders left semi join rates", "id > 3"),
+        ("orders left anti join rates", "id > 3"),
+        ("rates left join orders", "true"),
+        ("orders right join rates", "true"),
+        ("orders full join rates", "true"),
+    ])  # fmt: skip
+    def test_beside_a_join(self, joined, found):
+        assert of_orders(f"select orders.id from {joined} on orders.id = rates.id where orders.id > 3")[1] == found
+
+    def test_an_alias_is_not_the_column(self):
+        assert of_orders("select day as status from orders where status = 'x'") == (("status", "day"), "status = 'x'")
+
+    def test_every_reference_counts(self):
+        query = "select id from orders where id > 5 union all select id from orders where id < 2"
+        assert of_orders(query)[1] == "id > 5 or id < 2"
+        assert of_orders("select id from orders where id > 5 union all select id from orders")[1] == "true"
+
+
+def test_tables():
+    assert tables_of("select 1 from A join db.b join (select * from c) on true", dialect="spark") == {"a", "c"}
+    assert tables_of("selec 1", dialect="spark") is None
+
+
+ROWS = {
+    "orders": pa.table({
+        "id": [1, 2, 3, None, 5], "status": ["a", "b", None, "a", "A"],
+        "day": [date(2026, 1, 1), date(2026, 1, 2), None, date(2026, 1, 2), date(2026, 1, 3)],
+        "who": [{"name": "x"}, None, {"name": None}, {"name": "y"}, {"name": "x"}],
+        "amount": pa.array(
+            [Decimal("1.50"), None, Decimal("2.00"), Decimal("-1.00"), Decimal("1.50")], pa.decimal128(9, 2)
+        ),
+        "f": [1.5, float("nan"), None, 0.0, -0.0],
+    }),
+    "rates": pa.table({
+        "id": [1, 1, 3, None], "rate": [0.5, 1.0, None, 2.0],
+        "day": [date(2026, 1, 1), None, date(2026, 1, 2), date(2026, 1, 1)],
+    }),
+}  # fmt: skip
+CONDITIONS = st.sampled_from([
+    *("o.id > 1", "o.status = 'a'", "o.status is null", "o.day <= '2026-01-02'", "o.amount = 1.5", "not o.id = 3"),
+    *("o.who.name = 'x'", "o.f > 0", "r.id = 1", "r.day is null", "r.rate > 0.7", "o.id = r.id"),
+    *("o.status in ('a', 'A')", "coalesce(o.id, 9) = 9", "(o.id = 1 or r.id = 3)", "(o.id = 1 or o.status = 'b')"),
+    "o.day between '2026-01-01' and '2026-01-02'",
+    "exists (select 1 from rates where rates.id = o.id and rates.rate > 0.6)",
+    "o.id not in (select id from rates where id is not null)",
+])  # fmt: skip
+JOINS = st.sampled_from(["join", "left join", "right join", "full join"])
+SELECTS = st.sampled_from(["o.id, r.rate", "o.status, count(*)", "*", "o.*", "count(*)", "max(o.amount), min(r.day)"])
+
+
+def selected(table, row_filter):
+    def read(column):
+        array = table[column.path[0]].combine_chunks()
+        for name in column.path[1:]:
+            array = pc.struct_field(array, name)
+        return array
+
+    return table if str(row_filter) == "true" else table.filter(row_mask(row_filter, read))
+
+
+def answer(query, tables):
+    with duckdb.connect() as connection:
+        for name, table in tables.items():
+            connection.register(name, table)
+        return sorted(map(repr, connection.execute(query).fetchall()))
+
+
+@given(st.lists(CONDITIONS, min_size=1, max_size=3), JOINS, SELECTS, st.booleans())
+@examples(400)
+def test_the_answer_is_that_over_all_rows_and_columns(conditions, join, select, is_twice):
+    """The oracle is DuckDB itself, which gets what the query needs, and then everything."""
+    query = f"select {select} from orders o {join} rates r on o.id = r.id where {' and '.join(conditions)}"
+    query += " group by o.status" if "status, count" in select else ""
+    query = f"{query} union all {query}" if is_twice else query
+    found = needs(query, SCHEMAS, dialect="duckdb")
+    narrow = {
+        name: selected(table, found[name].row_filter).select(found[name].columns or table.column_names)
+        for name, table in ROWS.items()
+    }
+    assert answer(query, narrow) == answer(query, ROWS)
+
+
+@pytest.mark.parametrize("other", ["r.rate > 1", "o.f > 1", "o.id = r.id"])
+@pytest.mark.parametrize("one", ["o.id > 1", "o.day <= '2026-01-02'", "o.status in ('a', 'A')"])
+def test_a_part_is_pushed_beside_parts_that_are_not(one, other):
+    """The property above would hold if nothing were pushed."""
+    query = f"select o.id from orders o join rates r on o.id = r.id where {one} and {other}"
+    assert str(needs(query, SCHEMAS, dialect="duckdb")["orders"].row_filter) != "true"

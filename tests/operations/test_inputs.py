@@ -1,0 +1,279 @@
+"""Rows that are made from other tables: each is read at one snapshot, and the commit says which."""
+
+import json
+from datetime import date
+
+import pyarrow as pa
+import pytest
+
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.errors import (
+    InvalidInputError,
+    NotFoundError,
+    StalePlanError,
+    UnsupportedError,
+)
+from airflow_iceberg.jobs.protocol.plan import JobPlan
+from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.operations.append import AppendRequest, append
+from airflow_iceberg.operations.inputs.tables import Input
+from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
+from airflow_iceberg.operations.work import Work
+from airflow_iceberg.table import Table
+
+KEY = OperationKey(dag_id="d", run_id="r", task_id="t")
+DAYS = [date(2026, 1, day) for day in (1, 2, 3)]
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/wh")
+    catalog.create_namespace("s")
+    columns = {"id": "long", "day": "date", "who": "struct<name: string>"}
+    orders = Table.create(catalog, "s.orders", schema=columns, partition_by=["day"])
+    for number, day in enumerate(DAYS, 1):
+        orders.append(pa.table({"id": [number], "day": [day], "who": [{"name": f"n{number}"}]}))
+    Table.create(catalog, "s.t", schema={"id": "long"})
+    return catalog
+
+
+class Writer:
+    """Appends what a query gives, and remembers the plan of the job."""
+
+    def __init__(self, catalog, **inputs):
+        self.catalog, self.inputs = catalog, inputs
+        self.plan: JobPlan | None = None
+        self.meanwhile = lambda: None
+        self.table = Table.load(catalog, "s.t")
+
+    def run(self, plan):
+        self.plan = plan
+        self.meanwhile()
+        # As a job reads it.
+        read = JobPlan.open(self.table.io, plan.location, str(plan.seal))
+        assert read == plan
+        return run_local(read, self.table.io)
+
+    def work(self, **more):
+        return Work(self.table, run=self.run, **more)
+
+    def request(self, query, params=None, kind=AppendRequest, **more):
+        rows = Source.from_sql(query, params, dialect="duckdb")
+        return kind(rows=rows, inputs={name: self.input(one) for name, one in self.inputs.items()}, **more)
+
+    def input(self, given):
+        return given if isinstance(given, Input) else Input(open=lambda: Table.load(self.catalog, given))
+
+    def append(self, query, params=None, **more):
+        return append(self.work(**more), self.request(query, params))
+
+    @property
+    def read(self):
+        """What is read of the only input: its columns and its filter."""
+        assert self.plan is not None
+        (table,) = self.plan.inputs
+        return table.selected_fields, str(table.row_filter)
+
+    def ids(self):
+        return sorted(self.table.refresh().scan().to_arrow()["id"].to_pylist())
+
+
+def orders(catalog, **more):
+    return Input(open=lambda: Table.load(catalog, "s.orders"), **more)
+
+
+class TestRows:
+    """A query reads its inputs by their names, and only what it needs of them."""
+
+    def test_of_two_tables(self, catalog):
+        writer = Writer(catalog, o="s.orders", t="s.t")
+        writer.table.append(pa.table({"id": [2]}))
+        writer.append("select o.id + 10 as id from o join t on o.id = t.id")
+        assert writer.ids() == [2, 12]
+
+    def test_columns_and_files_that_are_not_needed_are_not_read(self, catalog, monkeypatch):
+        writer = Writer(catalog, orders="s.orders")
+        writer.append("select id from orders where day = $day", {"day": DAYS[1]})
+        assert (writer.ids(), writer.read) == ([2], (("id", "day"), "day = 20455"))
+
+    def test_an_input_is_read_as_often_as_the_query_reads_it(self, catalog):
+        writer = Writer(catalog, orders="s.orders")
+        writer.append("select a.id from orders a, orders b where a.id >= b.id")
+        assert writer.ids() == [1, 2, 2, 3, 3, 3]
+
+    def test_what_the_author_chose(self, catalog):
+        one = orders(catalog, row_filter="id > :least", predicate_params={"least": 1}, selected_fields=("id", "_pos"))
+        writer = Writer(catalog, orders=one)
+        writer.append("select id + _pos as id from orders where id < 3")
+        assert (writer.ids(), writer.read) == ([2], (("id", "_pos"), "id > 1"))
+
+    def test_a_table_without_rows(self, catalog):
+        writer = Writer(catalog, t="s.t")
+        assert writer.append("select id from t").outcome == "nothing"
+
+    def test_an_overwrite(self, catalog):
+        writer = Writer(catalog, orders="s.orders")
+        writer.table.append(pa.table({"id": [3, 4]}))
+        request = writer.request("select id from orders", kind=OverwriteRequest, overwrite_filter="id <= 3")
+        result = overwrite(writer.work(), request)
+        assert (writer.ids(), list(result.inputs)) == ([1, 2, 3, 4], ["orders"])
+
+    def test_of_another_catalog(self, catalog, tmp_path):
+        folder = tmp_path / "other"
+        folder.mkdir()
+        other = load_catalog("other", type="sql", uri=f"sqlite:///{folder}/c.db", warehouse=f"file://{folder}/wh")
+        other.create_namespace("s")
+        Table.create(other, "s.fx", schema={"id": "long"}).append(pa.table({"id": [7]}))
+        writer = Writer(catalog, fx=Input(open=lambda: Table.load(other, "s.fx")))
+        assert writer.append("select id from fx").inputs["fx"]["catalog"] == "other"
+        assert writer.ids() == [7]
+
+
+class TestTheSnapshot:
+    """It is chosen when the job is planned; what others write meanwhile is not read."""
+
+    def test_rows_that_come_while_the_job_waits(self, catalog):
+        writer = Writer(catalog, orders="s.orders")
+        writer.meanwhile = lambda: Table.load(catalog, "s.orders").append(pa.table({"id": [9]}))
+        writer.append("select id from orders")
+        assert writer.ids() == [1, 2, 3]
+
+    def test_an_empty_table_that_gets_rows(self, catalog):
+        Table.create(catalog, "s.empty", schema={"id": "long"})
+        writer = Writer(catalog, empty="s.empty")
+        writer.meanwhile = lambda: Table.load(catalog, "s.empty").append(pa.table({"id": [9]}))
+        assert writer.append("select id from empty").outcome == "nothing"
+
+    def test_a_branch_a_tag_a_snapshot_and_a_time(self, catalog):
+        table = Table.load(catalog, "s.orders")
+        first, second, _ = table.snapshots()
+        table.create_tag("old", snapshot_id=first.snapshot_id)
+        table.create_branch("audit", snapshot_id=second.snapshot_id)
+        table.append(pa.table({"id": [9]}), branch="audit")
+        for chosen, ids in (
+            ({"ref": "old"}, [1]),
+            ({"ref": "audit"}, [1, 2, 9]),
+            ({"snapshot_id": second.snapshot_id}, [1, 2]),
+            ({"as_of_ms": second.timestamp_ms}, [1, 2]),
+        ):
+            writer = Writer(catalog, orders=orders(catalog, **chosen))
+            writer.table.delete("true")
+            writer.append("select id from orders")
+            assert writer.ids() == ids
+
+    def test_the_commit_names_it(self, catalog):
+        table = Table.load(catalog, "s.orders")
+        writer = Writer(catalog, orders="s.orders")
+        result = writer.append("select id from orders", operation_key=KEY, try_number=1)
+        named = {
+            "catalog": "lake",
+            "table": "s.orders",
+            "table-uuid": table.metadata.table_uuid,
+            "snapshot-id": str(table.current_snapshot().snapshot_id),
+        }
+        assert result.inputs == result.to_xcom()["inputs"] == {"orders": named}
+        assert json.loads(writer.table.refresh().current_snapshot().summary["airflow.inputs"]) == {"orders": named}
+
+    def test_a_retry_that_finds_its_commit_reports_what_was_read_and_reads_nothing(self, catalog):
+        writer = Writer(catalog, orders="s.orders")
+        first = writer.append("select id from orders", operation_key=KEY, try_number=1)
+        Table.load(catalog, "s.orders").append(pa.table({"id": [9]}))
+        again = Writer(catalog, orders=Input(open=lambda: pytest.fail("it is read")))
+        second = again.append("select id from orders", operation_key=KEY, try_number=2)
+        assert (second.outcome, second.inputs) == ("found", first.inputs)
+        assert writer.ids() == [1, 2, 3]
+
+    def test_a_cleared_task_reads_again_and_replaces_its_rows(self, catalog):
+        Writer(catalog, orders="s.orders").append("select id from orders", operation_key=KEY, try_number=1)
+        Table.load(catalog, "s.orders").append(pa.table({"id": [9]}))
+        cleared = OperationKey(dag_id="d", run_id="r", task_id="t", epoch=1)
+        writer = Writer(catalog, orders="s.orders")
+        writer.append("select id from orders", operation_key=cleared, try_number=2)
+        assert writer.ids() == [1, 2, 3, 9]
+
+    def test_the_summary_of_another_writer_is_not_believed_to_be_ours(self, catalog):
+        writer = Writer(catalog, orders="s.orders")
+        for text in ("[", "[1]", "3", "[" * 100_000):
+            with pytest.raises(InvalidInputError, match="written by the commit itself"):
+                append(
+                    writer.work(), writer.request("select id from orders", snapshot_properties={"airflow.inputs": text})
+                )
+
+
+class TestWhatGoesWrong:
+    """One clear error that names the input, and nothing is committed."""
+
+    @pytest.mark.parametrize(
+        ("query", "error", "message"),
+        [
+            ("select nope from orders", InvalidInputError, 'column "nope" not found'),
+            ("select id from orders, elsewhere", InvalidInputError, "Table with name elsewhere does not exist"),
+            ("select who as id from orders", InvalidInputError, "id"),
+            ("select id from read_text('/etc/passwd'), orders", InvalidInputError, "disabled by configuration"),
+            ("select id from orders; drop table orders", InvalidInputError, "orders"),
+        ],
+    )
+    def test_a_query(self, catalog, query, error, message):
+        writer = Writer(catalog, orders="s.orders")
+        with pytest.raises(error, match=message):
+            writer.append(query)
+        assert writer.table.refresh().current_snapshot() is None
+
+    @pytest.mark.parametrize(
+        ("chosen", "error", "message"),
+        [
+            ({"ref": "nope"}, NotFoundError, "input 'orders': .*nope"),
+            ({"snapshot_id": 7}, NotFoundError, "input 'orders': snapshot 7 is not in"),
+            ({"snapshot_id": 7, "ref": "main"}, InvalidInputError, "input 'orders': a scan reads one point"),
+            ({"row_filter": "nope = 1"}, NotFoundError, "input 'orders': .*nope"),
+            ({"selected_fields": ("nope",)}, NotFoundError, "input 'orders': .*nope"),
+        ],
+    )
+    def test_an_input(self, catalog, chosen, error, message):
+        writer = Writer(catalog, orders=orders(catalog, **chosen))
+        with pytest.raises(error, match=message):
+            writer.append("select id from orders")
+        assert writer.plan is None
+
+    @pytest.mark.parametrize(
+        ("inputs", "message"),
+        [
+            ({"a b": "s.orders"}, "'a b' cannot be the name of an input"),
+            ({"orders": "s.orders", "Orders": "s.orders"}, "two inputs have the same name in other letters"),
+            ({"orders": "s.orders", "more": "s.orders"}, "inputs has 'more', and the query does not read it"),
+        ],
+    )
+    def test_names(self, catalog, inputs, message):
+        with pytest.raises(InvalidInputError, match=message):
+            Writer(catalog, **inputs).append("select id from orders")
+
+    def test_a_table_that_is_not_there(self, catalog):
+        with pytest.raises(NotFoundError, match=r"input 'orders': there is no table s\.nope"):
+            Writer(catalog, orders="s.nope").append("select id from orders")
+
+    def test_files_have_no_inputs(self, catalog):
+        with pytest.raises(InvalidInputError, match="inputs are tables that sql or python_callable reads"):
+            AppendRequest(rows=Source.from_files("x.parquet"), inputs={"orders": orders(catalog)})
+
+    def test_an_argument_of_the_same_name(self, catalog):
+        rows = Source.from_callable("m:f", {"orders": 1})
+        with pytest.raises(InvalidInputError, match="'orders' is an input, and one of op_kwargs, too"):
+            AppendRequest(rows=rows, inputs={"orders": orders(catalog)})
+
+    def test_spark_s_sql_without_spark(self, catalog):
+        writer = Writer(catalog)
+        with pytest.raises(UnsupportedError, match="a query in Spark's SQL needs Spark"):
+            append(writer.work(), AppendRequest(rows=Source.from_sql("select 1 as id")))
+
+    def test_files_that_expire_while_the_job_waits(self, catalog):
+        writer = Writer(catalog, orders="s.orders")
+
+        def drop():
+            catalog.drop_table("s.orders", purge=True)
+
+        writer.meanwhile = drop
+        with pytest.raises(StalePlanError, match=r"input 'orders': snapshot \d+ of table s\.orders.* is gone"):
+            writer.append("select id from orders")
+        assert writer.table.refresh().current_snapshot() is None
