@@ -94,6 +94,7 @@ def _options() -> argparse.Namespace:
 # -- where it is -------------------------------------------------------------------------------------------------------
 
 Properties = dict[str, str]
+MOST_EXTRA_S = 120
 
 
 def _sqlite(folder: Path, _: ExitStack) -> tuple[Properties, str | None]:
@@ -153,9 +154,10 @@ def storm(folder: Path, properties: Properties, uri: str | None, options: argpar
             weather.begin()
         (folder / "curtain").touch()
         time.sleep(options.seconds)
-        # On a slow machine a short storm goes on until there was something to judge.
+        # On a slow machine a short storm goes on until there was something to judge, but not for ever.
+        last = time.monotonic() + MOST_EXTRA_S
         while not (_was_told(folder, "append", "landed") and _was_told(folder, "expire", "committed")):
-            if _ended(running):
+            if _ended(running) or time.monotonic() > last:
                 break
             time.sleep(0.2)
         (folder / "curtain").unlink()
