@@ -219,7 +219,7 @@ def run(world: World, operation: str) -> None:
 class TestForgedMetadata:
     """C's metadata names other places; no operation goes there."""
 
-    @pytest.mark.sample(3)
+    @pytest.mark.sample(6)
     @pytest.mark.parametrize("what", FORGERIES)
     @pytest.mark.parametrize("place", PLACES)
     def test_every_operation(self, what, place):

@@ -109,6 +109,7 @@ class TestRows:
             load(name)
 
 
+@pytest.mark.sample(2)
 class TestTimeTravel:
     """The rows at each snapshot, in the schema that was current then; at each branch and tag."""
 
@@ -224,6 +225,7 @@ PLANS = [(name, plan) for name in READABLE for plan in golden.table(name).expect
 PLAN_IDS = [f"{name}-{plan['where']}" for name, plan in PLANS]
 
 
+@pytest.mark.sample(3)
 class TestPlans:
     """Filters plan the files that Java plans, and select the rows that SQL selects."""
 

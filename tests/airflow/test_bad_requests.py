@@ -122,6 +122,7 @@ class TestPredicates:
             assert message in refused(operator)
 
 
+@pytest.mark.sample(3)
 class TestNumbersAndWords:
     """Sizes, limits, moments, words and combinations that cannot be; no retry meets anything else."""
 

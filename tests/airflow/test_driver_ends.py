@@ -210,6 +210,7 @@ class TestAScriptBetweenTaskAndSpark:
         assert not (chain.folder / "begun").exists()
 
 
+@pytest.mark.services
 class TestATaskThatIsCancelled:
     """By Airflow, with SIGTERM, or after its execution timeout: it waits until its driver has ended, and says so."""
 

@@ -212,6 +212,7 @@ class TestThePlan:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.services
 class TestARealJob:
     """It is submitted from a worker full of secrets, and sees those that are meant for it."""
 

@@ -377,6 +377,7 @@ def scene(request: pytest.FixtureRequest, lake: Lake, program: Program) -> Scene
 class TestAnOperatorThatIsKilled:
     """Its next try finishes what it has begun; the work is done once, and no row of it is doubled by a clear."""
 
+    @pytest.mark.sample(2)
     @pytest.mark.parametrize("scene", ["overwrite matching", "expire"], indirect=True)
     def test_at_some_steps(self, scene):
         steps = count_steps(scene)

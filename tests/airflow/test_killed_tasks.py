@@ -115,6 +115,7 @@ class TestAClearedTask:
         assert (result["operation"], result["added_records"], result["deleted_records"]) == ("overwrite", 3, 3)
 
 
+@pytest.mark.sample(2)
 class TestASensorInATriggerer:
     """It gives its worker back, and wakes up when the snapshot is there."""
 

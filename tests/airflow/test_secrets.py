@@ -167,6 +167,7 @@ class TestTheTask:
 class TestEveryCatalog:
     """What a server or a driver says when it fails may hold what was sent to it: our errors do not."""
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("status", [401, 403, 500])
     @pytest.mark.parametrize("kind", ["rest", "nessie", "glue"])
     def test_an_error_page_that_repeats_the_request(self, kind, status, caplog):

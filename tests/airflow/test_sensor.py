@@ -111,6 +111,7 @@ class TestWhatIsNew:
 class TestWhatDoesNotCount:
     """Older snapshots, other operations and our own maintenance are waited through, until the time is up."""
 
+    @pytest.mark.sample(2)
     @pytest.mark.parametrize(
         ("options", "day"),
         [

@@ -74,6 +74,7 @@ def sizes() -> Iterator[Any]:
 class TestEightWriters:
     """Each of eight processes appends to one table: no row is lost, none is doubled, no file is left over."""
 
+    @pytest.mark.sample(2)
     @pytest.mark.parametrize(("place", "commits"), list(sizes()))
     def test_every_append_lands_once(self, request, tmp_path, place, commits):
         table = race(PLACES[place].properties(request, tmp_path), commits=commits, table=f"db.t{uuid.uuid4().hex[:8]}")

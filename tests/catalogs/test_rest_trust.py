@@ -127,7 +127,7 @@ WHERE = ["defaults", "overrides"]
 class TestRequestsToTheServer:
     """The login of a connection goes to the connection's own uri, and to the authorization server that it names."""
 
-    @pytest.mark.sample(4)
+    @pytest.mark.sample(8)
     @pytest.mark.parametrize("where", WHERE)
     @pytest.mark.parametrize("login", [
         LOGIN,

@@ -231,3 +231,18 @@ class TestWhatTheCallerHears:
         table = Table.load(interrupted(catalog, kind, LANDED, Rival()), NAME)
         result = table.commit(plan(catalog, Append("a", ids(9)), key=KEY).action)
         assert (result.outcome, result.added_records) == (Outcome.COMMITTED, 1)
+
+    @pytest.mark.parametrize("kind", ["server", "hadoop"])
+    def test_of_the_same_work_that_another_process_has_done(self, kind):
+        """A try that outlived its worker lands, and expires before ours, whose answer was lost, is read back."""
+
+        def other_try(inner, table):
+            plan(inner, Append("a", ids(9)), key=KEY).commit()
+            Rival()(inner, table)
+
+        catalog = start(kind, is_short=False)
+        before = rows_now(catalog)
+        table = Table.load(interrupted(catalog, kind, Fault.RIVAL_THEN_UNKNOWN, other_try), NAME)
+        assert table.commit(plan(catalog, Append("a", ids(9)), key=KEY).action).outcome is Outcome.FOUND
+        check_whole(catalog)
+        assert rows_now(catalog) == Append("c", RIVAL_ROWS).after(Append("a", ids(9)).after(before))

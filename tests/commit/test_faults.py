@@ -118,7 +118,7 @@ def check_files(name, kind, swap, faults, choose=list):
                 check_once(name, [rule], [swap], kind, late_after)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 class TestAFaultAtEveryStep:
     """One step goes wrong; with a lost race first, so that steps of retries and of cleaning up are among them."""
 

@@ -134,7 +134,7 @@ def rules_of(calls):
                 yield [FileRule(call=call, fault=fault, skip=number)], late_after
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 class TestChangesOfTheTable:
     """Schema, partitioning, order, properties and refs: as before or as after, and rows are not touched."""
 

@@ -14,7 +14,7 @@ from tests.operations.test_delete import COW, MOR, delete_files, ids, make, rows
 from tests.support.builders import new_catalog
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.java
 @pytest.mark.parametrize(("version", "mode"), [(1, COW), (2, MOR), (3, COW), (3, MOR)])
 def test_java_reads_the_same_as_we_do_and_goes_on(java, warehouse, version, mode):

@@ -43,7 +43,7 @@ def check(runner, case, record_property):
     assert not wrong, f"{case}\n" + "\n".join(wrong)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("case", SAMPLE, ids=lambda case: case.name)
 def test_a_sample(runner, case, record_property):
     check(runner, case, record_property)

@@ -105,7 +105,7 @@ HISTORIES = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", HISTORIES)
 class TestAfterEveryStatement:
     """Rows, filtered rows, rows at every snapshot, and row ids."""

@@ -128,6 +128,7 @@ def values_for(schema, number):
 class TestEvolution:
     """After each of our changes Java reads the same rows, and goes on writing."""
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("version", [1, 2, 3])
     def test_every_step(self, java, catalog, version):
         table = Table.create(

@@ -27,6 +27,7 @@ def patient(monkeypatch) -> None:
 class TestDamagedFiles:
     """Whatever stands in a file, reading it gives our own errors, in bounded time and memory."""
 
+    @pytest.mark.sample(2)
     @pytest.mark.generated
     @pytest.mark.parametrize("target", TARGETS)
     def test_mutated_samples(self, target: str) -> None:

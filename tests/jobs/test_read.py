@@ -89,6 +89,7 @@ READABLE = [name for name, table in golden.tables().items() if not table.is_refu
 class TestRows:
     """The rows of all tasks together are those of a scan."""
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("name", sorted(READABLE))
     def test_reference_tables_give_the_rows_of_their_scan(self, name, monkeypatch):
         found = golden.table(name)

@@ -112,6 +112,7 @@ class TestRows:
         assert all(len(file.partition) == 2 for file in files)
         check_rows(table, files)
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("name", sorted(set(golden.tables()) - set(LEFT_OUT)))
     def test_reference_tables_give_the_rows_of_their_scan(self, name, tmp_path):
         found = golden.table(name)
@@ -254,6 +255,7 @@ class TestTexts:
             found = file.lower_bounds.get(3), file.upper_bounds.get(3)
             assert found == ((min(names).encode(), max(names).encode()) if names else (None, None))
 
+    @pytest.mark.sample(2)
     @pytest.mark.parametrize("by", [["name"], ["name desc", "id"], ["id desc"], ["day", "name"]], ids=str)
     def test_sorted(self, table, by):
         files = sort(table, by)

@@ -19,12 +19,14 @@ from tests.jobs.submissions import SPARK_4, SPARK_35, submission, submit, write_
 
 # With make test the operators submit it to Spark 4.
 OF_SPARK_4 = pytest.param(SPARK_4, marks=[pytest.mark.spark, pytest.mark.services])
+# With make test it is the changed plan that Spark 3.5 is given.
+OF_SPARK_35 = pytest.param(SPARK_35, marks=[pytest.mark.java, pytest.mark.services])
 
 
 class TestProgram:
     """`main.py` reads the plan, writes the result, says one line and tells by its exit code how it went."""
 
-    @pytest.mark.parametrize("version", [OF_SPARK_4, pytest.param(SPARK_35, marks=pytest.mark.java)])
+    @pytest.mark.parametrize("version", [OF_SPARK_4, OF_SPARK_35])
     def test_success(self, version, tmp_path):
         plan = make_plan(tmp_path, write_csv_files(tmp_path / "in"), partition_by=["day"])
         IO.create(plan.location, plan.to_json())

@@ -99,7 +99,7 @@ def steps(name: str, strides: tuple[int, int]) -> list[tuple[str, int]]:
     ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 class TestACrashAtAnyStep:
     """The process dies; nothing is lost, nothing is there twice, and the next try leaves no litter of it."""
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -24,7 +25,9 @@ SHORT = ("--rounds", "5", "--mortality", "0.25", "--kill-every", "1.5")
 LONG = ("--seconds", "600", "--mortality", "0.1", "--kill-every", "2")
 
 
-UNTOLD = OperationKey(dag_id="stress", run_id="append0", task_id="op-9")
+def untold() -> OperationKey:
+    """A key of work that begins now, so that no earlier try of it can have left the history."""
+    return OperationKey(dag_id="stress", run_id="append0", task_id="op-9", started_ms=int(time.time() * 1000) + 1)
 
 
 def row(tag: str, *, n: int = 1) -> pa.Table:
@@ -181,7 +184,7 @@ class TestTheJudge:
             (lambda table: table.append(table.scan().to_arrow().slice(0, 1)), "rows doubled"),
             (lambda table: table.delete(f"n = 0 and tag = '{table.scan().to_arrow()['tag'][0]}'"), "rows lost"),
             (lambda table: table.append(row("append0:0", n=10_000)), "rows too many"),
-            (lambda table: table.append(row("x"), operation_key=UNTOLD), "op-9 landed, and nobody knows"),
+            (lambda table: table.append(row("x"), operation_key=untold()), "op-9 landed, and nobody knows"),
             (lambda table: table.overwrite(table.scan().to_arrow()), "last changed by another commit"),
         ],
         ids=["twice", "lost", "back again", "of a commit that nobody was told of", "of another lineage"],

@@ -103,12 +103,14 @@ class TableStates:
             return None
         found = table_io(location, delegation, access_of, lambda given: self._new_delegation(table, given))
         if any(access.is_theirs):
-            self._lent.add(found)
+            with self._lock:
+                self._lent.add(found)
         return found
 
     def is_lent(self, io: FileIO | None) -> bool:
         """Whether the server lends the credentials with which a table's files are reached."""
-        return io is not None and io in self._lent
+        with self._lock:
+            return io is not None and io in self._lent
 
     def _new_delegation(self, table: TableId, given: Mapping[str, str]) -> Delegation:
         """Request new credentials of a table's files, at the server's address for them or at the protocol's."""

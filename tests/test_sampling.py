@@ -1,0 +1,41 @@
+"""Which cases the mark `sample` leaves to `make test-services`: always the same, and no value in all of them."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+
+from tests.support import sampling
+
+
+def left_in(each, *lengths):
+    """Return the cases of a function with so many values for each of its parameters that `make test` tries."""
+    marks = [pytest.mark.parametrize(f"p{number}", range(length)) for number, length in enumerate(lengths)]
+    left_out = sampling.LeftOut()
+
+    def is_tried(case):
+        item = SimpleNamespace(
+            nodeid=f"tests/x.py::test_x[{case}]",
+            callspec=SimpleNamespace(params={f"p{number}": value for number, value in enumerate(case)}),
+            get_closest_marker=lambda name: pytest.mark.sample(each).mark if name == "sample" else None,
+            iter_markers=lambda name: (mark.mark for mark in marks),
+        )
+        return item not in left_out
+
+    return list(filter(is_tried, itertools.product(*map(range, lengths))))
+
+
+@pytest.mark.parametrize(("each", "lengths"), [(2, (4, 3)), (3, (9, 15)), (4, (7, 5, 2)), (6, (13, 2, 2, 8))])
+def test_every_value_is_tried_and_about_one_case_in_so_many(each, lengths, monkeypatch):
+    monkeypatch.setattr(sampling, "ALL", False)
+    cases = left_in(each, *lengths)
+    for number, length in enumerate(lengths):
+        assert {case[number] for case in cases} == set(range(length))
+    count = len(list(itertools.product(*map(range, lengths))))
+    assert count // each - each <= len(cases) <= count // each + each
+    assert cases == left_in(each, *lengths)
+
+
+def test_in_the_long_run_all_are_tried(monkeypatch):
+    monkeypatch.setattr(sampling, "ALL", True)
+    assert len(left_in(4, 5, 5)) == 25
