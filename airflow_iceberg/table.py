@@ -20,6 +20,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionField
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
+from airflow_iceberg.operations.row_level.table import ChangesRows
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.scan import IncrementalAppendScan, Inspection, TableScan
 
 
-class Table(ManageSnapshots):
+class Table(ManageSnapshots, ChangesRows):
     """One Iceberg table in the state in which it was loaded, or last refreshed or committed."""
 
     # -- opening a table ----------------------------------------------------------------------------------------------

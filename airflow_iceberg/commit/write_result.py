@@ -20,7 +20,11 @@ from airflow_iceberg.format.values.digits import whole_number
 CARRIED_ROWS = "carried-rows"
 """Entry of an overwrite's summary: rows of rewritten files that were not selected and were kept."""
 DELETED_ROWS = "deleted-rows"
-"""Entry of a delete's summary: deleted rows. `deleted-records` counts all rows of removed files."""
+"""Entry of a delete's or a merge's summary: deleted rows. `deleted-records` counts all rows of removed files."""
+INSERTED_ROWS = "inserted-rows"
+"""Entry of a merge's summary: new rows. `added-records` counts all rows of new files."""
+UPDATED_ROWS = "updated-rows"
+"""Entry of a merge's or an update's summary: rows that got new values."""
 DELETED_BEFORE = "rows-deleted-before"
 """Entry of the summary of a change that removes files: rows of theirs that delete files had deleted already."""
 INPUTS = "airflow.inputs"
@@ -90,6 +94,7 @@ class WriteResult(OperationResult):
         snapshot_id: the snapshot that holds the change; None when nothing was ever committed.
         operation: the snapshot's operation; None when there is no snapshot.
         added_records: new rows.
+        updated_records: rows that got new values, by a merge or an update.
         deleted_records: rows that the table does not have any more.
         carried_records: rows that were kept and written again, because their files held rows that were replaced or
             deleted.
@@ -104,6 +109,7 @@ class WriteResult(OperationResult):
     added_delete_files: int = 0
     removed_delete_files: int = 0
     added_records: int = 0
+    updated_records: int = 0
     deleted_records: int = 0
     carried_records: int = 0
     added_files_size_bytes: int = 0
@@ -118,7 +124,7 @@ class WriteResult(OperationResult):
             return sum(count_of(snapshot, name) for snapshot in snapshots)
 
         last = snapshots[-1]
-        carried = sum(map(_carried, snapshots))
+        carried, updated = sum(map(_carried, snapshots)), total(UPDATED_ROWS)
         return cls(
             table=table,
             branch=branch,
@@ -129,7 +135,8 @@ class WriteResult(OperationResult):
             deleted_data_files=total("deleted-data-files"),
             added_delete_files=total("added-delete-files"),
             removed_delete_files=total("removed-delete-files"),
-            added_records=total("added-records") - carried,
+            added_records=total("added-records") - carried - updated,
+            updated_records=updated,
             deleted_records=sum(map(_deleted, snapshots)),
             carried_records=carried,
             added_files_size_bytes=total("added-files-size"),
@@ -154,6 +161,9 @@ def _inputs(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _carried(snapshot: Snapshot) -> int:
+    if UPDATED_ROWS in snapshot.summary:
+        changed = count_of(snapshot, INSERTED_ROWS) + count_of(snapshot, UPDATED_ROWS)
+        return count_of(snapshot, "added-records") - changed
     # A delete and a compaction add no rows: all rows of their new files were kept.
     adds_none = DELETED_ROWS in snapshot.summary or snapshot.operation == "replace"
     return count_of(snapshot, "added-records" if adds_none else CARRIED_ROWS)

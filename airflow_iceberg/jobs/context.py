@@ -19,8 +19,9 @@ from airflow_iceberg.data.write.partitioned import PartitionedWriter
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs import exchange
-from airflow_iceberg.jobs.protocol.plan import AppendTask, CompactTask, JobPlan, Task, WriteSettings
+from airflow_iceberg.jobs.protocol.plan import AppendTask, CompactTask, JobPlan, Task
 from airflow_iceberg.jobs.protocol.table_input import TableInput
+from airflow_iceberg.jobs.protocol.write_settings import WriteSettings
 from airflow_iceberg.jobs.task import TaskReport
 
 if TYPE_CHECKING:

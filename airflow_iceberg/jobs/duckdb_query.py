@@ -8,7 +8,7 @@ Not here: which columns and rows of an input are read (`operations.inputs`), wri
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError
+from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET
+from airflow_iceberg.format.metadata_columns import POSITION
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
+from airflow_iceberg.jobs import exchange
+from airflow_iceberg.jobs.merge import sql
+from airflow_iceberg.jobs.protocol.merge_task import MergeTask
 from airflow_iceberg.jobs.protocol.pinned import PinnedTable
 from airflow_iceberg.jobs.run_task import open_context, stage_rows
 from airflow_iceberg.jobs.table_reader import plan_pinned
 
 if TYPE_CHECKING:
+    from airflow_iceberg.jobs.merge.tasks import Matching
     from airflow_iceberg.jobs.protocol.plan import AppendTask, JobPlan
     from airflow_iceberg.jobs.task import Staging, TaskReport
     from airflow_iceberg.storage.base import FileIO
@@ -31,7 +37,9 @@ _BATCH_ROWS = 65_536
 
 
 @contextmanager
-def open_query(task: AppendTask, io: FileIO, inputs: Mapping[str, FileIO], *, threads: int) -> Iterator[DuckdbQuery]:
+def open_query(
+    task: AppendTask | MergeTask, io: FileIO, inputs: Mapping[str, FileIO], *, threads: int
+) -> Iterator[DuckdbQuery]:
     """Open a query; it ends with the block.
 
     Args:
@@ -44,54 +52,141 @@ def open_query(task: AppendTask, io: FileIO, inputs: Mapping[str, FileIO], *, th
     """
     duckdb = _duckdb()
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="airflow-iceberg-"))
-        settings = {"temp_directory": folder, "threads": str(threads), "autoinstall_known_extensions": "false"}
-        connection = stack.enter_context(closing(duckdb.connect(":memory:", config=settings)))
-        # The query is code of the DAG's author, and may hold what somebody else has filled in.
-        connection.execute("set TimeZone = 'UTC'")
-        connection.execute("set enable_external_access = false")
-        connection.execute("set lock_configuration = true")
-        rows = {}
-        for table in task.inputs:
-            with table.reading():
-                rows[table.name] = InputRows(table=table, io=table.gated(inputs[table.name]))
-            connection.register(table.name, rows[table.name])
+        connection = stack.enter_context(_connected(duckdb, threads))
+        rows = _register_inputs(connection, task.inputs, inputs)
         with _errors(duckdb, rows):
+            assert task.source is not None
             args = task.source.sql_args
             result = connection.execute(task.source.sql, args) if args else connection.execute(task.source.sql)
             reader = result.to_arrow_reader(_BATCH_ROWS)
         yield DuckdbQuery(io=io, rows=rows, reader=reader, duckdb=duckdb)
 
 
+@contextmanager
+def open_match(
+    plan: JobPlan, matching: Matching, query: str, io: FileIO, inputs: Mapping[str, FileIO], *, threads: int
+) -> Iterator[DuckdbQuery]:
+    """Open the query of a merge over the views `target` and `source`; errors as of `open_query`."""
+    duckdb, task = _duckdb(), plan.task
+    assert isinstance(task, MergeTask)
+    with ExitStack() as stack:
+        connection = stack.enter_context(_connected(duckdb, threads))
+        rows: dict[str, _Stream] = {**_register_inputs(connection, task.inputs, inputs)}
+        gated = plan.gated(io)
+        rows[TARGET] = TargetRows(matching=matching, io=gated)
+        connection.register(TARGET, rows[TARGET])
+        if matching.source is not None:
+            rows[SOURCE] = SourceRows(matching=matching, io=gated)
+            connection.register(SOURCE, rows[SOURCE])
+        with _errors(duckdb, rows):
+            args = task.sql_args
+            result = connection.execute(query, args) if args else connection.execute(query)
+            reader = result.to_arrow_reader(_BATCH_ROWS)
+        yield DuckdbQuery(io=io, rows=rows, reader=reader, duckdb=duckdb, name="the merge")
+
+
+@contextmanager
+def _connected(duckdb: Any, threads: int) -> Iterator[Any]:
+    """Open a connection that sees what is registered, and nothing else."""
+    with tempfile.TemporaryDirectory(prefix="airflow-iceberg-") as folder:
+        settings = {"temp_directory": folder, "threads": str(threads), "autoinstall_known_extensions": "false"}
+        with closing(duckdb.connect(":memory:", config=settings)) as connection:
+            # The query is code of the DAG's author, and may hold what somebody else has filled in.
+            connection.execute("set TimeZone = 'UTC'")
+            connection.execute("set enable_external_access = false")
+            connection.execute("set lock_configuration = true")
+            yield connection
+
+
+def _register_inputs(
+    connection: Any, tables: Iterable[PinnedTable], inputs: Mapping[str, FileIO]
+) -> dict[str, InputRows]:
+    rows = {}
+    for table in tables:
+        with table.reading():
+            rows[table.name] = InputRows(table=table, io=table.gated(inputs[table.name]))
+        connection.register(table.name, rows[table.name])
+    return rows
+
+
 @dataclass(kw_only=True)
-class InputRows:
-    """The rows of an input, read again each time that DuckDB asks for them.
+class _Stream:
+    """Rows that are read again each time that DuckDB asks for them.
 
     Attributes:
         error: what went wrong while they were read; DuckDB passes only its text on.
     """
 
-    table: PinnedTable
-    io: FileIO
     error: IcebergError | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        reader, self._items = plan_pinned(self.table, self.io)
-        self._reader = reader
-        self._schema = schema_to_arrow(reader.projection)
+    schema: pa.Schema = field(init=False)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        return pa.RecordBatchReader.from_batches(self._schema, self._batches()).__arrow_c_stream__(requested_schema)
+        return pa.RecordBatchReader.from_batches(self.schema, self._guarded()).__arrow_c_stream__(requested_schema)
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def _guarded(self) -> Iterator[pa.RecordBatch]:
         try:
-            with self.table.reading():
-                for item in self._items:
-                    for batch in self._reader.rows(self.io, item):
-                        yield batch.cast(self._schema) if batch.schema != self._schema else batch
+            for batch in self.batches():
+                yield batch.cast(self.schema) if batch.schema != self.schema else batch
         except IcebergError as error:
             self.error = error
             raise
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True)
+class InputRows(_Stream):
+    """The rows of an input."""
+
+    table: PinnedTable
+    io: FileIO
+
+    def __post_init__(self) -> None:
+        self._reader, self._items = plan_pinned(self.table, self.io)
+        self.schema = schema_to_arrow(self._reader.projection)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        with self.table.reading():
+            for item in self._items:
+                yield from self._reader.rows(self.io, item)
+
+
+@dataclass(kw_only=True)
+class TargetRows(_Stream):
+    """The rows of the table that can match a merge's source."""
+
+    matching: Matching
+    io: FileIO
+
+    def __post_init__(self) -> None:
+        columns = schema_to_arrow(self.matching.candidates.reader.projection)
+        names = [sql.POSITION if name == POSITION.name else name for name in columns.names]
+        self._columns = pa.schema([item.with_name(name) for item, name in zip(columns, names, strict=True)])
+        self.schema = self._columns.append(pa.field(sql.FILE, pa.int32()))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        candidates = self.matching.candidates
+        keys = candidates.open_keys(self.io)
+        for number in range(len(candidates.items)):
+            for batch in candidates.rows(self.io, number, keys):
+                yield batch.rename_columns(self.schema.names)
+
+
+@dataclass(kw_only=True)
+class SourceRows(_Stream):
+    """The rows of a merge's source, which were kept."""
+
+    matching: Matching
+    io: FileIO
+
+    def __post_init__(self) -> None:
+        assert self.matching.source_schema is not None
+        self.schema = self.matching.source_schema.append(pa.field(sql.IS_SOURCE, pa.bool_()))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for table in exchange.read_slices(self.io, self.matching.source or ()):
+            yield from table.append_column(sql.IS_SOURCE, pa.repeat(True, table.num_rows)).to_batches()
 
 
 @dataclass(kw_only=True)
@@ -99,7 +194,7 @@ class DuckdbQuery:
     """The rows of the query; see `jobs.phase.Query`."""
 
     io: FileIO
-    rows: Mapping[str, InputRows]
+    rows: Mapping[str, _Stream]
     reader: pa.RecordBatchReader
     duckdb: Any
     name: str = NAME
@@ -120,7 +215,7 @@ class DuckdbQuery:
 
 
 @contextmanager
-def _errors(duckdb: Any, rows: Mapping[str, InputRows]) -> Iterator[None]:
+def _errors(duckdb: Any, rows: Mapping[str, _Stream]) -> Iterator[None]:
     """Raise the error of an input, or DuckDB's as one of ours."""
     try:
         yield

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.jobs import exchange
@@ -22,6 +22,8 @@ from airflow_iceberg.jobs.task import Staging, TaskReport, TaskSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from airflow_iceberg.jobs.merge.tasks import Matching
+    from airflow_iceberg.jobs.protocol.merge_task import MergeTask
     from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
@@ -66,8 +68,14 @@ class Engine(Protocol):
     def run(self, plan: JobPlan, specs: Sequence[TaskSpec]) -> list[TaskReport]:
         """Run tasks and return their reports, in any order."""
 
-    def query(self, task: AppendTask) -> Query:
+    def query(self, task: AppendTask | MergeTask) -> Query:
         """Open the query or the callable of a source; raises UnsupportedError if the engine has no queries."""
+
+    def match(self, task: MergeTask, matching: Matching, query: str) -> Query:
+        """Open a query over the views `target` and `source`, and the inputs."""
+
+    def first(self, task: MergeTask, matching: Matching, query: str) -> Sequence[Any] | None:
+        """Return the first row of such a query, None without rows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

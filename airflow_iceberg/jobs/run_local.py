@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import UnsupportedError
-from airflow_iceberg.jobs.duckdb_query import open_query
+from airflow_iceberg.jobs.duckdb_query import DuckdbQuery, open_match, open_query
 from airflow_iceberg.jobs.run_plan import run_job
 from airflow_iceberg.jobs.run_task import open_context, run_task
 from airflow_iceberg.jobs.task import TaskReport
 
 if TYPE_CHECKING:
     from airflow_iceberg.jobs.context import TaskContext
+    from airflow_iceberg.jobs.merge.tasks import Matching
     from airflow_iceberg.jobs.phase import Query
+    from airflow_iceberg.jobs.protocol.merge_task import MergeTask
     from airflow_iceberg.jobs.protocol.plan import AppendTask, JobPlan
     from airflow_iceberg.jobs.protocol.result import JobResult
     from airflow_iceberg.jobs.task import TaskSpec
@@ -55,6 +57,7 @@ def run_local(
             parallelism=threads,
             is_stopped=is_stopped,
             stack=stack,
+            plan=plan,
         )
         return run_job(plan, io, lambda _: engine, engine=ENGINE)
 
@@ -73,6 +76,7 @@ class _Threads:
     parallelism: int
     is_stopped: Callable[[], bool]
     stack: ExitStack
+    plan: JobPlan
     _context: TaskContext[Any] | None = None
 
     def run(self, plan: JobPlan, specs: Sequence[TaskSpec]) -> list[TaskReport]:
@@ -100,10 +104,22 @@ class _Threads:
                     future.cancel()
             return reports
 
-    def query(self, task: AppendTask) -> Query:
+    def query(self, task: AppendTask | MergeTask) -> Query:
+        assert task.source is not None
         if task.source.kind != "sql" or task.source.dialect != "duckdb":
             what = "a query in Spark's SQL" if task.source.kind == "sql" else "a python callable"
             raise UnsupportedError(
                 f"{what} needs Spark; set spark_conn_id to a connection of type spark, e.g. 'spark_default'"
             )
         return self.stack.enter_context(open_query(task, self.io, self.inputs, threads=self.parallelism))
+
+    def match(self, task: MergeTask, matching: Matching, query: str) -> Query:
+        return self.stack.enter_context(self._open_match(matching, query))
+
+    def first(self, task: MergeTask, matching: Matching, query: str) -> Sequence[Any] | None:
+        with self._open_match(matching, query) as found:
+            rows = found.reader.read_all()
+        return tuple(column[0].as_py() for column in rows.columns) if rows.num_rows else None
+
+    def _open_match(self, matching: Matching, query: str) -> AbstractContextManager[DuckdbQuery]:
+        return open_match(self.plan, matching, query, self.io, self.inputs, threads=self.parallelism)

@@ -11,7 +11,9 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.jobs import append, append_sorted, compact, compact_sorted
 from airflow_iceberg.jobs.delete import delete
 from airflow_iceberg.jobs.inventory import inventory
+from airflow_iceberg.jobs.merge.job import merge
 from airflow_iceberg.jobs.phase import Engine, Job, Timings, clean_exchange
+from airflow_iceberg.jobs.protocol.merge_task import MergeTask
 from airflow_iceberg.jobs.protocol.plan import AppendTask, CompactTask, DeleteTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult, write_result
 from airflow_iceberg.jobs.protocol.table_input import TableInput, WorkItem, read_work
@@ -57,6 +59,10 @@ def run_job(
 
 def run_plan(plan: JobPlan, io: FileIO, engine: Engine, timings: Timings) -> JobResult:
     """Run a plan and return the result of a job that succeeded."""
+    if plan.source is not None and plan.source.withheld:
+        # It was read from the table's folder, which does not hold everything.
+        withheld = ", ".join(plan.source.withheld)
+        raise InvalidInputError(f"the plan withholds {withheld} of the job's source, which the driver was not given")
     shared: dict[str, Any] = {"plan": plan, "io": io, "engine": engine, "timings": timings}
     match plan.task:
         case AppendTask() as task:
@@ -69,15 +75,13 @@ def run_plan(plan: JobPlan, io: FileIO, engine: Engine, timings: Timings) -> Job
         case DeleteTask() as task:
             job = Job(task=task, **shared)
             return delete(job, _work(job, task.table))
+        case MergeTask() as task:
+            return merge(Job(task=task, **shared))
         case task:
             return inventory(Job(task=task, **shared))
 
 
 def _append(job: Job[AppendTask]) -> JobResult:
-    if job.task.source.withheld:
-        # It was read from the table's folder, which does not hold everything.
-        withheld = ", ".join(job.task.source.withheld)
-        raise InvalidInputError(f"the plan withholds {withheld} of the job's source, which the driver was not given")
     is_sorted = append_sorted.sorts_over_tasks(job.task)
     if job.task.source.kind == "files":
         job = _with_task(job, with_columns_of_files(job.task, job.io))

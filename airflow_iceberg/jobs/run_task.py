@@ -9,6 +9,8 @@ from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
 from airflow_iceberg.jobs import append, append_sorted, compact, compact_sorted, delete, inventory, task
 from airflow_iceberg.jobs.append import AppendContext
 from airflow_iceberg.jobs.context import TaskContext
+from airflow_iceberg.jobs.merge import tasks as merge
+from airflow_iceberg.jobs.protocol.merge_task import MergeTask
 from airflow_iceberg.jobs.protocol.plan import AppendTask, CompactTask, DeleteTask, InventoryTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobError
 from airflow_iceberg.jobs.task import Staging, TaskReport, TaskSpec
@@ -34,10 +36,18 @@ def run_task(context: TaskContext[Any], spec: TaskSpec) -> TaskReport:
 
 
 def stage_rows(
-    context: AppendContext, number: int, tables: Iterable[pa.Table], staging: Staging, *, source: str
+    context: TaskContext[Any], number: int, tables: Iterable[pa.Table], staging: Staging, *, source: str
 ) -> TaskReport:
     """Stage rows of a query, which messages call `source`; errors as in `run_task`."""
-    return _guarded(context, number, lambda: _stage(context, number, context.cast(tables, source), staging))
+    return _guarded(context, number, lambda: _stage_query(context, number, tables, staging, source))
+
+
+def _stage_query(context: Any, number: int, tables: Iterable[pa.Table], staging: Staging, source: str) -> TaskReport:
+    if isinstance(staging, task.Keep):
+        return merge.keep(context, number, tables, staging, source)
+    if isinstance(staging, task.Change):
+        return merge.change(context, number, tables, staging, source)
+    return _stage(context, number, context.cast(tables, source), staging)
 
 
 def _guarded(context: TaskContext[Any], number: int, work: Callable[[], TaskReport]) -> TaskReport:
@@ -57,14 +67,21 @@ def _stage(context: AppendContext, number: int, rows: Iterable[pa.Table], stagin
     return append.write(context, number, rows)
 
 
+def _stage_units(context: Any, spec: task.StageUnits) -> TaskReport:
+    if isinstance(spec.staging, task.Keep):
+        return merge.keep(context, spec.number, merge.read_source(context, spec), spec.staging, "a source file")
+    return _stage(context, spec.number, context.rows(spec), spec.staging)
+
+
 _CONTEXTS: Mapping[type, type[TaskContext[Any]]] = {
     AppendTask: AppendContext,
     CompactTask: compact.CompactContext,
     DeleteTask: delete.DeleteContext,
+    MergeTask: merge.MergeContext,
     InventoryTask: TaskContext,
 }
 _RUN: Mapping[type, Callable[[Any, Any], TaskReport]] = {
-    task.StageUnits: lambda context, spec: _stage(context, spec.number, context.rows(spec), spec.staging),
+    task.StageUnits: lambda context, spec: _stage_units(context, spec),
     task.GatherBuckets: append.gather_buckets,
     task.CutRanges: append_sorted.cut,
     task.MergeRanges: append_sorted.merge,
@@ -74,5 +91,7 @@ _RUN: Mapping[type, Callable[[Any, Any], TaskReport]] = {
     task.SpillItem: compact_sorted.spill_item,
     task.GatherItem: compact_sorted.gather_item,
     task.DeleteItem: delete.delete_item,
+    task.EditFiles: merge.edit_files,
+    task.InsertRows: merge.insert_rows,
     task.InventoryUnit: inventory.inventory_unit,
 }

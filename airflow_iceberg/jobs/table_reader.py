@@ -14,7 +14,7 @@ from airflow_iceberg.data.read.file import ReadAs, check_supported, find_geo_fie
 from airflow_iceberg.data.read.selection import choose_snapshot, project
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
-from airflow_iceberg.expressions.tree import Expression
+from airflow_iceberg.expressions.tree import Expression, all_of
 from airflow_iceberg.format.manifests import columns
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -94,6 +94,47 @@ def plan_read(
     return _planned(io, metadata, snapshot, schema, expression, tuple(selected_fields))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PinnedFiles:
+    """The files of a table at the snapshot that a job was planned with."""
+
+    table: PinnedTable
+    io: FileIO
+    metadata: TableMetadata
+    snapshot: Snapshot | None
+
+    @classmethod
+    def open(cls, table: PinnedTable, io: FileIO) -> PinnedFiles:
+        """Read the metadata file.
+
+        Raises:
+            NotFoundError: it is gone.
+            FormatError: it is not the one that the job was planned with.
+        """
+        metadata = metadata_json.read(io.read(table.metadata_location), path=table.metadata_location)
+        snapshot = None if table.snapshot_id is None else metadata.snapshot(table.snapshot_id)
+        if (metadata.table_uuid or "") != table.table_uuid or (snapshot is None) != (table.snapshot_id is None):
+            raise FormatError(f"not the metadata of table {table.table} that was planned", path=table.metadata_location)
+        return cls(table=table, io=io, metadata=metadata, snapshot=snapshot)
+
+    @property
+    def split_size_bytes(self) -> int:
+        return TableProperties.of(self.metadata.properties).split_size_bytes
+
+    def tasks(self, row_filter: Expression) -> list[FileScanTask]:
+        """Return the files that may hold rows of the table's filter and of another one, with all their deletes."""
+        if self.snapshot is None:
+            return []
+        found = all_of(self.table.row_filter, row_filter)
+        return list(_scan(self.io, self.metadata, self.snapshot, self.table.schema, found, whole_files=True))
+
+    def reader(self, selected_fields: tuple[str, ...]) -> TableReader:
+        """Return how tasks read columns of the files."""
+        known = recover_sources(self.io, self.metadata)
+        projection = project(known, self.table.schema, selected_fields, case_sensitive=True)
+        return _reader(known, projection, self.table.schema)
+
+
 def plan_pinned(table: PinnedTable, io: FileIO) -> tuple[TableReader, list[tuple[ReadUnit, ...]]]:
     """Return how to read an input of a job, and the files of each task.
 
@@ -101,11 +142,8 @@ def plan_pinned(table: PinnedTable, io: FileIO) -> tuple[TableReader, list[tuple
         NotFoundError: the metadata file is gone.
         FormatError: it is not the one that the job was planned with.
     """
-    metadata = metadata_json.read(io.read(table.metadata_location), path=table.metadata_location)
-    snapshot = None if table.snapshot_id is None else metadata.snapshot(table.snapshot_id)
-    if (metadata.table_uuid or "") != table.table_uuid or (snapshot is None) != (table.snapshot_id is None):
-        raise FormatError(f"not the metadata of table {table.table} that was planned", path=table.metadata_location)
-    return _planned(io, metadata, snapshot, table.schema, table.row_filter, table.selected_fields)
+    found = PinnedFiles.open(table, io)
+    return _planned(io, found.metadata, found.snapshot, table.schema, table.row_filter, table.selected_fields)
 
 
 def _planned(
@@ -122,18 +160,29 @@ def _planned(
     geo_fields = find_geo_fields(projection)
     for task in tasks:
         check_supported(task.file, task.delete_files, geo_fields)
-    reader = TableReader(
+    return _reader(metadata, projection, schema), _items(
+        tasks, TableProperties.of(metadata.properties).split_size_bytes
+    )
+
+
+def _reader(metadata: TableMetadata, projection: Schema, schema: Schema) -> TableReader:
+    return TableReader(
         projection=projection,
         schema=schema,
         schemas=metadata.newest_schemas(),
         specs=metadata.partition_specs,
         name_mapping=TableProperties.of(metadata.properties).name_mapping,
     )
-    return reader, _items(tasks, TableProperties.of(metadata.properties).split_size_bytes)
 
 
 def _scan(
-    io: FileIO, metadata: TableMetadata, snapshot: Snapshot, schema: Schema, expression: Expression
+    io: FileIO,
+    metadata: TableMetadata,
+    snapshot: Snapshot,
+    schema: Schema,
+    expression: Expression,
+    *,
+    whole_files: bool = False,
 ) -> Iterator[FileScanTask]:
     return plan_files(
         read_manifests(io, snapshot),
@@ -143,6 +192,7 @@ def _scan(
         metadata=metadata,
         schema=schema,
         row_filter=expression,
+        whole_files=whole_files,
     )
 
 

@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
 from airflow_iceberg.jobs.exchange import Slice
+from airflow_iceberg.jobs.protocol.merge_task import Clause
 from airflow_iceberg.jobs.protocol.result import FileChange, InventoryUnitResult, JobError
 from airflow_iceberg.jobs.protocol.seal import SealedFile
-from airflow_iceberg.jobs.protocol.table_input import WorkItem
+from airflow_iceberg.jobs.protocol.table_input import FileUnit, WorkItem
 from airflow_iceberg.jobs.sources.unit import Unit
 
 # -- what becomes of the rows of a source ------------------------------------------------------------------------------
@@ -45,7 +46,31 @@ class Collect:
     phase: ClassVar[str] = "collect"
 
 
-Staging = Write | Spill | Collect
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Rows of a merge's source are kept in a spill file, and the columns of its keys once more by themselves."""
+
+    phase: ClassVar[str] = "source"
+
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Rows are the changes of a merge, which are brought to the files that they change.
+
+    Attributes:
+        clauses: the clauses, with all their columns.
+        files: the number of files of the table that rows may be in.
+    """
+
+    phase: ClassVar[str] = "match"
+
+    clauses: tuple[Clause, ...]
+    files: int
+
+
+Staging = Write | Spill | Collect | Keep | Change
 
 
 # -- tasks -------------------------------------------------------------------------------------------------------------
@@ -123,6 +148,25 @@ class GatherItem(ItemTask):
 
 class DeleteItem(ItemTask):
     """Delete the selected rows from the files."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EditFiles(TaskSpec):
+    """Apply the changes of a merge to files of the table.
+
+    Attributes:
+        edits: each file with the slices of its changes, whose buckets have the numbers of the clauses.
+    """
+
+    edits: tuple[tuple[FileUnit, tuple[Slice, ...]], ...]
+    clauses: tuple[Clause, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InsertRows(TaskSpec):
+    """Write the new rows of a merge into data files; a group of slices holds whole buckets."""
+
+    groups: tuple[tuple[Slice, ...], ...]
 
 
 class InventoryUnit(TaskSpec):

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from airflow_iceberg.operations import alter_table, append, create_table, delete, new_rows, overwrite
+    from airflow_iceberg.operations.row_level import merge, update
 
-__all__ = ["alter_table", "append", "create_table", "delete", "new_rows", "overwrite"]
+__all__ = ["alter_table", "append", "create_table", "delete", "merge", "new_rows", "overwrite", "update"]
+_FOLDERS = {"merge": "row_level.", "update": "row_level."}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"{__name__}.{name}")
+    return import_module(f"{__name__}.{_FOLDERS.get(name, '')}{name}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from airflow_iceberg.commit.conflicts import ISOLATION_LEVELS, Isolation
 from airflow_iceberg.commit.operation_key import OperationKey
@@ -89,15 +89,17 @@ def plan_deletion(scan: TableScan, *, without: Collection[str] = ()) -> Deletion
     )
 
 
-def delete_mode(metadata: TableMetadata, asked: str | None) -> str:
-    """Return how rows are deleted: as asked, else by the table's property; version 1 has no delete files.
+def delete_mode(
+    metadata: TableMetadata, asked: str | None, *, property_name: str = TableProperties.delete_mode.name
+) -> str:
+    """Return how rows are changed: as asked, else by a property of the table; version 1 has no delete files.
 
     Raises:
         InvalidInputError: no such mode, or one that the table's version does not have.
     """
-    mode = (asked or TableProperties.of(metadata.properties).delete_mode or COPY_ON_WRITE).strip().lower()
+    mode = (asked or metadata.properties.get(property_name) or COPY_ON_WRITE).strip().lower()
     if mode not in (COPY_ON_WRITE, MERGE_ON_READ):
-        where = "mode" if asked else f"property {TableProperties.delete_mode}"
+        where = "mode" if asked else f"property {property_name}"
         raise InvalidInputError(f"{where} is {mode!r}, expected {COPY_ON_WRITE!r} or {MERGE_ON_READ!r}")
     if mode == COPY_ON_WRITE or metadata.format_version > 1:
         return mode
@@ -228,10 +230,7 @@ def read_changes(io: FileIO, plan: JobPlan, result: JobResult, planned: Collecti
     for path in (*(change.file_path for change in result.changes), *(file.referenced_data_file for file in written)):
         if path is not None and path not in planned:
             raise FormatError(f"the job changed {path}, which is not a file of its plan", path=plan.result_location)
-    changes = [
-        RowChange(file_path=change.file_path, deleted_count=change.deleted_count, is_gone=change.is_gone)
-        for change in result.changes
-    ]
+    changes = [RowChange(**asdict(change)) for change in result.changes]
     return RowChanges(changes=changes, written=list(written))
 
 
@@ -253,7 +252,7 @@ def change_files(work: Work, deletion: Deletion, *, mode: str) -> tuple[RowChang
 
 def changed_tasks(deletion: Deletion, changes: RowChanges) -> list[FileScanTask]:
     """Return the partial files that held selected rows."""
-    paths = {change.file_path for change in changes.changes if change.deleted_count}
+    paths = {change.file_path for change in changes.changes if change.deleted_count or change.updated_count}
     return [task for task in deletion.partial if task.file.file_path in paths]
 
 

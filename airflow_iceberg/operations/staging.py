@@ -27,11 +27,12 @@ from airflow_iceberg.format.properties.known import WRITE_PREFIX
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.sort_orders import SortOrder
 from airflow_iceberg.jobs.protocol.pinned import PinnedTable
-from airflow_iceberg.jobs.protocol.plan import AppendTask, Condition, JobPlan, WriteSettings
+from airflow_iceberg.jobs.protocol.plan import AppendTask, Condition, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.result import read_result as read_document
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.staged_files import check_none_missing
+from airflow_iceberg.jobs.protocol.write_settings import WriteSettings
 from airflow_iceberg.storage.base import FileIO, FileStatus
 from airflow_iceberg.storage.directories import remove_empty
 

@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
-from airflow_iceberg.jobs.protocol.plan import AppendTask, JobPlan, WriteSettings
+from airflow_iceberg.jobs.protocol.plan import AppendTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.jobs.protocol.write_settings import WriteSettings
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 
 COLUMNS = {"id": "long not null", "name": "string", "day": "date"}

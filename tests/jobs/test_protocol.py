@@ -15,11 +15,12 @@ from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 from airflow_iceberg.jobs.protocol import plan as plans
-from airflow_iceberg.jobs.protocol.plan import CompactTask, JobPlan, Task, WriteSettings
+from airflow_iceberg.jobs.protocol.plan import CompactTask, JobPlan, Task
 from airflow_iceberg.jobs.protocol.result import FileChange, GroupOutput, InventoryUnitResult, JobError, JobResult
 from airflow_iceberg.jobs.protocol.seal import Seal, SealedFile
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.table_input import TableInput
+from airflow_iceberg.jobs.protocol.write_settings import WriteSettings
 from tests.jobs.builders import make_plan
 from tests.support.airflow_home import ROOT
 

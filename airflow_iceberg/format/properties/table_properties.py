@@ -90,6 +90,10 @@ class TableProperties:
     # -- deletes
     delete_mode = followed("write.delete.mode", kinds.optional_text, None, check=ROW_CHANGE_MODE)
     delete_isolation_level = followed("write.delete.isolation-level", kinds.anything, None, check=ISOLATION_LEVEL)
+    update_mode = followed("write.update.mode", kinds.optional_text, None, check=ROW_CHANGE_MODE)
+    update_isolation_level = followed("write.update.isolation-level", kinds.anything, None, check=ISOLATION_LEVEL)
+    merge_mode = followed("write.merge.mode", kinds.optional_text, None, check=ROW_CHANGE_MODE)
+    merge_isolation_level = followed("write.merge.isolation-level", kinds.anything, None, check=ISOLATION_LEVEL)
     delete_file_format = refused("write.delete.format.default", kinds.anything, "parquet", "parquet", check=FILE_FORMAT)
 
     # -- metadata files

@@ -9,7 +9,7 @@ a callable in a file for the driver (`jobs.main`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
@@ -19,47 +19,19 @@ from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.sort_orders import UNSORTED, SortOrder
 from airflow_iceberg.jobs.protocol.document import Document, StoredDocument
+from airflow_iceberg.jobs.protocol.merge_task import MergeTask
 from airflow_iceberg.jobs.protocol.pinned import Locations, PinnedTable
 from airflow_iceberg.jobs.protocol.seal import Seal, SealedFile
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.table_input import TableInput
+from airflow_iceberg.jobs.protocol.write_settings import WriteSettings, check_mode, check_positive
 from airflow_iceberg.storage.base import FileIO
 
 if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
 
-DELETE_MODES = ("copy-on-write", "merge-on-read")
 DISTRIBUTION_MODES = ("none", "hash", "range")
-FORMAT_VERSIONS = (1, 2, 3)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WriteSettings(Document):
-    """How and where a job writes data files.
-
-    Attributes:
-        format_version: the table's format version, 1 to 3.
-        schema: the schema whose field ids the files have.
-        sort_order: the order by which a task sorts rows, if it sorts; its columns get full metrics in any case.
-        properties: the table's properties that writers read (`write.*`).
-        data_location: the prefix of the data files, e.g. "<table>/data".
-    """
-
-    format_version: int
-    schema: Schema
-    sort_order: SortOrder = UNSORTED
-    properties: Mapping[str, str] = field(default_factory=dict)
-    data_location: str
-    target_file_size_bytes: int
-
-    def __post_init__(self) -> None:
-        if self.format_version not in FORMAT_VERSIONS:
-            raise InvalidInputError(f"format version is {self.format_version}, expected 1, 2 or 3")
-        if not self.data_location:
-            raise InvalidInputError("the data location is empty")
-        _check_positive("target file size", self.target_file_size_bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,8 +116,8 @@ class ZOrder(Document):
     most_bytes: int
 
     def __post_init__(self) -> None:
-        _check_positive("number of bytes of a text in a z-order", self.text_bytes)
-        _check_positive("number of bytes of a z-order", self.most_bytes)
+        check_positive("number of bytes of a text in a z-order", self.text_bytes)
+        check_positive("number of bytes of a z-order", self.most_bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,7 +135,7 @@ class Sorting(Document):
     ranges_per_output: int = 1
 
     def __post_init__(self) -> None:
-        _check_positive("number of ranges of an output", self.ranges_per_output)
+        check_positive("number of ranges of an output", self.ranges_per_output)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -200,8 +172,7 @@ class DeleteTask(Document):
     mode: str
 
     def __post_init__(self) -> None:
-        if self.mode not in DELETE_MODES:
-            raise InvalidInputError(f"unknown delete mode {self.mode!r}; one of {', '.join(DELETE_MODES)}")
+        check_mode(self.mode)
 
     @classmethod
     def from_dict(cls, fields: Fields) -> Self:
@@ -219,8 +190,9 @@ class InventoryTask(Document):
     units: tuple[SealedFile, ...]
 
 
-Task = AppendTask | CompactTask | DeleteTask | InventoryTask
-TASKS: Mapping[str, type[Task]] = {kind.kind: kind for kind in (AppendTask, CompactTask, DeleteTask, InventoryTask)}
+Task = AppendTask | CompactTask | DeleteTask | MergeTask | InventoryTask
+_TASKS = (AppendTask, CompactTask, DeleteTask, MergeTask, InventoryTask)
+TASKS: Mapping[str, type[Task]] = {kind.kind: kind for kind in _TASKS}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -249,7 +221,7 @@ class JobPlan(StoredDocument):
 
     def __post_init__(self) -> None:
         if self.parallelism is not None:
-            _check_positive("parallelism", self.parallelism)
+            check_positive("parallelism", self.parallelism)
         if not self.file_prefix:
             raise InvalidInputError(f"staging location {self.staging_location!r} does not end in a name")
 
@@ -296,18 +268,18 @@ class JobPlan(StoredDocument):
     @property
     def inputs(self) -> tuple[PinnedTable, ...]:
         """The tables that the source reads."""
-        return self.task.inputs if isinstance(self.task, AppendTask) else ()
+        return self.task.inputs if isinstance(self.task, AppendTask | MergeTask) else ()
 
     @property
     def source(self) -> Source | None:
-        """The source of new rows; None for a job that reads the table alone."""
-        return self.task.source if isinstance(self.task, AppendTask) else None
+        """The source of rows; None for a job that reads the table alone."""
+        return self.task.source if isinstance(self.task, AppendTask | MergeTask) else None
 
     def completed(self, values: Mapping[str, Any]) -> Self:
         """Return a plan that was read from its document with the values of its source that this does not hold."""
         if self.source is None and not values:
             return self
-        assert isinstance(self.task, AppendTask)
+        assert isinstance(self.task, AppendTask | MergeTask) and self.task.source is not None
         return replace(self, task=replace(self.task, source=self.task.source.completed(values)))
 
     @classmethod
@@ -345,8 +317,3 @@ class JobPlan(StoredDocument):
 
 def _predicate(fields: Fields, schema: Schema, key: str = "predicate") -> Expression:
     return expression_from_json(fields.mapping(key), schema, path=fields.path)
-
-
-def _check_positive(what: str, value: int) -> None:
-    if value < 1:
-        raise InvalidInputError(f"{what} is {value}, expected at least 1")

@@ -79,11 +79,12 @@ class GroupOutput(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileChange(Document):
-    """What a delete did to a data file of the table; attributes as in `data.row_changes.RowChange`."""
+    """What a job did to a data file of the table; attributes as in `data.row_changes.RowChange`."""
 
     file_path: str
     deleted_count: int
     is_gone: bool = False
+    updated_count: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,6 +110,8 @@ class JobResult(StoredDocument):
         data_files: the new data files and delete files as `DataFile.to_dict` documents; other files are ignored.
         groups: the new data files by group, for compactions; `data_files` is empty then.
         changes: the changed files of the table, for deletes.
+        inserted_count: the number of new rows, for a merge: other rows in its files were in the table before.
+        conflict_filter: the JSON form of a predicate that all rows satisfy which a merge could change; None for others.
         schema: the schema of the files, where columns of the source could be added to the table's; else None.
         record_count: the number of rows in the files.
         source_files: the number of source files that were read, None for a query or a callable.
@@ -125,6 +128,8 @@ class JobResult(StoredDocument):
     groups: tuple[GroupOutput, ...] = ()
     changes: tuple[FileChange, ...] = ()
     units: tuple[InventoryUnitResult, ...] = ()
+    inserted_count: int = 0
+    conflict_filter: Mapping[str, Any] | None = None
     schema: Schema | None = None
     record_count: int = 0
     source_files: int | None = None

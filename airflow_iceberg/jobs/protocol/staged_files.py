@@ -18,6 +18,7 @@ from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.jobs.protocol.merge_task import MergeTask
 from airflow_iceberg.jobs.protocol.plan import AppendTask, CompactTask, DeleteTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.storage.base import FileIO
@@ -58,10 +59,11 @@ def read_files(
 
 
 def read_changed_files(plan: JobPlan, documents: Iterable[Mapping[str, Any]]) -> tuple[DataFile, ...]:
-    """Return the data files and position delete files of a delete, checked against the plan as in `staged_files`."""
+    """Return the data files and position delete files of a delete or a merge, checked as in `staged_files`."""
     task = plan.task
-    assert isinstance(task, DeleteTask)
-    files = _Files(plan, task.table.specs, task.table.schema).read(documents)
+    assert isinstance(task, DeleteTask | MergeTask)
+    specs = task.specs if isinstance(task, MergeTask) else task.table.specs
+    files = _Files(plan, specs, task.write.schema).read(documents)
     for file in files:
         if file.content is FileContent.EQUALITY_DELETES:
             raise _foreign(plan, file, "an equality delete file")
@@ -73,7 +75,7 @@ class _Files:
 
     def __init__(self, plan: JobPlan, specs: Sequence[PartitionSpec], schema: Schema) -> None:
         task = plan.task
-        assert isinstance(task, AppendTask | CompactTask | DeleteTask)
+        assert isinstance(task, AppendTask | CompactTask | DeleteTask | MergeTask)
         properties = TableProperties.of(task.write.properties)
         self._plan = plan
         self._data_location = task.write.data_location.rstrip("/")

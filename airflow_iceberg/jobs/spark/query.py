@@ -32,10 +32,19 @@ def open_query(source: Source, spark: Any, inputs: Mapping[str, Any] | None = No
         raise InvalidInputError(f"the query is written in the SQL of {source.dialect}, and this is Spark")
     for name, frame in (inputs or {}).items():
         frame.createOrReplaceTempView(name)
-    return spark.sql(source.sql, args=_arguments(source, spark)) if source.sql_params else spark.sql(source.sql)
+    return run_sql(source.sql or "", source.sql_args, spark)
 
 
-def _arguments(source: Source, spark: Any) -> dict[str, Any]:
+def run_sql(query: str, values: Mapping[str, Any], spark: Any) -> Any:
+    """Return the DataFrame of a query with values for its placeholders.
+
+    Raises:
+        InvalidInputError: values that Spark cannot bind.
+    """
+    return spark.sql(query, args=_arguments(values, spark)) if values else spark.sql(query)
+
+
+def _arguments(values: Mapping[str, Any], spark: Any) -> dict[str, Any]:
     """Return the values that Spark binds to the placeholders of a query.
 
     Raises:
@@ -49,7 +58,7 @@ def _arguments(source: Source, spark: Any) -> dict[str, Any]:
             f"sql_params cannot be bound while {_ESCAPED} is true: a text with a quote would become another one; leave "
             f"the setting out"
         )
-    lists = [name for name, value in source.sql_args.items() if isinstance(value, list)]
+    lists = [name for name, value in values.items() if isinstance(value, list)]
     if lists and spark.version.startswith("3."):
         raise InvalidInputError(
             f"sql_params has a list for :{lists[0]}, which Spark {spark.version} cannot bind; use Spark 4, or a "
@@ -57,7 +66,7 @@ def _arguments(source: Source, spark: Any) -> dict[str, Any]:
         )
     return {
         name: functions.array(*map(functions.lit, value)) if isinstance(value, list) else value
-        for name, value in source.sql_args.items()
+        for name, value in values.items()
     }
 
 

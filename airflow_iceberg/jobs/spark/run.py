@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.jobs.merge.sql import IS_SOURCE
 from airflow_iceberg.jobs.phase import Timings
 from airflow_iceberg.jobs.run_plan import run_job
 from airflow_iceberg.jobs.spark.errors import as_iceberg_error, query_errors
 from airflow_iceberg.jobs.spark.inputs import open_inputs
+from airflow_iceberg.jobs.spark.merge import create_views
 from airflow_iceberg.jobs.spark.package import is_connect, ship
-from airflow_iceberg.jobs.spark.query import open_query, source_name
+from airflow_iceberg.jobs.spark.query import open_query, run_sql, source_name
 from airflow_iceberg.jobs.spark.types import arrow_schema
 from airflow_iceberg.jobs.spark.worker import MapFunction, Worker
 from airflow_iceberg.jobs.task import Staging, TaskReport, TaskSpec
@@ -30,6 +32,8 @@ from airflow_iceberg.jobs.task import Staging, TaskReport, TaskSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from airflow_iceberg.jobs.merge.tasks import Matching
+    from airflow_iceberg.jobs.protocol.merge_task import MergeTask
     from airflow_iceberg.jobs.protocol.plan import AppendTask, JobPlan
     from airflow_iceberg.jobs.protocol.result import JobResult
     from airflow_iceberg.storage.base import FileIO
@@ -77,7 +81,9 @@ def run_spark(
         with timings.phase("ship"):
             ship(spark)
         parallelism = plan.parallelism or default_parallelism(spark)
-        return _Spark(spark=spark, storage=dict(storage or {}), inputs=dict(inputs or {}), parallelism=parallelism)
+        return _Spark(
+            spark=spark, storage=dict(storage or {}), inputs=dict(inputs or {}), parallelism=parallelism, plan=plan
+        )
 
     return run_job(plan, io, start, engine=f"spark {spark.version}", as_error=as_iceberg_error, secret=secret)
 
@@ -90,6 +96,8 @@ class _Spark:
     storage: Mapping[str, str] = field(repr=False)
     inputs: Mapping[str, Mapping[str, str]] = field(repr=False)
     parallelism: int
+    plan: JobPlan
+    source_schema: Any = None
 
     def run(self, plan: JobPlan, specs: Sequence[TaskSpec]) -> list[TaskReport]:
         if not specs:
@@ -97,15 +105,47 @@ class _Spark:
         frame = self.spark.range(0, len(specs), 1, len(specs))
         return _collect(frame, self.worker(plan).with_specs(specs))
 
-    def query(self, task: AppendTask) -> _Query:
+    def query(self, task: AppendTask | MergeTask) -> _Query:
+        assert task.source is not None
         name = source_name(task.source)
-        inputs = open_inputs(task.inputs, self.spark, self.storage, self.inputs)
         with query_errors():
-            frame = open_query(task.source, self.spark, inputs)
+            frame = open_query(task.source, self.spark, self._open_inputs(task))
             schema = frame.schema  # a wrong query fails here on Spark Connect
         if not schema.fields:
             raise InvalidInputError(f"{name} gives no columns; expected a query that returns rows")
+        self.source_schema = schema
         return _Query(engine=self, frame=frame, name=name, schema=arrow_schema(schema.jsonValue()))
+
+    def match(self, task: MergeTask, matching: Matching, query: str) -> _Query:
+        frame = self._matches(task, matching, query)
+        with query_errors():
+            schema = frame.schema
+        return _Query(engine=self, frame=frame, name="the merge", schema=arrow_schema(schema.jsonValue()))
+
+    def first(self, task: MergeTask, matching: Matching, query: str) -> Sequence[Any] | None:
+        row = self._matches(task, matching, query).first()
+        return None if row is None else tuple(row)
+
+    def _matches(self, task: MergeTask, matching: Matching, query: str) -> Any:
+        schema = None if matching.source_schema is None else self._schema_of_source(matching.source_schema)
+        create_views(self.spark, self.plan, matching, schema, self.storage)
+        if task.source is None or task.source.kind != "sql":
+            for name, frame in self._open_inputs(task).items():
+                frame.createOrReplaceTempView(name)
+        with query_errors():
+            return run_sql(query, task.sql_args, self.spark)
+
+    def _schema_of_source(self, schema: pa.Schema) -> Any:
+        """Return Spark's schema of the source's rows, and the column that says that they are rows of it."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+        from pyspark.sql.types import StructType
+
+        # Of source files only Arrow's schema is known.
+        known = from_arrow_schema(schema) if self.source_schema is None else self.source_schema
+        return StructType([*known.fields]).add(IS_SOURCE, "boolean")
+
+    def _open_inputs(self, task: AppendTask | MergeTask) -> dict[str, Any]:
+        return open_inputs(task.inputs, self.spark, self.storage, self.inputs)
 
     def worker(self, plan: JobPlan, staging: Staging | None = None) -> Worker:
         failures = _max_failures(self.spark)

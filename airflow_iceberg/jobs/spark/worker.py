@@ -22,7 +22,7 @@ from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobError
 from airflow_iceberg.jobs.run_task import open_context, run_task, stage_rows
 from airflow_iceberg.jobs.spark.query import source_name
-from airflow_iceberg.jobs.task import Staging, TaskReport, TaskSpec
+from airflow_iceberg.jobs.task import Change, Staging, TaskReport, TaskSpec
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 
 MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -67,7 +67,8 @@ class Worker:
         """Stage the rows of one partition of a query."""
         assert self.staging is not None
         context, staging, number = self._context(), self.staging, _partition_id()
-        source = f"partition {number} of {source_name(context.task.source)}"
+        of = "the merge" if isinstance(staging, Change) else source_name(context.task.source)
+        source = f"partition {number} of {of}"
         yield self._report(number, lambda: stage_rows(context, number, _tables(batches), staging, source=source))
 
     def _context(self) -> Any:

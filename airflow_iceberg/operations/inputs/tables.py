@@ -66,19 +66,33 @@ def check_inputs(inputs: Mapping[str, Input], rows: object) -> None:
     """
     if not inputs:
         return
+    check_names(inputs)
     if not isinstance(rows, Source) or rows.kind == "files":
         raise InvalidInputError("inputs are tables that sql or python_callable reads, and the rows come from elsewhere")
-    for name in inputs:
-        if not _NAME.fullmatch(str(name)):
-            raise InvalidInputError(f"{name!r} cannot be the name of an input; expected letters, digits and '_'")
-    if len({name.lower() for name in inputs}) < len(inputs):
-        raise InvalidInputError(f"two inputs have the same name in other letters: {', '.join(sorted(inputs))}")
     if rows.kind == "callable" and (both := sorted(inputs.keys() & rows.kwargs.keys())):
         raise InvalidInputError(f"{both[0]!r} is an input, and one of op_kwargs, too; rename one of them")
     read = None if rows.sql is None else tables_of(rows.sql, dialect=rows.dialect)
     unread = [] if read is None else sorted(name for name in inputs if name.lower() not in read)
     if unread:
         raise InvalidInputError(f"inputs has {unread[0]!r}, and the query does not read it; leave it out")
+
+
+def check_names(inputs: Mapping[str, Input]) -> None:
+    """Raise InvalidInputError for a name that cannot be one of a view."""
+    for name in inputs:
+        if not _NAME.fullmatch(str(name)):
+            raise InvalidInputError(f"{name!r} cannot be the name of an input; expected letters, digits and '_'")
+    if len({name.lower() for name in inputs}) < len(inputs):
+        raise InvalidInputError(f"two inputs have the same name in other letters: {', '.join(sorted(inputs))}")
+
+
+def pin_all(inputs: Mapping[str, Input]) -> tuple[PinnedTable, ...]:
+    """Load the inputs, and read of each what its author says; errors as of `pin`."""
+    found = {}
+    for name, one in inputs.items():
+        with _named(name):
+            found[name] = _pinned(name, one)
+    return tuple(found.values())
 
 
 def pin(inputs: Mapping[str, Input], source: Source) -> tuple[PinnedTable, ...]:
@@ -89,10 +103,7 @@ def pin(inputs: Mapping[str, Input], source: Source) -> tuple[PinnedTable, ...]:
         InvalidInputError: a predicate that does not fit the columns.
         UnsupportedError: an encrypted table.
     """
-    found = {}
-    for name, one in inputs.items():
-        with _named(name):
-            found[name] = _pinned(name, one)
+    found = {table.name: table for table in pin_all(inputs)}
     if source.sql is None:
         return tuple(found.values())
     schemas = {name: table.schema for name, table in found.items()}

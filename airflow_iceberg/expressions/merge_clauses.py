@@ -1,0 +1,42 @@
+"""A clause of a merge as a value: which rows it is for, and what happens to them. Not here: its text (`merge_sql`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE = "matched", "not matched", "not matched by source"
+UPDATE, DELETE, INSERT = "update", "delete", "insert"
+TARGET, SOURCE = "target", "source"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MergeClause:
+    """One clause of a merge.
+
+    Attributes:
+        rows: the rows it is for: MATCHED, NOT_MATCHED (rows of the source) or NOT_MATCHED_BY_SOURCE (of the target).
+        action: UPDATE, DELETE or INSERT.
+        condition: a further condition, as SQL; None for none.
+        columns: the columns that get a value; none for a delete, and for `is_star`.
+        expressions: their values, as SQL.
+        is_star: whether all columns of the table get the values of the source's columns of the same names.
+    """
+
+    rows: str
+    action: str
+    condition: str | None = None
+    columns: tuple[str, ...] = ()
+    expressions: tuple[str, ...] = ()
+    is_star: bool = False
+
+
+UPSERT = (
+    MergeClause(rows=MATCHED, action=UPDATE, is_star=True),
+    MergeClause(rows=NOT_MATCHED, action=INSERT, is_star=True),
+)
+
+
+def quoted(name: str, dialect: str) -> str:
+    """Return a name as SQL of a dialect, "spark" or "duckdb"."""
+    mark = "`" if dialect == "spark" else '"'
+    return f"{mark}{name.replace(mark, mark * 2)}{mark}"

@@ -1,0 +1,282 @@
+"""The job of a merge: the source once, the rows of the table that can match, the engine's SQL between them, the files.
+
+The engine gets only rows that can match, with the columns that the SQL needs. What comes back is small: the places of
+the rows that change, and their new values. Files are then rewritten, or their rows marked, without the engine.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from airflow_iceberg.data.row_changes import COPY_ON_WRITE
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions.json import expression_to_json
+from airflow_iceberg.expressions.merge_clauses import NOT_MATCHED_BY_SOURCE
+from airflow_iceberg.format.metadata_columns import POSITION
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
+from airflow_iceberg.jobs import exchange
+from airflow_iceberg.jobs.merge import sql
+from airflow_iceberg.jobs.merge.keys import MOST_LITERALS_OF_CONFLICTS, MOST_LITERALS_OF_FILES, Keys
+from airflow_iceberg.jobs.merge.tasks import KEYS, ROWS, Candidates, Matching, MatchUnit, spelled
+from airflow_iceberg.jobs.phase import Job, checked, clean_exchange
+from airflow_iceberg.jobs.protocol.merge_task import Clause, MergeTask
+from airflow_iceberg.jobs.protocol.result import SUCCEEDED, JobResult
+from airflow_iceberg.jobs.protocol.table_input import FileUnit, cut_group
+from airflow_iceberg.jobs.sources.files import plan_tasks, task_count
+from airflow_iceberg.jobs.table_reader import OPEN_FILE_BYTES, PinnedFiles, ReadUnit
+from airflow_iceberg.jobs.task import Change, EditFiles, InsertRows, Keep, StageUnits, TaskReport
+
+if TYPE_CHECKING:
+    from airflow_iceberg.jobs.protocol.source import Source
+    from airflow_iceberg.plan.scan import FileScanTask
+
+log = logging.getLogger(__name__)
+
+# The bytes of the files that one task of a merge-on-read merge changes: their deletes and new rows share files.
+_ITEM_BYTES = 256 << 20
+
+
+def merge(job: Job[MergeTask]) -> JobResult:
+    """Change the rows of the table, and add rows.
+
+    Raises:
+        InvalidInputError: SQL that the engine does not accept; a key that is null or repeated; a value that does not
+            fit its column.
+    """
+    task, source = job.task, _Source.of(job)
+    clauses = sql.resolved(task.clauses, _names(task), source.names, dialect=task.dialect)
+    # Rows that no row of the source matches may have any key.
+    by_keys = all(clause.rows != NOT_MATCHED_BY_SOURCE for clause in clauses)
+    with job.timings.phase("plan"):
+        target = PinnedFiles.open(task.target, job.io)
+        keys = source.open_keys(job) if by_keys else Keys()
+        files = target.tasks(keys.filter(MOST_LITERALS_OF_FILES))
+    matching = Matching(
+        candidates=_candidates(task, target, files, source, by_keys=by_keys),
+        source=None if source.schema is None else source.bucket(ROWS),
+        source_schema=source.schema,
+    )
+    if task.is_unique:
+        _check_keys(job, matching, source.keys)
+    query = job.engine.match(task, matching, sql.changes_query(clauses, on=task.on, dialect=task.dialect))
+    with job.timings.phase("match"):
+        reports = checked(query.stage(job.plan, Change(clauses=clauses, files=max(len(files), 1))), job.io)
+    slices = _slices(reports)
+    written = _write(job, clauses, files, slices)
+    clean_exchange(job.plan, job.io)
+    return JobResult(
+        status=SUCCEEDED,
+        data_files=tuple(file for report in written for file in report.data_files),
+        changes=tuple(change for report in written for change in report.changes),
+        inserted_count=sum(piece.record_count for piece in slices if piece.bucket >= _first_insert(files, clauses)),
+        conflict_filter=expression_to_json(keys.filter(MOST_LITERALS_OF_CONFLICTS)),
+        record_count=sum(report.record_count for report in written),
+        source_files=source.files,
+        timings=job.timings.total(),
+    )
+
+
+def _names(task: MergeTask) -> list[str]:
+    return [field.name for field in task.write.schema.fields]
+
+
+# -- the source --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Source:
+    """The rows of the source, kept so that they are asked for once.
+
+    Attributes:
+        schema: the columns; None without a source.
+        slices: the rows, and their keys once more.
+        keys: the source's own spelling of the keys.
+        files: the number of source files; None for a query or a callable.
+    """
+
+    schema: pa.Schema | None = None
+    slices: tuple[exchange.Slice, ...] = ()
+    keys: tuple[str, ...] = ()
+    files: int | None = None
+
+    @classmethod
+    def of(cls, job: Job[MergeTask]) -> _Source:
+        source = job.task.source
+        if source is None:
+            return cls()
+        if source.kind == "files":
+            return cls._of_files(job, source)
+        with job.timings.phase("query"):
+            query = job.engine.query(job.task)
+            keys = spelled(job.task.source_keys, query.schema, query.name)
+        with job.timings.phase("source"):
+            reports = checked(query.stage(job.plan, Keep(keys=keys)), job.io)
+        return cls(schema=query.schema, slices=_slices(reports), keys=keys)
+
+    @classmethod
+    def _of_files(cls, job: Job[MergeTask], source: Source) -> _Source:
+        with job.timings.phase("plan"):
+            target = job.task.write.target_file_size_bytes
+            units = plan_tasks(source, job.io, parallelism=job.engine.parallelism, target_file_size_bytes=target)
+        keep = Keep(keys=job.task.source_keys)
+        reports = job.run("source", [StageUnits(number=i, units=one, staging=keep) for i, one in enumerate(units)])
+        slices = _slices(reports)
+        schema = _common_schema(job, [piece for piece in slices if piece.bucket == ROWS])
+        keys = spelled(job.task.source_keys, schema, "the files")
+        return cls(schema=schema, slices=slices, keys=keys, files=len({one.location for task in units for one in task}))
+
+    @property
+    def names(self) -> list[str]:
+        return [] if self.schema is None else list(self.schema.names)
+
+    def bucket(self, bucket: int) -> tuple[exchange.Slice, ...]:
+        """Return the slices of ROWS or KEYS."""
+        return tuple(piece for piece in self.slices if piece.bucket == bucket)
+
+    def open_keys(self, job: Job[MergeTask]) -> Keys:
+        """Return the keys that rows of the table must have to match."""
+        if self.schema is None or not self.keys:
+            return Keys()
+        none = self.schema.empty_table()
+        tables = chain([none], exchange.read_slices(job.io, self.bucket(KEYS)))
+        return Keys.of(tables, job.task.write.schema, job.task.keys, self.keys)
+
+
+def _slices(reports: Sequence[TaskReport]) -> tuple[exchange.Slice, ...]:
+    return tuple(piece for report in reports for piece in report.slices)
+
+
+def _common_schema(job: Job[MergeTask], rows: Sequence[exchange.Slice]) -> pa.Schema:
+    """Return the columns of source files, which all of them have.
+
+    Raises:
+        InvalidInputError: no rows; files with other columns.
+    """
+    schema: pa.Schema | None = None
+    for piece in rows:
+        for table in exchange.read_slices(job.io, [replace(piece, parts=piece.parts[:1])]):
+            if schema is not None and not table.schema.equals(schema):
+                raise InvalidInputError(
+                    f"the source files have different columns: {_columns(schema)}, and {_columns(table.schema)}; a merge "
+                    f"needs the same in all of them"
+                )
+            schema = table.schema
+    return _schema_of_table(job.task) if schema is None else schema
+
+
+def _schema_of_table(task: MergeTask) -> pa.Schema:
+    return schema_to_arrow(task.write.schema)
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def _check_keys(job: Job[MergeTask], matching: Matching, keys: Sequence[str]) -> None:
+    """Check that no key of the source is null, or in two of its rows.
+
+    Raises:
+        InvalidInputError: one is.
+    """
+    row = job.engine.first(job.task, matching, sql.bad_key_query(keys, dialect=job.task.dialect))
+    if row is None:
+        return
+    *values, count = row
+    shown = ", ".join(f"{name} = {value!r}" for name, value in zip(keys, values, strict=True))
+    why = "a null key" if None in values else f"{count} rows with the same key"
+    raise InvalidInputError(
+        f"the source has {why} ({shown}), so that it is not clear which row of table {job.plan.table} it is; nothing was "
+        f"committed: make the source have one row for each key, and none without"
+    )
+
+
+# -- the rows of the table ---------------------------------------------------------------------------------------------
+
+
+def _candidates(
+    task: MergeTask, target: PinnedFiles, files: Sequence[FileScanTask], source: _Source, *, by_keys: bool
+) -> Candidates:
+    """Return the rows of the table that can match, cut into tasks."""
+    names = (*task.target.selected_fields, POSITION.name)
+    return Candidates(
+        reader=target.reader(names),
+        items=_items(files, target.split_size_bytes),
+        keys=source.bucket(KEYS) if by_keys else (),
+        key_columns=task.keys if by_keys else (),
+        source_keys=source.keys if by_keys else (),
+    )
+
+
+def _items(files: Sequence[FileScanTask], split_bytes: int) -> tuple[tuple[MatchUnit, ...], ...]:
+    """Cut files into tasks of about the same size; large files are cut between row groups."""
+    units = [FileUnit.of(task) for task in files]
+    numbers = {task.file.file_path: number for number, task in enumerate(files)}
+    items = []
+    for run in cut_group(units, split_size_bytes=split_bytes):
+        most = max(1, split_bytes // OPEN_FILE_BYTES)
+        for start in range(0, len(run), most):
+            part = [(numbers[unit.file.file_path], unit) for unit in run[start : start + most]]
+            items.append(
+                tuple(MatchUnit(file=at, read=ReadUnit(unit=unit, residual=files[at].residual)) for at, unit in part)
+            )
+    return tuple(items)
+
+
+# -- the files ---------------------------------------------------------------------------------------------------------
+
+
+def _write(
+    job: Job[MergeTask], clauses: tuple[Clause, ...], files: Sequence[FileScanTask], slices: Sequence[exchange.Slice]
+) -> list[TaskReport]:
+    """Apply the changes to files, and write new rows."""
+    count, first_insert = max(len(files), 1), _first_insert(files, clauses)
+    by_file: dict[int, list[exchange.Slice]] = defaultdict(list)
+    for piece in slices:
+        if piece.bucket < first_insert:
+            clause, file = divmod(piece.bucket, count)
+            by_file[file].append(replace(piece, bucket=clause))
+    edits = [(FileUnit.of(files[number]), tuple(pieces)) for number, pieces in sorted(by_file.items())]
+    specs = [
+        EditFiles(number=number, edits=tuple(group), clauses=clauses)
+        for number, group in enumerate(_groups(edits, job))
+    ]
+    inserts = [piece for piece in slices if piece.bucket >= first_insert]
+    target = job.task.write.target_file_size_bytes
+    size = sum(piece.size_bytes for piece in inserts) // exchange.MEMORY_TO_PARQUET
+    tasks = task_count(size, parallelism=job.engine.parallelism, target_file_size_bytes=target) if inserts else 0
+    dealt = exchange.deal(inserts, tasks, target_file_size_bytes=target) if inserts else []
+    new = [InsertRows(number=len(specs) + number, groups=groups) for number, groups in enumerate(dealt)]
+    reports = job.run("write", [*specs, *new])
+    return reports
+
+
+def _first_insert(files: Sequence[FileScanTask], clauses: Sequence[Clause]) -> int:
+    """Return the first bucket of new rows; those before it are of clauses and files."""
+    return max(len(files), 1) * (len(clauses) + 1)
+
+
+Edit = tuple[FileUnit, tuple[exchange.Slice, ...]]
+
+
+def _groups(edits: Sequence[Edit], job: Job[MergeTask]) -> list[list[Edit]]:
+    """Return the files of each task: one to rewrite; several to mark, whose deletes and new rows share files."""
+    if job.task.mode == COPY_ON_WRITE:
+        return [[edit] for edit in edits]
+    total = sum(unit.size_bytes for unit, _ in edits)
+    most = min(_ITEM_BYTES, total // job.engine.parallelism + 1)
+    groups: list[list[Edit]] = []
+    filled = 0
+    for unit, slices in edits:
+        if not groups or filled + unit.size_bytes > most:
+            groups.append([])
+            filled = 0
+        groups[-1].append((unit, slices))
+        filled += unit.size_bytes
+    return groups

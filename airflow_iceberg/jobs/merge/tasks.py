@@ -1,0 +1,373 @@
+"""The tasks of a merge: rows of the table that can match, rows of the source, changes, files.
+
+Not here: the order of these tasks (`jobs.merge.job`), the query between them (`jobs.merge.sql`), how a file is changed
+(`data.edit_rows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_iceberg.data.cast.assign import assigned
+from airflow_iceberg.data.cast.rows import conform
+from airflow_iceberg.data.edit_rows import FileEdits, edit_rows
+from airflow_iceberg.data.read.file import ReadAs
+from airflow_iceberg.data.row_changes import WriteAs
+from airflow_iceberg.data.write.options import WriteOptions
+from airflow_iceberg.data.write.partitioned import PartitionedWriter
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions import tree
+from airflow_iceberg.expressions.merge_clauses import DELETE, INSERT
+from airflow_iceberg.format.arrow.buffers import numbers_of
+from airflow_iceberg.format.deletion_vectors import RowPositions
+from airflow_iceberg.format.metadata_columns import POSITION
+from airflow_iceberg.format.partitions.grouping import group_by_partition
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.jobs import exchange
+from airflow_iceberg.jobs.context import TaskContext, coalesced, fill, options_of
+from airflow_iceberg.jobs.merge import sql
+from airflow_iceberg.jobs.merge.keys import MOST_LITERALS_OF_ROWS, Keys
+from airflow_iceberg.jobs.protocol.merge_task import Clause, MergeTask
+from airflow_iceberg.jobs.protocol.result import FileChange
+from airflow_iceberg.jobs.sources.files import read_unit
+from airflow_iceberg.jobs.table_reader import ReadUnit, TableReader
+from airflow_iceberg.jobs.task import Change, EditFiles, InsertRows, Keep, StageUnits, TaskReport
+
+if TYPE_CHECKING:
+    from airflow_iceberg.format.manifests.entries import DataFile
+    from airflow_iceberg.jobs.protocol.table_input import FileUnit
+    from airflow_iceberg.storage.base import FileIO
+
+# Buckets of the rows of a source, and of their keys.
+ROWS, KEYS = 0, 1
+_INSERT_BUCKETS = 128
+# Keys are looked up for so many rows at a time: a lookup builds a table of all keys.
+_ROWS_PER_LOOKUP = 1 << 20
+
+
+@dataclass(kw_only=True)
+class MergeContext(TaskContext[MergeTask]):
+    """What the tasks of a merge share.
+
+    Attributes:
+        options: the encoding of data files.
+    """
+
+    options: WriteOptions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.options = options_of(self.task.write)
+
+    @property
+    def schema(self) -> Schema:
+        """The schema that new values are cast to: write defaults exist from version 3 on."""
+        schema = self.task.write.schema
+        return schema if self.task.write.format_version >= 3 else schema.without_write_defaults()
+
+    def read_as(self) -> ReadAs:
+        """Return how the files of the table are read."""
+        specs = {spec.spec_id: spec for spec in self.task.specs}
+        return ReadAs(io=self.io, schemas=self.task.schemas, specs=specs, name_mapping=self.task.name_mapping)
+
+    def write_as(self, number: int) -> WriteAs:
+        """Return how the task of this number writes files."""
+        write = self.task.write
+        return WriteAs(
+            mode=self.task.mode,
+            format_version=write.format_version,
+            options=self.options,
+            data_location=write.data_location,
+            file_prefix=f"{self.plan.file_prefix}-{number:05d}",
+            delete_options=WriteOptions.of_deletes(write.properties),
+        )
+
+    def report(self, number: int, files: Sequence[DataFile], changes: Iterable[Any] = ()) -> TaskReport:
+        """Return the report of a task that wrote files."""
+        types = self.task.partition_types
+        return TaskReport(
+            number=number,
+            data_files=tuple(file.to_dict(types[file.spec_id]) for file in files),
+            changes=tuple(FileChange(**{name: getattr(one, name) for name in FileChange.__slots__}) for one in changes),
+            record_count=sum(file.record_count for file in files),
+        )
+
+
+# -- the source --------------------------------------------------------------------------------------------------------
+
+
+def read_source(context: MergeContext, spec: StageUnits) -> Iterator[pa.Table]:
+    """Yield the rows of source files; columns of the table have its types, others those of the files."""
+    fields = {item.name: item for item in context.task.write.schema.fields}
+    for unit in spec.units:
+        options = context.task.source.format_options if context.task.source else {}
+        first_row = unit.first_row
+        for table in read_unit(unit, context.io, schema=context.task.write.schema, options=options):
+            known = [name for name in table.column_names if name in fields]
+            optional = Schema(tuple(replace(fields[name], required=False) for name in known))
+            rows = conform(table.select(known), optional, source=unit.location, first_row=first_row)
+            columns = [
+                rows.column(name) if name in fields else _plain(table.column(name)) for name in table.column_names
+            ]
+            yield pa.table(columns, names=table.column_names)
+            first_row += table.num_rows
+
+
+def spelled(keys: Sequence[str], schema: pa.Schema, source: str) -> tuple[str, ...]:
+    """Return the source's own spelling of key columns.
+
+    Raises:
+        InvalidInputError: it has no such column.
+    """
+    found = {name.lower(): name for name in schema.names}
+    for name in keys:
+        if name.lower() not in found:
+            raise InvalidInputError(
+                f"column {name!r}, by which rows are matched, is not in {source}, which has {', '.join(schema.names)}"
+            )
+    return tuple(found[name.lower()] for name in keys)
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column in a type that every engine has; nested columns stay as they are."""
+    kinds, arrow = pa.types, column.type
+    if kinds.is_dictionary(arrow):
+        return _plain(column.cast(arrow.value_type))
+    if kinds.is_large_string(arrow) or kinds.is_string_view(arrow):
+        return column.cast(pa.string())
+    if kinds.is_large_binary(arrow) or kinds.is_binary_view(arrow) or kinds.is_fixed_size_binary(arrow):
+        return column.cast(pa.binary())
+    if kinds.is_unsigned_integer(arrow):
+        return column.cast(pa.int64())
+    if kinds.is_timestamp(arrow) and arrow.unit != "us":
+        return column.cast(pa.timestamp("us", arrow.tz), safe=False)
+    return column
+
+
+def keep(context: MergeContext, number: int, tables: Iterable[pa.Table], staging: Keep, source: str) -> TaskReport:
+    """Keep rows of the source, so that it is asked for them once; messages call it `source`."""
+
+    def cut(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+        yield ROWS, table
+        if staging.keys:
+            yield KEYS, table.select(list(spelled(staging.keys, table.schema, source)))
+
+    return TaskReport.of_slices(number, fill(context.spill(number, cut), coalesced(tables)))
+
+
+# -- the rows of the table ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MatchUnit:
+    """A file of the table, or some of its row groups; `file` is its number."""
+
+    file: int
+    read: ReadUnit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidates:
+    """The rows of the table that can match.
+
+    Attributes:
+        reader: reads the columns that the SQL needs, and the position.
+        items: the files of each task.
+        keys: the slices of the source's keys; empty if all rows can match.
+        key_columns: the columns of the table that are compared with them; `source_keys` are those of the source.
+    """
+
+    reader: TableReader
+    items: tuple[tuple[MatchUnit, ...], ...]
+    keys: tuple[exchange.Slice, ...] = ()
+    key_columns: tuple[str, ...] = ()
+    source_keys: tuple[str, ...] = ()
+
+    def open_keys(self, io: FileIO) -> Keys:
+        """Read the keys."""
+        tables = exchange.read_slices(io, self.keys)
+        return Keys.of(tables, self.reader.schema, self.key_columns, self.source_keys) if self.keys else Keys()
+
+    def rows(self, io: FileIO, number: int, keys: Keys) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task, as `schema` says, but for the number of the file, which comes last."""
+        row_filter = keys.filter(MOST_LITERALS_OF_ROWS)
+        for unit in self.items[number]:
+            residual = tree.all_of(unit.read.residual, row_filter)
+            if isinstance(residual, tree.AlwaysFalse):
+                continue
+            found = self.reader.rows(io, (ReadUnit(unit=unit.read.unit, residual=residual),))
+            for table in _grouped(found):
+                mask = keys.mask(table)
+                for batch in (table if mask is None else table.filter(mask)).to_batches():
+                    if batch.num_rows:
+                        yield batch.append_column(sql.FILE, pa.repeat(pa.scalar(unit.file, pa.int32()), len(batch)))
+
+
+def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(map(len, held)) >= _ROWS_PER_LOOKUP:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Matching:
+    """What the SQL of a merge sees.
+
+    Attributes:
+        candidates: the view `target`.
+        source: the slices of the view `source`; None without a source.
+        source_schema: its columns.
+    """
+
+    candidates: Candidates
+    source: tuple[exchange.Slice, ...] | None = None
+    source_schema: pa.Schema | None = None
+
+
+# -- the changes -------------------------------------------------------------------------------------------------------
+
+
+def change(context: MergeContext, number: int, tables: Iterable[pa.Table], staging: Change, source: str) -> TaskReport:
+    """Cast the new values to the columns of the table, and bring each change to the file of its row."""
+    cut = _Cut(context, staging, source)
+    return TaskReport.of_slices(number, fill(context.spill(number, cut), coalesced(tables)))
+
+
+class _Cut:
+    """Cuts changes into buckets: one for each clause and file, and some for new rows."""
+
+    def __init__(self, context: MergeContext, staging: Change, source: str) -> None:
+        self._schema = context.schema
+        self._spec = context.task.spec
+        self._staging = staging
+        self._source = source
+
+    def __call__(self, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+        clauses = self._staging.clauses
+        chosen = table.column(sql.CLAUSE)
+        for number, clause in enumerate(clauses):
+            rows = table.filter(pc.equal(chosen, number))
+            if not rows.num_rows:
+                continue
+            if clause.action == INSERT:
+                yield from self._inserted(self._values(rows, number, clause))
+            else:
+                yield from self._by_file(rows, number, clause)
+        yield from self._by_file(table.filter(pc.is_null(chosen)), len(clauses), None)
+
+    def _values(self, rows: pa.Table, number: int, clause: Clause) -> pa.Table:
+        """Return the new values, as the columns of the table."""
+        is_insert = clause.action == INSERT
+        schema = self._schema if is_insert else Schema(tuple(map(self._schema.find_field, clause.columns)))
+        columns = [rows.column(sql.value_name(number, at)) for at in range(len(clause.columns))]
+        fields = [self._schema.find_field(name) for name in clause.columns]
+        values = [assigned(column, item.type) for column, item in zip(columns, fields, strict=True)]
+        return conform(pa.table(values, names=list(clause.columns)), schema, source=self._source)
+
+    def _inserted(self, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+        base = self._staging.files * (len(self._staging.clauses) + 1)
+        for partition, part in group_by_partition(rows, self._spec, self._schema):
+            yield base + exchange.bucket_of(partition, _INSERT_BUCKETS), part
+
+    def _by_file(self, rows: pa.Table, number: int, clause: Clause | None) -> Iterator[tuple[int, pa.Table]]:
+        if not rows.num_rows:
+            return
+        positions = pa.table({POSITION.name: rows.column(sql.POSITION).cast(pa.int64())})
+        if clause is not None and clause.action != DELETE:
+            values = self._values(rows, number, clause)
+            for name, column in zip(values.column_names, values.columns, strict=True):
+                positions = positions.append_column(name, column)
+        files = rows.column(sql.FILE).combine_chunks()
+        order = pc.array_sort_indices(files)
+        numbers = numbers_of(files.take(order))
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        ordered = positions.take(order)
+        for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):
+            yield number * self._staging.files + int(numbers[start]), ordered.slice(start, end - start)
+
+
+# -- the files ---------------------------------------------------------------------------------------------------------
+
+
+def edit_files(context: MergeContext, spec: EditFiles) -> TaskReport:
+    """Apply changes to files."""
+    task, read = context.task, context.read_as()
+
+    def edits() -> Iterator[tuple[FileUnit, FileEdits]]:
+        for unit, slices in spec.edits:
+            found = _edits(context, read, unit, slices, spec.clauses)
+            if found is not None:
+                yield unit, found
+
+    done = edit_rows(read, context.write_as(spec.number), task.spec, edits())
+    return context.report(spec.number, done.written, done.changes)
+
+
+def _edits(
+    context: MergeContext, read: ReadAs, unit: FileUnit, slices: Sequence[exchange.Slice], clauses: Sequence[Clause]
+) -> FileEdits | None:
+    """Return the edits of a file; None if no clause takes one of its rows.
+
+    Raises:
+        InvalidInputError: several rows of the source match a row of the file.
+    """
+    found = {
+        number: pa.concat_tables(exchange.read_slices(context.io, pieces))
+        for number, pieces in exchange.by_bucket(slices).items()
+    }
+    places = {number: numbers_of(table.column(POSITION.name).combine_chunks()) for number, table in found.items()}
+    if sql.needs_unique_matches(clauses) and context.task.on is not None:
+        _check_unique(context, read, unit, np.concatenate(list(places.values())))
+    taken = [number for number in found if number < len(clauses)]
+    if not taken:
+        return None
+    deleted = [places[number] for number in taken if clauses[number].action == DELETE]
+    return FileEdits(
+        deleted=RowPositions.of(np.unique(np.concatenate(deleted)) if deleted else ()),
+        updates=tuple(found[number] for number in taken if clauses[number].action != DELETE),
+    )
+
+
+def _check_unique(context: MergeContext, read: ReadAs, unit: FileUnit, positions: Any) -> None:
+    values, counts = np.unique(positions, return_counts=True)
+    repeated = values[counts > 1]
+    if not len(repeated):
+        return
+    keys = context.task.keys
+    schema = Schema((*(read.schemas[0].find_field(name) for name in keys), POSITION))
+    where = f"position {repeated[0]} of {unit.file.file_path}"
+    for batch in read.rows(unit, read.delete_reader(), schema=schema):
+        row = batch.filter(pc.equal(batch.column(len(keys)), int(repeated[0])))
+        if keys and row.num_rows:
+            where = ", ".join(f"{name} = {row.column(at)[0].as_py()!r}" for at, name in enumerate(keys))
+    raise InvalidInputError(
+        f"{int(counts[counts > 1][0])} rows of the source match one row of table {context.plan.table} ({where}), so that "
+        f"its new values would be chance; nothing was committed: make the source have one row for each key, or narrow "
+        f"the condition by which rows match"
+    )
+
+
+def insert_rows(context: MergeContext, spec: InsertRows) -> TaskReport:
+    """Write new rows into data files."""
+    files: list[DataFile] = []
+    for group in spec.groups:
+        writer = PartitionedWriter(
+            context.io,
+            schema=context.task.write.schema,
+            spec=context.task.spec,
+            options=context.options,
+            data_location=context.task.write.data_location,
+            file_prefix=f"{context.plan.file_prefix}-{spec.number:05d}",
+        )
+        files.extend(fill(writer, coalesced(exchange.read_slices(context.io, group))))
+    return context.report(spec.number, files)

@@ -1,0 +1,131 @@
+"""Merge: the rows of a source change the rows of the table that they match, and the others are added.
+
+    merge(work, MergeRequest(rows=Source.from_sql("select * from staging"), on=["id"], upsert=True))
+
+Here: the words of a request. Not here: the job and the commit (`operations.row_level.changes`), SQL (`expressions.merge_sql`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.commit.operation_key import check_properties
+from airflow_iceberg.commit.write_result import WriteResult
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET, UPSERT, MergeClause, quoted
+from airflow_iceberg.expressions.merge_sql import key_columns, parse_clauses
+from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.snapshots import MAIN_BRANCH
+from airflow_iceberg.jobs.protocol import sql_params
+from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.operations.inputs.tables import Input, check_inputs
+from airflow_iceberg.operations.row_level.changes import OWN_ENTRIES, Changes, change_rows, check_dialect
+from airflow_iceberg.operations.work import Work
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MergeRequest:
+    """What is merged, and how.
+
+    Attributes:
+        rows: the source: one that a job reads, or Arrow rows of this process.
+        on: the columns that both have and that are compared, or a condition in SQL over `target` and `source`.
+        clauses: what happens to rows, as in SQL's MERGE: "when matched and … then update set …", one text or several.
+        upsert: the short form: rows that match get all values of the source, the others are added, or only one of the
+            two clauses. Each key is in one row of the source then.
+        params: the values of the placeholders of `on` and `clauses`, by name.
+        dialect: the SQL of `on` and `clauses`: "spark", or "duckdb" where a job runs without Spark.
+        mode: "copy-on-write" or "merge-on-read"; None selects the table's `write.merge.mode`.
+        isolation_level: "serializable" or "snapshot"; None selects the table's `write.merge.isolation-level`.
+        inputs: tables that the source reads, as for an append.
+    """
+
+    rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader
+    on: str | Sequence[str]
+    clauses: str | Sequence[str] | None = None
+    upsert: bool | tuple[MergeClause, ...] = False
+    params: Mapping[str, Any] | None = None
+    dialect: str = "spark"
+    mode: str | None = None
+    isolation_level: str | None = None
+    branch: str = MAIN_BRANCH
+    snapshot_properties: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, Input] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_dialect(self.dialect)
+        if not self.on or (isinstance(self.on, str) and not self.on.strip()):
+            raise InvalidInputError("on is empty, expected columns such as ['id'], or a condition in SQL")
+        if bool(self.upsert) == (self.clauses is not None):
+            raise InvalidInputError("a merge needs either clauses or upsert=True, and not both")
+        taken = sorted(name for name in self.inputs if name.lower() in (TARGET, SOURCE))
+        if taken:
+            raise InvalidInputError(f"an input cannot be named {taken[0]!r}, which is a name of the merge itself")
+        check_inputs(self.inputs, self.rows)
+        check_properties(self.snapshot_properties, own=OWN_ENTRIES)
+        _ = self.merge_clauses
+        sql_params.checked(self.params, self._text(), mark="$" if self.dialect == "duckdb" else ":")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are compared, if `on` has columns."""
+        return () if isinstance(self.on, str) else tuple(self.on)
+
+    @property
+    def condition(self) -> str:
+        """The condition by which rows match."""
+        if isinstance(self.on, str):
+            return self.on
+        names = [quoted(name, self.dialect) for name in self.on]
+        return " and ".join(f"{TARGET}.{name} = {SOURCE}.{name}" for name in names)
+
+    @property
+    def merge_clauses(self) -> tuple[MergeClause, ...]:
+        """The clauses.
+
+        Raises:
+            InvalidInputError: not clauses of a merge.
+        """
+        if self.upsert:
+            return UPSERT if self.upsert is True else self.upsert
+        text = self.clauses if isinstance(self.clauses, str) else "\n".join(self.clauses or ())
+        return parse_clauses(text, dialect=self.dialect)
+
+    def _text(self) -> str:
+        clauses = self.merge_clauses
+        return " ".join([self.condition, *(text for one in clauses for text in (one.condition or "", *one.expressions))])
+
+
+def merge(work: Work, request: MergeRequest) -> WriteResult:
+    """Change and add rows in one commit; a try that finds the commit of an earlier try reports it.
+
+    If another writer changes the same rows, the merge is planned and run again on the latest snapshot. A cleared task
+    merges once more, into the table as it is then.
+
+    Raises:
+        InvalidInputError: SQL that does not fit the table or the source; several rows of the source match a row of the
+            table; a value that does not fit its column. Nothing was committed.
+        StalePlanError: other writers changed the same rows, in each round; nothing was committed.
+        CommitUnknownError: cannot tell whether the commit has landed; nothing was deleted.
+    """
+    keys = [(name, name) for name in request.columns] or list(key_columns(request.condition, dialect=request.dialect))
+    changes = Changes(
+        clauses=request.merge_clauses,
+        rows=request.rows,
+        on=request.condition,
+        keys=tuple(keys),
+        is_unique=bool(request.upsert and request.columns),
+        dialect=request.dialect,
+        params=request.params,
+        inputs=request.inputs,
+        mode=request.mode,
+        isolation_level=request.isolation_level,
+        mode_property=TableProperties.merge_mode,
+        isolation_property=TableProperties.merge_isolation_level,
+    )
+    return change_rows(work, request, changes)

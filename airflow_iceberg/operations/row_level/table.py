@@ -1,0 +1,148 @@
+"""The methods of a table that change its rows by SQL, in this process: `merge`, `upsert`, `update`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg import operations
+from airflow_iceberg.commit.open_table import OpenTable
+from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.commit.write_result import WriteResult
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions.merge_clauses import UPSERT
+from airflow_iceberg.format.snapshots import MAIN_BRANCH
+from airflow_iceberg.operations.work import Work
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DUCKDB = "duckdb"
+
+
+class ChangesRows(OpenTable):
+    """A table whose rows can be changed by SQL; the SQL is that of DuckDB, which has to be installed."""
+
+    def merge(
+        self,
+        rows: pa.Table | pa.RecordBatch,
+        on: str | Sequence[str],
+        clauses: str | Sequence[str],
+        *,
+        params: Mapping[str, Any] | None = None,
+        mode: str | None = None,
+        isolation_level: str | None = None,
+        branch: str = MAIN_BRANCH,
+        snapshot_properties: Mapping[str, str] | None = None,
+        operation_key: OperationKey | None = None,
+    ) -> WriteResult:
+        """Let Arrow rows change the rows of the table that they match, and add the others.
+
+        Args:
+            on: the columns that are compared, or a condition in SQL over `target` and `source`.
+            clauses: what happens to the rows, as in SQL's MERGE:
+                `"when matched and source.op = 'd' then delete when matched then update set * when not matched then
+                insert *"`.
+            params: the values of placeholders of the SQL, `$name`, by name.
+            mode: "copy-on-write" or "merge-on-read"; the table's `write.merge.mode` if left out.
+            isolation_level: "serializable" or "snapshot"; the table's `write.merge.isolation-level` if left out.
+
+        Raises:
+            InvalidInputError: SQL that does not fit; several rows match one row of the table. Nothing was committed.
+            StalePlanError: other writers changed the same rows, in each round; nothing was committed.
+            UnsupportedError: DuckDB is not installed.
+        """
+        request = operations.merge.MergeRequest(
+            rows=rows,
+            on=on,
+            clauses=clauses,
+            params=params,
+            dialect=DUCKDB,
+            mode=mode,
+            isolation_level=isolation_level,
+            branch=branch,
+            snapshot_properties={} if snapshot_properties is None else snapshot_properties,
+        )
+        return operations.merge.merge(Work(self, operation_key=operation_key), request)
+
+    def upsert(
+        self,
+        df: pa.Table | pa.RecordBatch,
+        join_cols: Sequence[str] | None = None,
+        when_matched_update_all: bool = True,
+        when_not_matched_insert_all: bool = True,
+        case_sensitive: bool = True,
+        branch: str = MAIN_BRANCH,
+        snapshot_properties: Mapping[str, str] | None = None,
+        *,
+        mode: str | None = None,
+        operation_key: OperationKey | None = None,
+    ) -> WriteResult:
+        """Update the rows that have the keys of Arrow rows, and add the other Arrow rows; arguments as of PyIceberg.
+
+        Args:
+            df: the rows, with all columns of the table; each key once, and none null.
+            join_cols: the columns of the key; by default the identifier fields of the table's schema.
+            mode: as of `merge`.
+
+        Raises: as `merge`; InvalidInputError also without a key, or if neither is to be done.
+        """
+        keys = self._keys(join_cols, case_sensitive)
+        if not when_matched_update_all and not when_not_matched_insert_all:
+            raise InvalidInputError("an upsert that neither updates nor inserts does nothing; set one of the two")
+        chosen = (when_matched_update_all, when_not_matched_insert_all)
+        request = operations.merge.MergeRequest(
+            rows=df,
+            on=keys,
+            upsert=tuple(clause for clause, is_chosen in zip(UPSERT, chosen, strict=True) if is_chosen),
+            dialect=DUCKDB,
+            mode=mode,
+            branch=branch,
+            snapshot_properties={} if snapshot_properties is None else snapshot_properties,
+        )
+        return operations.merge.merge(Work(self, operation_key=operation_key), request)
+
+    def _keys(self, join_cols: Sequence[str] | None, case_sensitive: bool) -> list[str]:
+        schema = self.metadata.schema()
+        if join_cols is not None:
+            return [schema.find_field(name, case_sensitive=case_sensitive).name for name in join_cols]
+        keys = [schema.find_name(field_id) or "" for field_id in schema.identifier_field_ids]
+        if not keys:
+            raise InvalidInputError(
+                f"table {self.name} has no identifier fields, by which rows would be matched: set join_cols, such as "
+                f"['id']"
+            )
+        return keys
+
+    def update(
+        self,
+        set: Mapping[str, str],  # noqa: A002 - SQL's own word
+        where: str | None = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        mode: str | None = None,
+        isolation_level: str | None = None,
+        branch: str = MAIN_BRANCH,
+        snapshot_properties: Mapping[str, str] | None = None,
+        operation_key: OperationKey | None = None,
+    ) -> WriteResult:
+        """Give rows new values.
+
+        Args:
+            set: the columns, each with an SQL expression over the columns of its row: `{"total": "price * amount"}`.
+            where: a condition in SQL; all rows if left out.
+            params, mode, isolation_level: as of `merge`, with the table's properties `write.update.*`.
+
+        Raises: as `merge`.
+        """
+        request = operations.update.UpdateRequest(
+            set=set,
+            where=where,
+            params=params,
+            dialect=DUCKDB,
+            mode=mode,
+            isolation_level=isolation_level,
+            branch=branch,
+            snapshot_properties={} if snapshot_properties is None else snapshot_properties,
+        )
+        return operations.update.update(Work(self, operation_key=operation_key), request)

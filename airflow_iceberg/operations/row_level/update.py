@@ -1,0 +1,77 @@
+"""Update: rows of the table get new values.
+
+update(work, UpdateRequest(set={"status": "'closed'"}, where="due < current_date()"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_iceberg.commit.operation_key import check_properties
+from airflow_iceberg.commit.write_result import WriteResult
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions.merge_clauses import MergeClause
+from airflow_iceberg.expressions.merge_sql import update_clause
+from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.snapshots import MAIN_BRANCH
+from airflow_iceberg.jobs.protocol import sql_params
+from airflow_iceberg.operations.inputs.tables import Input, check_names
+from airflow_iceberg.operations.row_level.changes import OWN_ENTRIES, Changes, change_rows, check_dialect
+from airflow_iceberg.operations.work import Work
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UpdateRequest:
+    """Which rows get which values.
+
+    Attributes:
+        set: the columns, each with an SQL expression over the columns of the row: `{"total": "price * amount"}`.
+        where: a condition in SQL, by which rows are selected; None selects all rows. It may have subqueries over
+            `inputs`.
+        params: the values of the placeholders of the SQL, by name.
+        dialect, mode, isolation_level, inputs: as for a merge, with the table's properties `write.update.*`.
+    """
+
+    set: Mapping[str, str]
+    where: str | None = None
+    params: Mapping[str, Any] | None = None
+    dialect: str = "spark"
+    mode: str | None = None
+    isolation_level: str | None = None
+    branch: str = MAIN_BRANCH
+    snapshot_properties: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, Input] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_dialect(self.dialect)
+        if self.where is not None and not self.where.strip():
+            raise InvalidInputError("where is empty; to update every row write 'true'")
+        check_names(self.inputs)
+        check_properties(self.snapshot_properties, own=OWN_ENTRIES)
+        text = " ".join([*self.clause.expressions, self.where or ""])
+        sql_params.checked(self.params, text, mark="$" if self.dialect == "duckdb" else ":")
+
+    @property
+    def clause(self) -> MergeClause:
+        """The update as a clause."""
+        return update_clause(self.set, where=self.where)
+
+
+def update(work: Work, request: UpdateRequest) -> WriteResult:
+    """Give rows new values in one commit; a try that finds the commit of an earlier try reports it.
+
+    Raises: as `operations.row_level.merge`.
+    """
+    changes = Changes(
+        clauses=(request.clause,),
+        dialect=request.dialect,
+        params=request.params,
+        inputs=request.inputs,
+        mode=request.mode,
+        isolation_level=request.isolation_level,
+        mode_property=TableProperties.update_mode,
+        isolation_property=TableProperties.update_isolation_level,
+    )
+    return change_rows(work, request, changes)
