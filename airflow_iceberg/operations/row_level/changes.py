@@ -233,9 +233,7 @@ class _Done:
         tasks = {one.file.file_path: one for one in files if one.file.file_path in paths}
         named = {file.referenced_data_file for file in written if file.referenced_data_file is not None}
         for path in (paths | named) - tasks.keys():
-            raise FormatError(
-                f"the job changed {path}, which is not a file of its snapshot", path=plan.result_location
-            )
+            raise FormatError(f"the job changed {path}, which is not a file of its snapshot", path=plan.result_location)
         found = expression_from_json(result.conflict_filter or {"is": "true"}, task.target.schema)
         return cls(
             changes=changes,

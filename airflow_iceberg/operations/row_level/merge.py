@@ -98,7 +98,9 @@ class MergeRequest:
 
     def _text(self) -> str:
         clauses = self.merge_clauses
-        return " ".join([self.condition, *(text for one in clauses for text in (one.condition or "", *one.expressions))])
+        return " ".join(
+            [self.condition, *(text for one in clauses for text in (one.condition or "", *one.expressions))]
+        )
 
 
 def merge(work: Work, request: MergeRequest) -> WriteResult:
