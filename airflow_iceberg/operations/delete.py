@@ -2,7 +2,8 @@
 
     from airflow_iceberg.jobs.run_local import run_local
     from airflow_iceberg.operations.delete import DeleteRequest, delete
-    from airflow_iceberg.operations.work import Work
+    from airflow_iceberg.operations.row_level.changes import Changes, change_rows, check_dialect
+from airflow_iceberg.operations.work import Work
 
     work = Work(table, run=lambda plan: run_local(plan, table.io))
     delete(work, DeleteRequest(predicate="customer = 17"))
@@ -26,10 +27,13 @@ from airflow_iceberg.commit.operation_key import check_properties
 from airflow_iceberg.commit.snapshot_action import SnapshotAction
 from airflow_iceberg.commit.write_result import DELETED_BEFORE, DELETED_ROWS, Outcome, WriteResult
 from airflow_iceberg.data.row_changes import RowChanges
-from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.expressions.binding import filter_text
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.expressions.binding import filter_text, parse
+from airflow_iceberg.expressions.merge_clauses import DELETE, MATCHED, MergeClause
 from airflow_iceberg.expressions.tree import Expression
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
+from airflow_iceberg.operations.inputs.tables import Input, check_names
 from airflow_iceberg.operations.row_changes import (
     DELETE_ISOLATION,
     MERGE_ON_READ,
@@ -42,6 +46,7 @@ from airflow_iceberg.operations.row_changes import (
     plan_deletion,
     replaced_deletes,
 )
+from airflow_iceberg.operations.row_level.changes import Changes, change_rows, check_dialect
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.scan.table_scan import TableScan
 
@@ -56,6 +61,9 @@ class DeleteRequest:
         mode: "copy-on-write" or "merge-on-read"; None selects the table's `write.delete.mode`.
         isolation_level: "serializable" or "snapshot"; None selects the table's `write.delete.isolation-level`.
         max_rows: the largest number of rows that may be deleted; with more, nothing is committed. None for no limit.
+        dialect: the SQL of the engine that runs the job, "spark": it evaluates a predicate that metadata and Arrow
+            cannot, with functions or subqueries. None rejects such a predicate.
+        inputs: tables that subqueries of the predicate read, by the names that it has for them.
     """
 
     predicate: str | Expression
@@ -65,6 +73,8 @@ class DeleteRequest:
     max_rows: int | None = None
     branch: str = MAIN_BRANCH
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
+    dialect: str | None = None
+    inputs: Mapping[str, Input] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if isinstance(self.predicate, str) and not self.predicate.strip():
@@ -74,6 +84,27 @@ class DeleteRequest:
         if self.max_rows is not None and (type(self.max_rows) is not int or self.max_rows < 0):
             raise InvalidInputError(f"max_rows is {self.max_rows!r}, expected a number of rows, 0 or more")
         check_properties(self.snapshot_properties, own=(DELETED_ROWS, DELETED_BEFORE))
+        if self.dialect is not None:
+            check_dialect(self.dialect)
+        check_names(self.inputs)
+        if self.inputs and (self.dialect is None or not isinstance(self.predicate, str)):
+            raise InvalidInputError("inputs are tables that subqueries of a predicate in SQL read, and need Spark")
+
+    @property
+    def needs_engine(self) -> bool:
+        """Whether the predicate is SQL that only the engine of the job can evaluate.
+
+        Raises:
+            InvalidInputError: no predicate.
+            UnsupportedError: no engine for it.
+        """
+        try:
+            parse(self.predicate, self.predicate_params)
+        except UnsupportedError:
+            if self.dialect is None or not isinstance(self.predicate, str):
+                raise
+            return True
+        return bool(self.inputs)
 
 
 def delete(work: Work, request: DeleteRequest) -> WriteResult:
@@ -86,7 +117,27 @@ def delete(work: Work, request: DeleteRequest) -> WriteResult:
         StalePlanError: other writers changed the same files, in each round; nothing was committed.
         CommitUnknownError: cannot tell whether the commit has landed; nothing was deleted.
     """
+    if request.needs_engine:
+        return _delete_by_sql(work, request)
     return work.on_latest(lambda: _round(work, request), branch=request.branch)
+
+
+def _delete_by_sql(work: Work, request: DeleteRequest) -> WriteResult:
+    """Delete the rows that the engine of the job selects."""
+    assert isinstance(request.predicate, str)
+    assert request.dialect is not None
+    changes = Changes(
+        clauses=(MergeClause(rows=MATCHED, action=DELETE, condition=request.predicate),),
+        dialect=request.dialect,
+        params=request.predicate_params,
+        inputs=request.inputs,
+        mode=request.mode,
+        isolation_level=request.isolation_level,
+        mode_property=TableProperties.delete_mode,
+        isolation_property=TableProperties.delete_isolation_level,
+        check=lambda rows: _check_rows(work, request, rows),
+    )
+    return change_rows(work, request, changes)
 
 
 def _round(work: Work, request: DeleteRequest) -> WriteResult:

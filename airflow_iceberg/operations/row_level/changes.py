@@ -6,7 +6,7 @@ another one on the latest snapshot. Not here: the words of requests (`merge`, `u
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from airflow_iceberg.commit.write_result import DELETED_ROWS, INSERTED_ROWS, UPD
 from airflow_iceberg.data.row_changes import RowChange
 from airflow_iceberg.errors import FormatError, InvalidInputError, StorageError, UnsupportedError
 from airflow_iceberg.expressions.json import expression_from_json
-from airflow_iceberg.expressions.merge_clauses import NOT_MATCHED_BY_SOURCE, TARGET, MergeClause
+from airflow_iceberg.expressions.merge_clauses import DELETE, NOT_MATCHED_BY_SOURCE, TARGET, MergeClause
 from airflow_iceberg.expressions.merge_sql import columns_needed
 from airflow_iceberg.expressions.query import needs
 from airflow_iceberg.expressions.tree import ALWAYS_TRUE, Expression, all_of
@@ -62,6 +62,7 @@ class Changes:
         is_unique: whether a null or repeated key of the source is an error.
         params: the values of the placeholders of all SQL here.
         mode_property, isolation_property: the table's properties that apply where the request says nothing.
+        check: called with the number of deleted rows before the commit; may raise.
     """
 
     clauses: tuple[MergeClause, ...]
@@ -76,6 +77,12 @@ class Changes:
     isolation_level: str | None = None
     mode_property: Property[Any]
     isolation_property: Property[Any]
+    check: Callable[[int], None] = lambda _: None
+
+    @property
+    def only_deletes(self) -> bool:
+        """Whether no row gets a new value, and none is added."""
+        return all(clause.action == DELETE for clause in self.clauses)
 
 
 def check_dialect(dialect: str) -> None:
@@ -105,9 +112,10 @@ def _round(work: Work, request: CommitRequest, changes: Changes) -> WriteResult:
     done = work.run_job(plan, lambda result: _Done.of(work, plan, result))
     written = [file.file_path for file in done.written]
     with work.new_files(written, plan=plan):
+        changes.check(sum(change.deleted_count for change in done.changes))
         if not (done.written or any(map(_is_change, done.changes))):
             return work.nothing(branch)
-        return work.commit(_action(work, request, plan, done, isolation), written)
+        return work.commit(_action(work, request, plan, done, isolation, only_deletes=changes.only_deletes), written)
 
 
 # -- the job -----------------------------------------------------------------------------------------------------------
@@ -256,11 +264,15 @@ def _is_change(change: RowChange) -> bool:
     return bool(change.deleted_count or change.updated_count)
 
 
-def _action(work: Work, request: CommitRequest, plan: JobPlan, done: _Done, isolation: Isolation) -> SnapshotAction:
+def _action(
+    work: Work, request: CommitRequest, plan: JobPlan, done: _Done, isolation: Isolation, *, only_deletes: bool
+) -> SnapshotAction:
     task = plan.task
     assert isinstance(task, MergeTask)
     changed = [done.tasks[change.file_path] for change in done.changes if _is_change(change)]
-    settings = work.settings(request, {**_counts(done), **summary_of(task.inputs)}, table_uuid=plan.table_uuid)
+    settings = work.settings(
+        request, {**_counts(done, only_deletes=only_deletes), **summary_of(task.inputs)}, table_uuid=plan.table_uuid
+    )
     start, schema, io = task.target.snapshot_id, task.write.schema, work.table.io
     if task.mode != MERGE_ON_READ:
         return OverwriteFiles(
@@ -287,12 +299,14 @@ def _action(work: Work, request: CommitRequest, plan: JobPlan, done: _Done, isol
         written_schema=schema,
         starting_snapshot_id=start,
         isolation=isolation,
-        command="update",
+        command="delete" if only_deletes else "update",
     )
 
 
-def _counts(done: _Done) -> dict[str, str]:
+def _counts(done: _Done, *, only_deletes: bool) -> dict[str, str]:
     """Return the entries of the summary that say how many rows were added, updated and deleted."""
     updated = sum(change.updated_count for change in done.changes)
     deleted = sum(change.deleted_count for change in done.changes)
+    if only_deletes:
+        return {DELETED_ROWS: str(deleted)}
     return {UPDATED_ROWS: str(updated), DELETED_ROWS: str(deleted), INSERTED_ROWS: str(done.inserted_count)}
