@@ -252,9 +252,10 @@ def columns_needed(expressions: Iterable[str], names: Sequence[str], *, dialect:
             return None
         for column in found.find_all(sql.Column):
             parts = [part.name.lower() for part in column.parts]
-            # A name without a table may be one of the target; one with a foreign table may be a field of a struct.
-            used.update(parts)
-        used.update(each.name.lower() for each in found.find_all(sql.Identifier))
+            if len(parts) > 1 and parts[0] == SOURCE:
+                continue
+            # A name without a table may be one of the target, and the first of two a struct.
+            used.update(parts[:2])
     return tuple(name for name in names if name.lower() in used)
 
 

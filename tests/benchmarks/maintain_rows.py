@@ -46,7 +46,7 @@ class _Delete:
         self._mode = mode
 
     def table(self, warehouse: Warehouse) -> Frozen:
-        frozen = Frozen.of(warehouse.folder / "db" / "wide", lambda: _make_wide(warehouse))
+        frozen = Frozen.of(warehouse.folder / "db" / "wide", lambda: make_wide(warehouse))
         note(f"  {_matching_rows(frozen.folder)} rows match")
         return _Prepared(frozen, warehouse, self._mode)
 
@@ -100,13 +100,13 @@ class _Prepared(Frozen):
         self._warehouse.load("wide").alter([{"set_properties": {"write.delete.mode": self._mode}}])
 
 
-def _make_wide(warehouse: Warehouse) -> None:
+def make_wide(warehouse: Warehouse) -> None:
     note(f"  making {ROWS:,} rows in {FILES} files")
     table = Table.create(warehouse.catalog, "db.wide", schema=COLUMNS)
-    fill(table, _wide_rows, [ROWS // FILES] * FILES, "made")
+    fill(table, wide_rows, [ROWS // FILES] * FILES, "made")
 
 
-def _wide_rows(number: int, count: int) -> pa.Table:
+def wide_rows(number: int, count: int) -> pa.Table:
     dice = np.random.Generator(np.random.PCG64([1, number]))
     first = number * count
     columns = [
