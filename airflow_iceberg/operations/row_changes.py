@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from airflow_iceberg.commit.conflicts import ISOLATION_LEVELS, Isolation
 from airflow_iceberg.commit.operation_key import OperationKey
@@ -228,10 +228,7 @@ def read_changes(io: FileIO, plan: JobPlan, result: JobResult, planned: Collecti
     for path in (*(change.file_path for change in result.changes), *(file.referenced_data_file for file in written)):
         if path is not None and path not in planned:
             raise FormatError(f"the job changed {path}, which is not a file of its plan", path=plan.result_location)
-    changes = [
-        RowChange(file_path=change.file_path, deleted_count=change.deleted_count, is_gone=change.is_gone)
-        for change in result.changes
-    ]
+    changes = [RowChange(**asdict(change)) for change in result.changes]
     return RowChanges(changes=changes, written=list(written))
 
 
@@ -253,7 +250,7 @@ def change_files(work: Work, deletion: Deletion, *, mode: str) -> tuple[RowChang
 
 def changed_tasks(deletion: Deletion, changes: RowChanges) -> list[FileScanTask]:
     """Return the partial files that held selected rows."""
-    paths = {change.file_path for change in changes.changes if change.deleted_count}
+    paths = {change.file_path for change in changes.changes if change.deleted_count or change.updated_count}
     return [task for task in deletion.partial if task.file.file_path in paths]
 
 

@@ -26,6 +26,7 @@ from airflow_iceberg.expressions.arrow import row_mask
 from airflow_iceberg.expressions.binding import column_path
 from airflow_iceberg.expressions.metrics import may_match, must_match
 from airflow_iceberg.format.arrow.buffers import number_array
+from airflow_iceberg.format.deletion_vectors import RowPositions
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.metadata_columns import IS_DELETED, partition_values
 from airflow_iceberg.format.partitions.spec import PartitionSpec
@@ -105,6 +106,7 @@ class ReadAs:
         table_schema: Schema | None = None,
         row_filter: tree.Expression = tree.ALWAYS_TRUE,
         keep_dictionaries: bool = False,
+        positions: RowPositions | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a unit that are not deleted; arguments as in `read_file`."""
         source = FileToRead(
@@ -123,6 +125,7 @@ class ReadAs:
             table_schema=table_schema or self.schemas[0],
             row_filter=row_filter,
             keep_dictionaries=keep_dictionaries,
+            positions=positions,
         )
 
     def delete_reader(self) -> DeleteReader:
@@ -140,6 +143,7 @@ def read_file(
     row_filter: tree.Expression = tree.ALWAYS_TRUE,
     batch_size: int = BATCH_SIZE,
     keep_dictionaries: bool = False,
+    positions: RowPositions | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the selected rows of a data file, in the order of the file.
 
@@ -149,6 +153,7 @@ def read_file(
         row_filter: a bound predicate; the residual of a scan task is enough.
         batch_size: the largest number of rows of a batch.
         keep_dictionaries: whether text columns in small dictionaries are Arrow dictionaries, which may differ by batch.
+        positions: the only rows that are read, by their positions in the file; None for all.
     Returns:
         Batches with the Arrow schema `schema_to_arrow(schema, with_field_ids=False)`, none of them empty.
     Raises:
@@ -163,7 +168,7 @@ def read_file(
     if isinstance(row_filter, tree.AlwaysFalse):
         return iter(())
     reader = source.deletes or DeleteReader(io, schemas=(known,), name_mapping=mapping)
-    wanted = _Wanted(schema, _filter_schema(row_filter, known), row_filter, batch_size, keep_dictionaries)
+    wanted = _Wanted(schema, _filter_schema(row_filter, known), row_filter, batch_size, keep_dictionaries, positions)
 
     def batches() -> Iterator[pa.RecordBatch]:
         gone = reader.of(source.file, source.delete_files)
@@ -212,10 +217,11 @@ class _Wanted:
     row_filter: tree.Expression
     batch_size: int
     keep_dictionaries: bool
+    positions: RowPositions | None
 
     def of(self, part: Part, deletes: RowDeletes) -> Iterator[pa.RecordBatch]:
         residual = self._residual(part)
-        if isinstance(residual, tree.AlwaysFalse):
+        if isinstance(residual, tree.AlwaysFalse) or not self._has_positions(part):
             return
         schemas = [self.schema, *deletes.schemas]
         if not isinstance(residual, tree.AlwaysTrue):
@@ -224,6 +230,10 @@ class _Wanted:
             batch = self._select(rows, residual, deletes)
             if batch is not None and batch.num_rows:
                 yield batch
+
+    def _has_positions(self, part: Part) -> bool:
+        span = part.span() if self.positions is not None else None
+        return self.positions is None or span is None or bool(self.positions.mask(*span).any())
 
     def _residual(self, part: Part) -> tree.Expression:
         """Return the part of the filter that the statistics of a part do not decide."""
@@ -238,13 +248,19 @@ class _Wanted:
 
     def _select(self, rows: RawRows, residual: tree.Expression, deletes: RowDeletes) -> pa.RecordBatch | None:
         mask = None
+        if self.positions is not None:
+            chosen = self.positions.mask(rows.position, rows.count)
+            if not chosen.any():
+                return None
+            mask = number_array(chosen)
         deleted = deletes.deleted(rows)
         if deleted is not None and deleted.any():
             # As in Iceberg Java, a reader that selects `_deleted` gets the deleted rows, too.
             if IS_DELETED.id in self.schema.fields_by_id:
                 rows = replace(rows, deleted=deleted)
             else:
-                mask = number_array(~deleted)
+                live = number_array(~deleted)
+                mask = live if mask is None else pc.and_(mask, live)
         if not isinstance(residual, tree.AlwaysTrue):
             columns = {field.id: rows.column(field) for field in self.filter_schema.fields}
             selected = row_mask(residual, lambda column: _values_of(column, columns, self.filter_schema))

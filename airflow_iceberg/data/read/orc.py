@@ -37,6 +37,9 @@ class OrcSource:
     def ranges(self, schema: Schema) -> None:
         """Return None: nothing is known before reading."""
 
+    def span(self) -> None:
+        """Return None: a part is the whole file."""
+
     def read(self, schemas: Sequence[Schema], batch_size: int) -> Iterator[RawRows]:
         wanted = needed_columns(schemas, self.fields)
         if not wanted:

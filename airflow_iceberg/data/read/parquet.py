@@ -59,6 +59,9 @@ class _RowGroup:
     def ranges(self, schema: Schema) -> Callable[[Column], ColumnRange]:
         return group_ranges(self.metadata, schema, self._source.fields, self._source.facts.constants)
 
+    def span(self) -> tuple[int, int]:
+        return self._position, self.metadata.num_rows
+
     def read(self, schemas: Sequence[Schema], batch_size: int) -> Iterator[RawRows]:
         source, position = self._source, self._position
         leaves = sorted({leaf for schema in schemas for leaf in find_leaves(schema.fields, source.fields)})

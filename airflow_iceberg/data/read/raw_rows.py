@@ -96,6 +96,10 @@ class Part(Protocol):
         """Return the statistics of the columns of a schema in this part; None for none."""
         ...
 
+    def span(self) -> tuple[int, int] | None:
+        """Return the position of the first row and the number of rows; None if they are not known before reading."""
+        ...
+
     def read(self, schemas: Sequence[Schema], batch_size: int) -> Iterator[RawRows]:
         """Yield the rows of the part with the columns that the schemas need."""
         ...

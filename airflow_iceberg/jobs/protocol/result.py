@@ -79,11 +79,12 @@ class GroupOutput(Document):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileChange(Document):
-    """What a delete did to a data file of the table; attributes as in `data.row_changes.RowChange`."""
+    """What a job did to a data file of the table; attributes as in `data.row_changes.RowChange`."""
 
     file_path: str
     deleted_count: int
     is_gone: bool = False
+    updated_count: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
