@@ -25,13 +25,17 @@ from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.schema import Schema
 
 # What may ask for columns or rows that are not in the text.
-_OPAQUE = (sql.Lateral, sql.Pivot, sql.TableSample, sql.QueryTransform, sql.Command, sql.MatchRecognize, sql.Version)
+_OPAQUE = (
+    *(sql.Lateral, sql.Pivot, sql.TableSample, sql.QueryTransform, sql.Command, sql.MatchRecognize, sql.Version),
+    sql.Columns,
+)
 # Engines compare values of these types as `expressions` does; floats, for example, are compared with other precisions.
 _COMPARED = (t.BooleanType, t.IntegerType, t.LongType, t.DecimalType, t.StringType)
 _MOMENTS: Mapping[type, str] = {
     t.DateType: r"\d{4}-\d\d-\d\d",
     **dict.fromkeys((t.TimestampType, t.TimestamptzType), r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?)?"),
 }
+_CASTS = ("date", "timestamp", "timestamptz", "timestampltz", "timestampntz")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +78,7 @@ def needs(
         scopes = _scopes(query, schemas, dialect)
     except (SqlglotError, RecursionError):
         return dict.fromkeys(schemas, ALL)
-    reader = _Reader(params or {}, dialect)
+    reader = _Reader(params or {}, _unresolved(scopes))
     return {name: reader.need(_references(scopes, name), schema) for name, schema in schemas.items()}
 
 
@@ -113,7 +117,8 @@ def _is_plain(query: sql.Query, schemas: Mapping[str, Schema]) -> bool:
     ctes = {cte.alias.lower() for cte in query.find_all(sql.CTE)}
     if query.find(*_OPAQUE) or ctes & {name.lower() for name in schemas}:
         return False
-    if any(join.method == "NATURAL" for join in query.find_all(sql.Join)):
+    # NATURAL joins by columns that are not named; for ASOF and POSITIONAL it matters which other rows there are.
+    if any(join.method or join.kind == "POSITIONAL" for join in query.find_all(sql.Join)):
         return False
     if any(star.args.get("except_") or star.args.get("replace") or star.args.get("rename") for star in _stars(query)):
         return False
@@ -155,17 +160,29 @@ def _references(scopes: Iterable[Scope], name: str) -> list[tuple[Scope, str]]:
     ]
 
 
-class _Reader:
-    """Finds what a query needs of one table; holds the values of its placeholders."""
+def _unresolved(scopes: Iterable[Scope]) -> set[str]:
+    """Return the names of columns whose table sqlglot does not tell, such as those in QUALIFY."""
+    found = (column for scope in scopes for column in scope.expression.find_all(sql.Column))
+    return {column.name.lower() for column in found if not column.table}
 
-    def __init__(self, params: Mapping[str, Any], dialect: str) -> None:
+
+class _Reader:
+    """Finds what a query needs of one table.
+
+    Args:
+        params: the values of the query's placeholders.
+        unresolved: the names of columns that may be those of any table.
+    """
+
+    def __init__(self, params: Mapping[str, Any], unresolved: set[str]) -> None:
         self._params = params
-        self._dialect = dialect
+        self._unresolved = unresolved
 
     def need(self, references: list[tuple[Scope, str]], schema: Schema) -> Need:
         if not references:
             return ALL
         used = {column.name.lower() for scope, alias in references for column in scope.source_columns(alias)}
+        used |= self._unresolved & {name.lower() for name in _columns(schema)}
         columns = tuple(name for name in _columns(schema) if name.lower() in used)
         if len(columns) != len(used):
             return ALL  # a name that the table does not have: the engine says so
@@ -195,9 +212,13 @@ class _Reader:
             column.set("table", None)
         if any("\\" in text.this for text in named.find_all(sql.Literal) if text.is_string):
             return None  # what a backslash means differs
+        if _has_floats(named):
+            return None
         names = {found.this for found in named.find_all(sql.Placeholder) if isinstance(found.this, str)}
         try:
             params = {name: self._params[name] for name in names}
+            if any(isinstance(value, float) for value in params.values()):
+                return None
             found = parse_sql(named.sql("spark"), params or None)
             texts = [text.this for text in named.find_all(sql.Literal) if text.is_string]
             texts += [value for value in params.values() if isinstance(value, str)]
@@ -217,6 +238,13 @@ def _is_kept(select: sql.Select, alias: str) -> bool:
         return False
     mine = [join for join in joins if join.alias_or_name == alias]
     return all(not join.side and join.kind in ("", "INNER", "CROSS") for join in mine)
+
+
+def _has_floats(part: sql.Expression) -> bool:
+    """Whether a number is a float, with which engines compare other numbers as floats, too."""
+    numbers = (number.this.lower() for number in part.find_all(sql.Literal) if not number.is_string)
+    casts = part.find_all(sql.Cast)  # `date '2026-01-01'` is one
+    return any("e" in number for number in numbers) or not all(cast.is_type(*_CASTS) for cast in casts)
 
 
 def _are_compared_alike(types: Iterable[t.IcebergType], texts: Iterable[str]) -> bool:

@@ -45,7 +45,13 @@ def open_query(task: AppendTask, io: FileIO, inputs: Mapping[str, FileIO], *, th
     duckdb = _duckdb()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="airflow-iceberg-"))
-        settings = {"temp_directory": folder, "threads": str(threads), "autoinstall_known_extensions": "false"}
+        settings = {
+            "temp_directory": folder,
+            "threads": str(threads),
+            "autoinstall_known_extensions": "false",
+            # A table that nothing is registered for is otherwise looked for among the variables of this process.
+            "python_enable_replacements": "false",
+        }
         connection = stack.enter_context(closing(duckdb.connect(":memory:", config=settings)))
         # The query is code of the DAG's author, and may hold what somebody else has filled in.
         connection.execute("set TimeZone = 'UTC'")
@@ -57,8 +63,8 @@ def open_query(task: AppendTask, io: FileIO, inputs: Mapping[str, FileIO], *, th
                 rows[table.name] = InputRows(table=table, io=table.gated(inputs[table.name]))
             connection.register(table.name, rows[table.name])
         with _errors(duckdb, rows):
-            args = task.source.sql_args
-            result = connection.execute(task.source.sql, args) if args else connection.execute(task.source.sql)
+            query, args = _one_query(duckdb, connection, str(task.source.sql)), task.source.sql_args
+            result = connection.execute(query, args) if args else connection.execute(query)
             reader = result.to_arrow_reader(_BATCH_ROWS)
         yield DuckdbQuery(io=io, rows=rows, reader=reader, duckdb=duckdb)
 
@@ -111,12 +117,25 @@ class DuckdbQuery:
     def stage(self, plan: JobPlan, staging: Staging) -> list[TaskReport]:
         """Stage all rows as one task."""
         context: Any = open_context(plan, self.io)
-        with _errors(self.duckdb, self.rows):
-            return [stage_rows(context, 0, self._tables(), staging, source=self.name)]
+        return [stage_rows(context, 0, self._tables(), staging, source=self.name)]
 
     def _tables(self) -> Iterator[pa.Table]:
-        for batch in self.reader:
-            yield pa.Table.from_batches([batch])
+        with _errors(self.duckdb, self.rows):  # of the query, and not of what is done with its rows
+            for batch in self.reader:
+                yield pa.Table.from_batches([batch])
+
+
+def _one_query(duckdb: Any, connection: Any, text: str) -> Any:
+    """Return the statement of a text; one that is no query could change what the next one sees.
+
+    Raises:
+        InvalidInputError: several statements, or one that returns no rows of its own.
+    """
+    statements = connection.extract_statements(text)
+    if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
+        found = ", ".join(one.type.name.lower() for one in statements) or "no statement"
+        raise InvalidInputError(f"sql is {found}, expected one query that returns rows, such as 'select … from …'")
+    return statements[0]
 
 
 @contextmanager
@@ -129,7 +148,9 @@ def _errors(duckdb: Any, rows: Mapping[str, InputRows]) -> Iterator[None]:
         if failed is not None:
             raise failed from error
         text = " ".join(str(error).split("\n\n")[0].split())
-        kind = InvalidInputError if isinstance(error, duckdb.Error | pa.ArrowException) else IcebergError
+        # Another try may find more memory, or more space to spill.
+        may_pass = isinstance(error, duckdb.OperationalError | duckdb.InterruptException | OSError | MemoryError)
+        kind = IcebergError if may_pass else InvalidInputError
         raise kind(f"DuckDB cannot run the query: {text}") from error
 
 
