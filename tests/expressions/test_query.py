@@ -197,14 +197,19 @@ def test_the_answer_is_that_over_all_rows_and_columns(conditions, join, select, 
     assert answer(query, narrow) == answer(query, ROWS)
 
 
+RECURSIVE = (
+    "with recursive t as (select id from orders where id = 1 union all "
+    "select o.id from orders o join t on o.id = t.id + 1) select * from t"
+)
+
+
 @pytest.mark.parametrize("query", [
     "select o.id, r.rate from orders o asof join rates r on o.id >= r.id where r.rate > 0.7",
     "select o.id, r.rate from orders o positional join rates r where o.id > 1",
     "select columns('i.*') from orders where status = 'a'",
     "select id from orders qualify row_number() over (partition by status order by day desc) = 1",
     "select id from orders where id = 2.0e0",
-    "with recursive t as (select id from orders where id = 1 union all "
-     "select o.id from orders o join t on o.id = t.id + 1) select * from t",
+    RECURSIVE,
     "select id, u from orders, unnest([amount, amount]) as x(u) where id < 3",
     "select id, x.z from orders o, (select o.amount as z) x where id > 1",
 ])  # fmt: skip
