@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -113,6 +114,14 @@ class TestRows:
         writer.append("select id + _pos as id from orders where id < 3")
         assert (writer.ids(), writer.read) == ([2], (("id", "_pos"), "id > 1"))
 
+    @pytest.mark.parametrize(
+        "name", ["select", "order", "Main", "temp", "range", "pg_class", "duckdb_tables", "_", "t1"]
+    )
+    def test_a_name_that_means_something_else(self, catalog, name):
+        writer = Writer(catalog, **{name: "s.orders"})
+        writer.append(f'select id from "{name}" where id < 3')
+        assert writer.ids() == [1, 2]
+
     def test_a_table_without_rows(self, catalog):
         writer = Writer(catalog, t="s.t")
         assert writer.append("select id from t").outcome == "nothing"
@@ -214,6 +223,18 @@ class TestTheTargetAsAnInput:
         writer.table.append(pa.table({"id": [1, 2]}))
         writer.append("select id + 10 as id from t")
         assert writer.ids() == [1, 2, 11, 12]
+
+    def test_a_cleared_append_reads_the_rows_of_its_earlier_run_unless_it_pins_a_tag(self, catalog):
+        for pinned, expected in ((None, [1, 11, 21]), ("before", [1, 11])):
+            table = Table.create(catalog, f"s.{pinned}", schema={"id": "long"})
+            table.append(pa.table({"id": [1]}))
+            table.create_tag("before")
+            for epoch in range(2):
+                writer = Writer(catalog, t=Input(open=partial(Table.load, catalog, f"s.{pinned}"), ref=pinned))
+                writer.table = Table.load(catalog, f"s.{pinned}")
+                key = OperationKey(dag_id="d", run_id="r", task_id="t", epoch=epoch)
+                writer.append("select id + 10 as id from t", operation_key=key, try_number=epoch + 1)
+            assert writer.ids() == expected
 
     def test_an_overwrite(self, catalog):
         writer = Writer(catalog, t="s.t")
