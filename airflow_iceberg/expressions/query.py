@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 import sqlglot
@@ -20,6 +22,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.binding import bind
+from airflow_iceberg.expressions.literals import TypedText
 from airflow_iceberg.expressions.sql import parse_sql
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.schema import Schema
@@ -29,11 +32,20 @@ _OPAQUE = (
     *(sql.Lateral, sql.Pivot, sql.TableSample, sql.QueryTransform, sql.Command, sql.MatchRecognize, sql.Version),
     sql.Columns,
 )
-# Engines compare values of these types as `expressions` does; floats, for example, are compared with other precisions.
-_COMPARED = (t.BooleanType, t.IntegerType, t.LongType, t.DecimalType, t.StringType)
-_MOMENTS: Mapping[type, str] = {
+# Engines compare such values with columns of these types as `expressions` does; floats have other precisions.
+_MOMENTS = (t.TimestampType, t.TimestamptzType)
+_VALUES: Mapping[type, tuple[type, ...]] = {
+    t.BooleanType: (bool,),
+    **dict.fromkeys((t.IntegerType, t.LongType, t.DecimalType), (int, Decimal)),
+    t.StringType: (str,),
+    t.DateType: (date,),
+    **dict.fromkeys(_MOMENTS, (date,)),
+}
+# And texts, where they are written so. Engines round other ones, or compare a decimal with a text as floats.
+_TEXTS: Mapping[type, str] = {
+    **dict.fromkeys((t.IntegerType, t.LongType), r"-?\d{1,18}"),
     t.DateType: r"\d{4}-\d\d-\d\d",
-    **dict.fromkeys((t.TimestampType, t.TimestamptzType), r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?)?"),
+    **dict.fromkeys(_MOMENTS, r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?)?"),
 }
 _CASTS = ("date", "timestamp", "timestamptz", "timestampltz", "timestampntz")
 
@@ -191,7 +203,7 @@ class _Reader:
 
     def _smallest(self, schema: Schema) -> tuple[str, ...] | None:
         """Return a column to count rows by, for a query that needs none."""
-        return next(((field.name,) for field in schema.fields if isinstance(field.type, _COMPARED)), None)
+        return next(((field.name,) for field in schema.fields if type(field.type) in _VALUES), None)
 
     def _filter(self, scope: Scope, alias: str, schema: Schema) -> tree.Expression:
         """Return what WHERE asks of the rows of a table, for one reference to it."""
@@ -217,13 +229,9 @@ class _Reader:
         names = {found.this for found in named.find_all(sql.Placeholder) if isinstance(found.this, str)}
         try:
             params = {name: self._params[name] for name in names}
-            if any(isinstance(value, float) for value in params.values()):
-                return None
             found = parse_sql(named.sql("spark"), params or None)
-            texts = [text.this for text in named.find_all(sql.Literal) if text.is_string]
-            texts += [value for value in params.values() if isinstance(value, str)]
-            types = {schema.find_field(each.column.name, case_sensitive=False).type for each in tree.predicates(found)}
-            return bind(found, schema, case_sensitive=False) if _are_compared_alike(types, texts) else None
+            is_alike = all(_is_compared_alike(each, schema) for each in tree.predicates(found))
+            return bind(found, schema, case_sensitive=False) if is_alike else None
         except (IcebergError, SqlglotError, KeyError):
             return None
 
@@ -247,8 +255,31 @@ def _has_floats(part: sql.Expression) -> bool:
     return any("e" in number for number in numbers) or not all(cast.is_type(*_CASTS) for cast in casts)
 
 
-def _are_compared_alike(types: Iterable[t.IcebergType], texts: Iterable[str]) -> bool:
-    """Whether engines compare values of these types with these texts as `expressions` does."""
-    patterns = [_MOMENTS[type(kind)] for kind in types if type(kind) in _MOMENTS]
-    is_known = all(isinstance(kind, (*_COMPARED, *_MOMENTS)) for kind in types)
-    return is_known and all(re.fullmatch(pattern, text) for pattern in patterns for text in texts)
+def _is_compared_alike(predicate: tree.Predicate, schema: Schema) -> bool:
+    """Whether engines compare the values of a column with these literals as `expressions` does."""
+    kind = schema.find_field(predicate.column.name, case_sensitive=False).type
+    match predicate:
+        case tree.Comparison(literal=literal):
+            return _is_plain_value(literal, kind)
+        case tree.In(literals=literals) | tree.NotIn(literals=literals):
+            return all(_is_plain_value(literal, kind) for literal in literals)
+        case tree.IsNull() | tree.NotNull():
+            return True
+        case tree.StartsWith(prefix=text) | tree.NotStartsWith(prefix=text):
+            return isinstance(kind, t.StringType) and "\\" not in text
+        case tree.Like(pattern=text) | tree.NotLike(pattern=text):
+            return isinstance(kind, t.StringType) and "\\" not in text
+        case _:
+            return False
+
+
+def _is_plain_value(value: object, kind: t.IcebergType) -> bool:
+    """Whether a literal is a value of the type for every engine; a text may be cast in many ways."""
+    text = value.text if isinstance(value, TypedText) else value
+    if type(kind) in _TEXTS and isinstance(text, str):
+        return re.fullmatch(_TEXTS[type(kind)], text) is not None
+    if isinstance(value, bool) and not isinstance(kind, t.BooleanType):
+        return False
+    if isinstance(value, datetime) and isinstance(kind, t.DateType):
+        return False
+    return isinstance(value, _VALUES.get(type(kind), ()))

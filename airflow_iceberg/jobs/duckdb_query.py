@@ -79,7 +79,7 @@ class InputRows:
 
     table: PinnedTable
     io: FileIO
-    error: IcebergError | None = field(default=None, init=False)
+    error: BaseException | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         reader, self._items = plan_pinned(self.table, self.io)
@@ -95,7 +95,7 @@ class InputRows:
                 for item in self._items:
                     for batch in self._reader.rows(self.io, item):
                         yield batch.cast(self._schema) if batch.schema != self._schema else batch
-        except IcebergError as error:
+        except BaseException as error:  # also the end of the task, which may reach this thread here
             self.error = error
             raise
 
