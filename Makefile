@@ -92,11 +92,11 @@ clean:  ## remove everything that was built, the environments too
 
 $(DEMO): $(RECIPE)
 	$(NEED_PYTHON)
-	@"$(PYTHON)" .ci/environment.py $(VENV) --project --extras spark --groups demo --java 17 21
+	@"$(PYTHON)" .ci/environment.py $(VENV) --project --extras spark duckdb --groups demo --java 17 21
 	@touch $@
 
 $(DEV): $(DEMO)
-	@"$(PYTHON)" .ci/environment.py $(VENV) --project --extras spark --groups test lint docs --compile
+	@"$(PYTHON)" .ci/environment.py $(VENV) --project --extras spark duckdb --groups test lint docs --compile
 	@touch $@
 
 # What each Spark of the tests would load and check anew: Java's archive of Spark's classes.

@@ -1,6 +1,6 @@
 """Make a virtual environment for this repository: the one place that knows how, called by the Makefile.
 
-    python .ci/environment.py .venv --project --extras spark --groups test lint --java 17 21
+    python .ci/environment.py .venv --project --extras spark duckdb --groups test lint --java 17 21
 
 Needs nothing but a Python 3.11 with `venv`. Packages are installed with uv because it is ten times faster than pip;
 uv does not read pip's configuration, so the machine's index, certificates and find-links are handed to it, and when it

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ class TestExamplesDoNotMeet:
     def test_each_has_tables_of_its_own(self):
         writers = [path for path in DAGS if "IcebergCreateTableOperator(" in path.read_text()]
         tables = [load_module(path).TABLE for path in writers]
-        assert len(writers) == 5
+        assert len(writers) == 6
         assert len(set(tables)) == len(tables)
         # A name that begins with that of another could be one of its further tables.
         assert not [(one, two) for one in tables for two in tables if one != two and two.startswith(f"{one}_")]
@@ -220,6 +221,25 @@ class TestADayIsLoadedAgain:
         assert load_table(warehouse, module.TABLE).scan("day = DATE '2026-01-03'").count() == 100
 
 
+class TestATableIsMadeFromAnother:
+    """DuckDB counts the rows of a day; a second run of the day replaces its counts, and each names what it read."""
+
+    def test_two_days_and_one_of_them_again(self, warehouse):
+        module = load_module(EXAMPLES / "daily_parcels.py")
+        for date, hour, parcels, replaced in ((1, 0, 1000, 0), (2, 0, 1000, 0), (1, 12, 2000, 3)):
+            run = ran(module.DAG, datetime(2026, 1, date, hour, tzinfo=UTC))
+            assert (xcom(run, "count")["added_records"], xcom(run, "count")["deleted_records"]) == (3, replaced)
+            assert xcom(run, "tell")["snapshot-id"] == str(
+                load_table(warehouse, module.TABLE).current_snapshot().snapshot_id
+            )
+            summary = (
+                load_table(warehouse, f"{module.TABLE}_by_carrier").scan(f"day = DATE '2026-01-0{date}'").to_arrow()
+            )
+            assert sum(summary["parcels"].to_pylist()) == parcels
+            assert sum(summary["kilograms"].to_pylist()) == Decimal("999.5") * (parcels // 1000)
+        assert load_table(warehouse, f"{module.TABLE}_by_carrier").scan().count() == 6
+
+
 class TestAPaimonTableIsWaitedFor:
     """A table that pypaimon makes and writes while the sensor waits: the snapshot that holds enough wakes the DAG."""
 
@@ -246,7 +266,7 @@ def heavy() -> dict[str, list[str]]:
     """What is imported that is heavy, by the example that is the first to do so; all are parsed in one new process."""
     program = f"""
 import json, runpy, sys
-heavy, found = ("pyarrow", "pyspark", "pandas", "sqlglot", "fastavro"), dict()
+heavy, found = ("pyarrow", "pyspark", "pandas", "sqlglot", "fastavro", "duckdb"), dict()
 for path in {[str(path) for path in DAGS]!r}:
     before = set(sys.modules)
     runpy.run_path(path, run_name="example")

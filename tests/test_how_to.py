@@ -125,10 +125,23 @@ def story(airflow_db: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     pq.write_table(pa.table(columns), landing / "part-0.parquet")
     iceberg = {"conn_type": "iceberg_catalog", "extra": {"type": "hadoop", "warehouse": story.warehouse}}
     paimon = {"conn_type": "paimon", "extra": {"warehouse": str(story.folder / "paimon")}}
+    finance = {**iceberg, "extra": {"type": "hadoop", "warehouse": f"file://{story.folder}/finance"}}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", json.dumps(iceberg))
+        patch.setenv("AIRFLOW_CONN_FINANCE", json.dumps(finance))
+        make_rates(finance["extra"])
         patch.setenv("AIRFLOW_CONN_PAIMON_DEFAULT", json.dumps(paimon))
         yield story
+
+
+def make_rates(connection: dict[str, str]) -> None:
+    """Make the table of the other connection; only the branch that the page reads has the right rates."""
+    catalog = load_catalog("finance", **connection)
+    catalog.create_namespace("fx")
+    table = Table.create(catalog, "fx.rates", schema={"day": "date", "currency": "string", "rate": "decimal(9,4)"})
+    table.append(pa.table({"day": [DAY.date()], "currency": ["CHF"], "rate": [Decimal("100")]}))
+    table.create_branch("audited")
+    table.append(pa.table({"day": [DAY.date()], "currency": ["USD"], "rate": [Decimal("0.85")]}), branch="audited")
 
 
 def write_paimon(folder: Path) -> None:
@@ -157,6 +170,16 @@ class TestTheStory:
         assert story.results["reload"]["deleted_records"] == 285  # the others were deleted by the page's first DAG
         assert (story.count("day = DATE '2026-01-01'"), story.count("day = DATE '2026-01-02'")) == (300, 2)
         assert story.count("channel = 'shop'") == 1
+
+    def test_another_table_is_made_from_it(self, story):
+        story.tell("read-iceberg-tables")
+        read = story.results["add_up"]["inputs"]
+        assert read["orders"]["snapshot-id"] == str(story.table.current_snapshot().snapshot_id)
+        assert (read["rates"]["catalog"], read["rates"]["table"]) == ("finance", "fx.rates")
+        rows = Table.load(story.table.catalog, "sales.revenue").scan().to_arrow().to_pylist()
+        orders = story.table.scan("day = DATE '2026-01-01'").to_arrow().to_pylist()
+        assert sum(row["orders"] for row in rows) == len(orders) == 300
+        assert sum(row["euros"] for row in rows) == sum(row["amount"] for row in orders) * Decimal("0.85")
 
     def test_its_schema_is_altered(self, story):
         story.tell("alter-a-table")

@@ -35,6 +35,7 @@ OF_OUR_OWN = {
     "expressions.json": "predicates on their way into a job",
     "expressions.literals": "literals of SQL",
     "expressions.params": "values bound to placeholders of SQL",
+    "expressions.query": "what a query needs of its tables",
     "expressions.sql": "SQL",
     "plan.alter_table.words": "changes as people write them",
     "plan.compact": "which files are worth rewriting",

@@ -218,7 +218,11 @@ class SparkSubmit:
         return {name: value for name, value in settings.items() if name not in secret}, secret
 
     def _write_private(self, plan: JobPlan, folder: Path) -> Path:
-        """Write what only the driver may know: what signs the result, and what the plan withholds of the source."""
+        """Write what only the driver may know.
+
+        That is what signs the result, what the plan withholds of the source, and how inputs of other connections are
+        reached.
+        """
         withheld = {} if plan.source is None else plan.source.withheld_values()
         private = {"result-secret": self._result_secret, "source": withheld, "inputs": self._inputs}
         return write_private(folder / f"private-{uuid4().hex}.json", json.dumps(private).encode())
@@ -228,6 +232,13 @@ class SparkSubmit:
         if not self._is_on_cluster:
             return {}
         return {**self._config.env_vars, **self._storage_variable(), PRIVATE_VARIABLE: private.name}
+
+    def _credentials_of_clients(self) -> dict[str, str]:
+        """Return the variables for clients of S3 that are not ours; none if tables of several connections are read.
+
+        An input's client would take them, too: the address of one store, and the keys of another.
+        """
+        return {} if self._inputs else spark_environment(self._storage)
 
     def _storage_variable(self) -> dict[str, str]:
         return {STORAGE_VARIABLE: json.dumps(self._storage)} if self._storage else {}
@@ -241,7 +252,7 @@ class SparkSubmit:
         """
         from airflow_iceberg.jobs.spark.installation import find_submit
 
-        local = {} if self._is_on_cluster else {**spark_environment(self._storage), **self._storage_variable()}
+        local = {} if self._is_on_cluster else {**self._credentials_of_clients(), **self._storage_variable()}
         with _as_environment(self._config.env_vars):
             try:
                 path, found = find_submit(binary)

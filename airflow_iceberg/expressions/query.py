@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 import sqlglot
@@ -20,18 +22,32 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.binding import bind
+from airflow_iceberg.expressions.literals import TypedText
 from airflow_iceberg.expressions.sql import parse_sql
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.schema import Schema
 
 # What may ask for columns or rows that are not in the text.
-_OPAQUE = (sql.Lateral, sql.Pivot, sql.TableSample, sql.QueryTransform, sql.Command, sql.MatchRecognize, sql.Version)
-# Engines compare values of these types as `expressions` does; floats, for example, are compared with other precisions.
-_COMPARED = (t.BooleanType, t.IntegerType, t.LongType, t.DecimalType, t.StringType)
-_MOMENTS: Mapping[type, str] = {
-    t.DateType: r"\d{4}-\d\d-\d\d",
-    **dict.fromkeys((t.TimestampType, t.TimestamptzType), r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?)?"),
+_OPAQUE = (
+    *(sql.Lateral, sql.Pivot, sql.TableSample, sql.QueryTransform, sql.Command, sql.MatchRecognize, sql.Version),
+    sql.Columns,
+)
+# Engines compare such values with columns of these types as `expressions` does; floats have other precisions.
+_MOMENTS = (t.TimestampType, t.TimestamptzType)
+_VALUES: Mapping[type, tuple[type, ...]] = {
+    t.BooleanType: (bool,),
+    **dict.fromkeys((t.IntegerType, t.LongType, t.DecimalType), (int, Decimal)),
+    t.StringType: (str,),
+    t.DateType: (date,),
+    **dict.fromkeys(_MOMENTS, (date,)),
 }
+# And texts, where they are written so. Engines round other ones, or compare a decimal with a text as floats.
+_TEXTS: Mapping[type, str] = {
+    **dict.fromkeys((t.IntegerType, t.LongType), r"-?\d{1,18}"),
+    t.DateType: r"\d{4}-\d\d-\d\d",
+    **dict.fromkeys(_MOMENTS, r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?)?"),
+}
+_CASTS = ("date", "timestamp", "timestamptz", "timestampltz", "timestampntz")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +90,7 @@ def needs(
         scopes = _scopes(query, schemas, dialect)
     except (SqlglotError, RecursionError):
         return dict.fromkeys(schemas, ALL)
-    reader = _Reader(params or {}, dialect)
+    reader = _Reader(params or {}, _unresolved(scopes))
     return {name: reader.need(_references(scopes, name), schema) for name, schema in schemas.items()}
 
 
@@ -113,7 +129,8 @@ def _is_plain(query: sql.Query, schemas: Mapping[str, Schema]) -> bool:
     ctes = {cte.alias.lower() for cte in query.find_all(sql.CTE)}
     if query.find(*_OPAQUE) or ctes & {name.lower() for name in schemas}:
         return False
-    if any(join.method == "NATURAL" for join in query.find_all(sql.Join)):
+    # NATURAL joins by columns that are not named; for ASOF and POSITIONAL it matters which other rows there are.
+    if any(join.method or join.kind == "POSITIONAL" for join in query.find_all(sql.Join)):
         return False
     if any(star.args.get("except_") or star.args.get("replace") or star.args.get("rename") for star in _stars(query)):
         return False
@@ -155,17 +172,29 @@ def _references(scopes: Iterable[Scope], name: str) -> list[tuple[Scope, str]]:
     ]
 
 
-class _Reader:
-    """Finds what a query needs of one table; holds the values of its placeholders."""
+def _unresolved(scopes: Iterable[Scope]) -> set[str]:
+    """Return the names of columns whose table sqlglot does not tell, such as those in QUALIFY."""
+    found = (column for scope in scopes for column in scope.expression.find_all(sql.Column))
+    return {column.name.lower() for column in found if not column.table}
 
-    def __init__(self, params: Mapping[str, Any], dialect: str) -> None:
+
+class _Reader:
+    """Finds what a query needs of one table.
+
+    Args:
+        params: the values of the query's placeholders.
+        unresolved: the names of columns that may be those of any table.
+    """
+
+    def __init__(self, params: Mapping[str, Any], unresolved: set[str]) -> None:
         self._params = params
-        self._dialect = dialect
+        self._unresolved = unresolved
 
     def need(self, references: list[tuple[Scope, str]], schema: Schema) -> Need:
         if not references:
             return ALL
         used = {column.name.lower() for scope, alias in references for column in scope.source_columns(alias)}
+        used |= self._unresolved & {name.lower() for name in _columns(schema)}
         columns = tuple(name for name in _columns(schema) if name.lower() in used)
         if len(columns) != len(used):
             return ALL  # a name that the table does not have: the engine says so
@@ -174,7 +203,7 @@ class _Reader:
 
     def _smallest(self, schema: Schema) -> tuple[str, ...] | None:
         """Return a column to count rows by, for a query that needs none."""
-        return next(((field.name,) for field in schema.fields if isinstance(field.type, _COMPARED)), None)
+        return next(((field.name,) for field in schema.fields if type(field.type) in _VALUES), None)
 
     def _filter(self, scope: Scope, alias: str, schema: Schema) -> tree.Expression:
         """Return what WHERE asks of the rows of a table, for one reference to it."""
@@ -195,14 +224,14 @@ class _Reader:
             column.set("table", None)
         if any("\\" in text.this for text in named.find_all(sql.Literal) if text.is_string):
             return None  # what a backslash means differs
+        if _has_floats(named):
+            return None
         names = {found.this for found in named.find_all(sql.Placeholder) if isinstance(found.this, str)}
         try:
             params = {name: self._params[name] for name in names}
             found = parse_sql(named.sql("spark"), params or None)
-            texts = [text.this for text in named.find_all(sql.Literal) if text.is_string]
-            texts += [value for value in params.values() if isinstance(value, str)]
-            types = {schema.find_field(each.column.name, case_sensitive=False).type for each in tree.predicates(found)}
-            return bind(found, schema, case_sensitive=False) if _are_compared_alike(types, texts) else None
+            is_alike = all(_is_compared_alike(each, schema) for each in tree.predicates(found))
+            return bind(found, schema, case_sensitive=False) if is_alike else None
         except (IcebergError, SqlglotError, KeyError):
             return None
 
@@ -219,8 +248,38 @@ def _is_kept(select: sql.Select, alias: str) -> bool:
     return all(not join.side and join.kind in ("", "INNER", "CROSS") for join in mine)
 
 
-def _are_compared_alike(types: Iterable[t.IcebergType], texts: Iterable[str]) -> bool:
-    """Whether engines compare values of these types with these texts as `expressions` does."""
-    patterns = [_MOMENTS[type(kind)] for kind in types if type(kind) in _MOMENTS]
-    is_known = all(isinstance(kind, (*_COMPARED, *_MOMENTS)) for kind in types)
-    return is_known and all(re.fullmatch(pattern, text) for pattern in patterns for text in texts)
+def _has_floats(part: sql.Expression) -> bool:
+    """Whether a number is a float, with which engines compare other numbers as floats, too."""
+    numbers = (number.this.lower() for number in part.find_all(sql.Literal) if not number.is_string)
+    casts = part.find_all(sql.Cast)  # `date '2026-01-01'` is one
+    return any("e" in number for number in numbers) or not all(cast.is_type(*_CASTS) for cast in casts)
+
+
+def _is_compared_alike(predicate: tree.Predicate, schema: Schema) -> bool:
+    """Whether engines compare the values of a column with these literals as `expressions` does."""
+    kind = schema.find_field(predicate.column.name, case_sensitive=False).type
+    match predicate:
+        case tree.Comparison(literal=literal):
+            return _is_plain_value(literal, kind)
+        case tree.In(literals=literals) | tree.NotIn(literals=literals):
+            return all(_is_plain_value(literal, kind) for literal in literals)
+        case tree.IsNull() | tree.NotNull():
+            return True
+        case tree.StartsWith(prefix=text) | tree.NotStartsWith(prefix=text):
+            return isinstance(kind, t.StringType) and "\\" not in text
+        case tree.Like(pattern=text) | tree.NotLike(pattern=text):
+            return isinstance(kind, t.StringType) and "\\" not in text
+        case _:
+            return False
+
+
+def _is_plain_value(value: object, kind: t.IcebergType) -> bool:
+    """Whether a literal is a value of the type for every engine; a text may be cast in many ways."""
+    text = value.text if isinstance(value, TypedText) else value
+    if type(kind) in _TEXTS and isinstance(text, str):
+        return re.fullmatch(_TEXTS[type(kind)], text) is not None
+    if isinstance(value, bool) and not isinstance(kind, t.BooleanType):
+        return False
+    if isinstance(value, datetime) and isinstance(kind, t.DateType):
+        return False
+    return isinstance(value, _VALUES.get(type(kind), ()))

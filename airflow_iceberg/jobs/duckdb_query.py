@@ -54,11 +54,9 @@ def open_query(
     with ExitStack() as stack:
         connection = stack.enter_context(_connected(duckdb, threads))
         rows = _register_inputs(connection, task.inputs, inputs)
+        assert task.source is not None
         with _errors(duckdb, rows):
-            assert task.source is not None
-            args = task.source.sql_args
-            result = connection.execute(task.source.sql, args) if args else connection.execute(task.source.sql)
-            reader = result.to_arrow_reader(_BATCH_ROWS)
+            reader = _execute(duckdb, connection, str(task.source.sql), task.source.sql_args)
         yield DuckdbQuery(io=io, rows=rows, reader=reader, duckdb=duckdb)
 
 
@@ -79,9 +77,7 @@ def open_match(
             rows[SOURCE] = SourceRows(matching=matching, io=gated)
             connection.register(SOURCE, rows[SOURCE])
         with _errors(duckdb, rows):
-            args = task.sql_args
-            result = connection.execute(query, args) if args else connection.execute(query)
-            reader = result.to_arrow_reader(_BATCH_ROWS)
+            reader = _execute(duckdb, connection, query, task.sql_args)
         yield DuckdbQuery(io=io, rows=rows, reader=reader, duckdb=duckdb, name="the merge")
 
 
@@ -89,7 +85,13 @@ def open_match(
 def _connected(duckdb: Any, threads: int) -> Iterator[Any]:
     """Open a connection that sees what is registered, and nothing else."""
     with tempfile.TemporaryDirectory(prefix="airflow-iceberg-") as folder:
-        settings = {"temp_directory": folder, "threads": str(threads), "autoinstall_known_extensions": "false"}
+        settings = {
+            "temp_directory": folder,
+            "threads": str(threads),
+            "autoinstall_known_extensions": "false",
+            # A table that nothing is registered for is otherwise looked for among the variables of this process.
+            "python_enable_replacements": "false",
+        }
         with closing(duckdb.connect(":memory:", config=settings)) as connection:
             # The query is code of the DAG's author, and may hold what somebody else has filled in.
             connection.execute("set TimeZone = 'UTC'")
@@ -117,7 +119,7 @@ class _Stream:
         error: what went wrong while they were read; DuckDB passes only its text on.
     """
 
-    error: IcebergError | None = field(default=None, init=False)
+    error: BaseException | None = field(default=None, init=False)
     schema: pa.Schema = field(init=False)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
@@ -127,7 +129,7 @@ class _Stream:
         try:
             for batch in self.batches():
                 yield batch.cast(self.schema) if batch.schema != self.schema else batch
-        except IcebergError as error:
+        except BaseException as error:  # also the end of the task, which may reach this thread here
             self.error = error
             raise
 
@@ -206,12 +208,31 @@ class DuckdbQuery:
     def stage(self, plan: JobPlan, staging: Staging) -> list[TaskReport]:
         """Stage all rows as one task."""
         context: Any = open_context(plan, self.io)
-        with _errors(self.duckdb, self.rows):
-            return [stage_rows(context, 0, self._tables(), staging, source=self.name)]
+        return [stage_rows(context, 0, self._tables(), staging, source=self.name)]
 
     def _tables(self) -> Iterator[pa.Table]:
-        for batch in self.reader:
-            yield pa.Table.from_batches([batch])
+        with _errors(self.duckdb, self.rows):  # of the query, and not of what is done with its rows
+            for batch in self.reader:
+                yield pa.Table.from_batches([batch])
+
+
+def _execute(duckdb: Any, connection: Any, text: str, args: Mapping[str, Any]) -> pa.RecordBatchReader:
+    query = _one_query(duckdb, connection, text)
+    result = connection.execute(query, args) if args else connection.execute(query)
+    return result.to_arrow_reader(_BATCH_ROWS)
+
+
+def _one_query(duckdb: Any, connection: Any, text: str) -> Any:
+    """Return the statement of a text; one that is no query could change what the next one sees.
+
+    Raises:
+        InvalidInputError: several statements, or one that returns no rows of its own.
+    """
+    statements = connection.extract_statements(text)
+    if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
+        found = ", ".join(one.type.name.lower() for one in statements) or "no statement"
+        raise InvalidInputError(f"sql is {found}, expected one query that returns rows, such as 'select … from …'")
+    return statements[0]
 
 
 @contextmanager
@@ -224,7 +245,9 @@ def _errors(duckdb: Any, rows: Mapping[str, _Stream]) -> Iterator[None]:
         if failed is not None:
             raise failed from error
         text = " ".join(str(error).split("\n\n")[0].split())
-        kind = InvalidInputError if isinstance(error, duckdb.Error | pa.ArrowException) else IcebergError
+        # Another try may find more memory, or more space to spill.
+        may_pass = isinstance(error, duckdb.OperationalError | duckdb.InterruptException | OSError | MemoryError)
+        kind = IcebergError if may_pass else InvalidInputError
         raise kind(f"DuckDB cannot run the query: {text}") from error
 
 

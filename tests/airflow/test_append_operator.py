@@ -106,6 +106,7 @@ class TestTheResult:
             "removed_delete_files": 0,
             "carried_records": 0,
             "removed_files_size_bytes": 0,
+            "inputs": {},
             "operation_key": key,
         }
         assert [events_of(asset) for asset in assets] == [[result]] * 2

@@ -192,7 +192,10 @@ class TestNumbersAndWords:
             (append(files=None), "task task: exactly one of files, sql and python_callable is needed, got none"),
             (append(sql="select 1"), "one of files, sql and python_callable is needed, got files and sql"),
             (append(files=None, sql="select 1", python_callable="a:b"), "got sql and python_callable"),
-            (append(files=None, sql="select 1 as id"), "a sql query needs Spark, got spark_conn_id=None"),
+            (
+                append(files=None, sql="select 1; select 2"),
+                "sql is select, select, expected one query that returns rows",
+            ),
             (append(files=None, python_callable="package.module:function"), "a python_callable needs Spark, got"),
             (append(files=None, python_callable=len), "give its name as 'package.module:function', got <built-in"),
             (append(iceberg_conn_id="nobody"), "nobody"),

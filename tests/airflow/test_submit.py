@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import signal
+import stat
 import sys
 import threading
 import time
@@ -13,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -185,7 +186,7 @@ class TestWhatTheJobIsTold:
     def test_the_drivers_own_libraries_get_them_by_its_environment(self, connection):
         storage = {**STORAGE, "s3.access-key-id": "the-key-id"}
         spark = BaseHook.get_connection(connection(host="local[1]"))
-        environment = SparkSubmit(spark, SparkConfig(), storage=storage, name="job")._machine.environment
+        environment = SparkSubmit(spark, SparkConfig(), storage=storage, inputs={}, name="job")._machine.environment
         assert json.loads(environment["AIRFLOW_ICEBERG_STORAGE"]) == storage
         assert environment["AWS_SECRET_ACCESS_KEY"] == "s3cr3t value"
         assert environment["AWS_ENDPOINT_URL"] == "http://s3.example.com:9000"
@@ -211,7 +212,7 @@ class TestWhatTheJobIsTold:
     def test_cluster_mode_is_safe_where_no_value_holds_a_secret(self, storage, is_safe, connection):
         spark = BaseHook.get_connection(connection(host="yarn"))
         with nullcontext() if is_safe else pytest.raises(UnsupportedError, match="storage credentials"):
-            SparkSubmit(spark, SparkConfig(deploy_mode="cluster"), storage=storage, name="job")
+            SparkSubmit(spark, SparkConfig(deploy_mode="cluster"), storage=storage, inputs={}, name="job")
 
     @pytest.mark.parametrize(("master", "name"), [("local[1]", "PYSPARK_PYTHON"), ("yarn", "PYSPARK_DRIVER_PYTHON")])
     def test_only_what_runs_here_uses_the_python_of_here(self, master, name, submission, monkeypatch):
@@ -226,6 +227,58 @@ class TestWhatTheJobIsTold:
         hook, command, _ = submission(conf={**dict.fromkeys(names, "a:s3cr3t"), delay: "10"})
         assert [part for part in command if part.startswith(delay)] == [f"{delay}=10"]
         assert "s3cr3t" not in hook._mask_cmd(command)
+
+
+class TestInputsOfOtherConnections:
+    """Each is reached with the properties of its own connection, which only the driver of the job gets."""
+
+    OURS: ClassVar = {**STORAGE, "s3.access-key-id": "the-key-id"}
+    FX: ClassVar = {
+        "s3.endpoint": "http://fx.example.com",
+        "s3.access-key-id": "fx",
+        "s3.secret-access-key": "fx-s3cr3t",
+    }
+
+    @pytest.fixture
+    def submitted(self, connection: Callable[..., str], lake: Lake, tmp_path: Path) -> Callable[..., Any]:
+        def submit(fx: dict[str, str], **config: Any) -> Any:
+            lake.create(if_not_exists=True)
+            target, other = (
+                Table.load(load_catalog("lake", **lake.catalog.properties, **own), "s.t") for own in (self.OURS, fx)
+            )
+            source = Source.from_sql("select id from fx, same")
+            made = open_backend(
+                connection(host="yarn"),
+                SparkConfig(**config),
+                table=target,
+                source=source,
+                inputs={"fx": other, "same": target},
+                name="job",
+            )
+            hook = made._open_hook(plan_append(target, source), tmp_path / "core.zip")
+            return hook.environment, " ".join(hook._build_spark_submit_command("/main.py"))
+
+        return submit
+
+    def test_by_a_private_file_alone(self, submitted):
+        environment, command = submitted(self.FX)
+        private = Path(environment["AIRFLOW_ICEBERG_PRIVATE"])
+        assert stat.S_IMODE(private.stat().st_mode) == 0o600
+        assert json.loads(private.read_text())["inputs"] == {"fx": self.FX}
+        assert "fx-s3cr3t" not in command + " ".join(environment.values())
+
+    def test_no_client_of_theirs_finds_the_keys_or_the_address_of_the_target(self, submitted):
+        ours = spark_environment(self.OURS)
+        environment, _ = submitted(self.OURS)
+        assert ours.items() <= environment.items()
+        environment, _ = submitted({**self.FX, "s3.endpoint": ""})
+        assert not {*ours.values()} & {*environment.values()}
+        assert json.loads(environment["AIRFLOW_ICEBERG_STORAGE"]) == self.OURS
+
+    def test_cluster_mode_refuses_their_credentials(self, submitted):
+        with pytest.raises(UnsupportedError, match="storage credentials") as error:
+            submitted(self.FX, deploy_mode="cluster")
+        assert "s3cr3t" not in str(error.value)
 
 
 class TestACancelledJob:

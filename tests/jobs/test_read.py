@@ -13,8 +13,8 @@ import pytest
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
+from airflow_iceberg.jobs import table_reader
 from airflow_iceberg.jobs.protocol.table_input import cut_group
-from airflow_iceberg.jobs.spark import read_table as read
 from airflow_iceberg.jobs.spark.frame_schema import SparkRows, spark_ddl
 from airflow_iceberg.jobs.spark.read_table import read_table
 from airflow_iceberg.jobs.table_reader import plan_read
@@ -94,7 +94,7 @@ class TestRows:
     def test_reference_tables_give_the_rows_of_their_scan(self, name, monkeypatch):
         found = golden.table(name)
         table = Table.from_metadata(found.metadata_location, found.properties, io=found.io)
-        monkeypatch.setattr(read, "cut_group", lambda units, **_: cut_group(units, split_size_bytes=1))
+        monkeypatch.setattr(table_reader, "cut_group", lambda units, **_: cut_group(units, split_size_bytes=1))
         reader, items = plan_read(table.io, table.metadata_location)
         batches = [batch for item in items for batch in reader.rows(table.io, item)]
         found = pa.Table.from_batches(batches, schema_to_arrow(reader.projection, with_field_ids=False))

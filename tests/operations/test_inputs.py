@@ -1,7 +1,11 @@
 """Rows that are made from other tables: each is read at one snapshot, and the commit says which."""
 
 import json
-from datetime import date
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -9,6 +13,7 @@ import pytest
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import (
+    FormatError,
     InvalidInputError,
     NotFoundError,
     StalePlanError,
@@ -109,6 +114,14 @@ class TestRows:
         writer.append("select id + _pos as id from orders where id < 3")
         assert (writer.ids(), writer.read) == ([2], (("id", "_pos"), "id > 1"))
 
+    @pytest.mark.parametrize(
+        "name", ["select", "order", "Main", "temp", "range", "pg_class", "duckdb_tables", "_", "t1"]
+    )
+    def test_a_name_that_means_something_else(self, catalog, name):
+        writer = Writer(catalog, **{name: "s.orders"})
+        writer.append(f'select id from "{name}" where id < 3')
+        assert writer.ids() == [1, 2]
+
     def test_a_table_without_rows(self, catalog):
         writer = Writer(catalog, t="s.t")
         assert writer.append("select id from t").outcome == "nothing"
@@ -202,6 +215,230 @@ class TestTheSnapshot:
                 )
 
 
+class TestTheTargetAsAnInput:
+    """A table may be made from its own rows: they are those of the snapshot that was pinned."""
+
+    def test_an_append(self, catalog):
+        writer = Writer(catalog, t="s.t")
+        writer.table.append(pa.table({"id": [1, 2]}))
+        writer.append("select id + 10 as id from t")
+        assert writer.ids() == [1, 2, 11, 12]
+
+    def test_a_cleared_append_reads_the_rows_of_its_earlier_run_unless_it_pins_a_tag(self, catalog):
+        for pinned, expected in ((None, [1, 11, 21]), ("before", [1, 11])):
+            table = Table.create(catalog, f"s.{pinned}", schema={"id": "long"})
+            table.append(pa.table({"id": [1]}))
+            table.create_tag("before")
+            for epoch in range(2):
+                writer = Writer(catalog, t=Input(open=partial(Table.load, catalog, f"s.{pinned}"), ref=pinned))
+                writer.table = Table.load(catalog, f"s.{pinned}")
+                key = OperationKey(dag_id="d", run_id="r", task_id="t", epoch=epoch)
+                writer.append("select id + 10 as id from t", operation_key=key, try_number=epoch + 1)
+            assert writer.ids() == expected
+
+    def test_an_overwrite(self, catalog):
+        writer = Writer(catalog, t="s.t")
+        writer.table.append(pa.table({"id": [1, 2, 20]}))
+        overwrite(writer.work(), writer.request(HALVES, kind=OverwriteRequest, overwrite_filter="id <= 9"))
+        assert writer.ids() == [2, 4, 20]
+
+    def test_rows_that_come_meanwhile_are_a_conflict_of_an_overwrite(self, catalog):
+        writer = Writer(catalog, t="s.t")
+        writer.table.append(pa.table({"id": [1, 2]}))
+        writer.meanwhile = lambda: Table.load(catalog, "s.t").append(pa.table({"id": [3]}))
+        with pytest.raises(StalePlanError):
+            overwrite(writer.work(), writer.request(HALVES, kind=OverwriteRequest, overwrite_filter="id <= 9"))
+        assert writer.ids() == [1, 2, 3]
+
+    def test_a_retry_reads_what_is_there_then(self, catalog):
+        writer = Writer(catalog, t="s.t")
+        writer.table.append(pa.table({"id": [1]}))
+        request = writer.request(HALVES, kind=OverwriteRequest, overwrite_filter="id <= 9")
+        writer.meanwhile = lambda: Table.load(catalog, "s.t").append(pa.table({"id": [3]}))
+        with pytest.raises(StalePlanError):
+            overwrite(writer.work(operation_key=KEY, try_number=1), request)
+        writer.meanwhile, writer.table = (lambda: None), Table.load(catalog, "s.t")
+        overwrite(writer.work(operation_key=KEY, try_number=2), request)
+        assert writer.ids() == [2, 6]
+
+
+HALVES = "select id * 2 as id from t where id <= 9"
+
+
+class TestTypesOfDuckdb:
+    """A sum is wider than what it sums; it is cast to the column if every value fits."""
+
+    def test_sums_and_counts(self, catalog):
+        Table.create(
+            catalog, "s.sums", schema={"n": "int", "ids": "long", "amount": "decimal(9,2)", "at": "timestamptz"}
+        )
+        writer = Writer(catalog, orders="s.orders")
+        writer.table = Table.load(catalog, "s.sums")
+        writer.append(
+            "select count(*) as n, sum(id) as ids, sum(id * 1.25) as amount, max(day)::timestamptz as at from orders"
+        )
+        (row,) = writer.table.refresh().scan().to_arrow().to_pylist()
+        expected = {"n": 3, "ids": 6, "amount": Decimal("7.50"), "at": datetime(2026, 1, 3, tzinfo=UTC)}
+        assert row == expected
+
+    def test_a_value_that_does_not_fit(self, catalog):
+        Table.create(catalog, "s.small", schema={"id": "int"})
+        writer = Writer(catalog, orders="s.orders")
+        writer.table = Table.load(catalog, "s.small")
+        with pytest.raises(InvalidInputError, match="id"):
+            writer.append("select sum(id) * 1000000000000 as id from orders")
+
+
+# What a query must not find among the variables of this process.
+PRIVATE = pa.table({"id": [1]})
+
+
+class TestWhatAQueryMayDo:
+    """It is one query over its inputs: no file, no network, no extension, no setting, no variable of this process."""
+
+    @pytest.mark.parametrize("query", [
+        "select size as id from read_text('/etc/passwd'), orders",
+        "select 1 as id from read_blob('/proc/self/environ'), orders",
+        "select 1 as id from read_csv('/etc/passwd'), orders",
+        "select 1 as id from read_csv('https://example.com/x.csv'), orders",
+        "select 1 as id from parquet_metadata('/etc/passwd'), orders",
+        "select 1 as id from glob('/*'), orders",
+        "select 1 as id from '/etc/passwd', orders",
+        "select 1 as id from query('select * from read_text(''/etc/passwd'')'), orders",
+        "select 1 as id from duckdb_secrets(), orders",
+    ])  # fmt: skip
+    def test_no_files(self, catalog, query):
+        self.refused(catalog, query, "disabled by configuration|does not exist")
+
+    @pytest.mark.parametrize("query", [
+        "attach '/tmp/x.db'",
+        "copy (select id from orders) to '/tmp/x.csv'",
+        "export database '/tmp/x'",
+        "install httpfs",
+        "load httpfs",
+        "set enable_external_access = true",
+        "reset lock_configuration",
+        "pragma enable_profiling",
+        "create table x as select id from orders",
+        "create or replace view orders as select 9 as id; select id from orders",
+        "select id from orders; select 9 as id",
+        "insert into orders values (9)",
+        "delete from orders",
+        "drop view orders",
+        "explain select id from orders",
+        "prepare x as select id from orders",
+        "call pragma_version()",
+        "begin",
+        "-- nothing",
+    ])  # fmt: skip
+    def test_no_other_statement(self, catalog, query):
+        self.refused(catalog, query, "expected one query that returns rows")
+
+    @pytest.mark.parametrize("name", ["PRIVATE", "ours", "rows", "task", "settings", "inputs", "statements", "DAYS"])
+    def test_no_variables(self, catalog, name):
+        ours = PRIVATE
+        assert ours
+        self.refused(catalog, f"select 1 as id from {name}, orders", "does not exist")
+
+    def test_no_columns(self, catalog):
+        self.refused(catalog, "select * exclude (id, day, who) from orders", "SELECT list is empty")
+
+    def test_columns_of_one_name(self, catalog):
+        self.refused(catalog, "select id, id from orders", "id")
+
+    def refused(self, catalog, query, message):
+        writer = Writer(catalog, orders="s.orders")
+        with pytest.raises(InvalidInputError, match=message):
+            writer.append(query)
+        assert writer.table.refresh().current_snapshot() is None
+
+
+class TestSecrets:
+    """The plan lies in the table's folder."""
+
+    def test_a_secret_in_the_query_is_not_in_the_plan(self, catalog):
+        table = Table.load(catalog, "s.t")
+        rows = Source.from_sql("select id from orders where who.name <> 'https://u:pw123@host'", dialect="duckdb")
+        request = AppendRequest(rows=rows, inputs={"orders": orders(catalog)})
+        stored = []
+
+        def run(plan):
+            stored.append(table.io.read(plan.location))
+            return run_local(plan, table.io)
+
+        append(Work(table, run=run), request)
+        assert b"pw123" not in stored[0]
+        assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
+
+
+class TestForgedInputs:
+    """Whoever can write below the table of an input gets nothing read outside of its gate."""
+
+    def forge(self, catalog, change):
+        """Change the metadata file of the input while the job waits."""
+        writer = Writer(catalog, orders="s.orders")
+
+        def replace_metadata():
+            table = Table.load(catalog, "s.orders")
+            document = json.loads(table.io.read(table.metadata_location))
+            change(document)
+            Path(table.metadata_location.removeprefix("file://")).write_text(json.dumps(document))
+
+        writer.meanwhile = replace_metadata
+        return writer
+
+    def test_a_manifest_list_elsewhere(self, catalog, tmp_path):
+        secret = tmp_path / "secret.avro"
+        snapshot = Table.load(catalog, "s.orders").current_snapshot()
+        secret.write_bytes(Path(snapshot.manifest_list.removeprefix("file://")).read_bytes())
+
+        def change(document):
+            document["snapshots"][-1]["manifest-list"] = secret.as_uri()
+
+        writer = self.forge(catalog, change)
+        with pytest.raises(InvalidInputError, match=r"input 'orders': cannot read .*secret\.avro: it is outside"):
+            writer.append("select id from orders")
+
+    def test_a_location_elsewhere_does_not_widen_the_gate(self, catalog, tmp_path):
+        other = load_catalog("o", type="sql", uri=f"sqlite:///{tmp_path}/o.db", warehouse=f"file://{tmp_path}/other")
+        other.create_namespace("s")
+        theirs = Table.create(other, "s.theirs", schema={"id": "long"})
+        theirs.append(pa.table({"id": [666]}))
+
+        def change(document):
+            forged = json.loads(theirs.io.read(theirs.metadata_location))
+            for kept in ("table-uuid", "current-schema-id", "schemas"):
+                forged[kept] = document[kept]
+            ours = document["snapshots"][-1]["snapshot-id"]
+            forged["snapshots"][-1]["snapshot-id"] = forged["current-snapshot-id"] = ours
+            forged["refs"]["main"]["snapshot-id"] = forged["snapshot-log"][-1]["snapshot-id"] = ours
+            document.clear()
+            document.update(forged)
+
+        writer = self.forge(catalog, change)
+        with pytest.raises(InvalidInputError, match=r"input 'orders': cannot read .*other.*: it is outside"):
+            writer.append("select id from orders")
+
+    def test_another_table_in_its_place(self, catalog):
+        writer = self.forge(catalog, lambda document: document.update({"table-uuid": str(uuid4())}))
+        with pytest.raises(FormatError, match=r"input 'orders': not the metadata of table s\.orders that was planned"):
+            writer.append("select id from orders")
+
+    def test_a_plan_with_other_inputs_is_refused(self, catalog):
+        writer = Writer(catalog, orders="s.orders")
+
+        def change():
+            document = json.loads(writer.table.io.read(writer.plan.location))
+            (one,) = document["task"]["inputs"]
+            one["locations"] = {"allowed": ["file:///"], "own": []}
+            Path(writer.plan.location.removeprefix("file://")).write_text(json.dumps(document))
+
+        writer.meanwhile = change
+        with pytest.raises(FormatError, match="the job plan is not the one that was written"):
+            writer.append("select id from orders")
+        assert writer.table.refresh().current_snapshot() is None
+
+
 class TestWhatGoesWrong:
     """One clear error that names the input, and nothing is committed."""
 
@@ -212,7 +449,7 @@ class TestWhatGoesWrong:
             ("select id from orders, elsewhere", InvalidInputError, "Table with name elsewhere does not exist"),
             ("select who as id from orders", InvalidInputError, "id"),
             ("select id from read_text('/etc/passwd'), orders", InvalidInputError, "disabled by configuration"),
-            ("select id from orders; drop table orders", InvalidInputError, "orders"),
+            ("select id from orders; drop table orders", InvalidInputError, "sql is select, drop, expected one query"),
         ],
     )
     def test_a_query(self, catalog, query, error, message):
@@ -241,6 +478,10 @@ class TestWhatGoesWrong:
         ("inputs", "message"),
         [
             ({"a b": "s.orders"}, "'a b' cannot be the name of an input"),
+            ({"": "s.orders"}, "'' cannot be the name of an input"),
+            ({"s.orders": "s.orders"}, "'s.orders' cannot be the name of an input"),
+            ({'a"; drop view b; "': "s.orders"}, "cannot be the name of an input"),
+            ({"größe": "s.orders"}, "'größe' cannot be the name of an input"),
             ({"orders": "s.orders", "Orders": "s.orders"}, "two inputs have the same name in other letters"),
             ({"orders": "s.orders", "more": "s.orders"}, "inputs has 'more', and the query does not read it"),
         ],

@@ -22,12 +22,13 @@ from airflow_iceberg.jobs.protocol.pinned import PinnedTable
 from airflow_iceberg.jobs.spark.frame_schema import SparkRows, spark_ddl
 from airflow_iceberg.jobs.spark.package import ship
 from airflow_iceberg.jobs.table_reader import ReadUnit, TableReader, plan_pinned, plan_read
-from airflow_iceberg.storage.gate import Gate
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from airflow_iceberg.storage.trust import Trust
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from airflow_iceberg.storage.base import FileIO
 
 
 def read_table(
@@ -74,7 +75,7 @@ def read_table(
         predicate_params=predicate_params,
         selected_fields=selected_fields,
     )
-    return _frame(spark, planned, properties, gate)
+    return _frame(spark, planned, properties, gate.around)
 
 
 def read_pinned(spark: Any, table: PinnedTable, storage: Mapping[str, str]) -> Any:
@@ -83,18 +84,20 @@ def read_pinned(spark: Any, table: PinnedTable, storage: Mapping[str, str]) -> A
     Args:
         storage: properties of the FileIO on the driver and the workers.
     """
-    gate = None if table.locations is None else table.locations.gate
-    return _frame(spark, plan_pinned(table, table.gated(load_file_io(storage))), storage, gate)
+    return _frame(spark, plan_pinned(table, table.gated(load_file_io(storage))), storage, table.gated)
 
 
 def _frame(
-    spark: Any, planned: tuple[TableReader, list[tuple[ReadUnit, ...]]], storage: Mapping[str, str], gate: Gate | None
+    spark: Any,
+    planned: tuple[TableReader, list[tuple[ReadUnit, ...]]],
+    storage: Mapping[str, str],
+    gated: Callable[[FileIO], FileIO],
 ) -> Any:
     reader, items = planned
     ddl = spark_ddl(reader.projection, spark_version=spark.version)
     ship(spark)
     packed = tuple(zlib.compress(pickle.dumps(item), 1) for item in items)
-    function = _worker(reader, packed, storage, gate)
+    function = _worker(reader, packed, storage, gated)
     # Spark rejects a range of no partitions: an empty table has one task without work.
     return spark.range(0, len(packed), 1, max(len(packed), 1)).mapInArrow(function, ddl)
 
@@ -110,13 +113,12 @@ def _metadata_location(given: Any) -> str:
 
 
 def _worker(
-    reader: TableReader, items: Sequence[bytes], storage: Mapping[str, str], gate: Gate | None
+    reader: TableReader, items: Sequence[bytes], storage: Mapping[str, str], gated: Callable[[FileIO], FileIO]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function for `mapInArrow` over numbers of items."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        io, rows = load_file_io(storage), SparkRows(reader.projection)
-        io = io if gate is None else gate.around(io)
+        io, rows = gated(load_file_io(storage)), SparkRows(reader.projection)
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 item = pickle.loads(zlib.decompress(items[number]))  # noqa: S301 - of this job's own driver
