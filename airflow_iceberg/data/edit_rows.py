@@ -97,9 +97,16 @@ class _Editor(FileChanger):
         self._spec = spec
         self._sort_orders = sort_orders
         self._updated: PartitionedWriter | None = None
-        check_position_name(read.schemas[0])
+        self._paths: set[str] = set()
+        _check_position_name(read.schemas[0])
 
     def change(self, unit: Unit, file_edits: FileEdits, number: int) -> None:
+        if unit.file.file_path in self._paths or unit.parts is not None:
+            # Its other rows would be written twice, or not at all.
+            raise InvalidInputError(
+                f"edits of {unit.file.file_path} are in pieces, expected those of the whole file once"
+            )
+        self._paths.add(unit.file.file_path)
         edits = _Edits.of(file_edits, self.read.schemas[0], unit.file, has_lineage=self.write.format_version >= 3)
         is_gone = False
         if edits.selected.cardinality:
@@ -208,7 +215,7 @@ def _column_names(schema: Schema, field_ids: Iterable[int]) -> frozenset[str]:
     return frozenset(path[0].name for path in paths if path is not None)
 
 
-def check_position_name(schema: Schema) -> None:
+def _check_position_name(schema: Schema) -> None:
     """Raise InvalidInputError for a table with a column of the name of the positions, as Iceberg Java does."""
     if any(field.name == POSITION.name for field in schema.fields):
         raise InvalidInputError(

@@ -2,10 +2,12 @@
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -14,9 +16,14 @@ from airflow_iceberg.data import row_changes
 from airflow_iceberg.data.edit_rows import FileEdits
 from airflow_iceberg.data.read import parquet as parquet_reading
 from airflow_iceberg.data.read.file import read_file
+from airflow_iceberg.data.write.parquet_file import FileLayout
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, StorageError
 from airflow_iceberg.format.deletion_vectors import RowPositions
-from airflow_iceberg.format.manifests.entries import FileContent
+from airflow_iceberg.format.manifests.entries import DataFile, FileContent
+from airflow_iceberg.format.partitions.grouping import group_by_partition
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
+from airflow_iceberg.format.values.bytes import canonical_key
+from airflow_iceberg.jobs.protocol.table_input import FileUnit
 from airflow_iceberg.table import Table
 from tests.operations.test_compact_deletes import add_deletes
 from tests.operations.test_reserved_names import of_another_writer
@@ -24,7 +31,7 @@ from tests.support.builders import add_file, data_locations, folder_of, new_tabl
 from tests.support.case_types import Kind, arrow_rows, kinds_of, texts
 from tests.support.changes import equality_deletes
 from tests.support.data_files import write_data_file
-from tests.support.edits import LINEAGE, data_files, edit, edits_of, tasks_of, write_edits
+from tests.support.edits import LINEAGE, data_files, edit, edits_of, tasks_of, write_edits, write_units
 from tests.support.memory import MemoryCatalog
 from tests.support.sampling import SEED, sampled
 
@@ -186,6 +193,7 @@ class Case:
         assert sorted(map(repr, plain)) == sorted(map(repr, expected))
         files = data_files(changes)
         assert all(file.spec_id == self.table.metadata.default_spec_id for file in files)
+        stored = self.table.scan(selected_fields=(*schema_to_arrow(self.table.schema()).names, "_file")).to_arrow()
         for file in files:
             rows = [row for row in found if row["_file"] == file.file_path]
             assert file.record_count == len(rows)
@@ -193,8 +201,19 @@ class Case:
                 field_id = self.table.schema().names[name]
                 if field_id in (file.null_value_counts or {}):
                     assert file.null_value_counts[field_id] == sum(row[name] is None for row in rows), name
+            self.check_partition(file, stored)
+            if self.mode == COW and lineage:
+                row_ids = [row["_row_id"] for row in rows]
+                assert row_ids == sorted(row_ids)  # the order of the file before
         if self.mode == COW:
             assert not [file for file in changes.written if file.content is not FileContent.DATA]
+
+    def check_partition(self, file: DataFile, stored: pa.Table) -> None:
+        """Check that all rows of a new file are of its partition."""
+        schema, spec = self.table.schema(), self.table.metadata.spec()
+        rows = stored.filter(pc.equal(stored["_file"], file.file_path)).drop_columns(["_file"])
+        ((partition, _),) = group_by_partition(rows, spec, schema)
+        assert list(map(canonical_key, partition)) == list(map(canonical_key, file.partition))
 
 
 def _term(transform: str, column: str) -> str:
@@ -204,7 +223,7 @@ def _term(transform: str, column: str) -> str:
     return f"{name}({argument}, {column})" if argument else f"{name}({column})"
 
 
-@pytest.mark.parametrize("number", range(sampled(300)))
+@pytest.mark.parametrize("number", range(sampled(200)))
 def test_against_brute_force(number):
     case = Case(number)
     for _ in range(3):
@@ -504,13 +523,33 @@ class TestBadEdits:
         edits = {path: FileEdits(updates=(assigned([0, 3], d=[1.0, 2.0]),))}
         self.check(table, edits, mode, "edited that it does not have", InvalidInputError)
 
-    def test_a_later_file_is_gone(self, tmp_path, mode):
-        table, _ = make(tmp_path)
-        table.append(pa.table({"id": range(10, 20), "name": ["x"] * 10, "d": [0.0] * 10}))
-        first, second = tasks_of(table)
-        edits = {path: FileEdits(deleted=positions(2), updates=(assigned([1], d=[1.0]),)) for path in (first, second)}
-        table.io.delete([second])
+    def test_a_file_twice_or_in_parts(self, tmp_path, mode):
+        """Rows without edits would be written twice, or not at all."""
+        table, path = make(tmp_path)
+        disk = data_locations(table)
+        unit = FileUnit.of(tasks_of(table)[path])
+        edits = FileEdits(deleted=positions(2), updates=(assigned([1], d=[1.0]),))
+        for units in ([unit, unit], [replace(unit, parts=(0, 1, 2))]):
+            with pytest.raises(InvalidInputError, match="are in pieces"):
+                write_units(table, [(one, edits) for one in units], mode=mode)
+        assert data_locations(table) == disk
+
+    def test_a_later_file_is_gone(self, tmp_path, mode, monkeypatch):
+        small = {"write.parquet.row-group-size-bytes": "1000", "write.target-file-size-bytes": "1000"}
+        table, _ = make(tmp_path, rows=500, properties=small)
+        # Rows of the first files are written before the last one is read.
+        edits = {}
+        for path, task in tasks_of(table).items():
+            everything = range(task.file.record_count)
+            edits[path] = FileEdits(updates=(assigned(everything, d=[0.5] * len(everything)),))
+        table.io.delete([list(tasks_of(table))[-1]])
+        written: list[str] = []
+        create_sink = FileLayout.open_sink
+        monkeypatch.setattr(
+            FileLayout, "open_sink", lambda layout, location: written.append(location) or create_sink(layout, location)
+        )
         self.check(table, edits, mode, "does not exist", NotFoundError)
+        assert written
 
     @pytest.mark.parametrize("version", [2, 3])
     def test_the_last_file_cannot_be_written(self, tmp_path, mode, version, monkeypatch):

@@ -300,7 +300,7 @@ class TestResult:
             status="succeeded",
             data_files=({"file-path": "file:///d/a.parquet"},),
             groups=(GroupOutput(group=3, data_files=({"file-path": "a", "deep": {"x": [1]}},), record_count=2),),
-            changes=(FileChange(file_path="b", deleted_count=4, is_gone=True),),
+            changes=(FileChange(file_path="b", deleted_count=4, is_gone=True, updated_count=2),),
             units=(InventoryUnitResult(number=0, file=sealed("/c"), rows=5),),
             schema=schema_from_shorthand({"id": "long"}),
             record_count=3,

@@ -28,6 +28,12 @@ LINEAGE = ("_row_id", "_last_updated_sequence_number")
 
 def write_edits(table: Table, edits: Mapping[str, FileEdits], *, mode: str) -> RowChanges:
     """Write the edits of data files, by path; commit nothing."""
+    units = [(FileUnit.of(task), edits[path]) for path, task in tasks_of(table).items() if path in edits]
+    assert len(units) == len(edits)
+    return write_units(table, units, mode=mode)
+
+
+def write_units(table: Table, units: Sequence[tuple[FileUnit, FileEdits]], *, mode: str) -> RowChanges:
     metadata = table.metadata
     write = WriteAs(
         mode=mode,
@@ -38,8 +44,6 @@ def write_edits(table: Table, edits: Mapping[str, FileEdits], *, mode: str) -> R
         delete_options=WriteOptions.of_deletes(metadata.properties),
     )
     orders = {order.order_id: order for order in metadata.sort_orders}
-    units = [(FileUnit.of(task), edits[path]) for path, task in tasks_of(table).items() if path in edits]
-    assert len(units) == len(edits)
     return edit_rows(read_as(table.io, metadata), write, metadata.spec(), units, sort_orders=orders)
 
 
