@@ -275,6 +275,7 @@ class Table(ManageSnapshots):
         overwrite_filter: str | Expression | None = None,
         *,
         predicate_params: Mapping[str, Any] | None = None,
+        check_filter: bool = True,
         branch: str = MAIN_BRANCH,
         isolation_level: str | None = None,
         snapshot_properties: Mapping[str, str] | None = None,
@@ -287,6 +288,8 @@ class Table(ManageSnapshots):
             overwrite_filter: SQL such as `"day = :day"`; the new rows have to satisfy it, too. None replaces the whole
                 table.
             predicate_params: the values of the filter's placeholders by name, as of `scan`.
+            check_filter: False also takes new rows that the filter does not select: rows that it selects are deleted,
+                and the new rows appended, in one commit.
             isolation_level: "serializable" (the default) or "snapshot".
             schema_evolution: the argument of `append`.
 
@@ -299,6 +302,7 @@ class Table(ManageSnapshots):
             replace="table" if overwrite_filter is None else "matching",
             overwrite_filter=overwrite_filter,
             predicate_params=predicate_params,
+            check_filter=check_filter,
             isolation_level=isolation_level,
             branch=branch,
             deletes_when_empty=True,
