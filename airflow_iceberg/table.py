@@ -209,6 +209,7 @@ class Table(ManageSnapshots):
         snapshot_properties: Mapping[str, str] | None = None,
         operation_key: OperationKey | None = None,
         schema_evolution: str | None = None,
+        write_format: str | None = None,
     ) -> WriteResult:
         """Append Arrow rows in this process and commit them.
 
@@ -218,6 +219,8 @@ class Table(ManageSnapshots):
             operation_key: key of an Airflow task, whose earlier commit is found; rows of earlier runs are not replaced.
             schema_evolution: "add_columns" adds new columns of the rows, and wider types where that is legal, to the
                 table's schema in the same commit.
+            write_format: the format of the data files, "parquet" or "avro"; the table's `write.format.default` if left
+                out.
 
         Raises:
             InvalidInputError: a column is missing, unknown, or holds a value that does not fit.
@@ -229,6 +232,7 @@ class Table(ManageSnapshots):
             on_rerun="append",
             schema_evolution=schema_evolution,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
+            write_format=write_format,
         )
         return operations.append.append(Work(self, operation_key=operation_key), request)
 
@@ -243,6 +247,7 @@ class Table(ManageSnapshots):
         isolation_level: str | None = None,
         snapshot_properties: Mapping[str, str] | None = None,
         operation_key: OperationKey | None = None,
+        write_format: str | None = None,
     ) -> WriteResult:
         """Delete the rows that a predicate selects, in this process; see `operations.delete` for jobs.
 
@@ -252,12 +257,13 @@ class Table(ManageSnapshots):
             max_rows: the largest number of rows that may be deleted; with more, nothing is committed.
             mode: "copy-on-write" or "merge-on-read"; the table's `write.delete.mode` if left out.
             isolation_level: "serializable" or "snapshot"; the table's `write.delete.isolation-level` if left out.
+            write_format: the argument of `append`.
 
         Raises:
             InvalidInputError, NotFoundError: the predicate does not fit the table, or selects more rows.
             StalePlanError: other writers changed the same files, in each round; nothing was committed.
         """
-        operations.new_rows.check_options(self, writes_files=False)
+        operations.new_rows.check_options(self, write_format=write_format, writes_files=False)
         request = operations.delete.DeleteRequest(
             predicate=predicate,
             predicate_params=predicate_params,
@@ -266,6 +272,7 @@ class Table(ManageSnapshots):
             max_rows=max_rows,
             branch=branch,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
+            write_format=write_format,
         )
         return operations.delete.delete(Work(self, operation_key=operation_key), request)
 
@@ -281,6 +288,7 @@ class Table(ManageSnapshots):
         snapshot_properties: Mapping[str, str] | None = None,
         operation_key: OperationKey | None = None,
         schema_evolution: str | None = None,
+        write_format: str | None = None,
     ) -> WriteResult:
         """Replace the rows that a predicate selects, or all, by Arrow rows, in this process and in one commit.
 
@@ -291,7 +299,7 @@ class Table(ManageSnapshots):
             check_filter: False also takes new rows that the filter does not select: rows that it selects are deleted,
                 and the new rows appended, in one commit.
             isolation_level: "serializable" (the default) or "snapshot".
-            schema_evolution: the argument of `append`.
+            schema_evolution, write_format: the arguments of `append`.
 
         Raises:
             InvalidInputError: the filter does not select a row that is to be written.
@@ -308,6 +316,7 @@ class Table(ManageSnapshots):
             deletes_when_empty=True,
             schema_evolution=schema_evolution,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
+            write_format=write_format,
         )
         return operations.overwrite.overwrite(Work(self, operation_key=operation_key), request)
 
@@ -320,6 +329,7 @@ class Table(ManageSnapshots):
         snapshot_properties: Mapping[str, str] | None = None,
         operation_key: OperationKey | None = None,
         schema_evolution: str | None = None,
+        write_format: str | None = None,
     ) -> WriteResult:
         """Replace all rows of the partitions that Arrow rows are in; arguments as of `overwrite`.
 
@@ -333,6 +343,7 @@ class Table(ManageSnapshots):
             branch=branch,
             schema_evolution=schema_evolution,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
+            write_format=write_format,
         )
         return operations.overwrite.overwrite(Work(self, operation_key=operation_key), request)
 

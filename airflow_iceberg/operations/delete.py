@@ -26,6 +26,7 @@ from airflow_iceberg.commit.operation_key import check_properties
 from airflow_iceberg.commit.snapshot_action import SnapshotAction
 from airflow_iceberg.commit.write_result import DELETED_BEFORE, DELETED_ROWS, Outcome, WriteResult
 from airflow_iceberg.data.row_changes import RowChanges
+from airflow_iceberg.data.write.options import checked_format
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.binding import filter_text
 from airflow_iceberg.expressions.tree import Expression
@@ -56,6 +57,7 @@ class DeleteRequest:
         mode: "copy-on-write" or "merge-on-read"; None selects the table's `write.delete.mode`.
         isolation_level: "serializable" or "snapshot"; None selects the table's `write.delete.isolation-level`.
         max_rows: the largest number of rows that may be deleted; with more, nothing is committed. None for no limit.
+        write_format: the format of the data files, "parquet" or "avro"; None for that of the table.
     """
 
     predicate: str | Expression
@@ -65,6 +67,7 @@ class DeleteRequest:
     max_rows: int | None = None
     branch: str = MAIN_BRANCH
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
+    write_format: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.predicate, str) and not self.predicate.strip():
@@ -73,6 +76,7 @@ class DeleteRequest:
             raise InvalidInputError(f"the predicate of a delete is {self.predicate!r}, expected SQL such as 'id = 17'")
         if self.max_rows is not None and (type(self.max_rows) is not int or self.max_rows < 0):
             raise InvalidInputError(f"max_rows is {self.max_rows!r}, expected a number of rows, 0 or more")
+        checked_format(self.write_format)
         check_properties(self.snapshot_properties, own=(DELETED_ROWS, DELETED_BEFORE))
 
 
@@ -108,7 +112,7 @@ def _round(work: Work, request: DeleteRequest) -> WriteResult:
     deletion = plan_deletion(scan)
     rows = live_rows(scan, deletion.whole)
     _check_rows(work, request, rows)
-    changes, plan = change_files(work, deletion, mode=mode)
+    changes, plan = change_files(work, deletion, mode=mode, write_format=request.write_format)
     written = [file.file_path for file in changes.written]
     with work.new_files(written, plan=plan):
         rows += sum(change.deleted_count for change in changes.changes)

@@ -75,6 +75,7 @@ class OverwriteRequest:
         schema_evolution: "add_columns" adds columns to the table, as for an append.
         deletes_when_empty: whether rows are deleted when there are no new rows; otherwise nothing is committed then.
         inputs: tables that the source reads, as for an append.
+        write_format: the format of the data files, as for an append.
     """
 
     rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader
@@ -89,6 +90,7 @@ class OverwriteRequest:
     schema_evolution: str | None = None
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, Input] = field(default_factory=dict)
+    write_format: str | None = None
 
     def __post_init__(self) -> None:
         if self.replace not in REPLACE:
@@ -225,7 +227,7 @@ class Overwrite:
         earlier = earlier_epochs(work, request, work.settings(request))
         replaced = frozenset[str]() if earlier is None else earlier.files_to_replace(work.table.metadata)
         deletion = plan_deletion(self._scan, without=replaced)
-        changes, plan = change_files(work, deletion, mode=COPY_ON_WRITE)
+        changes, plan = change_files(work, deletion, mode=COPY_ON_WRITE, write_format=request.write_format)
         written += [file.file_path for file in changes.written]
         with work.new_files([], plan=plan):
             carried = sum(file.record_count for file in changes.written)
