@@ -210,6 +210,7 @@ class Table(ManageSnapshots, ChangesRows):
         snapshot_properties: Mapping[str, str] | None = None,
         operation_key: OperationKey | None = None,
         schema_evolution: str | None = None,
+        write_format: str | None = None,
     ) -> WriteResult:
         """Append Arrow rows in this process and commit them.
 
@@ -219,6 +220,8 @@ class Table(ManageSnapshots, ChangesRows):
             operation_key: key of an Airflow task, whose earlier commit is found; rows of earlier runs are not replaced.
             schema_evolution: "add_columns" adds new columns of the rows, and wider types where that is legal, to the
                 table's schema in the same commit.
+            write_format: the format of the data files, "parquet" or "avro"; the table's `write.format.default` if left
+                out.
 
         Raises:
             InvalidInputError: a column is missing, unknown, or holds a value that does not fit.
@@ -230,6 +233,7 @@ class Table(ManageSnapshots, ChangesRows):
             on_rerun="append",
             schema_evolution=schema_evolution,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
+            write_format=write_format,
         )
         return operations.append.append(Work(self, operation_key=operation_key), request)
 
@@ -244,6 +248,7 @@ class Table(ManageSnapshots, ChangesRows):
         isolation_level: str | None = None,
         snapshot_properties: Mapping[str, str] | None = None,
         operation_key: OperationKey | None = None,
+        write_format: str | None = None,
     ) -> WriteResult:
         """Delete the rows that a predicate selects, in this process; see `operations.delete` for jobs.
 
@@ -253,12 +258,13 @@ class Table(ManageSnapshots, ChangesRows):
             max_rows: the largest number of rows that may be deleted; with more, nothing is committed.
             mode: "copy-on-write" or "merge-on-read"; the table's `write.delete.mode` if left out.
             isolation_level: "serializable" or "snapshot"; the table's `write.delete.isolation-level` if left out.
+            write_format: the argument of `append`.
 
         Raises:
             InvalidInputError, NotFoundError: the predicate does not fit the table, or selects more rows.
             StalePlanError: other writers changed the same files, in each round; nothing was committed.
         """
-        operations.new_rows.check_options(self, writes_files=False)
+        operations.new_rows.check_options(self, write_format=write_format, writes_files=False)
         request = operations.delete.DeleteRequest(
             predicate=predicate,
             predicate_params=predicate_params,
@@ -267,6 +273,7 @@ class Table(ManageSnapshots, ChangesRows):
             max_rows=max_rows,
             branch=branch,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
+            write_format=write_format,
         )
         return operations.delete.delete(Work(self, operation_key=operation_key), request)
 
@@ -276,11 +283,13 @@ class Table(ManageSnapshots, ChangesRows):
         overwrite_filter: str | Expression | None = None,
         *,
         predicate_params: Mapping[str, Any] | None = None,
+        check_filter: bool = True,
         branch: str = MAIN_BRANCH,
         isolation_level: str | None = None,
         snapshot_properties: Mapping[str, str] | None = None,
         operation_key: OperationKey | None = None,
         schema_evolution: str | None = None,
+        write_format: str | None = None,
     ) -> WriteResult:
         """Replace the rows that a predicate selects, or all, by Arrow rows, in this process and in one commit.
 
@@ -288,8 +297,10 @@ class Table(ManageSnapshots, ChangesRows):
             overwrite_filter: SQL such as `"day = :day"`; the new rows have to satisfy it, too. None replaces the whole
                 table.
             predicate_params: the values of the filter's placeholders by name, as of `scan`.
+            check_filter: False also takes new rows that the filter does not select: rows that it selects are deleted,
+                and the new rows appended, in one commit.
             isolation_level: "serializable" (the default) or "snapshot".
-            schema_evolution: the argument of `append`.
+            schema_evolution, write_format: the arguments of `append`.
 
         Raises:
             InvalidInputError: the filter does not select a row that is to be written.
@@ -300,11 +311,13 @@ class Table(ManageSnapshots, ChangesRows):
             replace="table" if overwrite_filter is None else "matching",
             overwrite_filter=overwrite_filter,
             predicate_params=predicate_params,
+            check_filter=check_filter,
             isolation_level=isolation_level,
             branch=branch,
             deletes_when_empty=True,
             schema_evolution=schema_evolution,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
+            write_format=write_format,
         )
         return operations.overwrite.overwrite(Work(self, operation_key=operation_key), request)
 
@@ -317,6 +330,7 @@ class Table(ManageSnapshots, ChangesRows):
         snapshot_properties: Mapping[str, str] | None = None,
         operation_key: OperationKey | None = None,
         schema_evolution: str | None = None,
+        write_format: str | None = None,
     ) -> WriteResult:
         """Replace all rows of the partitions that Arrow rows are in; arguments as of `overwrite`.
 
@@ -330,6 +344,7 @@ class Table(ManageSnapshots, ChangesRows):
             branch=branch,
             schema_evolution=schema_evolution,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
+            write_format=write_format,
         )
         return operations.overwrite.overwrite(Work(self, operation_key=operation_key), request)
 

@@ -293,7 +293,7 @@ class TestPropertiesThatCannotBe:
         table.alter([{"set_properties": {"owner": "me", "write.target-file-size-bytes": 1 << 20}}])
         assert table.properties["write.target-file-size-bytes"] == str(1 << 20)
 
-    @pytest.mark.parametrize("value", ["orc", "AVRO"])
+    @pytest.mark.parametrize("value", ["orc", "ORC"])
     def test_a_format_of_other_engines_may_be_asked_for_and_is_said(self, catalog, caplog, value):
         properties = {"write.format.default": value}
         table = Table.create(catalog, "db.other", schema={"id": "long"}, properties=properties)

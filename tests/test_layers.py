@@ -542,6 +542,8 @@ class TestFunctionsTakeFewArguments:
     AS_IN_PYICEBERG = {
         "jobs.spark.read_table.read_table",
         "table.create",
+        "table.delete",
+        "table.overwrite",
         "hooks.iceberg.create_table",
         "scan.table_scan.of",
         "scan.incremental_scan.incremental_append_scan",

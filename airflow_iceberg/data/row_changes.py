@@ -152,8 +152,9 @@ class FileChanger:
             # A file has one vector: the new one also holds the positions that were deleted before.
             self._vectors.append((file, positions))
             return False
-        location = self._location(file, f"{number:05d}-deletes.parquet")
         options = self.write.delete_options
+        options.check_format()
+        location = self._location(file, f"{number:05d}-deletes.{options.file_format}")
         self.found.written.append(write_position_deletes(self.read.io, location, file, selected, options))
         return False
 

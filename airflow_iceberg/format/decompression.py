@@ -23,6 +23,8 @@ _CHUNK = 1 << 20
 # Tools that compress in parallel write a member for every 64 KB or more.
 _MOST_MEMBERS = 1 << 16
 _FIRST_STEP = 64
+# Snappy's length of the result: 32 bits of variable length.
+_MOST_LENGTH_BYTES = 5
 # Zeros after a member are padding.
 _PADDING = re.compile(rb"\0*")
 
@@ -89,10 +91,16 @@ def unzstd(data: bytes, zstd: Any) -> bytes:
     return _by(zstd.ZstdDecompressor(), data)
 
 
-def unsnappy(data: bytes, cramjam: Any) -> bytes:
-    """Decompress raw Snappy, whose first bytes contain the size of the result, with the module `cramjam`."""
-    _check(cramjam.snappy.decompress_raw_len(data), size_limit(len(data)))
-    return bytes(cramjam.snappy.decompress_raw(data))
+def unsnappy(data: bytes) -> bytes:
+    """Decompress raw Snappy, whose first bytes contain the size of the result, with Arrow."""
+    size = 0
+    for number, byte in enumerate(data[:_MOST_LENGTH_BYTES]):
+        size |= (byte & 0x7F) << 7 * number
+        if byte < 0x80:
+            break
+    _check(size, size_limit(len(data)))
+    result: bytes = importlib.import_module("pyarrow").Codec("snappy").decompress(data, size, asbytes=True)
+    return result
 
 
 def unzstd_by_arrow(data: bytes) -> bytes:

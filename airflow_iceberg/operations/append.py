@@ -49,6 +49,7 @@ class AppendRequest:
         schema_evolution: "add_columns" adds new columns of the rows, and wider types where that is legal, to the
             table's schema in the same commit.
         inputs: tables that a query or a callable reads, by the names that it has for them.
+        write_format: the format of the data files, "parquet" or "avro"; None for that of the table.
     """
 
     rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader
@@ -57,6 +58,7 @@ class AppendRequest:
     schema_evolution: str | None = None
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, Input] = field(default_factory=dict)
+    write_format: str | None = None
 
     def __post_init__(self) -> None:
         check_rows_request(self)

@@ -24,6 +24,7 @@ from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import check_properties, find_all_landed
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.write_result import Outcome, WriteResult, count_of
+from airflow_iceberg.data.write.options import checked_format
 from airflow_iceberg.data.write.ordering import ZOrderedRows
 from airflow_iceberg.data.write.sorted import write_order
 from airflow_iceberg.errors import (
@@ -62,6 +63,7 @@ class CompactRequest:
         strategy: one of STRATEGIES.
         sort_by: the order for "sort" ("ts desc nulls last"), by default the table's own; the columns for "zorder".
         options: options by Iceberg's names, see `plan.compact.RewriteOptions`.
+        write_format: the format of the data files, "parquet" or "avro"; None for that of the table.
     """
 
     where: str | None = None
@@ -71,6 +73,7 @@ class CompactRequest:
     options: Mapping[str, Any] = field(default_factory=dict)
     branch: str = MAIN_BRANCH
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
+    write_format: str | None = None
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
@@ -88,6 +91,7 @@ class CompactRequest:
         if wrong:
             of = "zorder" if wrong[0] in ZORDER_OPTIONS else "sort"
             raise InvalidInputError(f"option {wrong[0]!r} is of strategy {of!r}, and the strategy is {self.strategy!r}")
+        checked_format(self.write_format)
         check_properties(self.snapshot_properties)
 
 
@@ -227,8 +231,9 @@ class _Compaction:
         compaction = self._plan()
         if not compaction.groups:
             return
-        table = self.table
-        plan = write_compact_plan(self.work, compaction, sort_order=self._order, zorder_columns=self._zorder_columns)
+        table, order, columns = self.table, self._order, self._zorder_columns
+        written = self.request.write_format
+        plan = write_compact_plan(self.work, compaction, sort_order=order, zorder_columns=columns, write_format=written)
         done = self.work.run_job(plan, lambda result: _rewritten(table, plan, result, compaction))
         stale: list[FileGroup] = []
         waiting = [file.file_path for one in done for file in one.files]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from airflow_iceberg.data.write.options import WriteOptions, in_format
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.manifests.entries import DataFile, ManifestContent
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -97,21 +98,29 @@ def output_spec(metadata: TableMetadata, options: RewriteOptions) -> PartitionSp
 
 
 def write_compact_plan(
-    work: Work, compaction: Compaction, *, sort_order: SortOrder | None = None, zorder_columns: Sequence[str] = ()
+    work: Work,
+    compaction: Compaction,
+    *,
+    sort_order: SortOrder | None = None,
+    zorder_columns: Sequence[str] = (),
+    write_format: str | None = None,
 ) -> JobPlan:
     """Write the plan of the job and its work document, and return the plan.
 
     Args:
         sort_order: the order of the rows in each group; without it and without z-order, they keep their order.
         zorder_columns: the columns by which the rows of each group are clustered.
+        write_format: the format of the data files; None for that of the table.
 
     Raises:
         InvalidInputError: a column cannot be sorted by, or both arguments are given.
+        UnsupportedError: files of the table's format are not written.
         StorageError: the staging prefix cannot be written; nothing was started.
     """
     if sort_order is not None and zorder_columns:
         raise InvalidInputError("a compaction sorts by a sort order or by z-order, got both")
-    metadata, options = work.table.metadata, compaction.options
+    metadata, options = in_format(work.table.metadata, write_format), compaction.options
+    WriteOptions.from_properties(metadata.properties, metadata.schema())  # refuses a format before a job is started
     prefix = work.new_staging(carries_rows=True)
     task = CompactTask(
         # A task writes one file: it may become a little larger than the target before a second one is begun.

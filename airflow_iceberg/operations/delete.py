@@ -27,6 +27,7 @@ from airflow_iceberg.commit.operation_key import check_properties
 from airflow_iceberg.commit.snapshot_action import SnapshotAction
 from airflow_iceberg.commit.write_result import DELETED_BEFORE, DELETED_ROWS, Outcome, WriteResult
 from airflow_iceberg.data.row_changes import RowChanges
+from airflow_iceberg.data.write.options import checked_format
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.binding import filter_text, parse
 from airflow_iceberg.expressions.merge_clauses import DELETE, MATCHED, MergeClause
@@ -64,6 +65,7 @@ class DeleteRequest:
         dialect: the SQL of the engine that runs the job, "spark": it evaluates a predicate that metadata and Arrow
             cannot, with functions or subqueries. None rejects such a predicate.
         inputs: tables that subqueries of the predicate read, by the names that it has for them.
+        write_format: the format of the data files, "parquet" or "avro"; None for that of the table.
     """
 
     predicate: str | Expression
@@ -75,6 +77,7 @@ class DeleteRequest:
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
     dialect: str | None = None
     inputs: Mapping[str, Input] = field(default_factory=dict)
+    write_format: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.predicate, str) and not self.predicate.strip():
@@ -83,6 +86,7 @@ class DeleteRequest:
             raise InvalidInputError(f"the predicate of a delete is {self.predicate!r}, expected SQL such as 'id = 17'")
         if self.max_rows is not None and (type(self.max_rows) is not int or self.max_rows < 0):
             raise InvalidInputError(f"max_rows is {self.max_rows!r}, expected a number of rows, 0 or more")
+        checked_format(self.write_format)
         check_properties(self.snapshot_properties, own=(DELETED_ROWS, DELETED_BEFORE))
         if self.dialect is not None:
             check_dialect(self.dialect)
@@ -134,6 +138,7 @@ def _delete_by_sql(work: Work, request: DeleteRequest) -> WriteResult:
         mode=request.mode,
         isolation_level=request.isolation_level,
         mode_property=TableProperties.delete_mode,
+        write_format=request.write_format,
         isolation_property=TableProperties.delete_isolation_level,
         check=lambda rows: _check_rows(work, request, rows),
     )
@@ -159,7 +164,7 @@ def _round(work: Work, request: DeleteRequest) -> WriteResult:
     deletion = plan_deletion(scan)
     rows = live_rows(scan, deletion.whole)
     _check_rows(work, request, rows)
-    changes, plan = change_files(work, deletion, mode=mode)
+    changes, plan = change_files(work, deletion, mode=mode, write_format=request.write_format)
     written = [file.file_path for file in changes.written]
     with work.new_files(written, plan=plan):
         rows += sum(change.deleted_count for change in changes.changes)

@@ -22,7 +22,7 @@ from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import MakesSnapshot
 from airflow_iceberg.commit.write_result import Outcome, WriteResult
 from airflow_iceberg.data.cast.row_check import RowCheck
-from airflow_iceberg.data.write.options import WriteOptions
+from airflow_iceberg.data.write.options import WriteOptions, checked_format, in_format
 from airflow_iceberg.data.write.rows import schema_with, write_rows
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.binding import bind
@@ -66,6 +66,10 @@ class RowsRequest(CommitRequest, Protocol):
     def schema_evolution(self) -> str | None:
         """Whether new columns of the rows are added to the schema of the table, see `ADD_COLUMNS`."""
 
+    @property
+    def write_format(self) -> str | None:
+        """The format of the data files, "parquet" or "avro"; None for that of the table."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewRows:
@@ -104,11 +108,13 @@ def check_rows_request(request: RowsRequest) -> None:
     """Check the words of a request.
 
     Raises:
-        InvalidInputError: an unknown `on_rerun` or `schema_evolution`, or inputs that do not fit the source.
+        InvalidInputError: an unknown `on_rerun`, `schema_evolution` or `write_format`, or inputs that do not fit the
+            source.
     """
     if request.on_rerun not in ON_RERUN:
         raise InvalidInputError(f"unknown on_rerun {request.on_rerun!r}; one of {', '.join(ON_RERUN)}")
     adds_columns(request)
+    checked_format(request.write_format)
     check_inputs(request.inputs, request.rows)
 
 
@@ -181,7 +187,7 @@ def new_rows(work: Work, request: RowsRequest, *, condition: Condition | None = 
             or the commit fail; nothing was committed.
         StorageError: the staging prefix cannot be written.
     """
-    check_options(work.table)
+    check_options(work.table, write_format=request.write_format)
     if not isinstance(request.rows, Source):
         yield _write_here(work, request, condition)
         return
@@ -199,7 +205,7 @@ def plan_rows(work: Work, request: RowsRequest, *, condition: Condition | None =
     """Write the plan of the job that writes the rows of a source."""
     assert isinstance(request.rows, Source)
     task = staging.append_task(
-        work.table.metadata,
+        in_format(work.table.metadata, request.write_format),
         request.rows,
         row_check=condition,
         adds_columns=adds_columns(request),
@@ -233,7 +239,7 @@ def _write_here(work: Work, request: RowsRequest, condition: Condition | None) -
     written = schema_with(table.metadata, rows) if adds_columns(request) else planned
     files = write_rows(
         table.io,
-        table.metadata,
+        in_format(table.metadata, request.write_format),
         rows,
         file_prefix=staging.new_file_prefix(work.operation_key),
         schema=written,
@@ -280,18 +286,20 @@ def earlier_epochs(work: Work, request: RowsRequest, settings: CommitSettings) -
     )
 
 
-def check_options(table: OpenTable, *, writes_files: bool = True) -> None:
+def check_options(table: OpenTable, *, write_format: str | None = None, writes_files: bool = True) -> None:
     """Find what would make the commit fail before anything is written: a job may take hours before the commit.
 
     Args:
+        write_format: the format of the data files; None for that of the table.
         writes_files: whether data files are written in any case.
 
     Raises:
-        InvalidInputError, UnsupportedError: a property of the table.
+        InvalidInputError, UnsupportedError: a property of the table, or a format that is not written.
     """
     _ = table.catalog  # a table without one is read-only
-    WriteOptions.from_properties(table.properties, table.schema(), table.sort_order(), writes_files=writes_files)
-    RetryPolicy.of(table.metadata)
-    MergePolicy.of(table.metadata)
-    properties = TableProperties.of(table.properties)
+    metadata = in_format(table.metadata, write_format)
+    WriteOptions.from_properties(metadata.properties, table.schema(), table.sort_order(), writes_files=writes_files)
+    RetryPolicy.of(metadata)
+    MergePolicy.of(metadata)
+    properties = TableProperties.of(metadata.properties)
     _ = properties.summary_partition_limit, properties.metadata_previous_versions_max

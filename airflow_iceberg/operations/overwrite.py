@@ -65,20 +65,24 @@ class OverwriteRequest:
         rows: a source that a job reads, or Arrow rows of this process.
         replace: "matching", the rows that `overwrite_filter` selects; "partitions", all rows of the partitions that the
             new rows are in; "table", all rows.
-        overwrite_filter: a predicate in SQL, for "matching" alone; the new rows have to satisfy it, too.
+        overwrite_filter: a predicate in SQL, for "matching" alone.
         predicate_params: the values of the placeholders of the filter, `:name`, by name.
+        check_filter: whether the new rows have to satisfy the filter, too. If not, the overwrite is a delete of the
+            rows that the filter selects, and an append of the new rows, in one commit.
         isolation_level: "serializable" also checks for rows that other writers add meanwhile, "snapshot" only for rows
             that they remove.
         on_rerun: the treatment of rows of an earlier run, as for an append.
         schema_evolution: "add_columns" adds columns to the table, as for an append.
         deletes_when_empty: whether rows are deleted when there are no new rows; otherwise nothing is committed then.
         inputs: tables that the source reads, as for an append.
+        write_format: the format of the data files, as for an append.
     """
 
     rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader
     replace: str = "matching"
     overwrite_filter: str | Expression | None = None
     predicate_params: Mapping[str, Any] | None = None
+    check_filter: bool = True
     isolation_level: str | None = None
     branch: str = MAIN_BRANCH
     on_rerun: OnRerun = "replace"
@@ -86,6 +90,7 @@ class OverwriteRequest:
     schema_evolution: str | None = None
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, Input] = field(default_factory=dict)
+    write_format: str | None = None
 
     def __post_init__(self) -> None:
         if self.replace not in REPLACE:
@@ -99,6 +104,10 @@ class OverwriteRequest:
             )
         if isinstance(self.overwrite_filter, str) and not self.overwrite_filter.strip():
             raise InvalidInputError("overwrite_filter is empty; to replace all rows set replace='table'")
+        if not (self.check_filter or is_given):
+            raise InvalidInputError(
+                f"check_filter is False, and replace is {self.replace!r}, which has no filter; leave check_filter out"
+            )
         check_rows_request(self)
         check_properties(self.snapshot_properties, own=(CARRIED_ROWS, DELETED_BEFORE))
 
@@ -114,12 +123,18 @@ class OverwriteRequest:
             return None
         return Condition(text=filter_text(self.overwrite_filter, self.predicate_params), predicate=predicate)
 
+    @property
+    def condition_of_new_rows(self) -> Condition | None:
+        """What every new row has to satisfy; errors as of `condition`."""
+        return self.condition if self.check_filter else None
+
 
 def overwrite(work: Work, request: OverwriteRequest) -> WriteResult:
     """Replace rows by new ones in one commit; a try that finds the commit of an earlier try reports it.
 
     Raises:
-        InvalidInputError: a request that does not fit the table; new rows that the filter does not select.
+        InvalidInputError: a request that does not fit the table; new rows that the filter does not select, unless
+            `check_filter` is False.
         StalePlanError: another writer has changed what is replaced; nothing was committed, run it again.
         CommitUnknownError: cannot tell whether the commit has landed; nothing was deleted.
     """
@@ -127,7 +142,7 @@ def overwrite(work: Work, request: OverwriteRequest) -> WriteResult:
     if found is not None:
         return found
     begun = Overwrite(work, request)
-    with new_rows(work, request, condition=request.condition) as staged:
+    with new_rows(work, request, condition=request.condition_of_new_rows) as staged:
         return begun.commit(staged)
 
 
@@ -212,7 +227,7 @@ class Overwrite:
         earlier = earlier_epochs(work, request, work.settings(request))
         replaced = frozenset[str]() if earlier is None else earlier.files_to_replace(work.table.metadata)
         deletion = plan_deletion(self._scan, without=replaced)
-        changes, plan = change_files(work, deletion, mode=COPY_ON_WRITE)
+        changes, plan = change_files(work, deletion, mode=COPY_ON_WRITE, write_format=request.write_format)
         written += [file.file_path for file in changes.written]
         with work.new_files([], plan=plan):
             carried = sum(file.record_count for file in changes.written)

@@ -16,7 +16,7 @@ from airflow_iceberg.commit.conflicts import ISOLATION_LEVELS, Isolation
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.data.read.file import ReadAs
 from airflow_iceberg.data.row_changes import RowChange, RowChanges, WriteAs, count_rows, delete_rows
-from airflow_iceberg.data.write.options import WriteOptions, data_location
+from airflow_iceberg.data.write.options import WriteOptions, data_location, in_format
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError
 from airflow_iceberg.expressions.metrics import file_must_match
 from airflow_iceberg.expressions.tree import AlwaysTrue, Expression
@@ -183,13 +183,16 @@ def change_here(
 # -- the job -----------------------------------------------------------------------------------------------------------
 
 
-def write_delete_plan(work: Work, deletion: Deletion, *, mode: str) -> JobPlan:
+def write_delete_plan(work: Work, deletion: Deletion, *, mode: str, write_format: str | None = None) -> JobPlan:
     """Write the plan of the job and its work document, and return the plan.
+
+    Args:
+        write_format: the format of the data files; None for that of the table.
 
     Raises:
         StorageError: the staging prefix cannot be written; nothing was started.
     """
-    metadata, prefix = work.table.metadata, work.new_staging(carries_rows=True)
+    metadata, prefix = in_format(work.table.metadata, write_format), work.new_staging(carries_rows=True)
     item_bytes = _ITEM_BYTES if mode == MERGE_ON_READ else 0
     items = work_items(deletion.partial, item_bytes=item_bytes)
     task = DeleteTask(
@@ -234,8 +237,13 @@ def read_changes(io: FileIO, plan: JobPlan, result: JobResult, planned: Collecti
     return RowChanges(changes=changes, written=list(written))
 
 
-def change_files(work: Work, deletion: Deletion, *, mode: str) -> tuple[RowChanges, JobPlan | None]:
+def change_files(
+    work: Work, deletion: Deletion, *, mode: str, write_format: str | None = None
+) -> tuple[RowChanges, JobPlan | None]:
     """Delete the selected rows from files that also hold others: in a job, or in this process.
+
+    Args:
+        write_format: the format of the data files; None for that of the table.
 
     Returns:
         The changes, and the plan of the job, whose documents are still there; None without a job.
@@ -244,8 +252,9 @@ def change_files(work: Work, deletion: Deletion, *, mode: str) -> tuple[RowChang
     if not deletion.partial:
         return RowChanges(), None
     if work.run is None:
-        return change_here(table.io, table.metadata, deletion, mode=mode, operation_key=key), None
-    plan = write_delete_plan(work, deletion, mode=mode)
+        metadata = in_format(table.metadata, write_format)
+        return change_here(table.io, metadata, deletion, mode=mode, operation_key=key), None
+    plan = write_delete_plan(work, deletion, mode=mode, write_format=write_format)
     planned = {task.file.file_path for task in deletion.partial}
     return work.run_job(plan, lambda result: read_changes(table.io, plan, result, planned)), plan
 

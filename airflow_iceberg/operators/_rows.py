@@ -54,7 +54,7 @@ class RowsOperator(JobOperator):
     template_fields: Sequence[str] = (
         *JobOperator.template_fields,
         *("files", "sql", "sql_params", "inputs", "python_callable", "op_kwargs", "file_options"),
-        *("branch", "snapshot_properties", "on_rerun", "on_empty", "schema_evolution"),
+        *("branch", "snapshot_properties", "on_rerun", "on_empty", "schema_evolution", "write_format"),
     )
     template_ext: Sequence[str] = (".sql",)
     template_fields_renderers: ClassVar[dict[str, str]] = {
@@ -86,6 +86,7 @@ class RowsOperator(JobOperator):
         on_rerun: Literal["replace", "append", "skip"] = "replace",
         on_empty: str = "nothing",
         schema_evolution: Literal["add_columns"] | None = None,
+        write_format: Literal["parquet", "avro"] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -101,6 +102,7 @@ class RowsOperator(JobOperator):
         self.on_rerun = on_rerun
         self.on_empty = on_empty
         self.schema_evolution = schema_evolution
+        self.write_format = write_format
 
     def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
         """Render the templates; reject a function object first, since Airflow would call it to get a value."""
@@ -120,6 +122,7 @@ class RowsOperator(JobOperator):
             branch=self.branch,
             on_rerun=self.on_rerun,
             schema_evolution=self.schema_evolution or None,
+            write_format=self.write_format or None,
             snapshot_properties=self.snapshot_properties or {},
             inputs=self._inputs_to_open(),
             **more,

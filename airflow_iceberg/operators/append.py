@@ -44,6 +44,7 @@ class IcebergAppendOperator(RowsOperator):
             marks the task as skipped, `"fail"` fails it.
         schema_evolution: `"add_columns"` adds new columns of the source to the table's schema, and widens types where
             that is legal, in the same commit; by default new columns and wider types fail the task.
+        write_format: `"parquet"` or `"avro"`, the format of data files; the table's `write.format.default` if left out.
 
     Returns:
         the fields of `WriteResult`, as plain values; see docs/reference.md.

@@ -30,6 +30,7 @@ class IcebergCompactOperator(JobOperator):
             "partial-progress.enabled": True}`.
         branch: the branch to compact.
         snapshot_properties: additional entries of the snapshots' summaries.
+        write_format: `"parquet"` or `"avro"`, the format of data files; the table's `write.format.default` if left out.
         iceberg_conn_id: the id of the catalog's connection.
         spark_conn_id: the id of the `spark` connection that the job is submitted to; None runs it in this process.
         spark_config: resources and options of the Spark job, a `SparkConfig` or a dictionary of its fields.
@@ -41,6 +42,7 @@ class IcebergCompactOperator(JobOperator):
     template_fields: Sequence[str] = (
         *JobOperator.template_fields,
         *("strategy", "sort_by", "where", "predicate_params", "options", "branch", "snapshot_properties"),
+        "write_format",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **JobOperator.template_fields_renderers,
@@ -58,6 +60,7 @@ class IcebergCompactOperator(JobOperator):
         options: Mapping[str, Any] | None = None,
         branch: str = "main",
         snapshot_properties: Mapping[str, str] | None = None,
+        write_format: Literal["parquet", "avro"] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -68,6 +71,7 @@ class IcebergCompactOperator(JobOperator):
         self.options = options
         self.branch = branch
         self.snapshot_properties = snapshot_properties
+        self.write_format = write_format
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Compact the files."""
@@ -83,6 +87,7 @@ class IcebergCompactOperator(JobOperator):
                 options=self.options or {},
                 branch=self.branch,
                 snapshot_properties=self.snapshot_properties or {},
+                write_format=self.write_format or None,
             )
             result = compact(self.work(context), request)
         counts = (

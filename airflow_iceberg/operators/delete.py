@@ -36,6 +36,7 @@ class IcebergDeleteOperator(JobOperator):
             `"snapshot"` they are not; by default the table's `write.delete.isolation-level`, serializable.
         branch: the branch to delete from.
         snapshot_properties: additional entries of the snapshot's summary.
+        write_format: `"parquet"` or `"avro"`, the format of data files; the table's `write.format.default` if left out.
         iceberg_conn_id: the id of the catalog's connection.
         spark_conn_id: the id of the `spark` connection that the job is submitted to; None runs it in this process.
         spark_config: resources and options of the Spark job, a `SparkConfig` or a dictionary of its fields.
@@ -47,6 +48,7 @@ class IcebergDeleteOperator(JobOperator):
     template_fields: Sequence[str] = (
         *JobOperator.template_fields,
         *("predicate", "predicate_params", "mode", "max_rows", "isolation_level", "branch", "snapshot_properties"),
+        "write_format",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **JobOperator.template_fields_renderers,
@@ -64,6 +66,7 @@ class IcebergDeleteOperator(JobOperator):
         isolation_level: Literal["serializable", "snapshot"] | None = None,
         branch: str = "main",
         snapshot_properties: Mapping[str, str] | None = None,
+        write_format: Literal["parquet", "avro"] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -74,6 +77,7 @@ class IcebergDeleteOperator(JobOperator):
         self.isolation_level = isolation_level
         self.branch = branch
         self.snapshot_properties = snapshot_properties
+        self.write_format = write_format
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Delete the rows."""
@@ -88,6 +92,7 @@ class IcebergDeleteOperator(JobOperator):
                 max_rows=self._most_rows(),
                 branch=self.branch,
                 snapshot_properties=self.snapshot_properties or {},
+                write_format=self.write_format or None,
             )
             result = delete(self.work(context), request)
         counts = (

@@ -24,10 +24,12 @@ class IcebergOverwriteOperator(RowsOperator):
     Args:
         table: the namespace and name of the table, `sales.orders`.
         overwrite_filter: a predicate in SQL, `"day = :day"`, for `replace="matching"`. Rows for which it is null are
-            kept. The new rows must satisfy it, or the task fails and names the row. Files that match in part are
-            rewritten without the matching rows.
+            kept. The new rows must satisfy it, or the task fails and names the row; see `check_filter`. Files that
+            match in part are rewritten without the matching rows.
         predicate_params: the values of the filter's placeholders by name: `{"day": "{{ params.day }}"}`. A value takes
             the place of a literal, whatever is in it; a template in the filter itself becomes SQL.
+        check_filter: False also takes new rows that the filter does not select: the task deletes the rows that it
+            selects and appends the new rows, in one commit.
         replace: `"matching"`, `"partitions"` or `"table"`. Partitions are those of the table's current spec: files of
             older specs are kept; if the current spec has no partition fields, all rows are replaced.
         isolation_level: with `"serializable"`, rows that other writers added meanwhile where this task replaces rows
@@ -58,6 +60,7 @@ class IcebergOverwriteOperator(RowsOperator):
             fails it.
         schema_evolution: `"add_columns"` adds new columns of the source to the table's schema, and widens types where
             that is legal, in the same commit; by default new columns and wider types fail the task.
+        write_format: `"parquet"` or `"avro"`, the format of data files; the table's `write.format.default` if left out.
 
     Returns:
         the fields of `WriteResult`, as plain values; see docs/reference.md.
@@ -80,6 +83,7 @@ class IcebergOverwriteOperator(RowsOperator):
         *,
         overwrite_filter: str | None = None,
         predicate_params: Mapping[str, Any] | None = None,
+        check_filter: bool = True,
         replace: Literal["matching", "partitions", "table"] = "matching",
         isolation_level: Literal["serializable", "snapshot"] = "serializable",
         **kwargs: Any,
@@ -87,6 +91,7 @@ class IcebergOverwriteOperator(RowsOperator):
         super().__init__(**kwargs)
         self.overwrite_filter = overwrite_filter
         self.predicate_params = predicate_params
+        self.check_filter = check_filter
         self.replace = replace
         self.isolation_level = isolation_level
 
@@ -104,6 +109,7 @@ class IcebergOverwriteOperator(RowsOperator):
                 replace=self.replace,
                 overwrite_filter=self.overwrite_filter,
                 predicate_params=self.predicate_params,
+                check_filter=self.check_filter,
                 isolation_level=self.isolation_level,
                 deletes_when_empty=self.on_empty == "delete",
             )

@@ -78,6 +78,14 @@ class TestOverwrites:
         assert run.result("overwrite")["deleted_records"] == 18
         assert table.ids() == [1]
 
+    def test_of_rows_that_the_filter_does_not_select(self, table, run_task):
+        files = str(table.write_file("day.parquet", [3, 100]))
+        run = run_task(overwrite, files=files, overwrite_filter="id >= 15", check_filter=False)
+        assert (run.result("overwrite")["added_records"], run.result("overwrite")["deleted_records"]) == (2, 15)
+        assert table.ids() == [0, 1, 2, 3, 3, *range(4, 15), 100]
+        assert run_task(overwrite, files=files, overwrite_filter="id >= 15").state == "failed"
+        assert table.ids()[-1] == 100
+
     @pytest.mark.parametrize(
         ("on_empty", "state", "left"), [("nothing", "success", 30), ("delete", "success", 15), ("fail", "failed", 30)]
     )

@@ -57,7 +57,8 @@ class TestTheList:
 
     def test_the_longer_name_counts(self):
         assert find_property("write.delete.parquet.compression-codec").state is State.FOLLOWED
-        assert find_property("write.delete.avro.compression-codec").state is State.UNUSED
+        assert find_property("write.delete.avro.compression-codec").state is State.FOLLOWED
+        assert find_property("write.delete.orc.compression-codec").state is State.UNUSED
 
 
 class TestWarnings:

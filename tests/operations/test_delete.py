@@ -240,9 +240,10 @@ class TestDeleteFiles:
         assert run(table, "part = 'a'").deleted_records == 4
 
     def test_another_format_of_delete_files_is_refused(self, catalog):
-        table = make(catalog, 2, MOR, **{"write.delete.format.default": "avro"})
-        with pytest.raises(UnsupportedError, match=r"write.delete.format.default is 'avro'"):
+        table = make(catalog, 2, MOR, **{"write.delete.format.default": "orc"})
+        with pytest.raises(UnsupportedError, match=r"write.delete.format.default is 'orc'"):
             run(table, "id = 3")
+        assert not data_locations(table) - reachable(table.refresh())
 
 
 @pytest.mark.parametrize("asked", ["orc", "avro"])
@@ -286,9 +287,11 @@ class TestOtherFileFormats:
         assert len(ids(table)) == 38
 
     def test_rows_that_have_to_be_rewritten_are_refused_and_nothing_is_left(self, catalog, asked):
+        if asked == "avro":  # which is written
+            return
         table = self.make(catalog, asked)
         disk, head = data_locations(table), table.current_snapshot()
-        expected = f"property write.format.default is '{asked}': data files are written as parquet only"
+        expected = f"property write.format.default is '{asked}': data files are written as parquet or avro only"
         with pytest.raises(UnsupportedError, match=expected):
             run(table, "id = 3")
         with pytest.raises(UnsupportedError, match=expected):

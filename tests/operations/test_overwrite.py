@@ -105,6 +105,79 @@ class TestMatchingRows:
         assert (result.outcome, result.deleted_records) == ("committed", 20)
 
 
+class TestRowsThatAreNotChecked:
+    """`check_filter=False`: a delete of what the filter selects and an append of whatever comes, in one commit."""
+
+    @pytest.mark.parametrize("version", [1, 2, 3])
+    # By metadata alone; of files that are rewritten; of no file.
+    @pytest.mark.parametrize(
+        ("predicate", "gone"), [("part = 'a'", range(0, 40, 2)), ("id in (3, 4)", (3, 4)), ("id > 99", ())]
+    )
+    def test_any_row_comes(self, catalog, source, version, predicate, gone):
+        table = make(catalog, version)
+        new = source((3, "b", 1.0), (300, None, None), (301, "z", 1.0))
+        result = run(table, new, overwrite_filter=predicate, check_filter=False)
+        assert ids(table) == sorted([*(n for n in range(40) if n not in gone), 3, 300, 301])
+        assert (result.outcome, result.added_records, result.deleted_records) == ("committed", 3, len(gone))
+        assert len(table.snapshots()) == 3
+
+    def test_of_arrow_rows(self, catalog):
+        table = make(catalog)
+        table.overwrite(rows([(300, "b", None)]), overwrite_filter="part = 'a'", check_filter=False)
+        assert ids(table) == [*range(1, 40, 2), 300]
+
+    @pytest.mark.parametrize("level", [SERIALIZABLE, SNAPSHOT])
+    def test_rows_of_others_next_to_the_new_ones_are_no_conflict_as_for_an_append(self, catalog, source, level):
+        table = make(catalog)
+        other = Table.load(catalog, "db.t")
+
+        def rival() -> None:
+            other.append(rows([(300, "b", 1.0)]))
+            other.delete("id = 3")
+
+        request = {"overwrite_filter": "part = 'a'", "check_filter": False, "isolation_level": level}
+        run(table, source((300, "b", 2.0)), rival, **request)
+        assert ids(table) == [*(n for n in range(1, 40, 2) if n != 3), 300, 300]
+
+    @pytest.mark.parametrize("predicate", ["part = 'a'", "id in (4, 6)"])
+    def test_the_deleted_part_is_validated_as_that_of_any_overwrite(self, catalog, source, predicate):
+        table = make(catalog)
+        request = {"overwrite_filter": predicate, "check_filter": False}
+        with pytest.raises(StalePlanError):
+            run(table, source((1, "b", 1.0)), lambda: append_to(catalog, (4, "a", 1.0)), **request)
+        with pytest.raises(StalePlanError):
+            run(table, source((1, "b", 1.0)), lambda: Table.load(catalog, "db.t").delete("id = 4"), **request)
+        assert ids(table.refresh()) == [n for n in range(40) if n != 4]
+        assert not data_locations(table) - reachable(table)
+
+    @pytest.mark.parametrize("on_rerun", ["replace", "append", "skip"])
+    @pytest.mark.parametrize("predicate", ["part = 'a'", "id in (4, 6)"])
+    def test_after_a_clear_the_earlier_rows_go_although_the_filter_does_not_select_them(
+        self, catalog, source, on_rerun, predicate
+    ):
+        table = make(catalog)
+        request = {"overwrite_filter": predicate, "check_filter": False}
+        run(table, source((301, "b", 1.0), (4, "a", 1.0)), operation_key=KEY, **request)
+        left = [n for n in ids(table) if n not in (4, 301)]
+        again = run(table, source((302, "c", 1.0)), operation_key=replace(KEY, epoch=1), on_rerun=on_rerun, **request)
+        expected = {"replace": [*left, 302], "append": [*left, 301, 302], "skip": [*left, 4, 301]}[on_rerun]
+        assert ids(table) == sorted(expected)
+        if on_rerun == "replace":
+            assert (again.deleted_records, again.added_records) == (2, 1)
+
+    def test_a_retry_finds_the_commit(self, catalog, source):
+        table = make(catalog)
+        request = {"overwrite_filter": "part = 'a'", "check_filter": False, "operation_key": KEY}
+        first = run(table, source((301, "b", 1.0)), **request)
+        second = run(Table.load(catalog, "db.t"), source((302, "b", 1.0)), try_number=2, **request)
+        assert (second.outcome, second.snapshot_id) == ("found", first.snapshot_id)
+        assert ids(table.refresh()) == [*range(1, 40, 2), 301]
+
+
+def append_to(catalog: Catalog, *values: tuple[Any, ...]) -> None:
+    Table.load(catalog, "db.t").append(rows(values))
+
+
 class TestPartitions:
     """The partitions of the current spec that hold new rows are replaced, and no others."""
 
@@ -266,6 +339,7 @@ class TestBadInput:
             ({}, InvalidInputError, "needs overwrite_filter; to replace all rows set replace='table'"),
             ({"overwrite_filter": " "}, InvalidInputError, "overwrite_filter is empty"),
             ({"overwrite_filter": "id = 1", "replace": "table"}, InvalidInputError, "takes no overwrite_filter"),
+            ({"check_filter": False, "replace": "table"}, InvalidInputError, "check_filter is False, and replace is"),
             ({"replace": "some"}, InvalidInputError, "replace is 'some', expected one of matching, partitions, table"),
             ({"overwrite_filter": "nope = 1"}, NotFoundError, "nope"),
             ({"overwrite_filter": "id = 1", "isolation_level": "none"}, InvalidInputError, "isolation_level is 'none'"),
@@ -307,4 +381,7 @@ class TestAgainstBruteForce:
                 table.overwrite(rows(new), overwrite_filter=predicate.sql)
         table.overwrite(rows(fitting), overwrite_filter=predicate.sql)
         expected = [*(row for row in before if predicate.says(row) is not True), *fitting]
+        assert as_bag(table_rows(table)) == as_bag(expected), predicate.sql
+        table.overwrite(rows(new), overwrite_filter=predicate.sql, check_filter=False)
+        expected = [*(row for row in expected if predicate.says(row) is not True), *new]
         assert as_bag(table_rows(table)) == as_bag(expected), predicate.sql

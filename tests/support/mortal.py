@@ -110,7 +110,7 @@ def _install() -> None:
     import pyarrow as pa
 
     from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
-    from airflow_iceberg.data.write.parquet_file import FileLayout
+    from airflow_iceberg.data.write.file_layout import FileLayout
     from airflow_iceberg.errors import CommitUnknownError
     from airflow_iceberg.storage.stores import local
 

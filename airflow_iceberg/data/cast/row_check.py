@@ -44,7 +44,7 @@ class RowCheck:
         raise InvalidInputError(
             f"row {first_row + position} of {source} does not match the overwrite's filter {self.text!r}: "
             f"{self._shown(rows.slice(position, 1))}; an overwrite writes only rows that it would replace: correct the "
-            f"rows, or widen the filter"
+            f"rows, widen the filter, or set check_filter=False to append them anyway"
         )
 
     def _values(self, rows: pa.Table, column: Column) -> Any:

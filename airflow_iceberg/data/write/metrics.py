@@ -165,11 +165,11 @@ class FileMetrics:
         column_sizes: sizes on disk, in bytes.
         value_counts: numbers of values, with nulls and NaN.
         lower_bounds: bounds in the single-value binary form.
-        split_offsets: the offsets of the row groups.
+        split_offsets: the offsets of the row groups; None for a format without them.
     """
 
     record_count: int
-    split_offsets: tuple[int, ...]
+    split_offsets: tuple[int, ...] | None
     column_sizes: dict[int, int] = field(default_factory=dict)
     value_counts: dict[int, int] = field(default_factory=dict)
     null_value_counts: dict[int, int] = field(default_factory=dict)
@@ -218,9 +218,9 @@ class MetricsAccumulator:
     def observe(self, table: "pa.Table") -> None:
         """Measure the rows of one row group, for values that the footer will not have."""
         for position, path in self._plan.floats:
-            self._nan_counts[position] += _count_nan(_leaf_values(table, path))
+            self._nan_counts[position] += count_nan(leaf_values(table, path))
         for position, path in self._plan.texts:
-            bounds = _bounds_of_long_values(_leaf_values(table, path))
+            bounds = _bounds_of_long_values(leaf_values(table, path))
             if bounds is not None:
                 self._long_bounds[self._row_groups, position] = bounds
         self._row_groups += 1
@@ -256,7 +256,7 @@ class MetricsAccumulator:
         if position in self._nan_counts:
             found.nan_value_counts[key] = self._nan_counts[position]
         if mode.has_bounds and not isinstance(column.type, t.VariantType):
-            _put_bounds(column, mode, self._raw_bounds(position, column.type, statistics), found)
+            put_bounds(column, mode, self._raw_bounds(position, column.type, statistics), found)
 
     def _raw_bounds(self, position: int, type_: t.PrimitiveType, statistics: list[Any]) -> tuple[Any, Any] | None:
         """Return the smallest and the largest value in a comparable form, None when no row group has a value."""
@@ -271,7 +271,8 @@ class MetricsAccumulator:
         return (min(lows), max(highs)) if lows else None
 
 
-def _put_bounds(column: LeafColumn, mode: MetricsMode, bounds: tuple[Any, Any] | None, found: FileMetrics) -> None:
+def put_bounds(column: LeafColumn, mode: MetricsMode, bounds: tuple[Any, Any] | None, found: FileMetrics) -> None:
+    """Add the bounds of a column, in the form that `_canonical` takes, shortened as its mode says."""
     if bounds is None:
         return
     low, high = _canonical(column.type, bounds[0]), _canonical(column.type, bounds[1])
@@ -295,11 +296,11 @@ def _canonical(type_: t.IcebergType, raw: Any) -> Any:
     """Return the canonical value of a comparable one."""
     match type_:
         case t.DecimalType():
-            return Decimal(raw).scaleb(-type_.scale, _EXACT)
+            return raw if isinstance(raw, Decimal) else Decimal(raw).scaleb(-type_.scale, _EXACT)
         case t.StringType():
             return raw.decode("utf-8")
         case t.UUIDType():
-            return uuid.UUID(bytes=raw)
+            return raw if isinstance(raw, uuid.UUID) else uuid.UUID(bytes=raw)
     return raw
 
 
@@ -310,7 +311,7 @@ def _offset(chunk: "pq.ColumnChunkMetaData") -> int:
     return int(chunk.data_page_offset)
 
 
-def _leaf_values(table: "pa.Table", path: tuple[str, ...]) -> Any:
+def leaf_values(table: "pa.Table", path: tuple[str, ...]) -> Any:
     """Return the values of a field that is in no list or map; null where a parent is null."""
     import pyarrow.compute as pc
 
@@ -321,7 +322,8 @@ def _leaf_values(table: "pa.Table", path: tuple[str, ...]) -> Any:
     return column
 
 
-def _count_nan(column: Any) -> int:
+def count_nan(column: Any) -> int:
+    """Return the number of NaN in a column."""
     import pyarrow.compute as pc
 
     return int(pc.sum(pc.is_nan(column), min_count=0).as_py())

@@ -1,25 +1,26 @@
 """The `write.*` properties of a table as checked options, and the locations of data files. Does not import pyarrow.
 
-A property that this writer does not follow is logged as a warning; one that would lead to wrong files (another file
-format, encryption) is an UnsupportedError: encryption at once, another format if files are written.
+A property that this writer does not follow is logged as a warning; one that would lead to wrong files (ORC,
+encryption) is an UnsupportedError: encryption at once, another format if files are written.
 """
 
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.data.write.metrics import MetricsConfig
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format.properties import known
-from airflow_iceberg.format.properties.known import DELETE_PARQUET_PREFIX, PARQUET_PREFIX
-from airflow_iceberg.format.properties.property import ColumnValues, Property
-from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.properties.known import AVRO_PREFIX, DELETE_PREFIX, PARQUET_PREFIX, WRITE_PREFIX
+from airflow_iceberg.format.properties.property import ColumnValues
+from airflow_iceberg.format.properties.table_properties import WRITTEN_FORMATS, TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.transforms import murmur3
 
 if TYPE_CHECKING:
+    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
     from airflow_iceberg.format.sort_orders import SortOrder
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 _LEVELS = {"zstd": (-131_072, 22), "gzip": (-1, 9), "brotli": (-1, 11)}
 # The versions of data pages: the property's names to pyarrow's.
 PAGE_VERSIONS: Mapping[str, str] = {"v1": "1.0", "v2": "2.0"}
+# Avro has no row groups: rows wait only until they are worth a call of the encoder.
+_AVRO_PORTION_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,10 +51,12 @@ class WriteOptions:
     """How data files are written.
 
     Attributes:
-        compression: a value of `format.properties.kinds.CODECS`.
+        file_format: the format of the files, "parquet" or "avro"; another one that the table asks for is refused before
+            the first file is written.
+        compression: a value of `format.properties.kinds.CODECS`, or for Avro of `AVRO_CODEC`.
         compression_level: the codec's level; None is its default.
         target_file_size_bytes: the size on disk at which a file is closed.
-        row_group_size_bytes: the size of a row group on disk.
+        row_group_size_bytes: the size of a row group on disk, or for Avro of the rows that are encoded at a time.
         page_size_bytes: the size of a page before compression.
         page_version: a value of PAGE_VERSIONS.
         dict_size_bytes: the largest dictionary of a column chunk; with a larger one it is written plain.
@@ -62,9 +67,10 @@ class WriteOptions:
         partitioned_paths: whether paths with hashed directories have the partition, too.
         max_buffered_bytes: the largest size of Arrow memory that waits for encoding, over all partitions of a writer.
         max_open_files: the largest number of files that are open at a time.
-        asked_format: another file format that the table asks for, with the name of the property; None for Parquet.
+        format_property: the name of the property that has chosen the format.
     """
 
+    file_format: str = TableProperties.file_format.default
     compression: str = TableProperties.compression_codec.default
     compression_level: int | None = TableProperties.compression_level.default
     target_file_size_bytes: int = TableProperties.target_file_size_bytes.default
@@ -81,7 +87,7 @@ class WriteOptions:
     partitioned_paths: bool = TableProperties.object_storage_partitioned_paths.default
     max_buffered_bytes: int = 512 << 20
     max_open_files: int = 64
-    asked_format: tuple[str, str] | None = None
+    format_property: str = TableProperties.file_format.name
 
     @staticmethod
     def from_properties(
@@ -104,7 +110,7 @@ class WriteOptions:
         _refuse_encryption(properties)
         for warning in known.property_warnings(properties):
             log.warning("%s", warning)
-        found = WriteOptions._read(properties, TableProperties.file_format, schema, sort_order)
+        found = WriteOptions._read(properties, schema, sort_order)
         if writes_files:
             found.check_format()
         return found
@@ -115,44 +121,49 @@ class WriteOptions:
         Raises:
             UnsupportedError: the table requires another file format.
         """
-        if self.asked_format is not None:
-            name, asked = self.asked_format
-            kind = "delete" if name == TableProperties.delete_file_format.name else "data"
+        if self.file_format not in WRITTEN_FORMATS:
+            name, kind, way_out = self.format_property, "delete", ""
+            if name == TableProperties.file_format.name:
+                kind, way_out = "data", "set write_format='parquet' to write Parquet files into the table, or "
             raise UnsupportedError(
-                f"property {name} is '{asked}': {kind} files are written as parquet only; remove the property or set "
-                f"it to parquet"
+                f"property {name} is '{self.file_format}': {kind} files are written as parquet or avro only; {way_out}"
+                f"set the property to one of these"
             )
 
     @staticmethod
     def of_deletes(properties: Mapping[str, str]) -> "WriteOptions":
-        """Read the encoding of position delete files: `write.delete.parquet.*`, by default that of data files.
+        """Read the encoding of position delete files: `write.delete.*`, by default that of data files.
+
+        Delete files of a table with ORC files are Parquet, unless it asks for others by `write.delete.format.default`.
 
         Raises:
             InvalidInputError: a value is not of its kind or out of range.
         """
-        own = {key: value for key, value in properties.items() if key.startswith(DELETE_PARQUET_PREFIX)}
-        known.check_values(own)
-        chosen = {PARQUET_PREFIX + key.removeprefix(DELETE_PARQUET_PREFIX): value for key, value in own.items()}
-        of_data = {
-            key: value for key, value in properties.items() if key.startswith(PARQUET_PREFIX) and ".column." not in key
+        table = TableProperties.of(properties)
+        of_data = table.file_format if table.file_format in WRITTEN_FORMATS else TableProperties.file_format.default
+        chosen = {
+            key: value
+            for key, value in properties.items()
+            if key.startswith((PARQUET_PREFIX, AVRO_PREFIX)) and ".column." not in key
         }
-        known_format = {key: properties[key] for key in (TableProperties.delete_file_format.name,) if key in properties}
-        return WriteOptions._read({**of_data, **chosen, **known_format}, TableProperties.delete_file_format, Schema())
+        for prefix in (PARQUET_PREFIX, AVRO_PREFIX):
+            own_prefix = DELETE_PREFIX + prefix.removeprefix(WRITE_PREFIX)
+            own = {key: value for key, value in properties.items() if key.startswith(own_prefix)}
+            known.check_values(own)
+            chosen |= {prefix + key.removeprefix(own_prefix): value for key, value in own.items()}
+        chosen[TableProperties.file_format.name] = table.delete_file_format or of_data
+        return replace(WriteOptions._read(chosen, Schema()), format_property=TableProperties.delete_file_format.name)
 
     @staticmethod
-    def _read(
-        properties: Mapping[str, str],
-        file_format: Property[str],
-        schema: Schema,
-        sort_order: "SortOrder | None" = None,
-    ) -> "WriteOptions":
+    def _read(properties: Mapping[str, str], schema: Schema, sort_order: "SortOrder | None" = None) -> "WriteOptions":
         table = TableProperties.of(properties)
-        asked = properties.get(file_format.name)
+        is_avro = table.file_format == "avro"
         return WriteOptions(
-            compression=table.compression_codec,
+            file_format=table.file_format,
+            compression=table.avro_compression_codec if is_avro else table.compression_codec,
             compression_level=_compression_level(table),
             target_file_size_bytes=table.target_file_size_bytes,
-            row_group_size_bytes=table.row_group_size_bytes,
+            row_group_size_bytes=_AVRO_PORTION_BYTES if is_avro else table.row_group_size_bytes,
             page_size_bytes=table.page_size_bytes,
             page_row_limit=table.page_row_limit,
             page_version=PAGE_VERSIONS[table.page_version],
@@ -163,7 +174,6 @@ class WriteOptions:
             metrics=MetricsConfig.from_properties(properties, schema, sort_order),
             object_storage=table.object_storage_enabled,
             partitioned_paths=table.object_storage_partitioned_paths,
-            asked_format=None if asked is None or file_format.is_moot(asked) else (file_format.name, asked),
         )
 
     def file_location(self, data_location: str, partition_path: str, name: str) -> str:
@@ -180,6 +190,28 @@ class WriteOptions:
             return f"{data_location}/{_entropy(name)}-{name}"
         tail = f"{partition_path}/{name}" if partition_path else name
         return f"{data_location}/{_entropy(tail)}/{tail}" if self.object_storage else f"{data_location}/{tail}"
+
+
+def in_format(metadata: "TableMetadata", write_format: str | None) -> "TableMetadata":
+    """Return a table as it is written in a format; None is the format that its properties choose.
+
+    Raises:
+        InvalidInputError: a format that is not written.
+    """
+    found = checked_format(write_format)
+    if found is None:
+        return metadata
+    return replace(metadata, properties={**metadata.properties, TableProperties.file_format.name: found})
+
+
+def checked_format(write_format: str | None) -> str | None:
+    """Return the name of a format in lower case; errors as of `in_format`."""
+    if write_format is None:
+        return None
+    found = str(write_format).strip().lower()
+    if found not in WRITTEN_FORMATS:
+        raise InvalidInputError(f"write_format is {write_format!r}, expected one of {', '.join(WRITTEN_FORMATS)}")
+    return found
 
 
 def data_location(location: str, properties: Mapping[str, str]) -> str:
@@ -209,14 +241,15 @@ def _refuse_encryption(properties: Mapping[str, str]) -> None:
 
 
 def _compression_level(table: TableProperties) -> int | None:
-    codec = table.compression_codec
-    found = table.compression_level if codec in _LEVELS else None
+    codec, level, name = table.compression_codec, table.compression_level, TableProperties.compression_level.name
+    if table.file_format == "avro":
+        codec, level = table.avro_compression_codec, table.avro_compression_level
+        name = TableProperties.avro_compression_level.name
+    found = level if codec in _LEVELS else None
     least, most = _LEVELS.get(codec, (0, 0))
     if found is not None and not least <= found <= most:
         raise InvalidInputError(
-            f"property {TableProperties.compression_level} is '{found}', "
-            f"and {codec} has levels from {least} to {most}; "
-            "choose one of these"
+            f"property {name} is '{found}', and {codec} has levels from {least} to {most}; choose one of these"
         )
     return found
 

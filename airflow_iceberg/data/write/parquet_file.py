@@ -1,16 +1,16 @@
-"""One Parquet data file (`OpenFile`), and what all files of a writer share (`FileLayout`).
+"""One Parquet data file, and what all Parquet files of a writer share (`ParquetLayout`).
 
-Not here: when a row group or a file ends and which partition a row belongs to (`data.write.partitioned`), statistics
-(`data.write.metrics`).
+Not here: what files of all formats share (`data.write.file_layout`), when a row group or a file ends and which
+partition a row belongs to (`data.write.partitioned`), statistics (`data.write.metrics`).
 """
 
+from __future__ import annotations
+
 import inspect
-import itertools
 import json
 import logging
-import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -18,87 +18,51 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_iceberg.data.dictionaries import SAMPLED_ROWS, is_dictionary_of, plain_columns, with_types
+from airflow_iceberg.data.write.file_layout import FileLayout, storage_errors
 from airflow_iceberg.data.write.file_types import file_schema, parquet_path, path_of, to_file_type
-from airflow_iceberg.data.write.metrics import LeafColumn, MetricsAccumulator, MetricsPlan, leaf_columns
+from airflow_iceberg.data.write.metrics import MetricsAccumulator
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.variant_footer import AnnotatingSink
-from airflow_iceberg.errors import StorageError
 from airflow_iceberg.format.manifests.entries import DataFile
-from airflow_iceberg.format.partitions.spec import PartitionSpec
-from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import Value, VariantType
 from airflow_iceberg.storage.base import FileIO
-from airflow_iceberg.storage.local_names import native_name
 
 log = logging.getLogger(__name__)
 
-UNSORTED_ORDER_ID = 0
-_UPLOAD_BLOCK_BYTES = 8 * 1024 * 1024
 # A row group is sampled if it is at least this many times the size of a sample.
 _MANY_SAMPLES = 4
 
 
-class FileLayout:
-    """What all files of a writer have in common: types, encoder settings, names.
+class ParquetLayout(FileLayout):
+    """What all Parquet files of a writer have in common; arguments and errors as of `FileLayout`."""
 
-    Args:
-        schema: the schema of the rows, with the table's field ids.
-        spec: the partition spec of the files.
-        data_location: the directory of the data files.
-        file_prefix: the start of every file name; a uuid makes the names unique.
-        sort_order_id: the id of the sort order of the rows.
-    Raises:
-        UnsupportedError: a type of the schema cannot be written yet.
-    """
+    file_format = "parquet"
 
-    def __init__(
-        self,
-        io: FileIO,
-        *,
-        schema: Schema,
-        spec: PartitionSpec,
-        options: WriteOptions,
-        data_location: str,
-        file_prefix: str,
-        sort_order_id: int = UNSORTED_ORDER_ID,
-    ) -> None:
-        self.schema = schema
-        self.sort_order_id = sort_order_id
-        self.spec = spec
-        self.options = options
-        self.columns: tuple[LeafColumn, ...] = leaf_columns(schema)
-        self.metrics = MetricsPlan(self.columns, options.metrics)
-        self.row_schema = schema_to_arrow(schema)
-        self.file_schema = file_schema(schema, self.row_schema)
-        self.variants = _variant_paths(schema)
+    def __init__(self, io: FileIO, **layout: Any) -> None:
+        super().__init__(io, **layout)
+        self.file_schema = file_schema(self.schema, self.row_schema)
+        self.variants = _variant_paths(self.schema)
         self._rows_are_file_rows = self.row_schema.equals(self.file_schema)
         self._settings = {
-            **encoder_settings(options),
-            "write_statistics": self._columns_but(options.without_statistics),
-            "use_dictionary": self._columns_but(options.without_dictionary),
+            **encoder_settings(self.options),
+            "write_statistics": self._columns_but(self.options.without_statistics),
+            "use_dictionary": self._columns_but(self.options.without_dictionary),
         }
         # Java stores the schema under this key, too.
-        self._footer_entries = {"iceberg.schema": json.dumps(schema.to_dict(), separators=(",", ":"))}
-        self._data_location = data_location.rstrip("/")
-        self._filesystem, self._data_path = io.filesystem(self._data_location)
-        self._name = f"{file_prefix}-{uuid.uuid4()}"
-        self._numbers = itertools.count(1)
+        self._footer_entries = {"iceberg.schema": json.dumps(self.schema.to_dict(), separators=(",", ":"))}
 
-    def next_location(self, partition: tuple[Value, ...]) -> str:
-        """Return the location of a new file."""
-        path = self.spec.partition_path(partition, self.schema) if self.spec.fields else ""
-        name = f"{self._name}-{next(self._numbers):05d}.parquet"
-        return self.options.file_location(self._data_location, path, name)
+    def open(self, partition: tuple[Value, ...], first: pa.Table) -> ParquetFile:
+        """Open a new file for a first row group; errors as of `FileLayout.open`."""
+        self.options.check_format()
+        return ParquetFile(self, partition, first)
 
-    def open_sink(self, location: str) -> Any:
-        """Open a new file for writing: natively on a local disk, through fsspec elsewhere."""
-        path = self._data_path + location.removeprefix(self._data_location)
-        if "file" not in self._filesystem.protocol:  # a name or a tuple of names
-            # Large default blocks of object stores (50 MiB) times many open partitions would need gigabytes.
-            return pa.PythonFile(self._filesystem.open(path, "wb", block_size=_UPLOAD_BLOCK_BYTES), mode="w")
-        with native_name(self._filesystem, path, new=True) as name:
-            return pa.OSFile(name, "wb")
+    def encoded_bytes(self, sample: pa.Table) -> int:
+        """Return the size of some rows as a row group."""
+        sink = pa.MockOutputStream()
+        with self.parquet_writer(sink, sample.schema, rows=1) as writer:
+            writer.write_table(sample, row_group_size=sample.num_rows)
+            return int(sink.size())
 
     def parquet_writer(
         self,
@@ -200,25 +164,21 @@ def _variant_paths(schema: Schema) -> frozenset[tuple[str, ...]]:
     return frozenset(parquet_path(path_of(schema, field.id), schema) for field in found)
 
 
-class OpenFile:
-    """One Parquet file that is being written.
+class ParquetFile:
+    """One Parquet file that is being written; see `file_layout.OpenFile`.
 
     Args:
         first: the first row group, which is not written here.
-    Raises:
-        StorageError: the store rejects the file or the bytes.
-        UnsupportedError: the table requires another file format.
     """
 
-    def __init__(self, layout: FileLayout, partition: tuple[Value, ...], first: pa.Table) -> None:
-        layout.options.check_format()
+    def __init__(self, layout: ParquetLayout, partition: tuple[Value, ...], first: pa.Table) -> None:
         self.location = layout.next_location(partition)
         self._spec_id = layout.spec.spec_id
         self._partition = partition
         self._sort_order_id = layout.sort_order_id
         self._metrics = MetricsAccumulator(layout.metrics)
         self._footers: list[pq.FileMetaData] = []
-        with _storage_errors(self.location):
+        with storage_errors(self.location):
             self._sink = layout.open_sink(self.location)
         self._annotating = AnnotatingSink(self._sink, layout.variants) if layout.variants else None
         target = self._sink if self._annotating is None else pa.PythonFile(self._annotating, mode="w")
@@ -237,16 +197,16 @@ class OpenFile:
         """Bytes written so far."""
         return int(self._sink.tell())
 
-    def write_row_group(self, table: pa.Table) -> None:
+    def write_rows(self, table: pa.Table) -> None:
         """Write rows, already in the file's types, as one row group."""
         table = with_types(table, self._schema)
         self._metrics.observe(table)
-        with _storage_errors(self.location):
+        with storage_errors(self.location):
             self._writer.write_table(table, row_group_size=table.num_rows)
 
     def close(self) -> DataFile:
         """Write the footer and describe the file."""
-        with _storage_errors(self.location):
+        with storage_errors(self.location):
             if self._annotating is not None:
                 self._annotating.hold()
             self._writer.close()
@@ -269,14 +229,3 @@ class OpenFile:
         for part in (self._writer, self._sink):
             with suppress(Exception):
                 part.close()
-
-
-@contextmanager
-def _storage_errors(location: str) -> Iterator[None]:
-    """Raise a store's error as a StorageError that names the file; ArrowInvalid is an error in the rows."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"cannot write {location}: {error}; check that the place exists, has room and may be written to"
-        ) from error

@@ -2,7 +2,7 @@
 
 A row group is encoded at once from Arrow tables that waited in memory. Its number of rows follows from the ratio of
 encoded to Arrow bytes, which is measured: by a sample for the first row group, by the previous row group for others.
-Not here: casts (`data.cast.rows`, which come first), one file (`data.write.parquet_file`).
+Not here: casts (`data.cast.rows`, which come first), one file (`data.write.file_layout`).
 """
 
 import logging
@@ -14,8 +14,10 @@ from typing import Any, Self
 import pyarrow as pa
 
 from airflow_iceberg.data.dictionaries import SAMPLED_ROWS, has_columns, join, plain_bytes, with_types, without_unused
+from airflow_iceberg.data.write.avro_file import AvroLayout
+from airflow_iceberg.data.write.file_layout import UNSORTED_ORDER_ID, FileLayout, OpenFile
 from airflow_iceberg.data.write.options import WriteOptions
-from airflow_iceberg.data.write.parquet_file import UNSORTED_ORDER_ID, FileLayout, OpenFile
+from airflow_iceberg.data.write.parquet_file import ParquetLayout
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.partitions.grouping import group_by_partition
@@ -125,20 +127,17 @@ class FileWriter:
     def _sample_share(self) -> float:
         """Return encoded bytes per Arrow byte of the first waiting rows."""
         sample = without_unused(self._joined().slice(0, SAMPLED_ROWS))
-        sink = pa.MockOutputStream()
-        with self._layout.parquet_writer(sink, sample.schema, rows=1) as writer:
-            writer.write_table(sample, row_group_size=sample.num_rows)
-            encoded = sink.size()
+        encoded = self._layout.encoded_bytes(sample)
         return float(max(encoded, 1) / max(plain_bytes(sample), 1))
 
     def _write_row_group(self, rows: int) -> None:
         table = self._joined()
         first = without_unused(table.slice(0, rows))
         if self._file is None:
-            self._file = OpenFile(self._layout, self._partition, first)
+            self._file = self._layout.open(self._partition, first)
             self.locations.append(self._file.location)
         before = self._file.size_bytes
-        self._file.write_row_group(first)
+        self._file.write_rows(first)
         after = self._file.size_bytes
         rest = table.slice(rows)
         rest_bytes = plain_bytes(rest) if rest.num_rows else 0
@@ -197,7 +196,8 @@ class PartitionedWriter:
         threads: int = 1,
         sort_order_id: int = UNSORTED_ORDER_ID,
     ) -> None:
-        self._layout = FileLayout(
+        layout = AvroLayout if options.file_format == AvroLayout.file_format else ParquetLayout
+        self._layout: FileLayout = layout(
             io,
             schema=schema,
             spec=spec,

@@ -11,8 +11,8 @@ import pyarrow as pa
 from airflow_iceberg.data.cast.new_columns import with_new_columns
 from airflow_iceberg.data.cast.row_check import RowCheck
 from airflow_iceberg.data.cast.rows import check_columns, conform
+from airflow_iceberg.data.write.file_layout import UNSORTED_ORDER_ID
 from airflow_iceberg.data.write.options import WriteOptions, data_location
-from airflow_iceberg.data.write.parquet_file import UNSORTED_ORDER_ID
 from airflow_iceberg.data.write.partitioned import PartitionedWriter
 from airflow_iceberg.data.write.sorted import SortedRuns, unsortable, write_order
 from airflow_iceberg.errors import InvalidInputError

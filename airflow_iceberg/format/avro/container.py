@@ -13,17 +13,17 @@ import importlib
 import lzma
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
-from airflow_iceberg.format.decompression import bunzip2, inflate, unsnappy, unxz, unzstd, unzstd_by_arrow
+from airflow_iceberg.format.decompression import bunzip2, inflate, size_limit, unsnappy, unxz, unzstd, unzstd_by_arrow
 
 MAGIC = b"Obj\x01"
 SYNC_SIZE = 16
 _COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
     "null": bytes,
-    "deflate": lambda block: zlib.compress(block, wbits=-15),
     "bzip2": bz2.compress,
     "xz": lzma.compress,
 }
@@ -118,24 +118,59 @@ def write_container(metadata: Mapping[str, str], blocks: Iterable[tuple[int, byt
         blocks: number of records and uncompressed bytes of each block.
         codec: name of an Avro codec.
     """
-    compress = _compressor(codec)
+    compress = _compressor(codec, None)
     packed = [(count, compress(block)) for count, block in blocks]
+    header = _header(metadata, codec)
+    # Any 16 bytes that are unlikely to occur in a block are legal; a digest makes equal files equal.
+    digest = hashlib.blake2b(header, digest_size=SYNC_SIZE)
+    for _, block in packed:
+        digest.update(block)
+    sync = digest.digest()
+    parts = [header, sync]
+    for count, block in packed:
+        parts += (write_long(count), write_long(len(block)), block, sync)
+    return b"".join(parts)
+
+
+class BlockWriter:
+    """Writes a container piece by piece: first `header`, then the result of `block` for some records at a time.
+
+    Args:
+        metadata, codec: as of `write_container`.
+        level: the level of the codec; None for its default.
+        name: a text that no other container has, for the sync marker.
+    """
+
+    def __init__(self, metadata: Mapping[str, str], *, codec: str, level: int | None = None, name: str) -> None:
+        self._codec = codec
+        self._compress = _compressor(codec, level)
+        self._sync = hashlib.blake2b(name.encode(), digest_size=SYNC_SIZE).digest()
+        self.header = _header(metadata, codec) + self._sync
+
+    def block(self, count: int, records: Any) -> bytes:
+        """Return a block with the bytes of some records.
+
+        Raises:
+            UnsupportedError: a block that readers would take for a decompression bomb.
+        """
+        packed = self._compress(records)
+        size = len(records)
+        if size > size_limit(len(packed)):
+            raise UnsupportedError(
+                f"{count} rows of {size} bytes shrink to {len(packed)} with codec {self._codec}, which is not read "
+                f"again; choose another codec, such as uncompressed"
+            )
+        return b"".join((write_long(count), write_long(len(packed)), packed, self._sync))
+
+
+def _header(metadata: Mapping[str, str], codec: str) -> bytes:
     header = bytearray(MAGIC)
     entries = {**metadata, "avro.codec": codec}
     header += write_long(len(entries))
     for key, value in entries.items():
         for text in (key.encode(), value.encode()):
             header += write_long(len(text)) + text
-    header += write_long(0)
-    # Any 16 bytes that are unlikely to occur in a block are legal; a digest makes equal files equal.
-    digest = hashlib.blake2b(bytes(header), digest_size=SYNC_SIZE)
-    for _, block in packed:
-        digest.update(block)
-    sync = digest.digest()
-    parts = [bytes(header), sync]
-    for count, block in packed:
-        parts += (write_long(count), write_long(len(block)), block, sync)
-    return b"".join(parts)
+    return bytes(header + write_long(0))
 
 
 def read_long(data: bytes, offset: int, *, path: str | None = None) -> tuple[int, int]:
@@ -177,22 +212,29 @@ def _torn(offset: int, path: str | None) -> FormatError:
     return FormatError(f"unexpected end of file at byte {offset}; the file is torn, or not what it seems", path=path)
 
 
-def _compressor(codec: str) -> Any:
+def _compressor(codec: str, level: int | None) -> Any:
+    if codec == "deflate":
+        return lambda block: zlib.compress(block, -1 if level is None else level, wbits=-15)
     if codec in _COMPRESS:
         return _COMPRESS[codec]
     if codec == "snappy":
-        cramjam = _package("cramjam", codec, None)
-        return lambda block: bytes(cramjam.snappy.compress_raw(block)) + zlib.crc32(block).to_bytes(4, "big")
+        snappy = _arrow_codec(codec)
+        return lambda block: snappy.compress(block, asbytes=True) + zlib.crc32(block).to_bytes(4, "big")
     if codec == "zstandard":
-        return _zstd().compress
+        zstd = _arrow_codec("zstd", level)
+        return lambda block: zstd.compress(block, asbytes=True)
     raise _unknown_codec(codec, None)
+
+
+def _arrow_codec(name: str, level: int | None = None) -> Any:
+    return importlib.import_module("pyarrow").Codec(name, compression_level=level)
 
 
 def _decompressor(codec: str, path: str | None) -> Any:
     if codec in _DECOMPRESS:
         return _DECOMPRESS[codec]
     if codec == "snappy":
-        return _snappy_decompressor(path)
+        return _unsnappy_checked
     if codec == "zstandard":
         return _zstd_decompressor()
     raise _unknown_codec(codec, path)
@@ -200,45 +242,21 @@ def _decompressor(codec: str, path: str | None) -> Any:
 
 def _unknown_codec(codec: str, path: str | None) -> UnsupportedError:
     known = "null, deflate, snappy, zstandard, bzip2, xz"
-    return UnsupportedError(f"unknown Avro codec {codec!r} (known: {known}){_of(path)}")
+    where = f"; needed for {path}" if path else ""
+    return UnsupportedError(f"unknown Avro codec {codec!r} (known: {known}){where}")
 
 
-def _snappy_decompressor(path: str | None) -> Any:
-    cramjam = _package("cramjam", "snappy", path)
-
-    def decompress(block: bytes) -> bytes:
-        data = unsnappy(block[:-4], cramjam)
-        if zlib.crc32(data) != int.from_bytes(block[-4:], "big"):
-            raise ValueError("checksum differs")
-        return data
-
-    return decompress
+def _unsnappy_checked(block: bytes) -> bytes:
+    data = unsnappy(block[:-4])
+    if zlib.crc32(data) != int.from_bytes(block[-4:], "big"):
+        raise ValueError("checksum differs")
+    return data
 
 
 def _zstd_decompressor() -> Any:
     """Return the decompressor of zstandard, which is Paimon's default and so must work without another package."""
-    try:
-        zstd = _zstd()
-    except UnsupportedError:
-        return unzstd_by_arrow
-    return lambda block: unzstd(block, zstd)
-
-
-def _zstd() -> Any:
-    try:
-        return importlib.import_module("compression.zstd")  # part of Python 3.14 and later
-    except ImportError:
-        return _package("backports.zstd", "zstandard", None)
-
-
-def _package(name: str, codec: str, path: str | None) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UnsupportedError(
-            f"Avro codec {codec!r} needs the package {name}, which is not installed{_of(path)}"
-        ) from error
-
-
-def _of(path: str | None) -> str:
-    return f"; needed for {path}" if path else ""
+    for name in ("compression.zstd", "backports.zstd"):  # part of Python 3.14 and later, and its backport
+        with suppress(ImportError):
+            zstd = importlib.import_module(name)
+            return lambda block: unzstd(block, zstd)
+    return unzstd_by_arrow

@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format import types as t
+from airflow_iceberg.format.avro.schemas import decimal_size
 from airflow_iceberg.format.manifests.by_field_id import EXACT, Reading
 from airflow_iceberg.format.manifests.entries import (
     DataFile,
@@ -21,7 +22,7 @@ from airflow_iceberg.format.manifests.entries import (
     ManifestEntry,
     ManifestFile,
 )
-from airflow_iceberg.format.manifests.schemas import FILE_COUNTS, ROW_COUNTS, decimal_size
+from airflow_iceberg.format.manifests.schemas import FILE_COUNTS, ROW_COUNTS
 
 Record = dict[str, Any]
 

@@ -6,12 +6,11 @@ the file around them (`format.avro.container`).
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import Any
 
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.format import types as t
+from airflow_iceberg.format.avro.schemas import primitive_schema, unique_name
 
 Json = Any
 
@@ -155,11 +154,10 @@ def partition_schema(partition: t.StructType) -> dict[str, Json]:
     taken: set[str] = set()
     defined: set[str] = set()
     for field in partition.fields:
-        name = avro_name(field.name)
-        # Two names may have the same legal form ("a.b" and "a_x2Eb"). Readers use ids, so a suffix is harmless.
-        name = name if name not in taken else f"{name}_{field.id}"
-        taken.add(name)
-        type_ = _partition_type(field.type, defined)
+        name = unique_name(field.name, field.id, taken)
+        type_ = primitive_schema(field.type, defined)
+        if type_ is None:
+            raise UnsupportedError(f"a partition value of type {field.type} cannot be written to a manifest")
         item = _optional(field.id, name, type_)
         if type_ == "null":
             # The type of a void field whose column was dropped is unknown; a union cannot have null twice.
@@ -168,55 +166,3 @@ def partition_schema(partition: t.StructType) -> dict[str, Json]:
             item["iceberg-field-name"] = field.name
         fields.append(item)
     return {"type": "record", "name": "r102", "fields": fields}
-
-
-_PRIMITIVES: Mapping[type[t.IcebergType], Json] = {
-    t.BooleanType: "boolean",
-    t.IntegerType: "int",
-    t.LongType: "long",
-    t.FloatType: "float",
-    t.DoubleType: "double",
-    t.StringType: "string",
-    t.BinaryType: "bytes",
-    t.UnknownType: "null",
-    t.DateType: {"type": "int", "logicalType": "date"},
-    t.TimeType: {"type": "long", "logicalType": "time-micros"},
-    t.TimestampType: {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": False},
-    t.TimestamptzType: {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True},
-    t.TimestampNsType: {"type": "long", "logicalType": "timestamp-nanos", "adjust-to-utc": False},
-    t.TimestamptzNsType: {"type": "long", "logicalType": "timestamp-nanos", "adjust-to-utc": True},
-}
-
-
-def _partition_type(type_: t.IcebergType, defined: set[str]) -> Json:
-    if type(type_) in _PRIMITIVES:
-        return _PRIMITIVES[type(type_)]
-    if isinstance(type_, t.FixedType):
-        # Differs from Java: as the specification requires; Java (to 1.11) reads fixed as bytes, and fails on own files.
-        fixed: dict[str, Json] = {"type": "fixed", "size": type_.length, "name": f"fixed_{type_.length}"}
-    elif isinstance(type_, t.UUIDType):
-        fixed = {"type": "fixed", "size": 16, "logicalType": "uuid", "name": "uuid_fixed"}
-    elif isinstance(type_, t.DecimalType):
-        logical = {"logicalType": "decimal", "precision": type_.precision, "scale": type_.scale}
-        name = f"decimal_{type_.precision}_{type_.scale}"
-        fixed = {"type": "fixed", "size": decimal_size(type_.precision), **logical, "name": name}
-    else:
-        raise UnsupportedError(f"a partition value of type {type_} cannot be written to a manifest")
-    # Avro defines a named type once and refers to it by name from then on.
-    if fixed["name"] in defined:
-        return fixed["name"]
-    defined.add(fixed["name"])
-    return fixed
-
-
-def decimal_size(precision: int) -> int:
-    """Return the number of bytes for any unscaled value of a precision, in two's complement."""
-    return (int("9" * precision).bit_length() + 8) // 8
-
-
-def avro_name(name: str) -> str:
-    """Return the name made legal for Avro: letters, digits and underscores, not starting with a digit."""
-    if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name, re.ASCII):
-        return name
-    result = "".join(c if re.match("[A-Za-z0-9_]", c, re.ASCII) else f"_x{ord(c):X}" for c in name)
-    return "_" + result if result[:1].isdigit() or not result else result

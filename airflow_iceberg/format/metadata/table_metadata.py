@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.format import types as t
-from airflow_iceberg.format.manifests.schemas import avro_name
+from airflow_iceberg.format.avro.schemas import avro_name
 from airflow_iceberg.format.partitions.spec import PartitionSpec, with_sources
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.evolving_fields import check_column_name

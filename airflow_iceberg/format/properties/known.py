@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from airflow_iceberg.format.properties import kinds
 from airflow_iceberg.format.properties.property import Known, State, unused, warned
 from airflow_iceberg.format.properties.table_properties import (
+    AVRO_CODEC,
     DISTRIBUTION_MODE,
     ISOLATION_LEVEL,
     PAGE_VERSION,
@@ -20,7 +21,7 @@ from airflow_iceberg.format.properties.table_properties import (
 )
 
 WRITE_PREFIX = "write."
-PARQUET_PREFIX, DELETE_PARQUET_PREFIX = "write.parquet.", "write.delete.parquet."
+PARQUET_PREFIX, AVRO_PREFIX, DELETE_PREFIX = "write.parquet.", "write.avro.", "write.delete."
 
 _NOT_READ = (
     warned("write.parquet.row-group-check-min-record-count", kinds.positive),
@@ -29,7 +30,6 @@ _NOT_READ = (
     warned("write.parquet.bloom-filter-adaptive-enabled", kinds.boolean, "false"),
     warned("write.parquet.shred-variants", kinds.boolean, "false", note="; variants are written whole"),
     warned("write.parquet.variant-inference-buffer-size", kinds.positive),
-    unused("write.avro.*"),
     unused("write.orc.*"),
     warned("write.location-provider.impl", kinds.anything),
     warned("write.manifest.compression-codec", kinds.one_of("gzip", "snappy", "zstd", "uncompressed"), "gzip"),
@@ -52,7 +52,8 @@ _NOT_READ = (
     Known(name="write.delete.parquet.dict-size-bytes", check=kinds.positive),
     warned("write.delete.parquet.row-group-check-min-record-count", kinds.positive),
     warned("write.delete.parquet.row-group-check-max-record-count", kinds.positive),
-    unused("write.delete.avro.*"),
+    Known(name="write.delete.avro.compression-codec", check=AVRO_CODEC),
+    Known(name="write.delete.avro.compression-level", check=kinds.compression_level),
     unused("write.delete.orc.*"),
     unused("write.update.distribution-mode", DISTRIBUTION_MODE),
     unused("write.merge.distribution-mode", DISTRIBUTION_MODE),

@@ -20,10 +20,12 @@ from airflow_iceberg.format.properties.property import by_column, followed, refu
 
 MIB = 1024 * 1024
 FILE_FORMAT = kinds.one_of("parquet", "avro", "orc")
+WRITTEN_FORMATS = ("parquet", "avro")
 ROW_CHANGE_MODE = kinds.one_of("copy-on-write", "merge-on-read")
 ISOLATION_LEVEL = kinds.one_of("serializable", "snapshot")
 DISTRIBUTION_MODE = kinds.one_of("none", "hash", "range")
 PAGE_VERSION = kinds.one_of("v1", "v2")
+AVRO_CODEC = kinds.one_of("gzip", "zstd", "snappy", "uncompressed")
 
 
 def _metrics_mode(name: str, text: str) -> MetricsMode:
@@ -54,7 +56,7 @@ class TableProperties:
     name_mapping = followed("schema.name-mapping.default", kinds.anything, None)
 
     # -- data files
-    file_format = refused("write.format.default", kinds.anything, "parquet", "parquet", check=FILE_FORMAT)
+    file_format = refused("write.format.default", kinds.word, "parquet", *WRITTEN_FORMATS, check=FILE_FORMAT)
     target_file_size_bytes = followed("write.target-file-size-bytes", kinds.positive, 512 * MIB)
     distribution_mode = followed("write.distribution-mode", kinds.word, None, check=DISTRIBUTION_MODE)
     data_path = followed("write.data.path", kinds.optional_text, None, check=kinds.location)
@@ -78,6 +80,10 @@ class TableProperties:
     bloom_filter_ndv = by_column("write.parquet.bloom-filter-ndv.column.*", kinds.positive, None)
     bloom_filter_max_bytes = followed("write.parquet.bloom-filter-max-bytes", kinds.positive, MIB)
 
+    # -- Avro
+    avro_compression_codec = followed("write.avro.compression-codec", AVRO_CODEC, "gzip")
+    avro_compression_level = followed("write.avro.compression-level", kinds.compression_level, None)
+
     # -- column metrics: a data load must not fail for a mode that cannot be read, so modes are texts here
     metrics_default = followed("write.metadata.metrics.default", kinds.anything, None, check=_metrics_mode)
     metrics_of_columns = by_column(
@@ -94,7 +100,7 @@ class TableProperties:
     update_isolation_level = followed("write.update.isolation-level", kinds.anything, None, check=ISOLATION_LEVEL)
     merge_mode = followed("write.merge.mode", kinds.optional_text, None, check=ROW_CHANGE_MODE)
     merge_isolation_level = followed("write.merge.isolation-level", kinds.anything, None, check=ISOLATION_LEVEL)
-    delete_file_format = refused("write.delete.format.default", kinds.anything, "parquet", "parquet", check=FILE_FORMAT)
+    delete_file_format = refused("write.delete.format.default", kinds.word, None, *WRITTEN_FORMATS, check=FILE_FORMAT)
 
     # -- metadata files
     metadata_path = followed("write.metadata.path", kinds.optional_text, None, check=kinds.location)

@@ -25,10 +25,12 @@ from airflow_iceberg.storage.base import FileIO
 
 THREADS = 16
 # What follows the prefix of the job: numbers of tasks and files and a uuid, see `data.write` and `data.row_changes`.
-_NAME = re.compile(r"(-[0-9a-f]{4,12})+(-deletes)?\.(parquet|puffin)")
+_NAME = re.compile(r"(-[0-9a-f]{4,12})+(-deletes)?\.(parquet|avro|puffin)")
 # With hashed paths without partitions the hash is a part of the name.
 _HASH = re.compile(r"^[01]{8}-")
-_MAGIC = {"parquet": b"PAR1", "puffin": b"PFA1"}
+_MAGIC = {"parquet": b"PAR1", "avro": b"Obj\x01", "puffin": b"PFA1"}
+# Formats whose files begin with these bytes; the others end with them, too.
+_AT_THE_START = ("avro",)
 
 
 def staged_files(plan: JobPlan, result: JobResult) -> tuple[DataFile, ...]:
@@ -127,7 +129,7 @@ def _foreign(plan: JobPlan, file: DataFile, why: str) -> FormatError:
 
 
 def check_stored(io: FileIO, plan: JobPlan, files: Iterable[DataFile]) -> None:
-    """Check that files are in the store, of the size and the format that the result says: one small read for each.
+    """Check that files are in the store, of the size and the format that the result says: a small read or two for each.
 
     Raises:
         FormatError: a file is another one.
@@ -142,9 +144,11 @@ def check_stored(io: FileIO, plan: JobPlan, files: Iterable[DataFile]) -> None:
         try:
             # One byte more than the file should have left: none of them is there.
             end = io.read(location, offset=max(size_bytes - len(magic), 0), length=len(magic) + 1)
+            starts = file_format in _AT_THE_START
+            found = io.read(location, offset=0, length=len(magic)) if starts else end
         except NotFoundError:
             return location
-        if end != magic:
+        if found != magic or len(end) != len(magic):
             raise FormatError(
                 f"file {location} is not a {file_format} file of {size_bytes} bytes, as the job reported it",
                 path=plan.result_location,

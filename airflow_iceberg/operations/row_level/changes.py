@@ -18,6 +18,7 @@ from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.commit.snapshot_action import SnapshotAction
 from airflow_iceberg.commit.write_result import DELETED_ROWS, INSERTED_ROWS, UPDATED_ROWS, Outcome, WriteResult
 from airflow_iceberg.data.row_changes import RowChange
+from airflow_iceberg.data.write.options import in_format
 from airflow_iceberg.errors import FormatError, InvalidInputError, StorageError, UnsupportedError
 from airflow_iceberg.expressions.json import expression_from_json
 from airflow_iceberg.expressions.merge_clauses import DELETE, NOT_MATCHED_BY_SOURCE, TARGET, MergeClause
@@ -62,6 +63,7 @@ class Changes:
         is_unique: whether a null or repeated key of the source is an error.
         params: the values of the placeholders of all SQL here.
         mode_property, isolation_property: the table's properties that apply where the request says nothing.
+        write_format: the format of the data files, "parquet" or "avro"; None for that of the table.
         check: called with the number of deleted rows before the commit; may raise.
     """
 
@@ -77,6 +79,7 @@ class Changes:
     isolation_level: str | None = None
     mode_property: Property[Any]
     isolation_property: Property[Any]
+    write_format: str | None = None
     check: Callable[[int], None] = lambda _: None
 
     @property
@@ -100,7 +103,7 @@ def _round(work: Work, request: CommitRequest, changes: Changes) -> WriteResult:
     table, branch = work.table, request.branch
     work.settings(request)  # fails for a table that cannot be written
     table.check_branch(branch)
-    check_options(table)
+    check_options(table, write_format=changes.write_format)
     found = work.find_landed(branch)
     if found is not None:
         return WriteResult.of([found], table=table.name, branch=branch, outcome=Outcome.FOUND)
@@ -133,7 +136,7 @@ def _task(work: Work, branch: str, changes: Changes, prefix: str) -> MergeTask:
     keys = [pair for pair in keys if pair[0] in top]
     values = {name: sql_params.to_json(name, value) for name, value in (changes.params or {}).items()}
     return MergeTask(
-        write=staging.write_settings(metadata),
+        write=staging.write_settings(in_format(metadata, changes.write_format)),
         spec=metadata.spec(),
         specs=known.partition_specs,
         schemas=known.newest_schemas(),

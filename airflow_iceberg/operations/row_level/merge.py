@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.commit.operation_key import check_properties
 from airflow_iceberg.commit.write_result import WriteResult
+from airflow_iceberg.data.write.options import checked_format
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET, UPSERT, MergeClause, quoted
 from airflow_iceberg.expressions.merge_sql import key_columns, parse_clauses
@@ -43,6 +44,7 @@ class MergeRequest:
         mode: "copy-on-write" or "merge-on-read"; None selects the table's `write.merge.mode`.
         isolation_level: "serializable" or "snapshot"; None selects the table's `write.merge.isolation-level`.
         inputs: tables that the source reads, as for an append.
+        write_format: the format of the data files, "parquet" or "avro"; None for that of the table.
     """
 
     rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader
@@ -56,9 +58,11 @@ class MergeRequest:
     branch: str = MAIN_BRANCH
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, Input] = field(default_factory=dict)
+    write_format: str | None = None
 
     def __post_init__(self) -> None:
         check_dialect(self.dialect)
+        checked_format(self.write_format)
         if not self.on or (isinstance(self.on, str) and not self.on.strip()):
             raise InvalidInputError("on is empty, expected columns such as ['id'], or a condition in SQL")
         if bool(self.upsert) == (self.clauses is not None):
@@ -128,6 +132,7 @@ def merge(work: Work, request: MergeRequest) -> WriteResult:
         mode=request.mode,
         isolation_level=request.isolation_level,
         mode_property=TableProperties.merge_mode,
+        write_format=request.write_format,
         isolation_property=TableProperties.merge_isolation_level,
     )
     return change_rows(work, request, changes)

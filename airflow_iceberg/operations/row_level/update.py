@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_iceberg.commit.operation_key import check_properties
 from airflow_iceberg.commit.write_result import WriteResult
+from airflow_iceberg.data.write.options import checked_format
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.merge_clauses import MergeClause
 from airflow_iceberg.expressions.merge_sql import update_clause
@@ -31,7 +32,7 @@ class UpdateRequest:
         where: a condition in SQL, by which rows are selected; None selects all rows. It may have subqueries over
             `inputs`.
         params: the values of the placeholders of the SQL, by name.
-        dialect, mode, isolation_level, inputs: as for a merge, with the table's properties `write.update.*`.
+        dialect, mode, isolation_level, inputs, write_format: as for a merge, with the table's properties `write.update.*`.
     """
 
     set: Mapping[str, str]
@@ -43,9 +44,11 @@ class UpdateRequest:
     branch: str = MAIN_BRANCH
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, Input] = field(default_factory=dict)
+    write_format: str | None = None
 
     def __post_init__(self) -> None:
         check_dialect(self.dialect)
+        checked_format(self.write_format)
         if self.where is not None and not self.where.strip():
             raise InvalidInputError("where is empty; to update every row write 'true'")
         check_names(self.inputs)
@@ -72,6 +75,7 @@ def update(work: Work, request: UpdateRequest) -> WriteResult:
         mode=request.mode,
         isolation_level=request.isolation_level,
         mode_property=TableProperties.update_mode,
+        write_format=request.write_format,
         isolation_property=TableProperties.update_isolation_level,
     )
     return change_rows(work, request, changes)
