@@ -176,6 +176,55 @@ class Table(ManageSnapshots, ChangesRows):
             case_sensitive=case_sensitive,
         )
 
+    def changes(
+        self,
+        from_snapshot_id: int | None,
+        to_snapshot_id: int | None = None,
+        row_filter: Any = None,
+        *,
+        mode: str = "append",
+        net: bool = False,
+        compute_updates: bool = False,
+        identifier_columns: Sequence[str] = (),
+        predicate_params: Mapping[str, Any] | None = None,
+        selected_fields: Sequence[str] = ("*",),
+        ref: str | None = None,
+        case_sensitive: bool = True,
+    ) -> pa.RecordBatchReader:
+        """Return the rows that were appended or changed after one snapshot, up to another, in the columns of the last.
+
+        Args:
+            from_snapshot_id: exclusive; None: all rows of the last snapshot are new.
+            to_snapshot_id: inclusive; the head of `ref`, by default of main, if left out.
+            mode: "append", the rows that were appended; "changelog", all changes, with the columns `_change_type`
+                (insert, delete, update_before, update_after), `_change_ordinal` (the number of the snapshot among
+                those that were read) and `_commit_snapshot_id`. Rows that were only rewritten are no changes.
+            net: of a changelog, only what differs between the two snapshots in the end.
+            compute_updates, identifier_columns: of a changelog, whether the old and the new version of a row are an
+                update, and which columns identify a row; by default the identifier fields, or the row's `_row_id` (v3).
+
+        Raises:
+            NotFoundError: no such last snapshot, ref or column.
+            InvalidInputError: the first snapshot has expired, or is no ancestor of the last.
+        """
+        options = scan.ChangesOptions(
+            mode=mode, net=net, compute_updates=compute_updates, identifier_columns=identifier_columns
+        )
+        return scan.read_changes(
+            self.metadata,
+            self.io,
+            options,
+            from_snapshot_id=from_snapshot_id,
+            to_snapshot_id=to_snapshot_id,
+            ref=ref,
+            scan={
+                "row_filter": row_filter,
+                "predicate_params": predicate_params,
+                "selected_fields": selected_fields,
+                "case_sensitive": case_sensitive,
+            },
+        )
+
     @property
     def inspect(self) -> Inspection:
         """The table's metadata as Arrow tables."""

@@ -538,9 +538,10 @@ class TestOnePlaceADecision:
 class TestFunctionsTakeFewArguments:
     """At most eight parameters; more belong into a value. Constructors of operators and of values are the exception."""
 
-    # What users call with PyIceberg's arguments, and what answers them; the same words for a DataFrame.
+    # What users call with PyIceberg's arguments, and what answers them; the same words for a DataFrame, for changes.
     AS_IN_PYICEBERG = {
         "jobs.spark.read_table.read_table",
+        "table.changes",
         "table.create",
         "table.delete",
         "table.overwrite",

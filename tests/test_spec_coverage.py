@@ -38,10 +38,12 @@ OF_OUR_OWN = {
     "expressions.query": "what a query needs of its tables",
     "expressions.sql": "SQL",
     "plan.alter_table.words": "changes as people write them",
+    "plan.changelog": "what snapshots have changed",
     "plan.compact": "which files are worth rewriting",
     "plan.new_snapshot": "sensors",
     "plan.orphan_files": "files that no table knows",
     "plan.path_hashes": "sets of very many paths",
+    "plan.snapshot_range": "what snapshots have changed",
 }
 
 

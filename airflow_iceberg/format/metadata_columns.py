@@ -26,6 +26,12 @@ METADATA_COLUMNS: Mapping[str, t.NestedField] = {
 COLUMN_NAMES = {**{column.id: column.name for column in METADATA_COLUMNS.values()}, PARTITION_ID: PARTITION_NAME}
 METADATA_IDS = frozenset((*(column.id for column in METADATA_COLUMNS.values()), PARTITION_ID))
 
+# The columns of a changelog, with Java's names: they are no columns of a file, but of the result.
+CHANGE_TYPE = t.NestedField(id=2147483543, name="_change_type", type=t.StringType(), required=True)
+CHANGE_ORDINAL = t.NestedField(id=2147483542, name="_change_ordinal", type=t.IntegerType(), required=True)
+COMMIT_SNAPSHOT_ID = t.NestedField(id=2147483541, name="_commit_snapshot_id", type=t.LongType(), required=True)
+CHANGELOG_COLUMNS = (CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID)
+
 # Partition fields have ids from 1000 on, like columns: inside of `_partition` they get other ids.
 _PARTITION_FIELDS = 2_147_000_000
 

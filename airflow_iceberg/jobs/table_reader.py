@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_iceberg.data.read.file import ReadAs, check_supported, find_geo_fields
 from airflow_iceberg.data.read.selection import choose_snapshot, project
@@ -22,11 +22,14 @@ from airflow_iceberg.format.metadata_columns import PARTITION_NAME
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.inventory.changes import appended_files
 from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.inventory.manifests import read_manifests
+from airflow_iceberg.jobs.changes_reader import plan_changes
 from airflow_iceberg.jobs.protocol.pinned import PinnedTable
 from airflow_iceberg.jobs.protocol.table_input import FileUnit, cut_group
 from airflow_iceberg.plan.scan import FileScanTask, plan_files
+from airflow_iceberg.plan.snapshot_range import APPEND, find_appends
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -135,15 +138,33 @@ class PinnedFiles:
         return _reader(known, projection, self.table.schema)
 
 
-def plan_pinned(table: PinnedTable, io: FileIO) -> tuple[TableReader, list[tuple[ReadUnit, ...]]]:
-    """Return how to read an input of a job, and the files of each task.
+class Reader(Protocol):
+    """How tasks read their items: `TableReader`, or that of a changelog."""
+
+    @property
+    def projection(self) -> Schema:
+        """The columns of the rows."""
+
+    def rows(self, io: FileIO, item: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of an item."""
+
+
+def plan_pinned(table: PinnedTable, io: FileIO) -> tuple[Reader, Sequence[tuple[Any, ...]]]:
+    """Return how to read an input of a job, and the items of each task.
 
     Raises:
         NotFoundError: the metadata file is gone.
         FormatError: it is not the one that the job was planned with.
     """
     found = PinnedFiles.open(table, io)
-    return _planned(io, found.metadata, found.snapshot, table.schema, table.row_filter, table.selected_fields)
+    changes, metadata = table.changes, found.metadata
+    if changes is not None and changes.mode != APPEND:
+        return plan_changes(table, io, metadata)
+    if changes is None or changes.from_snapshot_id is None:
+        return _planned(io, metadata, found.snapshot, table.schema, table.row_filter, table.selected_fields)
+    appends = find_appends(metadata, from_snapshot_id=changes.from_snapshot_id, last=found.snapshot)
+    tasks = appended_files(io, metadata, appends, schema=table.schema, row_filter=table.row_filter)
+    return _reading(io, metadata, list(tasks), table.schema, table.selected_fields)
 
 
 def _planned(
@@ -154,9 +175,19 @@ def _planned(
     expression: Expression,
     selected_fields: tuple[str, ...],
 ) -> tuple[TableReader, list[tuple[ReadUnit, ...]]]:
+    tasks = [] if snapshot is None else list(_scan(io, metadata, snapshot, schema, expression))
+    return _reading(io, metadata, tasks, schema, selected_fields)
+
+
+def _reading(
+    io: FileIO,
+    metadata: TableMetadata,
+    tasks: Sequence[FileScanTask],
+    schema: Schema,
+    selected_fields: tuple[str, ...],
+) -> tuple[TableReader, list[tuple[ReadUnit, ...]]]:
     known = recover_sources(io, metadata) if PARTITION_NAME in selected_fields else metadata
     projection = project(known, schema, selected_fields, case_sensitive=True)
-    tasks = [] if snapshot is None else list(_scan(io, metadata, snapshot, schema, expression))
     geo_fields = find_geo_fields(projection)
     for task in tasks:
         check_supported(task.file, task.delete_files, geo_fields)

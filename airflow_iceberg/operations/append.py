@@ -23,14 +23,15 @@ from airflow_iceberg.commit.operation_key import OnRerun, check_properties
 from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.operations.inputs.changes import Changes
 from airflow_iceberg.operations.inputs.tables import Input
 from airflow_iceberg.operations.new_rows import (
     NewRows,
     check_rows_request,
+    completed,
     earlier_epochs,
     find_earlier,
     new_rows,
-    with_new_columns,
 )
 from airflow_iceberg.operations.work import Work
 
@@ -57,7 +58,7 @@ class AppendRequest:
     on_rerun: OnRerun = "replace"
     schema_evolution: str | None = None
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
-    inputs: Mapping[str, Input] = field(default_factory=dict)
+    inputs: Mapping[str, Input | Changes] = field(default_factory=dict)
     write_format: str | None = None
 
     def __post_init__(self) -> None:
@@ -90,4 +91,4 @@ def commit_rows(work: Work, request: AppendRequest, staged: NewRows) -> WriteRes
         written_schema=staged.written_schema,
         earlier=earlier_epochs(work, request, settings),
     )
-    return work.commit(with_new_columns(action, staged), staged.paths)
+    return work.commit(completed(action, staged), staged.paths)

@@ -2,7 +2,7 @@
 
     from airflow_iceberg.jobs.run_local import run_local
     from airflow_iceberg.operations.delete import DeleteRequest, delete
-    from airflow_iceberg.operations.row_level.changes import Changes, change_rows, check_dialect
+    from airflow_iceberg.operations.row_level.changes import RowLevelChanges, change_rows, check_dialect
 from airflow_iceberg.operations.work import Work
 
     work = Work(table, run=lambda plan: run_local(plan, table.io))
@@ -47,7 +47,7 @@ from airflow_iceberg.operations.row_changes import (
     plan_deletion,
     replaced_deletes,
 )
-from airflow_iceberg.operations.row_level.changes import Changes, change_rows, check_dialect
+from airflow_iceberg.operations.row_level.changes import RowLevelChanges, change_rows, check_dialect
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.scan.table_scan import TableScan
 
@@ -130,7 +130,7 @@ def _delete_by_sql(work: Work, request: DeleteRequest) -> WriteResult:
     """Delete the rows that the engine of the job selects."""
     assert isinstance(request.predicate, str)
     assert request.dialect is not None
-    changes = Changes(
+    changes = RowLevelChanges(
         clauses=(MergeClause(rows=MATCHED, action=DELETE, condition=request.predicate),),
         dialect=request.dialect,
         params=request.predicate_params,

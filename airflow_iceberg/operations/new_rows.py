@@ -20,6 +20,7 @@ from airflow_iceberg.commit.operation_key import ON_RERUN, TRY_NUMBER, OnRerun, 
 from airflow_iceberg.commit.retry_policy import RetryPolicy
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import MakesSnapshot
+from airflow_iceberg.commit.watermarks import with_watermarks
 from airflow_iceberg.commit.write_result import Outcome, WriteResult
 from airflow_iceberg.data.cast.row_check import RowCheck
 from airflow_iceberg.data.write.options import WriteOptions, checked_format, in_format
@@ -36,6 +37,7 @@ from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.staged_files import check_stored, staged_files
 from airflow_iceberg.operations import staging
+from airflow_iceberg.operations.inputs.changes import Changes, consumed_of, consumer_of
 from airflow_iceberg.operations.inputs.tables import Input, check_inputs, pin, summary_of
 from airflow_iceberg.operations.work import CommitRequest, Work
 
@@ -59,7 +61,7 @@ class RowsRequest(CommitRequest, Protocol):
         """What happens to the rows of an earlier run after the task was cleared."""
 
     @property
-    def inputs(self) -> Mapping[str, Input]:
+    def inputs(self) -> Mapping[str, Input | Changes]:
         """Tables that the source reads, by the names that it has for them."""
 
     @property
@@ -209,7 +211,7 @@ def plan_rows(work: Work, request: RowsRequest, *, condition: Condition | None =
         request.rows,
         row_check=condition,
         adds_columns=adds_columns(request),
-        inputs=pin(request.inputs, request.rows),
+        inputs=pin(request.inputs, request.rows, consumer_of(work, request.branch)),
     )
     return work.write_plan(task, work.new_staging())
 
@@ -264,8 +266,9 @@ def adds_columns(request: RowsRequest) -> bool:
     return request.schema_evolution is not None
 
 
-def with_new_columns(action: MakesSnapshot, staged: NewRows) -> MakesSnapshot:
-    """Return the action, with the new columns of its files, if any, in the same commit."""
+def completed(action: MakesSnapshot, staged: NewRows) -> MakesSnapshot:
+    """Return the action, with new columns of its files and the watermarks of inputs, if any, in the same commit."""
+    action = with_watermarks(action, consumed_of(staged.inputs))
     if staged.written_schema.fields == staged.planned_schema.fields:
         return action
     return with_schema(action, staged.written_schema)

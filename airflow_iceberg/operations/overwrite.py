@@ -30,14 +30,15 @@ from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.jobs.protocol.plan import Condition
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations import staging
+from airflow_iceberg.operations.inputs.changes import Changes
 from airflow_iceberg.operations.inputs.tables import Input
 from airflow_iceberg.operations.new_rows import (
     NewRows,
     check_rows_request,
+    completed,
     earlier_epochs,
     find_earlier,
     new_rows,
-    with_new_columns,
 )
 from airflow_iceberg.operations.row_changes import (
     COPY_ON_WRITE,
@@ -89,7 +90,7 @@ class OverwriteRequest:
     deletes_when_empty: bool = False
     schema_evolution: str | None = None
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
-    inputs: Mapping[str, Input] = field(default_factory=dict)
+    inputs: Mapping[str, Input | Changes] = field(default_factory=dict)
     write_format: str | None = None
 
     def __post_init__(self) -> None:
@@ -172,7 +173,7 @@ class Overwrite:
                 return self._replace_matching(staged, written)
             before = _deleted_before(self._replaced_tasks(staged), self._scan)
             settings = self._work.settings(self._request, {**before, **staged.summary}, table_uuid=staged.table_uuid)
-            return self._work.commit(with_new_columns(self._replace_whole(staged, settings), staged), written)
+            return self._work.commit(completed(self._replace_whole(staged, settings), staged), written)
 
     def _remove_earlier(self, staged: NewRows) -> WriteResult:
         """Remove the rows of the task's earlier epochs, in whose place there are none now; most often there is nothing
@@ -183,7 +184,7 @@ class Overwrite:
         if earlier is None:
             return self._work.nothing(self._request.branch)
         action = AppendFiles(self._work.table.io, (), settings, written_schema=staged.written_schema, earlier=earlier)
-        return self._work.commit(action, [])
+        return self._work.commit(completed(action, staged), [])
 
     def _replaced_tasks(self, staged: NewRows) -> list[FileScanTask]:
         """Return the files that are replaced as a whole; none if the table has no delete files, to save the time."""
@@ -247,7 +248,7 @@ class Overwrite:
                 # Without named files the filter selects files again on each base.
                 row_filter=ALWAYS_FALSE if is_named else deletion.row_filter,
             )
-            return work.commit(with_new_columns(action, staged), written)
+            return work.commit(completed(action, staged), written)
 
 
 def _deleted_before(

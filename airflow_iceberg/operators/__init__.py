@@ -12,7 +12,7 @@ from airflow_iceberg import lazy_names
 
 if TYPE_CHECKING:
     from airflow_iceberg.backends.config import SparkConfig
-    from airflow_iceberg.operators._inputs import Input
+    from airflow_iceberg.operators._inputs import Changes, Input
     from airflow_iceberg.operators._rows import FileOptions
     from airflow_iceberg.operators.alter_table import IcebergAlterTableOperator
     from airflow_iceberg.operators.append import IcebergAppendOperator
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.operators.rewrite_manifests import IcebergRewriteManifestsOperator
 
 __all__ = [
+    "Changes",
     "FileOptions",
     "IcebergAlterTableOperator",
     "IcebergAppendOperator",
@@ -45,6 +46,7 @@ __all__ = [
 
 __getattr__ = lazy_names(
     __name__,
+    Changes="_inputs",
     FileOptions="_rows",
     IcebergAlterTableOperator="alter_table",
     IcebergAppendOperator="append",

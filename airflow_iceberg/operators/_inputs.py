@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.backends.config import checked_fields
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.arguments import timestamp_ms, whole_number
+from airflow_iceberg.hooks.arguments import timestamp_ms, whole_number, yes_or_no
 from airflow_iceberg.hooks.iceberg import IcebergHook
 
 if TYPE_CHECKING:
     from airflow_iceberg.commit.open_table import OpenTable
+    from airflow_iceberg.operations.inputs import changes as operations_changes
     from airflow_iceberg.operations.inputs import tables as operations_inputs
 
 
@@ -43,19 +44,6 @@ class Input:
     predicate_params: Mapping[str, Any] | None = None
     selected_fields: Sequence[str] = ("*",)
 
-    @classmethod
-    def of(cls, name: object, given: object) -> Input:
-        """Return an input, given as it is, as the name of a table, or as a dictionary of its fields."""
-        if isinstance(given, cls):
-            return given
-        if isinstance(given, str):
-            return cls(given)
-        if isinstance(given, Mapping) and "table" in given:
-            return cls(**checked_fields(cls, f"input {name!r}", given))
-        raise InvalidInputError(
-            f"input {name!r} is {given!r}, expected the name of a table, or Input('sales.orders', …)"
-        )
-
     def serialize(self) -> dict[str, Any]:
         """Return the form that Airflow stores and shows."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
@@ -70,13 +58,8 @@ class Input:
         """
         from airflow_iceberg.operations.inputs import tables as operations_inputs
 
-        def load() -> OpenTable:
-            table = IcebergHook(self.iceberg_conn_id or iceberg_conn_id).load_table(self.table)
-            opened(table)
-            return table
-
         return operations_inputs.Input(
-            open=load,
+            open=_loader(self.iceberg_conn_id or iceberg_conn_id, self.table, opened),
             ref=self.ref or None,
             snapshot_id=whole_number("snapshot_id", self.snapshot_id),
             as_of_ms=timestamp_ms("as_of", self.as_of),
@@ -84,3 +67,109 @@ class Input:
             predicate_params=self.predicate_params,
             selected_fields=self.selected_fields,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The rows of a table that were appended or changed since the task has read them last.
+
+    The last snapshot that was read is committed with the rows that were made from them. So a retry, a killed task and
+    a run after it neither lose nor repeat a change; a cleared task reads the changes of its own run again.
+
+    Attributes:
+        table: the namespace and name of the table, `sales.orders`.
+        since: where the changes begin: `"last"`, after those that this task has read last, or all rows if it has read
+            none; or after a snapshot (its id), a tag, or a time; None: all rows.
+        mode: `"append"`, the rows that were appended; `"changelog"`, all changes, with the columns `_change_type`
+            (`insert`, `delete`, `update_before`, `update_after`), `_change_ordinal` and `_commit_snapshot_id`.
+        net: of a changelog, only what is different in the end, not each snapshot's changes.
+        compute_updates: of a changelog, whether the old and the new version of a row are an update.
+        identifier_columns: the columns that identify a row, for updates; by default the table's identifier fields, or
+            the `_row_id` of the row (version 3).
+        iceberg_conn_id: the id of its catalog's connection; None is that of the task.
+        ref: the branch to read; main by default.
+        row_filter: a predicate in SQL; only changed rows that satisfy it are read.
+        predicate_params: the values of the predicate's placeholders, `:name`, by name.
+        selected_fields: the columns to read.
+    """
+
+    table: str
+    _: KW_ONLY
+    since: int | str | datetime | None = "last"
+    mode: str = "append"
+    net: bool = False
+    compute_updates: bool = False
+    identifier_columns: Sequence[str] = ()
+    iceberg_conn_id: str | None = None
+    ref: str | None = None
+    row_filter: str | None = None
+    predicate_params: Mapping[str, Any] | None = None
+    selected_fields: Sequence[str] = ("*",)
+
+    def serialize(self) -> dict[str, Any]:
+        """Return the form that Airflow stores and shows."""
+        since = self.since if self.since is None or isinstance(self.since, int | str) else str(self.since)
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return {**given, "since": since}
+
+    def to_open(self, *, iceberg_conn_id: str, opened: Callable[[OpenTable], object]) -> operations_changes.Changes:
+        """Return the changes for an operation; arguments as of `Input.to_open`."""
+        from airflow_iceberg.operations.inputs import changes as operations_changes
+
+        return operations_changes.Changes(
+            open=_loader(self.iceberg_conn_id or iceberg_conn_id, self.table, opened),
+            ref=self.ref or None,
+            options=operations_changes.ChangesOptions(
+                mode=self.mode,
+                net=yes_or_no("net", self.net),
+                compute_updates=yes_or_no("compute_updates", self.compute_updates),
+                identifier_columns=self.identifier_columns,
+            ),
+            row_filter=self.row_filter,
+            predicate_params=self.predicate_params,
+            selected_fields=self.selected_fields,
+            **_since(self.since),
+        )
+
+
+def input_of(name: object, given: object) -> Input | Changes:
+    """Return an input, given as it is, as the name of a table, or as a dictionary of its fields."""
+    if isinstance(given, Input | Changes):
+        return given
+    if isinstance(given, str):
+        return Input(given)
+    if isinstance(given, Mapping) and "table" in given:
+        kind = Changes if "since" in given else Input
+        return kind(**checked_fields(kind, f"input {name!r}", given))
+    raise InvalidInputError(
+        f"input {name!r} is {given!r}, expected the name of a table, Input('sales.orders', …) or "
+        f"Changes('sales.orders', …)"
+    )
+
+
+def _loader(conn_id: str, table: str, opened: Callable[[OpenTable], object]) -> Callable[[], OpenTable]:
+    def load() -> OpenTable:
+        found = IcebergHook(conn_id).load_table(table)
+        opened(found)
+        return found
+
+    return load
+
+
+def _since(given: object) -> dict[str, Any]:
+    """Return where changes begin: what is neither "last", a number nor a time is the name of a tag."""
+    if given is None or given == "None":
+        return {}
+    if not isinstance(given, int | str | datetime) or isinstance(given, bool) or given == "":
+        raise InvalidInputError(f"since is {given!r}, expected 'last', a snapshot id, a tag, a time or None")
+    text = str(given).strip()
+    if text == "last":
+        return {"is_since_last": True}
+    if isinstance(given, datetime):
+        return {"as_of_ms": timestamp_ms("since", given)}
+    if text.isascii() and text.isdigit():
+        return {"snapshot_id": int(text)}
+    try:
+        return {"as_of_ms": timestamp_ms("since", text)}
+    except InvalidInputError:
+        return {"since_ref": text}

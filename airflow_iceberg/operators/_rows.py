@@ -11,7 +11,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSki
 
 from airflow_iceberg.backends.config import checked_fields
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.operators._inputs import Input
+from airflow_iceberg.operators._inputs import Changes, Input, input_of
 from airflow_iceberg.operators._job import JobOperator
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class RowsOperator(JobOperator):
         files: str | Sequence[str] | None = None,
         sql: str | None = None,
         sql_params: Mapping[str, Any] | None = None,
-        inputs: Mapping[str, str | Input | Mapping[str, Any]] | None = None,
+        inputs: Mapping[str, str | Input | Changes | Mapping[str, Any]] | None = None,
         python_callable: str | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
         file_options: FileOptions | Mapping[str, Any] | None = None,
@@ -158,7 +158,7 @@ class RowsOperator(JobOperator):
         self._opened = opened
         if self.inputs is not None and not isinstance(self.inputs, Mapping):
             raise InvalidInputError(f"inputs are a {type(self.inputs).__name__}, expected names with tables")
-        named = {str(name): Input.of(name, one) for name, one in (self.inputs or {}).items()}
+        named = {str(name): input_of(name, one) for name, one in (self.inputs or {}).items()}
         return {
             name: one.to_open(iceberg_conn_id=self.iceberg_conn_id, opened=partial(opened.__setitem__, name))
             for name, one in named.items()

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.metadata_columns import METADATA_COLUMNS, PARTITION_NAME, partition_column
+from airflow_iceberg.format.metadata_columns import (
+    CHANGELOG_COLUMNS,
+    IS_DELETED,
+    METADATA_COLUMNS,
+    PARTITION_NAME,
+    partition_column,
+)
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
 
@@ -71,3 +78,60 @@ def schema_of(metadata: TableMetadata, snapshot: Snapshot) -> Schema:
         message = "snapshot %d of %s is read with the current schema, since its own is gone: %s"
         log.warning(message, snapshot.snapshot_id, metadata.location, error)
         return metadata.schema()
+
+
+def changelog_columns(
+    metadata: TableMetadata, schema: Schema, selected_fields: tuple[str, ...], *, case_sensitive: bool = True
+) -> Schema:
+    """Return the columns of a changelog: those that are selected, and its own three.
+
+    Raises:
+        NotFoundError: no such column.
+        InvalidInputError: a column of the table has the name of one of a changelog.
+    """
+    own = {column.name for column in CHANGELOG_COLUMNS}
+    projection = project(
+        metadata, schema, tuple(name for name in selected_fields if name not in own), case_sensitive=case_sensitive
+    )
+    if IS_DELETED.id in projection.fields_by_id:
+        raise InvalidInputError(f"{IS_DELETED.name} cannot be selected of changes, whose rows have a _change_type")
+    both = sorted(own & {column.name for column in projection.fields})
+    if both:
+        raise InvalidInputError(
+            f"column '{both[0]}' of the table has the name of a column of its changelog; rename it, or select the "
+            f"columns to read without it"
+        )
+    return Schema((*projection.fields, *CHANGELOG_COLUMNS), projection.schema_id)
+
+
+def identifier_names(
+    metadata: TableMetadata, schema: Schema, *, compute_updates: bool, identifier_columns: Sequence[str]
+) -> tuple[str, ...] | None:
+    """Return the columns by which the old and the new version of a row are found; see
+    `changelog.ChangelogReader`.
+
+    Raises:
+        NotFoundError: no such column.
+        InvalidInputError: the table does not tell what identifies a row.
+    """
+    if isinstance(identifier_columns, str):
+        raise InvalidInputError(f"identifier_columns is the text {identifier_columns!r}, expected a list of columns")
+    columns = {column.name for column in schema.fields}
+    for name in identifier_columns:
+        if name not in columns:
+            raise NotFoundError(
+                f"identifier_columns has {name!r}, which is no column; {', '.join(sorted(columns))} are"
+            )
+    if identifier_columns:
+        return tuple(identifier_columns)
+    if not compute_updates:
+        return None
+    known = [schema.find_name(field_id) or "" for field_id in schema.identifier_field_ids]
+    if known and columns.issuperset(known):
+        return tuple(known)
+    if metadata.format_version >= 3:
+        return ()
+    raise InvalidInputError(
+        f"compute_updates needs identifier_columns: table {metadata.location} has no identifier fields, and its rows "
+        f"have no _row_id before version 3"
+    )

@@ -40,6 +40,28 @@ def locations_of(io: FileIO) -> Locations | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PinnedChanges(Document):
+    """Which changes of a table are read, up to its snapshot.
+
+    Attributes:
+        from_snapshot_id: the snapshot after which they begin; None: all rows of the last one are new.
+        mode: "append" or "changelog"; this and the next three as of `Table.changes`.
+        is_again: whether the task has read them before it was cleared.
+        is_since_last: whether they begin where the task has read last.
+        is_first: whether it has never read any.
+    """
+
+    from_snapshot_id: int | None = None
+    mode: str
+    net: bool = False
+    compute_updates: bool = False
+    identifier_columns: tuple[str, ...] = ()
+    is_again: bool = False
+    is_since_last: bool = False
+    is_first: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PinnedTable(Document):
     """A table at a snapshot, under the name that a query or a callable has for it.
 
@@ -55,6 +77,7 @@ class PinnedTable(Document):
         selected_fields: the columns that are read; "*" is all.
         row_filter: a predicate that the rows satisfy which are read, bound to the schema.
         locations: what may be read of it; None for a table without a gate.
+        changes: which of its changes are read; None: the rows of the snapshot are.
     """
 
     name: str
@@ -68,6 +91,7 @@ class PinnedTable(Document):
     selected_fields: tuple[str, ...] = ("*",)
     row_filter: Expression = ALWAYS_TRUE
     locations: Locations | None = None
+    changes: PinnedChanges | None = None
 
     @classmethod
     def from_dict(cls, fields: Fields) -> Self:

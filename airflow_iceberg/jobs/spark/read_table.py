@@ -21,7 +21,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.jobs.protocol.pinned import PinnedTable
 from airflow_iceberg.jobs.spark.frame_schema import SparkRows, spark_ddl
 from airflow_iceberg.jobs.spark.package import ship
-from airflow_iceberg.jobs.table_reader import ReadUnit, TableReader, plan_pinned, plan_read
+from airflow_iceberg.jobs.table_reader import Reader, plan_pinned, plan_read
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from airflow_iceberg.storage.trust import Trust
 
@@ -89,7 +89,7 @@ def read_pinned(spark: Any, table: PinnedTable, storage: Mapping[str, str]) -> A
 
 def _frame(
     spark: Any,
-    planned: tuple[TableReader, list[tuple[ReadUnit, ...]]],
+    planned: tuple[Reader, Sequence[tuple[Any, ...]]],
     storage: Mapping[str, str],
     gated: Callable[[FileIO], FileIO],
 ) -> Any:
@@ -113,7 +113,7 @@ def _metadata_location(given: Any) -> str:
 
 
 def _worker(
-    reader: TableReader, items: Sequence[bytes], storage: Mapping[str, str], gated: Callable[[FileIO], FileIO]
+    reader: Reader, items: Sequence[bytes], storage: Mapping[str, str], gated: Callable[[FileIO], FileIO]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function for `mapInArrow` over numbers of items."""
 

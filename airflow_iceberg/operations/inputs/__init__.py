@@ -1,1 +1,1 @@
-"""What new rows are made from: tables that a query or a callable reads (`tables`)."""
+"""What new rows are made from: tables that a query or a callable reads (`tables`), or their `changes`."""

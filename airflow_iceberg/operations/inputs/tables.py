@@ -19,15 +19,18 @@ from typing import Any
 
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.write_result import INPUTS
-from airflow_iceberg.data.read.selection import choose_snapshot, project
+from airflow_iceberg.data.read.selection import changelog_columns, choose_snapshot, identifier_names, project
 from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.expressions.query import ALL, Need, needs, tables_of
 from airflow_iceberg.expressions.tree import ALWAYS_TRUE, all_of
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata_columns import METADATA_COLUMNS
 from airflow_iceberg.format.properties.table_properties import TableProperties
-from airflow_iceberg.jobs.protocol.pinned import PinnedTable, locations_of, named
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.jobs.protocol.pinned import PinnedChanges, PinnedTable, locations_of, named
 from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.operations.inputs.changes import Changes, Consumer, choose_range
 
 # A name that every engine takes without quotes.
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -58,7 +61,7 @@ class Input:
             raise InvalidInputError(f"selected_fields is the text {self.selected_fields!r}, expected a list of columns")
 
 
-def check_inputs(inputs: Mapping[str, Input], rows: object) -> None:
+def check_inputs(inputs: Mapping[str, Input | Changes], rows: object) -> None:
     """Check the names of inputs, before any table is loaded.
 
     Raises:
@@ -77,7 +80,7 @@ def check_inputs(inputs: Mapping[str, Input], rows: object) -> None:
         raise InvalidInputError(f"inputs has {unread[0]!r}, and the query does not read it; leave it out")
 
 
-def check_names(inputs: Mapping[str, Input]) -> None:
+def check_names(inputs: Mapping[str, Input | Changes]) -> None:
     """Raise InvalidInputError for a name that cannot be one of a view."""
     for name in inputs:
         if not _NAME.fullmatch(str(name)):
@@ -86,24 +89,25 @@ def check_names(inputs: Mapping[str, Input]) -> None:
         raise InvalidInputError(f"two inputs have the same name in other letters: {', '.join(sorted(inputs))}")
 
 
-def pin_all(inputs: Mapping[str, Input]) -> tuple[PinnedTable, ...]:
+def pin_all(inputs: Mapping[str, Input | Changes], consumer: Consumer) -> tuple[PinnedTable, ...]:
     """Load the inputs, and read of each what its author says; errors as of `pin`."""
     found = {}
     for name, one in inputs.items():
         with _named(name):
-            found[name] = _pinned(name, one)
+            found[name] = _pinned(name, one, consumer)
     return tuple(found.values())
 
 
-def pin(inputs: Mapping[str, Input], source: Source) -> tuple[PinnedTable, ...]:
+def pin(inputs: Mapping[str, Input | Changes], source: Source, consumer: Consumer) -> tuple[PinnedTable, ...]:
     """Load the inputs, and choose what is read of each.
 
     Raises:
         NotFoundError: no such table, snapshot, ref or column.
-        InvalidInputError: a predicate that does not fit the columns.
+        InvalidInputError: a predicate that does not fit the columns; changes that cannot be told.
+        IncompatibleChangeError: it is not known which changes were read before.
         UnsupportedError: an encrypted table.
     """
-    found = {table.name: table for table in pin_all(inputs)}
+    found = {table.name: table for table in pin_all(inputs, consumer)}
     if source.sql is None:
         return tuple(found.values())
     schemas = {name: table.schema for name, table in found.items()}
@@ -114,16 +118,25 @@ def pin(inputs: Mapping[str, Input], source: Source) -> tuple[PinnedTable, ...]:
     return tuple(_narrowed(table, inputs[name], wanted[name]) for name, table in found.items())
 
 
-def _pinned(name: str, one: Input) -> PinnedTable:
+def _pinned(name: str, one: Input | Changes, consumer: Consumer) -> PinnedTable:
     table = one.open()
     metadata = table.metadata
     if TableProperties.of(metadata.properties).encryption_key_id is not None:
         raise UnsupportedError(f"table {table.name} is encrypted and cannot be read here")
     if not table.metadata_location:
         raise UnsupportedError(f"the catalog gives no metadata file of table {table.name}, which a job would read")
-    snapshot, schema = choose_snapshot(metadata, snapshot_id=one.snapshot_id, ref=one.ref, as_of_ms=one.as_of_ms)
+    changes, snapshot_id, schema = _chosen(name, one, metadata, consumer)
     fields = tuple(one.selected_fields)
-    project(metadata, schema, fields, case_sensitive=True)
+    if changes is not None and changes.mode == "changelog":
+        changelog_columns(metadata, schema, fields)
+        identifier_names(
+            metadata,
+            schema,
+            compute_updates=changes.compute_updates,
+            identifier_columns=changes.identifier_columns,
+        )
+    else:
+        project(metadata, schema, fields, case_sensitive=True)
     return PinnedTable(
         name=name,
         table=table.name,
@@ -131,16 +144,31 @@ def _pinned(name: str, one: Input) -> PinnedTable:
         table_uuid=metadata.table_uuid or "",
         table_location=metadata.location,
         metadata_location=table.metadata_location,
-        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        snapshot_id=snapshot_id,
         schema=schema,
         selected_fields=fields,
         row_filter=parse_filter(one.row_filter, schema, params=one.predicate_params),
         locations=locations_of(table.io),
+        changes=changes,
     )
 
 
-def _narrowed(table: PinnedTable, one: Input, need: Need) -> PinnedTable:
+def _chosen(
+    name: str, one: Input | Changes, metadata: TableMetadata, consumer: Consumer
+) -> tuple[PinnedChanges | None, int | None, Schema]:
+    """Return which changes are read, up to which snapshot, and its columns."""
+    if isinstance(one, Input):
+        snapshot, schema = choose_snapshot(metadata, snapshot_id=one.snapshot_id, ref=one.ref, as_of_ms=one.as_of_ms)
+        return None, None if snapshot is None else snapshot.snapshot_id, schema
+    changes, last = choose_range(name, one, metadata, consumer)
+    place = {"snapshot_id": last, "ref": None} if changes.is_again else {"snapshot_id": None, "ref": one.ref}
+    return changes, last, choose_snapshot(metadata, as_of_ms=None, **place)[1]
+
+
+def _narrowed(table: PinnedTable, one: Input | Changes, need: Need) -> PinnedTable:
     """Return a table with only the columns and rows that a query needs, as far as its author has left them open."""
+    if table.changes is not None and table.changes.mode == "changelog":
+        return table  # a row is compared as a whole, and the query may ask for columns of the changelog
     if need is ALL or tuple(one.selected_fields) != ("*",) or table.schema.names.keys() & METADATA_COLUMNS.keys():
         return table
     columns = table.selected_fields if need.columns is None else need.columns
@@ -166,7 +194,15 @@ def summary_of(tables: Sequence[PinnedTable]) -> dict[str, str]:
             "table": table.table,
             "table-uuid": table.table_uuid,
             "snapshot-id": None if table.snapshot_id is None else str(table.snapshot_id),
+            **({} if table.changes is None else _entry(table.changes)),
         }
         for table in tables
     }
     return {INPUTS: json.dumps(read)}
+
+
+def _entry(changes: PinnedChanges) -> dict[str, Any]:
+    """Return what the summary says of changes: also `commit.watermarks` reads it."""
+    first = changes.from_snapshot_id
+    again = {"again": True} if changes.is_again else {}
+    return {"mode": changes.mode, "from-snapshot-id": None if first is None else str(first), **again}

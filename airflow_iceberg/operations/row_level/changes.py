@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from airflow_iceberg.commit.actions.overwrite import OverwriteFiles
 from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.commit.snapshot_action import SnapshotAction
+from airflow_iceberg.commit.watermarks import with_watermarks
 from airflow_iceberg.commit.write_result import DELETED_ROWS, INSERTED_ROWS, UPDATED_ROWS, Outcome, WriteResult
 from airflow_iceberg.data.row_changes import RowChange
 from airflow_iceberg.data.write.options import in_format
@@ -38,6 +39,7 @@ from airflow_iceberg.jobs.protocol.source import DIALECTS, Source
 from airflow_iceberg.jobs.protocol.staged_files import check_stored, read_changed_files
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations import staging
+from airflow_iceberg.operations.inputs.changes import Changes, consumed_of, consumer_of
 from airflow_iceberg.operations.inputs.tables import Input, pin, pin_all, summary_of
 from airflow_iceberg.operations.new_rows import check_options
 from airflow_iceberg.operations.row_changes import MERGE_ON_READ, delete_mode, isolation_level, replaced_deletes
@@ -52,7 +54,7 @@ OWN_ENTRIES = (INSERTED_ROWS, UPDATED_ROWS, DELETED_ROWS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Changes:
+class RowLevelChanges:
     """What changes, in SQL.
 
     Attributes:
@@ -74,7 +76,7 @@ class Changes:
     is_unique: bool = False
     dialect: str
     params: Mapping[str, Any] | None = None
-    inputs: Mapping[str, Input] = field(default_factory=dict)
+    inputs: Mapping[str, Input | Changes] = field(default_factory=dict)
     mode: str | None = None
     isolation_level: str | None = None
     mode_property: Property[Any]
@@ -94,12 +96,12 @@ def check_dialect(dialect: str) -> None:
         raise InvalidInputError(f"unknown dialect {dialect!r}; one of {', '.join(DIALECTS)}")
 
 
-def change_rows(work: Work, request: CommitRequest, changes: Changes) -> WriteResult:
+def change_rows(work: Work, request: CommitRequest, changes: RowLevelChanges) -> WriteResult:
     """Change rows in one commit; errors as of `operations.row_level.merge`."""
     return work.on_latest(lambda: _round(work, request, changes), branch=request.branch)
 
 
-def _round(work: Work, request: CommitRequest, changes: Changes) -> WriteResult:
+def _round(work: Work, request: CommitRequest, changes: RowLevelChanges) -> WriteResult:
     table, branch = work.table, request.branch
     work.settings(request)  # fails for a table that cannot be written
     table.check_branch(branch)
@@ -118,17 +120,18 @@ def _round(work: Work, request: CommitRequest, changes: Changes) -> WriteResult:
         changes.check(sum(change.deleted_count for change in done.changes))
         if not (done.written or any(map(_is_change, done.changes))):
             return work.nothing(branch)
-        return work.commit(_action(work, request, plan, done, isolation, only_deletes=changes.only_deletes), written)
+        action = _action(work, request, plan, done, isolation, only_deletes=changes.only_deletes)
+        return work.commit(with_watermarks(action, consumed_of(plan.inputs)), written)
 
 
 # -- the job -----------------------------------------------------------------------------------------------------------
 
 
-def _task(work: Work, branch: str, changes: Changes, prefix: str) -> MergeTask:
+def _task(work: Work, branch: str, changes: RowLevelChanges, prefix: str) -> MergeTask:
     """Return what the job does, on the table as it is now."""
     metadata = work.table.metadata
     known = recover_sources(work.table.io, metadata)
-    source = _source(work, changes.rows, prefix)
+    source, consumer = _source(work, changes.rows, prefix), consumer_of(work, branch)
     for name, _ in changes.keys:
         metadata.schema().find_field(name, case_sensitive=False)
     keys = [(metadata.schema().find_field(name, case_sensitive=False).name, other) for name, other in changes.keys]
@@ -145,7 +148,7 @@ def _task(work: Work, branch: str, changes: Changes, prefix: str) -> MergeTask:
         mode=delete_mode(metadata, changes.mode, property_name=changes.mode_property.name),
         clauses=tuple(Clause(**asdict(clause)) for clause in changes.clauses),
         source=source,
-        inputs=pin_all(changes.inputs) if source is None else pin(changes.inputs, source),
+        inputs=pin_all(changes.inputs, consumer) if source is None else pin(changes.inputs, source, consumer),
         on=changes.on,
         keys=tuple(name for name, _ in keys),
         source_keys=tuple(name for _, name in keys),
@@ -175,7 +178,7 @@ def _source(work: Work, rows: Any, prefix: str) -> Source | None:
     return Source.from_files([location], file_format="parquet")
 
 
-def _target(work: Work, branch: str, changes: Changes) -> PinnedTable:
+def _target(work: Work, branch: str, changes: RowLevelChanges) -> PinnedTable:
     """Return the table as the job reads it: the columns that the SQL needs, and the rows that it may select."""
     table = work.table
     metadata, schema = table.metadata, table.metadata.schema()
@@ -200,7 +203,7 @@ def _target(work: Work, branch: str, changes: Changes) -> PinnedTable:
     )
 
 
-def _row_filter(work: Work, changes: Changes) -> Expression:
+def _row_filter(work: Work, changes: RowLevelChanges) -> Expression:
     """Return a predicate that all rows of the table satisfy which the SQL can select."""
     text = changes.on or changes.clauses[0].condition
     if text is None or any(clause.rows == NOT_MATCHED_BY_SOURCE for clause in changes.clauses):

@@ -21,8 +21,9 @@ from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.jobs.protocol import sql_params
 from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.operations.inputs.changes import Changes
 from airflow_iceberg.operations.inputs.tables import Input, check_inputs
-from airflow_iceberg.operations.row_level.changes import OWN_ENTRIES, Changes, change_rows, check_dialect
+from airflow_iceberg.operations.row_level.changes import OWN_ENTRIES, RowLevelChanges, change_rows, check_dialect
 from airflow_iceberg.operations.work import Work
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class MergeRequest:
     isolation_level: str | None = None
     branch: str = MAIN_BRANCH
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
-    inputs: Mapping[str, Input] = field(default_factory=dict)
+    inputs: Mapping[str, Input | Changes] = field(default_factory=dict)
     write_format: str | None = None
 
     def __post_init__(self) -> None:
@@ -120,7 +121,7 @@ def merge(work: Work, request: MergeRequest) -> WriteResult:
         CommitUnknownError: cannot tell whether the commit has landed; nothing was deleted.
     """
     keys = [(name, name) for name in request.columns] or list(key_columns(request.condition, dialect=request.dialect))
-    changes = Changes(
+    changes = RowLevelChanges(
         clauses=request.merge_clauses,
         rows=request.rows,
         on=request.condition,

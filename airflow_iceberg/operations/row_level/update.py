@@ -18,8 +18,9 @@ from airflow_iceberg.expressions.merge_sql import update_clause
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.jobs.protocol import sql_params
+from airflow_iceberg.operations.inputs.changes import Changes
 from airflow_iceberg.operations.inputs.tables import Input, check_names
-from airflow_iceberg.operations.row_level.changes import OWN_ENTRIES, Changes, change_rows, check_dialect
+from airflow_iceberg.operations.row_level.changes import OWN_ENTRIES, RowLevelChanges, change_rows, check_dialect
 from airflow_iceberg.operations.work import Work
 
 
@@ -43,7 +44,7 @@ class UpdateRequest:
     isolation_level: str | None = None
     branch: str = MAIN_BRANCH
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
-    inputs: Mapping[str, Input] = field(default_factory=dict)
+    inputs: Mapping[str, Input | Changes] = field(default_factory=dict)
     write_format: str | None = None
 
     def __post_init__(self) -> None:
@@ -67,7 +68,7 @@ def update(work: Work, request: UpdateRequest) -> WriteResult:
 
     Raises: as `operations.row_level.merge`.
     """
-    changes = Changes(
+    changes = RowLevelChanges(
         clauses=(request.clause,),
         dialect=request.dialect,
         params=request.params,
