@@ -148,6 +148,28 @@ class EarlierEpochs:
             self._check_never_rewritten(metadata, live)
         return [live[path].data_file for path in sorted(named)]
 
+    def changed_before(self, metadata: TableMetadata) -> list[DataFile]:
+        """Return the live files of an earlier try of this epoch whose snapshot has expired, for work that changes rows,
+        and that would not have the same effect a second time.
+
+        Raises:
+            IncompatibleChangeError: it cannot be told whether an earlier try has committed.
+        """
+        head = metadata.ref_snapshot(self._branch)
+        if head is None or not self._may_have_expired or self._history_tells_all(metadata, head):
+            return []
+        live = self._live(head)
+        start = f"carried-{self._key.file_token}-{self._key.epoch}-"
+        found = [live[path].data_file for path in sorted(live) if _name(path).startswith(start)]
+        if not found:
+            raise IncompatibleChangeError(
+                f"cannot tell whether an earlier try of {self._key.work} has changed the table: the history of branch "
+                f"{self._branch!r} does not reach back to it (snapshots were expired), and no live file has its name; "
+                f"look at the rows, and run it in a new DAG run if they are not changed; keep snapshots longer than a "
+                f"task with its retries takes"
+            )
+        return found
+
     def _live(self, head: Snapshot) -> dict[str, ManifestEntry]:
         return {entry.data_file.file_path: entry for entry in self._entries_of(head) if entry.is_live}
 

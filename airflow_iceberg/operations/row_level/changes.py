@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from airflow_iceberg.commit.actions.overwrite import OverwriteFiles
 from airflow_iceberg.commit.actions.row_delta import RowDelta
+from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
 from airflow_iceberg.commit.snapshot_action import SnapshotAction
 from airflow_iceberg.commit.watermarks import with_watermarks
 from airflow_iceberg.commit.write_result import DELETED_ROWS, INSERTED_ROWS, UPDATED_ROWS, Outcome, WriteResult
@@ -109,6 +110,8 @@ def _round(work: Work, request: CommitRequest, changes: RowLevelChanges) -> Writ
     found = work.find_landed(branch)
     if found is not None:
         return WriteResult.of([found], table=table.name, branch=branch, outcome=Outcome.FOUND)
+    if not changes.only_deletes and (lost := _changed_before(work, branch)):
+        return lost
     isolation = isolation_level(table.metadata, changes.isolation_level, property_name=changes.isolation_property.name)
     prefix = work.new_staging(carries_rows=True)
     plan = work.write_plan(_task(work, branch, changes, prefix), prefix)
@@ -122,6 +125,23 @@ def _round(work: Work, request: CommitRequest, changes: RowLevelChanges) -> Writ
             return work.nothing(branch)
         action = _action(work, request, plan, done, isolation, only_deletes=changes.only_deletes)
         return work.commit(with_watermarks(action, consumed_of(plan.inputs)), written)
+
+
+def _changed_before(work: Work, branch: str) -> WriteResult | None:
+    """Return the result of an earlier try whose snapshot has expired: values would be computed from its own.
+
+    Raises:
+        IncompatibleChangeError: it cannot be told whether there was one.
+    """
+    if work.operation_key is None:
+        return None
+    # An earlier run, before the task was cleared, does not count: a cleared task changes the table as it is.
+    tries = EarlierEpochs(
+        work.table.io, work.operation_key, branch, try_number=work.try_number, on_rerun="append"
+    ).changed_before(work.table.metadata)
+    if not tries:
+        return None
+    return WriteResult(table=work.table.name, branch=branch, outcome=Outcome.FOUND, operation_key=work.key_text)
 
 
 # -- the job -----------------------------------------------------------------------------------------------------------
