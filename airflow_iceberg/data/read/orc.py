@@ -37,6 +37,10 @@ class OrcSource:
     def ranges(self, schema: Schema) -> None:
         """Return None: nothing is known before reading."""
 
+    def count_rows(self) -> int:
+        """Return the number of rows, by the footer."""
+        return int(self._file.nrows)
+
     def read(self, schemas: Sequence[Schema], batch_size: int) -> Iterator[RawRows]:
         wanted = needed_columns(schemas, self.fields)
         if not wanted:
