@@ -140,7 +140,7 @@ class TestExamplesDoNotMeet:
     def test_each_has_tables_of_its_own(self):
         writers = [path for path in DAGS if "IcebergCreateTableOperator(" in path.read_text()]
         tables = [load_module(path).TABLE for path in writers]
-        assert len(writers) == 5
+        assert len(writers) == 6
         assert len(set(tables)) == len(tables)
         # A name that begins with that of another could be one of its further tables.
         assert not [(one, two) for one in tables for two in tables if one != two and two.startswith(f"{one}_")]
@@ -163,6 +163,23 @@ class TestATableIsChangedWhileItHoldsRows:
         assert [field.name for field in evolved.spec().fields] == ["ts_month", "id_bucket_4"]
         specs = evolved.inspect.files()["spec_id"].to_pylist()
         assert sorted(specs) == [0, 0, 1]
+
+
+class TestExistingFilesBecomeATable:
+    """They are added once, and the table comes back under its name after it was dropped."""
+
+    def test_twice_in_a_row(self, warehouse, tmp_path, monkeypatch):
+        module = load_module(EXAMPLES / "add_existing_files.py")
+        uri = f"sqlite:///{tmp_path}/catalog.db"
+        options = {"type": "sql", "warehouse": tmp_path.as_uri()}
+        connection = {"conn_type": "iceberg_catalog", "host": uri, "extra": {**options, "catalog_name": "demo"}}
+        monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", json.dumps(connection))
+        run = ran(module.DAG)
+        assert (xcom(run, "add")["added_records"], xcom(run, "register")["outcome"]) == (6, "committed")
+        table = Table.load(load_catalog("demo", uri=uri, **options), module.TABLE)
+        assert table.scan("day = '2026-01-02'").count() == 3
+        again = ran(module.DAG)
+        assert (xcom(again, "add")["outcome"], xcom(again, "register")["outcome"]) == ("found", "committed")
 
 
 class TestATableIsMaintained:

@@ -481,6 +481,8 @@ OPERATIONS = {
     "expire_snapshots": ("commit/actions/expire_snapshots.py", "plan/expire_snapshots.py"),
     "remove_orphan_files": ("plan/orphan_files.py",),
     "create_table": (),
+    "add_files": ("commit/actions/add_files.py",),
+    "register_table": (),
     "alter_table": ("commit/actions/alter_table.py", "plan/alter_table/changes.py"),
 }
 

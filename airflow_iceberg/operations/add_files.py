@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow_iceberg.commit.actions.add_files import AddFiles
 from airflow_iceberg.commit.compose import with_name_mapping
@@ -33,7 +33,7 @@ from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
-from airflow_iceberg.operations.existing.listing import files_below, listed_files
+from airflow_iceberg.operations.existing.listing import files_below, in_partition, listed_files, metadata_folders
 from airflow_iceberg.operations.new_rows import check_on_rerun, check_options, earlier_epochs, find_earlier
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.alter_table.properties import name_mapping_of
@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 # Footers are read at the same time, since stores answer slowly; more than these are never held at once.
 THREADS = 16
 _AHEAD = 4 * THREADS
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +106,9 @@ def _add(work: Work, request: AddFilesRequest) -> WriteResult:
     check_options(table, writes_files=False)
     target = target_of(table.metadata)
     if request.source is not None:
-        existing = files_below(table, request.source, request.partition_filter)
+        existing = files_below(table.io, request.source, ignored=metadata_folders(table.metadata))
+        if request.partition_filter:
+            existing = in_partition(table.metadata, existing, request.partition_filter)
     else:
         existing = listed_files(table.io, request.files or ())
     files = [file for file in described(table.io, existing, target) if file.record_count]
@@ -150,13 +153,18 @@ def target_of(metadata: TableMetadata) -> Target:
 
 def described(io: FileIO, files: Iterable[ExistingFile], target: Target) -> Iterator[DataFile]:
     """Yield the entries of files in their order; the first error ends it."""
+    return at_once(lambda file: describe(io, file, target), files)
+
+
+def at_once(read: Callable[[ExistingFile], T], files: Iterable[ExistingFile]) -> Iterator[T]:
+    """Yield what is read of each file, in order, by a few threads that are never far ahead."""
     pool = ThreadPoolExecutor(THREADS, thread_name_prefix="iceberg-footer")
-    waiting: deque[Future[DataFile]] = deque()
+    waiting: deque[Future[T]] = deque()
     try:
         for file in files:
             if len(waiting) >= _AHEAD:
                 yield waiting.popleft().result()
-            waiting.append(pool.submit(describe, io, file, target))
+            waiting.append(pool.submit(read, file))
         while waiting:
             yield waiting.popleft().result()
     finally:

@@ -304,7 +304,7 @@ class TestPartitions:
         table.add_files(source=f"file://{lake}/", partition_filter={"ds": "2026-01-02"})
         table.add_files(source=f"file://{lake}/", partition_filter={"ds": datetime.date(2026, 1, 3)})
         assert ids(table) == [2, 3]
-        with pytest.raises(NotFoundError, match=r"none of the 3 files below .* is in partition"):
+        with pytest.raises(NotFoundError, match=r"none of the 3 files of the source is in partition"):
             table.add_files(source=str(lake), partition_filter={"ds": "2027-01-01"})
         with pytest.raises(InvalidInputError, match=r"partition_filter names 'id', which is no partition field .*: ds"):
             table.add_files(source=str(lake), partition_filter={"id": 1})

@@ -11,10 +11,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from airflow_iceberg.commit.actions.add_files import named
-from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.data.existing.partition import HIVE_NULL, folder_values
 from airflow_iceberg.data.existing.target import ExistingFile
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionField
 from airflow_iceberg.format.properties.table_properties import TableProperties
@@ -47,23 +47,21 @@ def listed_files(io: FileIO, locations: Sequence[str]) -> list[ExistingFile]:
     return [ExistingFile(location=one, folders=_folders(_above(one), one)) for one in found]
 
 
-def files_below(
-    table: OpenTable, source: str, partition_filter: Mapping[str, Any] | None = None, *, ignored: Iterable[str] = ()
-) -> list[ExistingFile]:
+def files_below(io: FileIO, source: str, *, ignored: Iterable[str] = ()) -> list[ExistingFile]:
     """Return the files below a folder, sorted by location.
 
     Args:
-        partition_filter: partition values by name, of the files to return; None for all.
+        ignored: folders whose files are left out: those of the table's own metadata.
 
     Raises:
         NotFoundError: there are none.
-        InvalidInputError: the filter does not fit the table; or the folder is outside of the table's gate.
+        InvalidInputError: the folder is outside of the table's gate, or two folders of a file contradict each other.
     """
     root = absolute(source).rstrip("/")
-    _check(table.io, root)
-    own = [place_of(each) for each in _metadata_folders(table.metadata)]
+    _check(io, root)
+    own = [place_of(each) for each in ignored]
     found = []
-    for status in table.io.list(root):
+    for status in io.list(root):
         parts = status.location[len(root) :].strip("/").split("/")
         if any(_is_hidden(part) for part in parts) or any(place_of(status.location).is_below(each) for each in own):
             continue
@@ -74,12 +72,22 @@ def files_below(
             f"there are no files below {source}, names that begin with '_' or '.' aside; check the location, and name "
             f"single files in a list"
         )
-    chosen = _filtered(table.metadata, found, partition_filter) if partition_filter else found
+    return sorted(found, key=lambda file: file.location)
+
+
+def in_partition(
+    metadata: TableMetadata, files: Sequence[ExistingFile], partition_filter: Mapping[str, Any]
+) -> list[ExistingFile]:
+    """Return the files whose folders have these partition values.
+
+    Raises:
+        NotFoundError: there are none.
+        InvalidInputError: the filter does not fit the table.
+    """
+    chosen = _filtered(metadata, files, partition_filter)
     if not chosen:
-        raise NotFoundError(
-            f"none of the {len(found)} files below {source} is in partition {dict(partition_filter or {})}"
-        )
-    return sorted(chosen, key=lambda file: file.location)
+        raise NotFoundError(f"none of the {len(files)} files of the source is in partition {dict(partition_filter)}")
+    return chosen
 
 
 def _filtered(
@@ -107,9 +115,16 @@ def _field(metadata: TableMetadata, name: str) -> PartitionField:
     )
 
 
-def _metadata_folders(metadata: TableMetadata) -> list[str]:
+def metadata_folders(metadata: TableMetadata) -> list[str]:
+    """Return the folders of a table's metadata, whose Avro files are no data."""
     moved = TableProperties.of(metadata.properties).metadata_path
     return [f"{metadata.location.rstrip('/')}/metadata", *([moved] if moved else [])]
+
+
+def check_files(io: FileIO, files: Iterable[DataFile]) -> None:
+    """Refuse files that a table may not use; raises InvalidInputError."""
+    for file in files:
+        _check(io, file.file_path)
 
 
 def _check(io: FileIO, location: str) -> None:
