@@ -166,6 +166,23 @@ class TestATableIsChangedWhileItHoldsRows:
         assert sorted(specs) == [0, 0, 1]
 
 
+class TestExistingFilesBecomeATable:
+    """They are added once, and the table comes back under its name after it was dropped."""
+
+    def test_twice_in_a_row(self, warehouse, tmp_path, monkeypatch):
+        module = load_module(EXAMPLES / "add_existing_files.py")
+        uri = f"sqlite:///{tmp_path}/catalog.db"
+        options = {"type": "sql", "warehouse": tmp_path.as_uri()}
+        connection = {"conn_type": "iceberg_catalog", "host": uri, "extra": {**options, "catalog_name": "demo"}}
+        monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", json.dumps(connection))
+        run = ran(module.DAG)
+        assert (xcom(run, "add")["added_records"], xcom(run, "register")["outcome"]) == (6, "committed")
+        table = Table.load(load_catalog("demo", uri=uri, **options), module.TABLE)
+        assert table.scan("day = '2026-01-02'").count() == 3
+        again = ran(module.DAG)
+        assert (xcom(again, "add")["outcome"], xcom(again, "register")["outcome"]) == ("found", "committed")
+
+
 class TestATableIsMaintained:
     """Six small files become one, old snapshots go with their files, and nothing of the table is ever an orphan."""
 

@@ -70,8 +70,10 @@ class Story:
                 self.told.append(each)
 
     def here(self, code: str) -> str:
-        return code.replace('"/landing/', f'"{self.folder}/landing/').replace(
-            "file:///data/", f"file://{self.folder}/data/"
+        return (
+            code.replace('"/landing/', f'"{self.folder}/landing/')
+            .replace("file:///data/", f"file://{self.folder}/data/")
+            .replace("sqlite:////data/", f"sqlite:///{self.folder}/data/")
         )
 
     def run(self, name: str, code: str) -> None:
@@ -123,13 +125,20 @@ def story(airflow_db: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "amount": [Decimal(number) for number in numbers],
     }
     pq.write_table(pa.table(columns), landing / "part-0.parquet")
-    iceberg = {"conn_type": "iceberg_catalog", "extra": {"type": "hadoop", "warehouse": story.warehouse}}
+    allowed = {"allowed-locations": [f"{story.folder}/landing"]}
+    iceberg = {"conn_type": "iceberg_catalog", "extra": {"type": "hadoop", "warehouse": story.warehouse, **allowed}}
+    lake = {
+        "conn_type": "iceberg_catalog",
+        "host": f"sqlite:///{story.folder}/data/lake.db",
+        "extra": {"type": "sql", "catalog_name": "lake", "warehouse": story.warehouse},
+    }
     paimon = {"conn_type": "paimon", "extra": {"warehouse": str(story.folder / "paimon")}}
     finance = {**iceberg, "extra": {"type": "hadoop", "warehouse": f"file://{story.folder}/finance"}}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", json.dumps(iceberg))
         patch.setenv("AIRFLOW_CONN_FINANCE", json.dumps(finance))
         make_rates(finance["extra"])
+        patch.setenv("AIRFLOW_CONN_LAKE_CATALOG", json.dumps(lake))
         patch.setenv("AIRFLOW_CONN_PAIMON_DEFAULT", json.dumps(paimon))
         yield story
 
@@ -206,6 +215,17 @@ class TestTheStory:
     def test_it_is_used_in_python(self, story):
         story.tell("tables-in-python")
         assert story.count() == 305
+
+    def test_existing_files_join_a_table(self, story):
+        for number in (30, 31):
+            path = story.folder / "landing" / "history" / f"day=2025-12-{number}" / "part-0.parquet"
+            path.parent.mkdir(parents=True)
+            pq.write_table(pa.table({"id": [number, number + 100], "amount": [Decimal("1.00"), None]}), path)
+        (story.folder / "landing" / "history" / "_SUCCESS").write_bytes(b"")
+        story.tell("add-existing-files")
+        history = story.names["table"]
+        assert sorted(history.scan().to_arrow()["id"].to_pylist()) == [30, 31, 130, 131]
+        assert history.metadata_location.endswith("/v3.metadata.json")
 
     def test_another_table_is_waited_for(self, story):
         write_paimon(story.folder)

@@ -433,7 +433,7 @@ IMPORTED_WHEN_NEEDED: dict[str, set[str]] = {
     # sqlglot and fastavro: workers of a cluster have neither.
     "expressions.binding": {"_parser: airflow_iceberg.expressions.sql"},
     "inventory.units": {"run: airflow_iceberg.inventory.named_files"},
-    "data.read.open_source": {"_source: airflow_iceberg.data.read.orc", "_source: airflow_iceberg.data.read.avro"},
+    "data.read.open_source": {f"as_source: airflow_iceberg.data.read.{name}" for name in ("orc", "avro")},
 }
 
 
@@ -481,6 +481,8 @@ OPERATIONS = {
     "expire_snapshots": ("commit/actions/expire_snapshots.py", "plan/expire_snapshots.py"),
     "remove_orphan_files": ("plan/orphan_files.py",),
     "create_table": (),
+    "add_files": ("commit/actions/add_files.py",),
+    "register_table": (),
     "alter_table": ("commit/actions/alter_table.py", "plan/alter_table/changes.py"),
 }
 

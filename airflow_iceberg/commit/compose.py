@@ -1,7 +1,8 @@
 """Two changes in one commit: a change of the metadata, and then what an action does to the result.
 
-Here: `Composed`, and `with_schema`, which adds the columns of new files to the table. Not here: which columns are new
-(`data.cast.new_columns`), and what is legal (`plan.alter_table`).
+Here: `Composed`; `with_schema`, which adds the columns of new files to the table; and `with_name_mapping`, which lets
+files without field ids be read. Not here: which columns are new (`data.cast.new_columns`), and what is legal
+(`plan.alter_table`).
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from airflow_iceberg.commit.checks import of_this_table
 from airflow_iceberg.commit.snapshot_action import MakesSnapshot
 from airflow_iceberg.commit.write_result import Outcome
 from airflow_iceberg.errors import StalePlanError
 from airflow_iceberg.format.metadata.requirements import AssertTableUUID
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.metadata.updates import Change, apply_change
+from airflow_iceberg.format.metadata.updates import Change, SetProperties, apply_change
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.plan.alter_table.evolution import Evolution
@@ -92,3 +95,32 @@ def _evolve(metadata: TableMetadata, *, written: Schema, new_uuid: str) -> Chang
             "re-plan on the latest schema"
         )
     return result.change(new_uuid)
+
+
+def with_name_mapping(action: MakesSnapshot, mapping: str, *, planned: Schema) -> Composed:
+    """Return the action, with a name mapping for its files in the same commit, if the table has none.
+
+    Args:
+        mapping: the mapping that the files were checked with.
+        planned: the schema that they were checked against.
+    """
+    change = partial(_map_names, mapping=mapping, planned=planned, new_uuid=str(action.settings.commit_uuid))
+    return Composed(change, action)
+
+
+def _map_names(metadata: TableMetadata, *, mapping: str, planned: Schema, new_uuid: str) -> Change:
+    """Return the change that sets the name mapping.
+
+    Raises:
+        StalePlanError: another writer changed the schema or the mapping meanwhile, so that a file may not fit any more.
+    """
+    known = TableProperties.of(metadata.properties).name_mapping
+    if not metadata.schema().same_fields(planned) or known not in (None, mapping):
+        raise StalePlanError(
+            "the schema of the table, or its name mapping, was changed while files were checked against it; nothing "
+            "was committed, re-plan on the latest state"
+        )
+    if known is not None:
+        return Change(updates=(), requirements=())
+    update = SetProperties(updates={TableProperties.name_mapping.name: mapping})
+    return of_this_table(metadata, (update,), (), new_uuid=new_uuid)

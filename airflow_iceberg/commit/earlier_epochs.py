@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from airflow_iceberg.commit.operation_key import (
     APPENDED_FILE,
     CLOCKS_DIFFER_MS,
+    EXISTING_FILES,
     OPERATION_KEY,
     Kin,
     OnRerun,
@@ -263,7 +264,7 @@ class EarlierEpochs:
 
     def _own_rows_of(self, snapshot: Snapshot) -> Iterator[str]:
         """Yield the files with new rows of this task: an overwrite also adds files with carried rows."""
-        is_append = snapshot.operation == "append"
+        is_append = _has_only_new_rows(snapshot)
         return (path for path in self._changed_by(snapshot) if is_append or APPENDED_FILE.match(_name(path)))
 
     def _check_gone_for_good(
@@ -284,7 +285,7 @@ class EarlierEpochs:
             if not remaining:
                 return
             remaining.discard(snapshot.snapshot_id)
-            if snapshot.operation == "append" or snapshot.snapshot_id in own:
+            if _has_only_new_rows(snapshot) or snapshot.snapshot_id in own:
                 continue
             # From the manifests: a summary may leave out what was added.
             may_carry = any(not APPENDED_FILE.match(_name(path)) for path in self._changed_by(snapshot))
@@ -312,7 +313,12 @@ def is_appended(metadata: TableMetadata, entry: ManifestEntry) -> bool:
     if APPENDED_FILE.match(_name(entry.data_file.file_path)):
         return True
     snapshot = None if entry.snapshot_id is None else metadata.snapshot(entry.snapshot_id)
-    return snapshot is not None and snapshot.operation == "append"
+    return snapshot is not None and _has_only_new_rows(snapshot)
+
+
+def _has_only_new_rows(snapshot: Snapshot) -> bool:
+    """Whether all files that a snapshot has added hold new rows."""
+    return snapshot.operation == "append" or EXISTING_FILES in snapshot.summary
 
 
 def _parts(name: str) -> tuple[str | None, int, int]:

@@ -31,6 +31,13 @@ TRY_NUMBER = "airflow.try-number"
 # In a snapshot that publishes another one: the key of the task that wrote the rows.
 PUBLISHED_OPERATION_KEY = "airflow.published-operation-key"
 
+# In a snapshot that added existing files, whose names tell nothing of their task: all of them hold new rows.
+EXISTING_FILES = "airflow.existing-files"
+
+CREATED_BY = "airflow.created-by"
+"""The table property that identifies the task that created the table: its key without the epoch, once without the
+installation."""
+
 OnRerun = Literal["replace", "append", "skip"]
 ON_RERUN: tuple[OnRerun, ...] = ("replace", "append", "skip")
 

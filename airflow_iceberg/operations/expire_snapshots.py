@@ -37,8 +37,8 @@ from airflow_iceberg.inventory.reachable_files import (
     statistics_paths,
 )
 from airflow_iceberg.inventory.run import Progress, in_bytes
-from airflow_iceberg.operations.expiry_notes import NOTE, Note, Notes
 from airflow_iceberg.operations.file_inventory import FileInventory
+from airflow_iceberg.operations.removal.expiry_notes import NOTE, Note, Notes
 from airflow_iceberg.operations.staging import STAGING_FOLDER, of_dead_jobs, remove, remove_folders
 from airflow_iceberg.operations.work import Work, reread
 from airflow_iceberg.plan.expire_snapshots import Expiry, check_may_delete

@@ -49,16 +49,20 @@ log = logging.getLogger(__name__)
 ADD_COLUMNS = "add_columns"
 
 
-class RowsRequest(CommitRequest, Protocol):
+class RerunRequest(CommitRequest, Protocol):
+    """What all requests have that add rows."""
+
+    @property
+    def on_rerun(self) -> OnRerun:
+        """What happens to the rows of an earlier run after the task was cleared."""
+
+
+class RowsRequest(RerunRequest, Protocol):
     """What the requests of appends and overwrites have in common."""
 
     @property
     def rows(self) -> Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader:
         """A source that a job reads, or Arrow rows of this process."""
-
-    @property
-    def on_rerun(self) -> OnRerun:
-        """What happens to the rows of an earlier run after the task was cleared."""
 
     @property
     def inputs(self) -> Mapping[str, Input | Changes]:
@@ -113,14 +117,19 @@ def check_rows_request(request: RowsRequest) -> None:
         InvalidInputError: an unknown `on_rerun`, `schema_evolution` or `write_format`, or inputs that do not fit the
             source.
     """
-    if request.on_rerun not in ON_RERUN:
-        raise InvalidInputError(f"unknown on_rerun {request.on_rerun!r}; one of {', '.join(ON_RERUN)}")
+    check_on_rerun(request.on_rerun)
     adds_columns(request)
     checked_format(request.write_format)
     check_inputs(request.inputs, request.rows)
 
 
-def find_earlier(work: Work, request: RowsRequest) -> WriteResult | None:
+def check_on_rerun(on_rerun: str) -> None:
+    """Check what happens to the rows of an earlier run; raises InvalidInputError for an unknown word."""
+    if on_rerun not in ON_RERUN:
+        raise InvalidInputError(f"unknown on_rerun {on_rerun!r}; one of {', '.join(ON_RERUN)}")
+
+
+def find_earlier(work: Work, request: RerunRequest) -> WriteResult | None:
     """Search the table for an earlier commit of this work; None means that there is work to do.
 
     Raises:
@@ -274,7 +283,7 @@ def completed(action: MakesSnapshot, staged: NewRows) -> MakesSnapshot:
     return with_schema(action, staged.written_schema)
 
 
-def earlier_epochs(work: Work, request: RowsRequest, settings: CommitSettings) -> EarlierEpochs | None:
+def earlier_epochs(work: Work, request: RerunRequest, settings: CommitSettings) -> EarlierEpochs | None:
     """Return what finds the rows of the task's earlier epochs; None outside of Airflow."""
     if settings.operation_key is None:
         return None

@@ -31,7 +31,7 @@ from airflow_iceberg.inventory.run import Progress, in_bytes
 from airflow_iceberg.inventory.units import ListingUnit, UnitResult, listing_units, manifest_units
 from airflow_iceberg.operations.file_inventory import FileInventory, expected_files
 from airflow_iceberg.operations.quarantine import Quarantine, move_to_quarantine, purge
-from airflow_iceberg.operations.shared_location import check_not_shared, without_files_of_others
+from airflow_iceberg.operations.removal.shared_location import check_not_shared, without_files_of_others
 from airflow_iceberg.operations.staging import STAGING_FOLDER, living_jobs, of_dead_jobs, remove_folders
 from airflow_iceberg.operations.work import Work, reread
 from airflow_iceberg.plan.expire_snapshots import check_may_delete

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.backends.config import SparkConfig
     from airflow_iceberg.operators._inputs import Changes, Input
     from airflow_iceberg.operators._rows import FileOptions
+    from airflow_iceberg.operators.add_files import IcebergAddFilesOperator
     from airflow_iceberg.operators.alter_table import IcebergAlterTableOperator
     from airflow_iceberg.operators.append import IcebergAppendOperator
     from airflow_iceberg.operators.compact import IcebergCompactOperator
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.operators.delete import IcebergDeleteOperator
     from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
     from airflow_iceberg.operators.overwrite import IcebergOverwriteOperator
+    from airflow_iceberg.operators.register_table import IcebergRegisterTableOperator
     from airflow_iceberg.operators.remove_orphan_files import (
         IcebergRemoveOrphanFilesOperator,
         IcebergRestoreOrphanFilesOperator,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Changes",
     "FileOptions",
+    "IcebergAddFilesOperator",
     "IcebergAlterTableOperator",
     "IcebergAppendOperator",
     "IcebergCompactOperator",
@@ -37,6 +40,7 @@ __all__ = [
     "IcebergDeleteOperator",
     "IcebergExpireSnapshotsOperator",
     "IcebergOverwriteOperator",
+    "IcebergRegisterTableOperator",
     "IcebergRemoveOrphanFilesOperator",
     "IcebergRestoreOrphanFilesOperator",
     "IcebergRewriteManifestsOperator",
@@ -48,6 +52,7 @@ __getattr__ = lazy_names(
     __name__,
     Changes="_inputs",
     FileOptions="_rows",
+    IcebergAddFilesOperator="add_files",
     IcebergAlterTableOperator="alter_table",
     IcebergAppendOperator="append",
     IcebergCompactOperator="compact",
@@ -55,6 +60,7 @@ __getattr__ = lazy_names(
     IcebergDeleteOperator="delete",
     IcebergExpireSnapshotsOperator="expire_snapshots",
     IcebergOverwriteOperator="overwrite",
+    IcebergRegisterTableOperator="register_table",
     IcebergRemoveOrphanFilesOperator="remove_orphan_files",
     IcebergRestoreOrphanFilesOperator="remove_orphan_files",
     IcebergRewriteManifestsOperator="rewrite_manifests",

@@ -78,6 +78,7 @@ class IcebergCreateTableOperator(TableOperator):
 
     def _create(self, catalog: Catalog, context: Context) -> CreateTableResult:
         from airflow_iceberg.catalogs.base import TableId
+        from airflow_iceberg.commit.operation_key import CREATED_BY
         from airflow_iceberg.operations.create_table import CreateTableRequest, CreateTableResult, create_table
 
         key = operation_key_of(context)
@@ -105,6 +106,8 @@ class IcebergCreateTableOperator(TableOperator):
             return CreateTableResult.of(there, outcome="found" if mine else "nothing", operation_key=str(key))
 
     def _properties(self, mark: str) -> dict[str, str]:
+        from airflow_iceberg.commit.operation_key import CREATED_BY
+
         own = {} if self.if_not_exists else {CREATED_BY: mark}
         given = from_json("properties", "a JSON object", self.properties) or {}
         if not isinstance(given, Mapping):
@@ -117,8 +120,3 @@ class IcebergCreateTableOperator(TableOperator):
 
         for difference in differences(table.metadata, from_json("schema", "a JSON object", self.schema)):
             self.log.warning("table %s exists and was not changed: %s", table.table, difference)
-
-
-# The table property that identifies the task that created the table: the operation key without its epoch, once without
-# the installation.
-CREATED_BY = "airflow.created-by"

@@ -557,7 +557,7 @@ class TestNote:
         assert self.expire(table).outcome in ("nothing", "finished")
 
     def test_a_huge_one_is_not_read_to_its_end(self, table: Table, monkeypatch: Any, caplog: Any) -> None:
-        monkeypatch.setattr("airflow_iceberg.operations.expiry_notes.MOST_BYTES", 1000)
+        monkeypatch.setattr("airflow_iceberg.operations.removal.expiry_notes.MOST_BYTES", 1000)
         self.note(table, b" " * 1001)
         assert self.expire(table).outcome == "nothing"
         assert "note of an expiry has more than 1000 bytes" in caplog.text
@@ -578,7 +578,7 @@ class TestNote:
         assert "a version of the table that its metadata log does not name" in caplog.text
 
     def test_an_expiry_that_lives_needs_no_log(self, table: Table, monkeypatch: Any) -> None:
-        monkeypatch.setattr("airflow_iceberg.operations.expiry_notes.Notes._proved", _die)
+        monkeypatch.setattr("airflow_iceberg.operations.removal.expiry_notes.Notes._proved", _die)
         table.overwrite(rows(50), overwrite_filter="true")
         result = expire_snapshots(Work(table, operation_key=KEY), ExpireSnapshotsRequest(older_than_ms=LONG_AGO))
         assert result.deleted_data_files == 4

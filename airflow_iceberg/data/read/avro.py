@@ -24,7 +24,7 @@ from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.raw_rows import RawRows, needed_columns, rows_without_columns
 from airflow_iceberg.errors import FormatError, UnsupportedError
 from airflow_iceberg.format.arrow.types import FIELD_ID_KEY
-from airflow_iceberg.format.avro.container import read_blocks, read_header, write_long
+from airflow_iceberg.format.avro.container import count_records, read_blocks, read_header, write_long
 from airflow_iceberg.format.schemas.schema import Schema
 
 Json = Any
@@ -86,6 +86,10 @@ class AvroSource:
 
     def span(self) -> None:
         """Return None: a part is the whole file."""
+
+    def count_rows(self) -> int:
+        """Return the number of rows, by the heads of the blocks."""
+        return sum(count_records(self._data, self._header, path=self._facts.location))
 
     def read(self, schemas: Sequence[Schema], batch_size: int) -> Iterator[RawRows]:
         wanted = needed_columns(schemas, self.fields)

@@ -166,7 +166,7 @@ def _read_primitive(array: pa.Array, target: t.NestedField) -> pa.Array:
         return array
     if kinds.is_dictionary(array.type):
         return _read_primitive(array.dictionary_decode(), target)
-    if not _may_become(array.type, target.type):
+    if not may_become(array.type, target.type):
         raise _wrong_type(array, target)
     try:
         if kinds.is_timestamp(array.type):
@@ -184,7 +184,7 @@ def _read_primitive(array: pa.Array, target: t.NestedField) -> pa.Array:
         ) from error
 
 
-def _may_become(found: pa.DataType, expected: t.IcebergType) -> bool:
+def may_become(found: pa.DataType, expected: t.IcebergType) -> bool:
     """Return whether values of a file's type are values of a column's type, directly or by promotion."""
     match expected:
         case t.BooleanType():

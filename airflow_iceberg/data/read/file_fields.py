@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -54,7 +55,7 @@ def file_fields(schema: pa.Schema, name_mapping: str | None = None) -> tuple[Fil
     """
     mapping = _read_mapping(name_mapping)
     fields = _children(list(schema), mapping, 0)
-    if fields and not any(field.field_id is not None for field in _walk(fields)):
+    if fields and not any(field.field_id is not None for field in walk(fields)):
         raise UnsupportedError(
             "a data file has no field ids, and nothing in it is named by the table's property "
             f"'{TableProperties.name_mapping}'; set that property to say which column is which"
@@ -62,10 +63,11 @@ def file_fields(schema: pa.Schema, name_mapping: str | None = None) -> tuple[Fil
     return fields
 
 
-def _walk(fields: Iterable[FileField]) -> Iterator[FileField]:
+def walk(fields: Iterable[FileField]) -> Iterator[FileField]:
+    """Yield fields and those below them, parents first."""
     for field in fields:
         yield field
-        yield from _walk(field.children)
+        yield from walk(field.children)
 
 
 def _children(fields: Sequence[pa.Field], mapping: _Names, leaf: int) -> tuple[FileField, ...]:
@@ -118,6 +120,7 @@ _Names = dict[str, tuple[int | None, "_Names"]]
 """Field id and the names below, by each name that a field had."""
 
 
+@lru_cache(maxsize=8)
 def _read_mapping(text: str | None) -> _Names:
     if not text:
         return {}

@@ -30,14 +30,20 @@ def open_source(
     Raises:
         NotFoundError, FormatError, UnsupportedError, StorageError: the message names the file.
     """
-    location = facts.location
+    with open_handle(io, file_format, facts.location) as (handle, is_local):
+        yield as_source(handle, file_format, facts, name_mapping, is_local, keep_dictionaries=keep_dictionaries)
+
+
+@contextmanager
+def open_handle(io: FileIO, file_format: str, location: str) -> Iterator[tuple[Any, bool]]:
+    """Open the bytes of a file, and tell whether it is a local one; errors as of `open_source`."""
     filesystem, path = io.filesystem(location)
     is_local = "file" in ([filesystem.protocol] if isinstance(filesystem.protocol, str) else filesystem.protocol)
     name = "a Parquet file" if file_format == "parquet" else f"an {file_format.upper()} file"
     try:
         # Arrow reads local files itself, without Python's lock at every read.
         with _local_file(filesystem, path) if is_local else filesystem.open(path, "rb") as handle:
-            yield _source(handle, file_format, facts, name_mapping, is_local, keep_dictionaries)
+            yield handle, is_local
     except FileNotFoundError as error:
         raise NotFoundError(f"data file {location} does not exist, although the table lists it") from error
     except OSError as error:
@@ -59,9 +65,16 @@ def _local_file(filesystem: Any, path: str) -> Any:
         return pa.OSFile(name)
 
 
-def _source(
-    handle: Any, file_format: str, facts: FileFacts, name_mapping: str | None, is_local: bool, keep_dictionaries: bool
+def as_source(
+    handle: Any,
+    file_format: str,
+    facts: FileFacts,
+    name_mapping: str | None,
+    is_local: bool,
+    *,
+    keep_dictionaries: bool = False,
 ) -> Source:
+    """Return an open file as rows."""
     if file_format == "orc":
         from airflow_iceberg.data.read.orc import OrcSource
 

@@ -40,6 +40,10 @@ class OrcSource:
     def span(self) -> None:
         """Return None: a part is the whole file."""
 
+    def count_rows(self) -> int:
+        """Return the number of rows, by the footer."""
+        return int(self._file.nrows)
+
     def read(self, schemas: Sequence[Schema], batch_size: int) -> Iterator[RawRows]:
         wanted = needed_columns(schemas, self.fields)
         if not wanted:

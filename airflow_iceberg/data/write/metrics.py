@@ -228,7 +228,7 @@ class MetricsAccumulator:
     def finish(self, footer: "pq.FileMetaData") -> FileMetrics:
         """Return the statistics of the file, from its footer and the observed row groups."""
         groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-        offsets = tuple(_offset(group.column(0)) for group in groups)
+        offsets = tuple(offset_of(group.column(0)) for group in groups)
         found = FileMetrics(record_count=footer.num_rows, split_offsets=offsets)
         for position, column, mode in self._plan.measured:
             self._measure(position, column, mode, [group.column(position) for group in groups], found)
@@ -264,7 +264,7 @@ class MetricsAccumulator:
         for number, item in enumerate(statistics):
             known = self._long_bounds.get((number, position))
             if known is None and item.has_min_max:
-                known = _comparable(type_, item.min_raw), _comparable(type_, item.max_raw)
+                known = comparable(type_, item.min_raw), comparable(type_, item.max_raw)
             if known is not None:
                 lows.append(known[0])
                 highs.append(known[1])
@@ -275,7 +275,15 @@ def put_bounds(column: LeafColumn, mode: MetricsMode, bounds: tuple[Any, Any] | 
     """Add the bounds of a column, in the form that `_canonical` takes, shortened as its mode says."""
     if bounds is None:
         return
-    low, high = _canonical(column.type, bounds[0]), _canonical(column.type, bounds[1])
+    put_bounds(column, mode, canonical(column.type, bounds[0]), canonical(column.type, bounds[1]), found)
+
+
+def put_bounds(column: LeafColumn, mode: MetricsMode, low: t.Value, high: t.Value, found: FileMetrics) -> None:
+    """Add the bounds of a column, shortened as its metrics mode says.
+
+    Args:
+        low, high: canonical values, NaN among them, which is no bound.
+    """
     # None stands for NaN, and for an upper bound that cannot be shortened.
     lower = values.lower_bound(column.type, low, mode.length)
     upper = values.upper_bound(column.type, high, mode.length)
@@ -285,14 +293,14 @@ def put_bounds(column: LeafColumn, mode: MetricsMode, bounds: tuple[Any, Any] | 
         found.upper_bounds[column.field_id] = values.to_bytes(column.type, upper)
 
 
-def _comparable(type_: t.IcebergType, raw: Any) -> Any:
+def comparable(type_: t.IcebergType, raw: Any) -> Any:
     """Return a footer's physical value in a form whose order in Python is the format's."""
     if isinstance(type_, t.DecimalType) and isinstance(raw, bytes):
         return int.from_bytes(raw, "big", signed=True)
     return raw
 
 
-def _canonical(type_: t.IcebergType, raw: Any) -> Any:
+def canonical(type_: t.IcebergType, raw: Any) -> Any:
     """Return the canonical value of a comparable one."""
     match type_:
         case t.DecimalType():
@@ -304,7 +312,7 @@ def _canonical(type_: t.IcebergType, raw: Any) -> Any:
     return raw
 
 
-def _offset(chunk: "pq.ColumnChunkMetaData") -> int:
+def offset_of(chunk: "pq.ColumnChunkMetaData") -> int:
     """Return the offset of a column chunk, which begins with its dictionary page if it has one."""
     if chunk.has_dictionary_page and chunk.dictionary_page_offset:
         return int(min(chunk.dictionary_page_offset, chunk.data_page_offset))

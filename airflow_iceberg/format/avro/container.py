@@ -89,25 +89,38 @@ def read_blocks(data: bytes, header: Header, *, path: str | None = None) -> Iter
         FormatError: the file ends inside a block, or a block is damaged.
         UnsupportedError: the codec is unknown or needs a package that is not installed.
     """
-    offset, end = header.offset, len(data)
     decompress = _decompressor(header.codec, path)
+    for start, count, block in _stored_blocks(data, header, path, with_bytes=True):
+        try:
+            block = decompress(block)
+        except Exception as error:
+            raise FormatError(f"damaged {header.codec} block at byte {start} ({error})", path=path) from error
+        yield count, block
+
+
+def count_records(data: bytes, header: Header, *, path: str | None = None) -> Iterator[int]:
+    """Yield the number of records of each block, which is not decompressed; raises FormatError as `read_blocks`."""
+    return (count for _, count, _ in _stored_blocks(data, header, path, with_bytes=False))
+
+
+def _stored_blocks(
+    data: bytes, header: Header, path: str | None, *, with_bytes: bool
+) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the start of each block, its number of records, and its bytes as they are stored, unless left out."""
+    offset, end = header.offset, len(data)
     while offset < end:
         start = offset
         count, offset = read_long(data, offset, path=path)
         size, offset = read_long(data, offset, path=path)
         if count < 0 or size < 0:
             raise FormatError(f"unexpected block of {count} records in {size} bytes at byte {start}", path=path)
-        block, offset = data[offset : offset + size], offset + size
+        block, offset = data[offset : offset + size] if with_bytes else b"", offset + size
         if data[offset : offset + SYNC_SIZE] != header.sync:
             if offset + SYNC_SIZE > end:
                 raise _torn(start, path)
             raise FormatError(f"unexpected sync marker at byte {offset}", path=path)
         offset += SYNC_SIZE
-        try:
-            block = decompress(block)
-        except Exception as error:
-            raise FormatError(f"damaged {header.codec} block at byte {start} ({error})", path=path) from error
-        yield count, block
+        yield start, count, block
 
 
 def write_container(metadata: Mapping[str, str], blocks: Iterable[tuple[int, bytes]], *, codec: str) -> bytes:

@@ -19,6 +19,11 @@ NAME_MAPPING = TableProperties.name_mapping.name
 COLUMN_PREFIXES = tuple(each.prefix for each in vars(TableProperties).values() if isinstance(each, ColumnProperty))
 
 
+def name_mapping_of(schema: Schema) -> str:
+    """Return the name mapping of a schema, in which each field has the name that it has now."""
+    return json.dumps([_new_entry(field) for field in schema.fields], separators=(",", ":"))
+
+
 def follow_columns(properties: Mapping[str, str], before: Schema, after: Schema) -> dict[str, str]:
     """Return a table's properties after a change of its schema.
 

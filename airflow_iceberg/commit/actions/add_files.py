@@ -1,0 +1,120 @@
+"""Add files that exist already: an append of files whose names are not the commit's own.
+
+Two things differ from an append of new files. A file may be in the table already, by whatever commit, so every base is
+searched for it. And that a file is in the table does not tell that this commit has landed.
+
+After a clear, a file that the earlier run has added is kept as it is: in Iceberg a file that a snapshot has removed may
+be deleted from the store when the snapshot expires, also if it is added again under the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from airflow_iceberg.commit.actions.append import AppendFiles
+from airflow_iceberg.commit.manifest_filter import FilesToRemove
+from airflow_iceberg.commit.snapshot_action import FileChanges
+from airflow_iceberg.commit.snapshot_writer import AddedFiles
+from airflow_iceberg.errors import AlreadyExistsError, IncompatibleChangeError
+from airflow_iceberg.format.manifests.entries import DataFile, ManifestContent, ManifestFile
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.snapshots import Snapshot
+
+_MOST_SHOWN = 5
+
+
+class AddFiles(AppendFiles):
+    """Adds existing files to a branch, and removes those that only the task's earlier epochs have named.
+
+    Args:
+        place: returns the same for all spellings of one location.
+        check_duplicate_files: whether a file that the branch has already is an error.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        place: Callable[[str], Hashable],
+        check_duplicate_files: bool = True,
+        **more: Any,
+    ) -> None:
+        super().__init__(*args, **more)
+        self._place = place
+        self._checks = check_duplicate_files
+        self._by_place = {place(file.file_path): file for file in self._files}
+        self._names = {_name(file.file_path) for file in self._files}
+        self._known: dict[str, Mapping[Hashable, DataFile]] = {}
+
+    def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
+        """Return what to do on this base.
+
+        Raises:
+            AlreadyExistsError: the branch has some of the files already.
+            IncompatibleChangeError: a file of an earlier run was written again since.
+        """
+        found = super().changes(metadata, parent)
+        earlier = found.removal.paths
+        if not (self._checks or earlier):
+            return found
+        live = self._live(parent)
+        own = {place: file for place, file in live.items() if file.file_path in earlier}
+        if self._checks:
+            self._refuse_duplicates([file for place, file in live.items() if place not in own])
+        for place, file in own.items():
+            _check_unchanged(file, self._by_place[place])
+        kept = {file.file_path for file in own.values()}
+        added = tuple(file for place, file in self._by_place.items() if place not in own)
+        return replace(
+            found, added=(AddedFiles(files=added),) if added else (), removal=FilesToRemove(paths=earlier - kept)
+        )
+
+    def has_left_files(self, metadata: TableMetadata) -> bool:
+        """Whether manifests of an attempt are in the branch; another commit may have added the same files."""
+        return self.writer.has_written(self.writer.read_parent(metadata.ref_snapshot(self.settings.branch)))
+
+    def _live(self, parent: Snapshot | None) -> Mapping[Hashable, DataFile]:
+        """Return those of the files that the branch has."""
+        live: dict[Hashable, DataFile] = {}
+        for manifest in self.writer.read_parent(parent):
+            if manifest.content is ManifestContent.DATA and manifest.may_have_live_files:
+                live.update(self._live_in(manifest))
+        return live
+
+    def _live_in(self, manifest: ManifestFile) -> Mapping[Hashable, DataFile]:
+        if manifest.manifest_path not in self._known:
+            files = (entry.data_file for entry in self.writer.live_entries([manifest]))
+            # Few have an equal name, so few locations have to be taken apart.
+            alike = {self._place(file.file_path): file for file in files if _name(file.file_path) in self._names}
+            self._known[manifest.manifest_path] = {p: file for p, file in alike.items() if p in self._by_place}
+        return self._known[manifest.manifest_path]
+
+    def _refuse_duplicates(self, files: Sequence[DataFile]) -> None:
+        if files:
+            raise AlreadyExistsError(
+                f"cannot add files that the table has already, on branch {self.settings.branch!r}: "
+                f"{named([file.file_path for file in files])}; leave them out, nothing was committed"
+            )
+
+
+def named(paths: Sequence[str]) -> str:
+    """Return the first few of some paths as text."""
+    more = f" and {len(paths) - _MOST_SHOWN} more" if len(paths) > _MOST_SHOWN else ""
+    return ", ".join(sorted(paths)[:_MOST_SHOWN]) + more
+
+
+def _check_unchanged(before: DataFile, now: DataFile) -> None:
+    facts = [(file.record_count, file.file_size_in_bytes, file.spec_id, file.partition) for file in (before, now)]
+    if facts[0] != facts[1]:
+        raise IncompatibleChangeError(
+            f"file {before.file_path} was changed since an earlier run of this task has added it: it had "
+            f"{before.record_count} rows in {before.file_size_in_bytes} bytes in partition {before.partition} of spec "
+            f"{before.spec_id}, and has {now.record_count} rows in {now.file_size_in_bytes} bytes in partition "
+            f"{now.partition} of spec {now.spec_id}; a file of a table is never changed: write it under a new name, "
+            f"nothing was committed"
+        )
+
+
+def _name(path: str) -> str:
+    return path.rsplit("/", 1)[-1]

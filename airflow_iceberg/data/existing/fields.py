@@ -1,0 +1,186 @@
+"""Whether the columns of an existing file are those of the table: types, ids and names.
+
+Legal are equal types and the promotions of the specification, which every reader of Iceberg knows. Columns that the
+table does not have are ignored, as by Iceberg Java; a column that may be one of the table's under another name, or by
+another id, is an error, since it would be read as null.
+
+Spec: Column Projection, Schema Evolution, Name Mapping Serialization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import NoReturn
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from airflow_iceberg.data.existing.target import Target
+from airflow_iceberg.data.read.columns import is_geo, may_become
+from airflow_iceberg.data.read.file_fields import FileField, fields_by_id, find_leaves, is_list, walk
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format import types as t
+from airflow_iceberg.format.metadata_columns import METADATA_IDS
+from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.schemas.promotion import is_promotion
+
+_NANOS = (t.TimestampNsType, t.TimestamptzNsType)
+_ZONED = (t.TimestamptzType, t.TimestamptzNsType)
+
+
+class FieldCheck:
+    """Checks one file.
+
+    Args:
+        constants: the columns whose value is the same in all rows, as the file's folders say.
+        unzoned: the leaf columns whose stored type does not tell whether they have a zone: INT96.
+    """
+
+    def __init__(
+        self, location: str, file_format: str, target: Target, *, constants: Collection[int], unzoned: Collection[int]
+    ) -> None:
+        self._location = location
+        self._is_orc = file_format == "orc"
+        self._target = target
+        self._constants = constants
+        self._unzoned = unzoned
+
+    def check(self, fields: Sequence[FileField]) -> None:
+        """Check the columns of the file.
+
+        Raises:
+            InvalidInputError: one does not fit; names the file, the column, and what was expected.
+            FormatError, UnsupportedError: the ids are not usable.
+        """
+        self._check_ids(fields)
+        self._check_struct(self._target.schema.fields, fields, ())
+        tuple(find_leaves(self._target.schema.fields, fields))
+
+    def _check_ids(self, fields: Sequence[FileField]) -> None:
+        for field in walk(fields):
+            if field.field_id in METADATA_IDS:
+                self._refuse(
+                    f"column '{field.name}' is a metadata column (field id {field.field_id}), so its rows have ids of "
+                    f"another table; append its rows instead"
+                )
+            known = self._target.names.get(field.field_id) if field.field_id is not None else None
+            if known is not None and field.name not in known:
+                self._refuse(
+                    f"field id {field.field_id} is column '{field.name}', and in the table "
+                    f"'{self._target.schema.find_name(field.field_id or 0) or ' or '.join(sorted(known))}': it was "
+                    f"written for another table; append its rows instead"
+                )
+
+    def _check_struct(
+        self, wanted: Sequence[t.NestedField], fields: Sequence[FileField], path: tuple[str, ...]
+    ) -> None:
+        by_id = fields_by_id(fields)
+        for field in wanted:
+            found = by_id.get(field.id)
+            if found is None:
+                self._check_missing(field, fields, path)
+            else:
+                self._check_field(field, found, (*path, field.name))
+
+    def _check_missing(self, field: t.NestedField, fields: Sequence[FileField], path: tuple[str, ...]) -> None:
+        name = ".".join((*path, field.name))
+        others = self._target.schema.fields_by_id
+        free = [found for found in fields if found.field_id is None or found.field_id not in others]
+        for found in free:
+            if found.name == field.name and found.field_id is None:
+                self._refuse(
+                    f"the table's property '{TableProperties.name_mapping}' does not name column '{name}', so that the "
+                    f"file's column would be read as null; add it"
+                )
+            if found.name == field.name:
+                self._refuse(
+                    f"column '{name}' has field id {found.field_id} in the file and {field.id} in the table: it was "
+                    f"written for another table; append its rows instead"
+                )
+            if found.name.lower() == field.name.lower():
+                self._refuse(
+                    f"the file has column '{found.name}' and the table '{name}', and names are compared with their "
+                    f"case; add the name '{found.name}' to the table's property '{TableProperties.name_mapping}'"
+                )
+        if field.required and field.initial_default is None and field.id not in self._constants:
+            self._refuse(f"column '{name}' is required in the table, and the file does not have it")
+
+    def _check_field(self, field: t.NestedField, found: FileField, path: tuple[str, ...]) -> None:
+        kind = found.type
+        match field.type:
+            case t.StructType() as struct:
+                if not kinds.is_struct(kind):
+                    self._wrong_type(field, found, path)
+                self._check_struct(struct.fields, found.children, path)
+            case t.ListType() as list_:
+                if not is_list(kind):
+                    self._wrong_type(field, found, path)
+                self._check_inner((list_.element_field,), found, path)
+            case t.MapType() as map_:
+                if not kinds.is_map(kind):
+                    self._wrong_type(field, found, path)
+                self._check_inner((map_.key_field, map_.value_field), found, path)
+            case t.VariantType():
+                if not kinds.is_struct(kind) or not {"metadata", "value"} <= {child.name for child in found.children}:
+                    self._wrong_type(field, found, path)
+            case _ if not self._fits(field.type, found):
+                self._wrong_type(field, found, path)
+
+    def _check_inner(self, wanted: Sequence[t.NestedField], found: FileField, path: tuple[str, ...]) -> None:
+        for field, child in zip(wanted, found.children, strict=True):
+            if child.field_id != field.id:
+                self._refuse(
+                    f"column '{'.'.join((*path, field.name))}' has no field id {field.id} in the file, and the "
+                    f"table's property '{TableProperties.name_mapping}' does not name it"
+                )
+            self._check_field(field, child, (*path, field.name))
+
+    def _fits(self, expected: t.IcebergType, found: FileField) -> bool:
+        kind = found.type.value_type if kinds.is_dictionary(found.type) else found.type
+        if kinds.is_null(kind):
+            return True
+        if is_geo(expected) or isinstance(expected, t.UnknownType) or not may_become(kind, expected):
+            return False
+        match expected:
+            case t.IntegerType() | t.LongType():
+                return bool(kinds.is_signed_integer(kind))
+            case t.FloatType() | t.DoubleType():
+                return not kinds.is_float16(kind)
+            case t.DecimalType():
+                return bool(kind.precision <= expected.precision)
+            case t.TimeType():
+                return self._is_orc or (kinds.is_time(kind) and kind.unit != "ns")
+            case t.TimestampType() | t.TimestamptzType() | t.TimestampNsType() | t.TimestamptzNsType():
+                return self._is_same_time(expected, kind, found)
+            case t.BinaryType():
+                return not any(check(kind) for check in _TEXTS)
+        return True
+
+    def _is_same_time(self, expected: t.IcebergType, kind: pa.DataType, found: FileField) -> bool:
+        if kinds.is_date(kind):
+            return is_promotion(t.DateType(), expected, self._target.format_version)
+        # ORC has nanoseconds only, whatever the table's type.
+        if not self._is_orc and (kind.unit == "ns") != isinstance(expected, _NANOS):
+            return False
+        return found.leaf in self._unzoned or (kind.tz is not None) == isinstance(expected, _ZONED)
+
+    def _wrong_type(self, field: t.NestedField, found: FileField, path: tuple[str, ...]) -> NoReturn:
+        self._refuse(
+            f"column '{'.'.join(path)}' is {found.type} in the file, expected {field.type} as in the table, or a type "
+            f"that may be promoted to it"
+        )
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise InvalidInputError(f"cannot add {self._location}: {why}; nothing was committed")
+
+
+_TEXTS = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
+
+
+def leaves_by_id(fields: Sequence[FileField]) -> dict[int, FileField]:
+    """Return the fields of a file by their ids, at every depth."""
+    return dict(_with_ids(fields))
+
+
+def _with_ids(fields: Sequence[FileField]) -> Iterator[tuple[int, FileField]]:
+    return ((field.field_id, field) for field in walk(fields) if field.field_id is not None)

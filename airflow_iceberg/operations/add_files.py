@@ -1,0 +1,171 @@
+"""Add files: existing Parquet, ORC and Avro files join a table where they are; only metadata is written.
+
+    from airflow_iceberg.operations.add_files import AddFilesRequest, add_files
+    from airflow_iceberg.operations.work import Work
+
+    add_files(Work(table), AddFilesRequest(source="s3://old-lake/orders", partition_filter={"ds": "2026-01-01"}))
+
+Here: the order of the steps. Not here: which files are meant (`operations.existing.listing`), what a footer tells and
+whether a file fits (`data.existing`), the commit's rules (`commit.actions.add_files`).
+
+The files were there before, and are not this operation's to delete: not after an error, nor after a commit that was
+lost. From the commit on they are files of the table, which an expiry may delete if they lie in a location of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from airflow_iceberg.commit.actions.add_files import AddFiles
+from airflow_iceberg.commit.compose import with_name_mapping
+from airflow_iceberg.commit.operation_key import EXISTING_FILES, OnRerun, check_properties
+from airflow_iceberg.commit.write_result import WriteResult
+from airflow_iceberg.data.existing.describe import describe
+from airflow_iceberg.data.existing.target import ExistingFile, Target
+from airflow_iceberg.data.write.metrics import MetricsConfig
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.snapshots import MAIN_BRANCH
+from airflow_iceberg.operations.existing.listing import files_below, in_partition, listed_files, metadata_folders
+from airflow_iceberg.operations.new_rows import check_on_rerun, check_options, earlier_epochs, find_earlier
+from airflow_iceberg.operations.work import Work
+from airflow_iceberg.plan.alter_table.properties import name_mapping_of
+from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.gate import place_of
+
+log = logging.getLogger(__name__)
+
+# Footers are read at the same time, since stores answer slowly; more than these are never held at once.
+THREADS = 16
+_AHEAD = 4 * THREADS
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AddFilesRequest:
+    """Which files join the table.
+
+    Attributes:
+        files: their locations; or
+        source: a folder: all files below it. Folders `name=value` give the values of partition fields.
+        partition_filter: the partition values, by name, of the files of `source` that are meant; None for all.
+        check_duplicate_files: whether a file that the branch has already is an error.
+        on_rerun: what happens to the files of an earlier run after the task was cleared: "replace" leaves the table
+            with the files that are named now, "append" adds them, "skip" does nothing.
+    """
+
+    files: Sequence[str] | None = None
+    source: str | None = None
+    partition_filter: Mapping[str, Any] | None = None
+    check_duplicate_files: bool = True
+    branch: str = MAIN_BRANCH
+    on_rerun: OnRerun = "replace"
+    snapshot_properties: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_on_rerun(self.on_rerun)
+        check_properties(self.snapshot_properties, own=(EXISTING_FILES,))
+        if (self.files is None) == (self.source is None):
+            raise InvalidInputError(
+                f"exactly one of files and source is needed, got {'none' if self.files is None else 'both'}"
+            )
+        if isinstance(self.files, str):
+            raise InvalidInputError(f"files is the text {self.files!r}, expected a list of locations")
+        if self.partition_filter and self.source is None:
+            raise InvalidInputError("partition_filter selects files of source; leave it out with files")
+
+
+def add_files(work: Work, request: AddFilesRequest) -> WriteResult:
+    """Add existing files in one commit; a try that finds the commit of an earlier try reports it.
+
+    Files without rows are left out. If the table has no name mapping, it gets that of its schema in the same commit.
+
+    Raises:
+        NotFoundError: a file, or all files below the folder, do not exist.
+        AlreadyExistsError: the branch has some of the files already.
+        InvalidInputError: a file does not fit the table, its partition is not known, or it is outside of the locations
+            that the table may use.
+        FormatError, UnsupportedError: a file is damaged, encrypted, or of another format.
+        CommitUnknownError: cannot tell whether the commit has landed.
+    """
+    found = find_earlier(work, request)
+    if found is not None:
+        return found
+    return work.on_latest(lambda: _add(work, request), branch=request.branch)
+
+
+def _add(work: Work, request: AddFilesRequest) -> WriteResult:
+    table = work.table
+    check_options(table, writes_files=False)
+    target = target_of(table.metadata)
+    if request.source is not None:
+        existing = files_below(table.io, request.source, ignored=metadata_folders(table.metadata))
+        if request.partition_filter:
+            existing = in_partition(table.metadata, existing, request.partition_filter)
+    else:
+        existing = listed_files(table.io, request.files or ())
+    files = [file for file in described(table.io, existing, target) if file.record_count]
+    if len(files) < len(existing):
+        log.info("%s: %d files without rows are left out", table.name, len(existing) - len(files))
+    return commit_files(work, request, files, target)
+
+
+def commit_files(work: Work, request: AddFilesRequest, files: Sequence[DataFile], target: Target) -> WriteResult:
+    """Commit the entries of existing files."""
+    settings = work.settings(request, {EXISTING_FILES: "true"}, table_uuid=work.table.metadata.table_uuid)
+    action = AddFiles(
+        work.table.io,
+        files,
+        settings,
+        written_schema=target.schema,
+        earlier=earlier_epochs(work, request, settings),
+        place=place_of,
+        check_duplicate_files=request.check_duplicate_files,
+    )
+    # Without the paths: these files are not deleted, whatever becomes of the commit.
+    return work.commit(with_name_mapping(action, target.name_mapping, planned=target.schema), [])
+
+
+def target_of(metadata: TableMetadata) -> Target:
+    """Return what files are checked against.
+
+    Raises:
+        InvalidInputError: the table's partition spec cannot be written.
+    """
+    schema, spec = metadata.schema(), metadata.spec()
+    spec.validate(schema)
+    return Target(
+        schema=schema,
+        spec=spec,
+        metrics=MetricsConfig.from_properties(metadata.properties, schema, metadata.sort_order()),
+        name_mapping=TableProperties.of(metadata.properties).name_mapping or name_mapping_of(schema),
+        format_version=metadata.format_version,
+        schemas=metadata.schemas,
+    )
+
+
+def described(io: FileIO, files: Iterable[ExistingFile], target: Target) -> Iterator[DataFile]:
+    """Yield the entries of files in their order; the first error ends it."""
+    return at_once(lambda file: describe(io, file, target), files)
+
+
+def at_once(read: Callable[[ExistingFile], T], files: Iterable[ExistingFile]) -> Iterator[T]:
+    """Yield what is read of each file, in order, by a few threads that are never far ahead."""
+    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="iceberg-footer")
+    waiting: deque[Future[T]] = deque()
+    try:
+        for file in files:
+            if len(waiting) >= _AHEAD:
+                yield waiting.popleft().result()
+            waiting.append(pool.submit(read, file))
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

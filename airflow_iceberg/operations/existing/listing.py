@@ -1,0 +1,155 @@
+"""Which existing files are meant: those of a list, or those below a folder, with the folders `name=value` above them.
+
+Below a folder, names that begin with "_" or "." are skipped, as Hive and Spark do, and the metadata of the table
+itself. Every location passes the gate of the table: later readers of the table could not open it otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from airflow_iceberg.commit.actions.add_files import named
+from airflow_iceberg.data.existing.partition import HIVE_NULL, folder_values
+from airflow_iceberg.data.existing.target import ExistingFile
+from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.partitions.spec import PartitionField
+from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.transforms.transform import IdentityTransform
+from airflow_iceberg.format.values.bytes import parse_literal
+from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.gate import GatedFileIO, place_of
+
+
+def absolute(location: str) -> str:
+    """Return a location with its scheme: a local path may be given without."""
+    return f"file://{location}" if location.startswith("/") else location
+
+
+def listed_files(io: FileIO, locations: Sequence[str]) -> list[ExistingFile]:
+    """Return the files of a list.
+
+    Raises:
+        InvalidInputError: the list is empty, or names a file twice; or one is outside of the table's gate.
+    """
+    if not locations:
+        raise InvalidInputError("the list of files to add is empty; name at least one")
+    found = [absolute(location) for location in locations]
+    seen: dict[object, str] = {}
+    twice = {one for one in found if seen.setdefault(place_of(one), one) is not one}
+    if twice:
+        raise InvalidInputError(f"the list of files to add has some twice: {named(sorted(twice))}; name each once")
+    for location in found:
+        _check(io, location)
+    return [ExistingFile(location=one, folders=_folders(_above(one), one)) for one in found]
+
+
+def files_below(io: FileIO, source: str, *, ignored: Iterable[str] = ()) -> list[ExistingFile]:
+    """Return the files below a folder, sorted by location.
+
+    Args:
+        ignored: folders whose files are left out: those of the table's own metadata.
+
+    Raises:
+        NotFoundError: there are none.
+        InvalidInputError: the folder is outside of the table's gate, or two folders of a file contradict each other.
+    """
+    root = absolute(source).rstrip("/")
+    _check(io, root)
+    own = [place_of(each) for each in ignored]
+    found = []
+    for status in io.list(root):
+        parts = status.location[len(root) :].strip("/").split("/")
+        if any(_is_hidden(part) for part in parts) or any(place_of(status.location).is_below(each) for each in own):
+            continue
+        folders = _folders(parts[:-1], status.location)
+        found.append(ExistingFile(location=status.location, folders=folders, size_bytes=status.size_bytes))
+    if not found:
+        raise NotFoundError(
+            f"there are no files below {source}, names that begin with '_' or '.' aside; check the location, and name "
+            f"single files in a list"
+        )
+    return sorted(found, key=lambda file: file.location)
+
+
+def in_partition(
+    metadata: TableMetadata, files: Sequence[ExistingFile], partition_filter: Mapping[str, Any]
+) -> list[ExistingFile]:
+    """Return the files whose folders have these partition values.
+
+    Raises:
+        NotFoundError: there are none.
+        InvalidInputError: the filter does not fit the table.
+    """
+    chosen = _filtered(metadata, files, partition_filter)
+    if not chosen:
+        raise NotFoundError(f"none of the {len(files)} files of the source is in partition {dict(partition_filter)}")
+    return chosen
+
+
+def _filtered(
+    metadata: TableMetadata, files: Sequence[ExistingFile], partition_filter: Mapping[str, Any]
+) -> list[ExistingFile]:
+    schema, spec = metadata.schema(), metadata.spec()
+    wanted = {}
+    for name, value in partition_filter.items():
+        field = _field(metadata, name)
+        is_null = value is None or value == HIVE_NULL
+        wanted[field.source_id] = None if is_null else parse_literal(schema.fields_by_id[field.source_id].type, value)
+    values = ((file, folder_values(file, spec, schema)) for file in files)
+    return [file for file, found in values if all(k in found and found[k] == v for k, v in wanted.items())]
+
+
+def _field(metadata: TableMetadata, name: str) -> PartitionField:
+    fields = [field for field in metadata.spec().fields if isinstance(field.transform, IdentityTransform)]
+    for field in fields:
+        if name in (field.name, metadata.schema().find_name(field.source_id)):
+            return field
+    known = ", ".join(field.name for field in fields) or "none"
+    raise InvalidInputError(
+        f"partition_filter names {name!r}, which is no partition field of the table that has the values of a column "
+        f"(those are: {known})"
+    )
+
+
+def metadata_folders(metadata: TableMetadata) -> list[str]:
+    """Return the folders of a table's metadata, whose Avro files are no data."""
+    moved = TableProperties.of(metadata.properties).metadata_path
+    return [f"{metadata.location.rstrip('/')}/metadata", *([moved] if moved else [])]
+
+
+def check_files(io: FileIO, files: Iterable[DataFile]) -> None:
+    """Refuse files that a table may not use; raises InvalidInputError."""
+    for file in files:
+        _check(io, file.file_path)
+
+
+def _check(io: FileIO, location: str) -> None:
+    if isinstance(io, GatedFileIO):
+        io.gate.check(location, "add")
+
+
+def _above(location: str) -> list[str]:
+    """Return the folders of a location, without scheme and authority."""
+    return location.partition("://")[2].split("/")[1:-1]
+
+
+def _is_hidden(part: str) -> bool:
+    return part.startswith(".") or (part.startswith("_") and "=" not in part)
+
+
+def _folders(parts: Iterable[str], location: str) -> dict[str, str]:
+    """Return names and values of the folders `name=value`, decoded as Hive encodes them."""
+    found: dict[str, str] = {}
+    for part in parts:
+        name, equals, value = part.partition("=")
+        if equals and name:
+            name, value = unquote(name), unquote(value)
+            if found.setdefault(name, value) != value:
+                raise InvalidInputError(
+                    f"cannot add {location}: two of its folders give '{name}' a value, {found[name]!r} and {value!r}"
+                )
+    return found

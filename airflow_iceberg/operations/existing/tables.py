@@ -1,0 +1,119 @@
+"""What the class `Table` has for existing files and tables; nothing is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from airflow_iceberg.catalogs.base import Catalog, TableId
+from airflow_iceberg.commit.open_table import OpenTable
+from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.commit.write_result import WriteResult
+from airflow_iceberg.format.partitions.spec import PartitionField
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.snapshots import MAIN_BRANCH
+from airflow_iceberg.operations.add_files import AddFilesRequest, add_files
+from airflow_iceberg.operations.existing.new_table import NewTableRequest, migrate_table, snapshot_table
+from airflow_iceberg.operations.register_table import RegisterTableRequest, register_table
+from airflow_iceberg.operations.work import Work
+
+
+class ExistingTables(OpenTable):
+    """Methods of a table by which existing files and tables come in."""
+
+    @classmethod
+    def register(cls, catalog: Catalog, identifier: str | TableId, metadata_location: str) -> Self:
+        """Bring an existing table into a catalog by its metadata file; nothing is copied.
+
+        Raises:
+            AlreadyExistsError, NotFoundError, InvalidInputError, UnsupportedError: see `operations.register_table`.
+        """
+        request = RegisterTableRequest(metadata_location=metadata_location)
+        state, _ = register_table(catalog, TableId.of(identifier), request)
+        return cls(state, io=state.io or catalog.io, catalog=catalog)
+
+    @classmethod
+    def snapshot_table(
+        cls,
+        catalog: Catalog,
+        identifier: str | TableId,
+        source: str,
+        *,
+        schema: Mapping[str, Any] | Schema | None = None,
+        partition_by: Sequence[str | PartitionField] | None = None,
+        location: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Make a table of the files of a folder, at a location of its own; the files stay the source's.
+
+        Its property `gc.enabled` is false, so that no expiry deletes them.
+
+        Args:
+            source: the folder, `s3://old-lake/orders`, with folders `name=value` for partitions.
+            schema: the columns; inferred from the footers of Parquet files if left out.
+            partition_by: the partition fields; the names of the folders if left out.
+
+        Raises:
+            AlreadyExistsError, InvalidInputError, NotFoundError: see `operations.existing.new_table`; nothing was
+                created.
+        """
+        request = NewTableRequest(
+            source=source, schema=schema, partition_by=partition_by, location=location, properties=properties or {}
+        )
+        made, _ = snapshot_table(catalog, TableId.of(identifier), request)
+        return cls(catalog.load(made.identifier), io=made.io, catalog=catalog)
+
+    @classmethod
+    def migrate_table(
+        cls,
+        catalog: Catalog,
+        identifier: str | TableId,
+        source: str,
+        *,
+        schema: Mapping[str, Any] | Schema | None = None,
+        partition_by: Sequence[str | PartitionField] | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Make a folder of files a table: it is the table's location, and the table owns the files from then on.
+
+        Arguments and errors as of `snapshot_table`.
+        """
+        request = NewTableRequest(source=source, schema=schema, partition_by=partition_by, properties=properties or {})
+        made, _ = migrate_table(catalog, TableId.of(identifier), request)
+        return cls(catalog.load(made.identifier), io=made.io, catalog=catalog)
+
+    def add_files(
+        self,
+        file_paths: Sequence[str] | None = None,
+        *,
+        source: str | None = None,
+        partition_filter: Mapping[str, Any] | None = None,
+        branch: str = MAIN_BRANCH,
+        snapshot_properties: Mapping[str, str] | None = None,
+        check_duplicate_files: bool = True,
+        operation_key: OperationKey | None = None,
+    ) -> WriteResult:
+        """Add existing Parquet, ORC and Avro files to the table, where they are, by their footers.
+
+        From then on they are files of the table: an expiry deletes them if they lie in a location of its own.
+
+        Args:
+            file_paths: the locations of the files; or
+            source: a folder, all files below it. Folders `name=value` give the values of partition fields.
+            partition_filter: `{"ds": "2026-01-01"}`: only those files of `source`.
+            check_duplicate_files: whether a file that the branch has already is an error.
+
+        Raises:
+            NotFoundError, AlreadyExistsError, InvalidInputError, FormatError, UnsupportedError: see
+                `operations.add_files`; nothing was committed.
+        """
+        request = AddFilesRequest(
+            files=file_paths,
+            source=source,
+            partition_filter=partition_filter,
+            branch=branch,
+            on_rerun="append",
+            check_duplicate_files=check_duplicate_files,
+            snapshot_properties={} if snapshot_properties is None else snapshot_properties,
+        )
+        return add_files(Work(self, operation_key=operation_key), request)

@@ -1,0 +1,1 @@
+"""What expiries and the removal of orphan files need besides the file inventory."""
