@@ -256,7 +256,7 @@ class MetricsAccumulator:
         if position in self._nan_counts:
             found.nan_value_counts[key] = self._nan_counts[position]
         if mode.has_bounds and not isinstance(column.type, t.VariantType):
-            put_bounds(column, mode, self._raw_bounds(position, column.type, statistics), found)
+            put_raw_bounds(column, mode, self._raw_bounds(position, column.type, statistics), found)
 
     def _raw_bounds(self, position: int, type_: t.PrimitiveType, statistics: list[Any]) -> tuple[Any, Any] | None:
         """Return the smallest and the largest value in a comparable form, None when no row group has a value."""
@@ -271,11 +271,10 @@ class MetricsAccumulator:
         return (min(lows), max(highs)) if lows else None
 
 
-def put_bounds(column: LeafColumn, mode: MetricsMode, bounds: tuple[Any, Any] | None, found: FileMetrics) -> None:
-    """Add the bounds of a column, in the form that `_canonical` takes, shortened as its mode says."""
-    if bounds is None:
-        return
-    put_bounds(column, mode, canonical(column.type, bounds[0]), canonical(column.type, bounds[1]), found)
+def put_raw_bounds(column: LeafColumn, mode: MetricsMode, bounds: tuple[Any, Any] | None, found: FileMetrics) -> None:
+    """Add the bounds of a column, in the form that `canonical` takes, shortened as its mode says."""
+    if bounds is not None:
+        put_bounds(column, mode, canonical(column.type, bounds[0]), canonical(column.type, bounds[1]), found)
 
 
 def put_bounds(column: LeafColumn, mode: MetricsMode, low: t.Value, high: t.Value, found: FileMetrics) -> None:

@@ -12,7 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_iceberg.data.write.metrics import FileMetrics, LeafColumn, MetricsPlan, count_nan, leaf_values, put_bounds
+from airflow_iceberg.data.write.metrics import (
+    FileMetrics,
+    LeafColumn,
+    MetricsPlan,
+    count_nan,
+    leaf_values,
+    put_raw_bounds,
+)
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.types import values_from_array
 
@@ -48,7 +55,7 @@ class RowMetrics:
         """Return the statistics of the file."""
         for column, mode in self._measured:
             if column.field_id in self._bounds:
-                put_bounds(column, mode, self._bounds[column.field_id], self._found)
+                put_raw_bounds(column, mode, self._bounds[column.field_id], self._found)
         return self._found
 
     def _widen(self, column: LeafColumn, values: Any) -> None:
