@@ -9,11 +9,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airflow_iceberg.operations import alter_table, append, create_table, delete, new_rows, overwrite
+    from airflow_iceberg.operations import (
+        add_files,
+        alter_table,
+        append,
+        create_table,
+        delete,
+        new_rows,
+        overwrite,
+        register_table,
+    )
+    from airflow_iceberg.operations.existing import new_table
     from airflow_iceberg.operations.row_level import merge, update
 
-__all__ = ["alter_table", "append", "create_table", "delete", "merge", "new_rows", "overwrite", "update"]
-_FOLDERS = {"merge": "row_level.", "update": "row_level."}
+__all__ = [
+    "add_files",
+    "alter_table",
+    "append",
+    "create_table",
+    "delete",
+    "merge",
+    "new_rows",
+    "new_table",
+    "overwrite",
+    "register_table",
+    "update",
+]
+_FOLDERS = {"merge": "row_level.", "new_table": "existing.", "update": "row_level."}
 
 
 def __getattr__(name: str) -> Any:

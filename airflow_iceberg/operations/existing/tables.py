@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from airflow_iceberg import operations
 from airflow_iceberg.catalogs.base import Catalog, TableId
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import OperationKey
@@ -12,9 +13,6 @@ from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.format.partitions.spec import PartitionField
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
-from airflow_iceberg.operations.add_files import AddFilesRequest, add_files
-from airflow_iceberg.operations.existing.new_table import NewTableRequest, migrate_table, snapshot_table
-from airflow_iceberg.operations.register_table import RegisterTableRequest, register_table
 from airflow_iceberg.operations.work import Work
 
 
@@ -28,8 +26,8 @@ class ExistingTables(OpenTable):
         Raises:
             AlreadyExistsError, NotFoundError, InvalidInputError, UnsupportedError: see `operations.register_table`.
         """
-        request = RegisterTableRequest(metadata_location=metadata_location)
-        state, _ = register_table(catalog, TableId.of(identifier), request)
+        request = operations.register_table.RegisterTableRequest(metadata_location=metadata_location)
+        state, _ = operations.register_table.register_table(catalog, TableId.of(identifier), request)
         return cls(state, io=state.io or catalog.io, catalog=catalog)
 
     @classmethod
@@ -57,10 +55,10 @@ class ExistingTables(OpenTable):
             AlreadyExistsError, InvalidInputError, NotFoundError: see `operations.existing.new_table`; nothing was
                 created.
         """
-        request = NewTableRequest(
+        request = operations.new_table.NewTableRequest(
             source=source, schema=schema, partition_by=partition_by, location=location, properties=properties or {}
         )
-        made, _ = snapshot_table(catalog, TableId.of(identifier), request)
+        made, _ = operations.new_table.snapshot_table(catalog, TableId.of(identifier), request)
         return cls(catalog.load(made.identifier), io=made.io, catalog=catalog)
 
     @classmethod
@@ -78,8 +76,10 @@ class ExistingTables(OpenTable):
 
         Arguments and errors as of `snapshot_table`.
         """
-        request = NewTableRequest(source=source, schema=schema, partition_by=partition_by, properties=properties or {})
-        made, _ = migrate_table(catalog, TableId.of(identifier), request)
+        request = operations.new_table.NewTableRequest(
+            source=source, schema=schema, partition_by=partition_by, properties=properties or {}
+        )
+        made, _ = operations.new_table.migrate_table(catalog, TableId.of(identifier), request)
         return cls(catalog.load(made.identifier), io=made.io, catalog=catalog)
 
     def add_files(
@@ -107,7 +107,7 @@ class ExistingTables(OpenTable):
             NotFoundError, AlreadyExistsError, InvalidInputError, FormatError, UnsupportedError: see
                 `operations.add_files`; nothing was committed.
         """
-        request = AddFilesRequest(
+        request = operations.add_files.AddFilesRequest(
             files=file_paths,
             source=source,
             partition_filter=partition_filter,
@@ -116,4 +116,4 @@ class ExistingTables(OpenTable):
             check_duplicate_files=check_duplicate_files,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
         )
-        return add_files(Work(self, operation_key=operation_key), request)
+        return operations.add_files.add_files(Work(self, operation_key=operation_key), request)
