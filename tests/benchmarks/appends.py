@@ -59,6 +59,7 @@ class _Append:
     is_query: bool = False
     partition_by: Sequence[str] = ()
     version: str = SPARK_35
+    file_format: str = "parquet"
 
     @contextmanager
     def ours(self, bench: Bench) -> Iterator[Run]:
@@ -80,7 +81,8 @@ class _Append:
         columns, rows = (lineitem.COLUMNS, source.rows)
         if self.is_query:
             columns, rows = QUERY_COLUMNS, _rows_of_query(source)
-        return {"columns": columns, "partition_by": self.partition_by, "rows": rows}
+        properties = {"write.format.default": self.file_format}
+        return {"columns": columns, "partition_by": self.partition_by, "properties": properties, "rows": rows}
 
 
 def _bare(bench: Bench) -> AbstractContextManager[Run]:
@@ -106,6 +108,7 @@ FILES, UNPARTITIONED = "Parquet files, unpartitioned", _Append()
 LINES = (
     _line("files", FILES, UNPARTITIONED, FILES_GOAL),
     _line("files-bare", FILES, UNPARTITIONED, BARE_GOAL, against="bare pyarrow", peer=_bare),
+    _line("files-to-avro", "Parquet files to Avro files", _Append(file_format="avro"), FILES_GOAL),
     _line("files-by-month", "Parquet files, partitioned by month", _Append(partition_by=BY_MONTH), FILES_GOAL),
     *(
         _line(

@@ -58,11 +58,17 @@ class OurSpark:
         shutil.rmtree(self._warehouse, ignore_errors=True)  # a table of the benchmark is some hundred megabytes
 
     def append(
-        self, source: Source, *, columns: Mapping[str, str], partition_by: Sequence[str], rows: int | None
+        self,
+        source: Source,
+        *,
+        columns: Mapping[str, str],
+        partition_by: Sequence[str],
+        properties: Mapping[str, str],
+        rows: int | None,
     ) -> float:
         """Append to a new table and return the seconds; `rows` is how many must have come in."""
         shutil.rmtree(self._warehouse / "db" / "t", ignore_errors=True)
-        table = Table.create(self._catalog, "db.t", schema=columns, partition_by=partition_by)
+        table = Table.create(self._catalog, "db.t", schema=columns, partition_by=partition_by, properties=properties)
         with Stopwatch() as watch:
             plan = plan_append(table, source)
             said = self.run(plan.location)
@@ -99,11 +105,17 @@ class JavaSpark:
         shutil.rmtree(self._warehouse, ignore_errors=True)
 
     def append(
-        self, select: str, *, columns: Mapping[str, str], partition_by: Sequence[str], rows: int | None
+        self,
+        select: str,
+        *,
+        columns: Mapping[str, str],
+        partition_by: Sequence[str],
+        properties: Mapping[str, str],
+        rows: int | None,
     ) -> float:
         """Append a query to a new table and return the seconds; `rows` is how many must have come in."""
         self._java.sql("drop table if exists ref.db.t purge")
-        self._java.sql(_create_table(columns, partition_by))
+        self._java.sql(_create_table(columns, partition_by, properties))
         with Stopwatch() as watch:
             self._java.sql(f"insert into ref.db.t {select}")
         (found,) = self._java.rows("select count(*) as rows, count(distinct _file) as files from ref.db.t")
@@ -140,11 +152,13 @@ def check_rows(who: str, found: int, expected: int | None) -> None:
         raise RuntimeError(f"{who} wrote {found} rows, expected {expected}: the times cannot be compared")
 
 
-def _create_table(columns: Mapping[str, str], partition_by: Sequence[str]) -> str:
+def _create_table(columns: Mapping[str, str], partition_by: Sequence[str], properties: Mapping[str, str]) -> str:
     kinds = {"long": "bigint", "timestamptz": "timestamp"}
     listed = ", ".join(f"{name} {kinds.get(kind, kind)}" for name, kind in columns.items())
     partitioned = f"partitioned by ({', '.join(partition_by)})" if partition_by else ""
-    return f"create table ref.db.t ({listed}) using iceberg {partitioned}"
+    texts = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    chosen = f"tblproperties ({texts})" if texts else ""
+    return f"create table ref.db.t ({listed}) using iceberg {partitioned} {chosen}"
 
 
 def _command(name: str, folder: Path) -> tuple[list[str], dict[str, Any]]:

@@ -6,8 +6,11 @@ import uuid
 
 import pyarrow as pa
 import pytest
+from pyiceberg.avro.file import AvroFile
 from pyiceberg.table import StaticTable
+from pyiceberg.typedef import Record
 
+from airflow_iceberg.format.arrow.types import values_from_array
 from airflow_iceberg.table import Table
 from tests.support import samples
 from tests.support.iceberg_java import plain
@@ -28,6 +31,9 @@ SPECS = {
     "truncated": ("truncate(3, name)", "truncate(10, id)", "truncate(50, total)"),
     "void": ("void(name)", "id"),
 }
+# Tables with Avro files.
+AVRO = {"write.format.default": "avro"}
+AVRO_SPECS = {f"avro_{name}": SPECS[name] for name in ("plain", "names", "buckets", "temporal")}
 
 
 def key(row):
@@ -57,8 +63,11 @@ def shaped_rows(arrow, like=None):
 @pytest.fixture(scope="module")
 def tables(catalog):
     made = {}
-    for name, partition_by in SPECS.items():
-        table = Table.create(catalog, f"db.ours_{name}", schema=samples.SCHEMA, partition_by=partition_by)
+    for name, partition_by in {**SPECS, **AVRO_SPECS}.items():
+        properties = AVRO if name in AVRO_SPECS else {}
+        table = Table.create(
+            catalog, f"db.ours_{name}", schema=samples.SCHEMA, partition_by=partition_by, properties=properties
+        )
         table.append(samples.rows())
         table.append(samples.rows(100))
         made[name] = table
@@ -133,6 +142,66 @@ class TestEveryType:
             assert their_rows(java, tables[name], f"where {predicate}", "id") == from_us, predicate
 
 
+@pytest.mark.parametrize("name", AVRO_SPECS)
+class TestEveryTypeInAvro:
+    """The same rows in Avro files. PyIceberg 0.12 and DuckDB 1.5 scan tables with Parquet files only."""
+
+    def test_we_read_our_own_rows(self, tables, name):
+        assert our_rows(tables[name]) == expected()
+
+    def test_iceberg_java_reads_the_same(self, tables, java, name):
+        assert sorted(java.load(tables[name].metadata_location), key=key) == expected()
+
+    def test_iceberg_java_prunes_to_the_same_rows(self, tables, java, name):
+        for predicate in ("id = 103", "name > 'z'", "price >= 1.23", "flag is null", "blob = X'00ff'", "amount <= 0"):
+            from_us = our_rows(tables[name], row_filter=predicate, selected_fields=("id",))
+            assert their_rows(java, tables[name], f"where {predicate}", "id") == from_us, predicate
+
+
+class TestAvroFiles:
+    """Their values, read by PyIceberg's reader of Avro, which fails on maps, and their deletes and row ids in Java."""
+
+    def test_pyiceberg_reads_the_same_values(self, catalog):
+        columns = {name: kind for name, kind in samples.SCHEMA.items() if "map" not in kind and kind != "float"}
+        rows, others = samples.rows().select(list(columns)), samples.other_types()
+        for name in ("key", "at"):
+            columns[name] = samples.OTHER_SCHEMA[name]
+            rows = rows.append_column(name, pa.concat_arrays([*others[name].chunks, *others[name].chunks]))
+        ours = Table.create(catalog, "db.avro_values", schema=columns, properties=AVRO)
+        ours.append(rows)
+        table = StaticTable.from_metadata(ours.metadata_location)
+        (task,) = table.scan().plan_files()
+        with AvroFile(table.io.new_input(task.file.file_path), read_schema=table.schema()) as records:
+            found = [tuple(map(as_value, record)) for record in records]
+        struct = ours.scan().to_arrow().to_struct_array()
+        wanted = values_from_array(ours.schema().as_struct(), pa.concat_arrays(struct.chunks))
+        assert repr(found) == repr(wanted)
+
+    @pytest.mark.parametrize("version", [2, 3])
+    def test_java_reads_what_is_left_after_our_deletes(self, catalog, java, version):
+        properties = AVRO | {"format-version": str(version), "write.delete.mode": "merge-on-read"}
+        name = f"db.avro_deletes_{version}"
+        table = Table.create(catalog, name, schema={"id": "long", "name": "string"}, properties=properties)
+        table.append(pa.table({"id": range(10), "name": [str(number) for number in range(10)]}))
+        table.delete("id in (2, 3)")
+        assert same_rows(java, table) == 8
+        table.delete("id = 4", mode="copy-on-write")
+        assert same_rows(java, table) == 7
+        if version == 3:
+            lineage = "_row_id, _last_updated_sequence_number"
+            assert their_rows(java, table, columns=f"id, {lineage}") == our_rows(
+                table, selected_fields=("id", *lineage.split(", "))
+            )
+        java_does(java, table, "delete from {t} where id = 5")
+        assert same_rows(java, table) == 6
+
+
+def as_value(value):
+    if isinstance(value, Record | list):
+        return tuple(map(as_value, value))
+    return value
+
+
 class TestTypesThatSparkDoesNotHave:
     """A uuid and a time of day: Spark reads the first as text and refuses the second; PyIceberg reads both."""
 
@@ -160,9 +229,14 @@ def as_uuid(raw):
 class TestOddNames:
     """Spaces, dots, umlauts, keywords and leading digits in column names survive every format on the way."""
 
-    def test_java_reads_them_and_their_partitions(self, catalog, java):
+    @pytest.mark.parametrize("file_format", ["parquet", "avro"])
+    def test_java_reads_them_and_their_partitions(self, catalog, java, file_format):
         table = Table.create(
-            catalog, "db.odd_names", schema=samples.ODD_COLUMNS, partition_by=list(samples.ODD_COLUMNS)
+            catalog,
+            f"db.odd_names_{file_format}",
+            schema=samples.ODD_COLUMNS,
+            partition_by=list(samples.ODD_COLUMNS),
+            properties={"write.format.default": file_format},
         )
         text, number = pa.array(["ä/=?& %", "b"]), pa.array([1, None], pa.int32())
         rows = pa.table({name: text if type_ == "string" else number for name, type_ in samples.ODD_COLUMNS.items()})

@@ -97,8 +97,9 @@ class TestWhatIsTaken:
 class TestAppending:
     """`Table.append` writes them at every depth."""
 
-    def test_they_read_back_as_they_came(self, table):
-        table.append(rows())
+    @pytest.mark.parametrize("write_format", ["parquet", "avro"])
+    def test_they_read_back_as_they_came(self, table, write_format):
+        table.append(rows(), write_format=write_format)
         assert table.scan().to_arrow().drop_columns("last").to_pylist() == rows().drop_columns("last").to_pylist()
 
     def test_the_file_says_that_they_are_variants(self, table):
@@ -108,9 +109,10 @@ class TestAppending:
         assert schema.count("(Variant(1))") == 4
         assert "optional group field_id=2 v (Variant(1)) {" in schema
 
-    def test_statistics_count_rows_and_nulls_and_nothing_more(self, table):
+    @pytest.mark.parametrize("write_format", ["parquet", "avro"])
+    def test_statistics_count_rows_and_nulls_and_nothing_more(self, table, write_format):
         """As Iceberg Java's; and the columns behind a variant, which takes two of the file, have their own."""
-        table.append(rows())
+        table.append(rows(), write_format=write_format)
         (file,) = table.inspect.files().to_pylist()
         ids = table.schema().names
         assert dict(file["value_counts"])[ids["v"]] == 3

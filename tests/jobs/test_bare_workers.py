@@ -90,6 +90,15 @@ class TestJobs:
         commit_append(table, plan, run_bare(table, zipped)(plan))
         assert ids(table)[-3:] == [50, 51, 52]
 
+    def test_files_in_avro(self, table, zipped, tmp_path):
+        pq.write_table(pa.table({"id": [5, 50]}), tmp_path / "rows.parquet")
+        rows = Source.from_files(f"{tmp_path}/rows.parquet")
+        chosen = {"write_format": "avro", "check_filter": False}
+        request = OverwriteRequest(rows=rows, overwrite_filter="id between 5 and 8", **chosen)
+        overwrite(Work(table, run=run_bare(table, zipped)), request)
+        assert ids(table) == [*range(6), *range(9, 20), 50]
+        assert sorted(task.file.file_format for task in table.scan().plan_files()) == ["avro", "avro", "parquet"]
+
     def test_a_compaction(self, table, zipped):
         request = CompactRequest(where="id >= 0", strategy="sort", options={"rewrite-all": "true"})
         compact(Work(table, run=run_bare(table, zipped)), request)

@@ -23,6 +23,7 @@ from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
 from tests.jobs.submissions import HERE, SPARK_35, VERSIONS, write_csv_files
 from tests.operations.test_delete import make as make_table
 from tests.support.builders import new_catalog
+from tests.support.data_files import read_file
 from tests.support.injections import INJECTIONS
 from tests.support.spark_programs import SparkPrograms
 from tests.support.variants import decode, plain
@@ -64,6 +65,10 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
         "missing_column": (Source.from_sql("select 'x' as name"), {}),
         "extra_column": (Source.from_sql("select 1L as id, 2 as more"), {}),
         "added_column": (Source.from_sql("select 1L as id, 2 as more"), {"last_column_id": 3}),
+        "avro": (
+            Source.from_sql("select id, string(id) as name, date '2026-01-01' + int(id % 2) as day from range(9)"),
+            {"partition_by": ["day"], "properties": {"write.format.default": "avro"}},
+        ),
         "checked_rows": (
             Source.from_sql("select id from range(9)"),
             {"row_check": Condition(text="id < 5", predicate=parse("id < 5"))},
@@ -200,6 +205,13 @@ class TestChanges:
         assert schema is not None
         assert [(field.id, field.name) for field in schema.fields][-1] == (4, "more")
         assert ran.rows("added_column") == [{"id": 1, "name": None, "day": None, "more": 2}]
+
+    def test_avro_files(self, ran):
+        files = data_files(ran.plans["avro"], ran.result("avro"))
+        assert {file.file_format for file in files} == {"avro"}
+        schema = ran.plans["avro"].task.write.schema
+        rows = [row for file in files for batch in read_file(IO, file, schema=schema) for row in batch.to_pylist()]
+        assert sorted((row["id"], row["name"]) for row in rows) == [(number, str(number)) for number in range(9)]
 
     def test_rows_that_do_not_match_are_refused(self, ran):
         assert "of the query does not match the overwrite's filter 'id < 5': id is 5" in str(ran.error("checked_rows"))
