@@ -140,7 +140,7 @@ class TestExamplesDoNotMeet:
     def test_each_has_tables_of_its_own(self):
         writers = [path for path in DAGS if "IcebergCreateTableOperator(" in path.read_text()]
         tables = [load_module(path).TABLE for path in writers]
-        assert len(writers) == 5
+        assert len(writers) == 6
         assert len(set(tables)) == len(tables)
         # A name that begins with that of another could be one of its further tables.
         assert not [(one, two) for one in tables for two in tables if one != two and two.startswith(f"{one}_")]
@@ -180,6 +180,21 @@ class TestATableIsMaintained:
             assert len(table.scan().plan_files()) == 1
             assert table.scan().count() == 60 * number
             assert len(table.snapshots()) == 3
+
+
+class TestATableIsFollowed:
+    """Each run reads what has changed since the run before."""
+
+    def test_three_days(self, warehouse):
+        module = load_module(EXAMPLES / "follow_orders.py")
+        for number in (1, 2, 3):
+            ran(module.DAG, datetime(2026, 1, number, tzinfo=UTC))
+        lines = load_table(warehouse, module.JOURNAL).scan().to_arrow()
+        assert lines.group_by("change").aggregate([("id", "count")]).sort_by("change").to_pylist() == [
+            {"change": "insert", "id_count": 6},
+            {"change": "update_after", "id_count": 2},
+        ]
+        assert load_table(warehouse, module.SHIPPED).scan().to_arrow()["id"].sort().to_pylist() == [1, 2, 3]
 
 
 class TestACustomerIsForgotten:
