@@ -200,6 +200,21 @@ class TestATableIsMaintained:
             assert len(table.snapshots()) == 3
 
 
+class TestATableIsFollowed:
+    """Each run reads what has changed since the run before."""
+
+    def test_three_days(self, warehouse):
+        module = load_module(EXAMPLES / "follow_orders.py")
+        for number in (1, 2, 3):
+            ran(module.DAG, datetime(2026, 1, number, tzinfo=UTC))
+        lines = load_table(warehouse, module.JOURNAL).scan().to_arrow()
+        assert lines.group_by("change").aggregate([("id", "count")]).sort_by("change").to_pylist() == [
+            {"change": "insert", "id_count": 6},
+            {"change": "update_after", "id_count": 2},
+        ]
+        assert load_table(warehouse, module.SHIPPED).scan().to_arrow()["id"].sort().to_pylist() == [1, 2, 3]
+
+
 class TestACustomerIsForgotten:
     """The rows of one customer go, and no others; the second time there is nothing to do."""
 

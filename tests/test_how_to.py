@@ -227,6 +227,14 @@ class TestTheStory:
         assert sorted(history.scan().to_arrow()["id"].to_pylist()) == [30, 31, 130, 131]
         assert history.metadata_location.endswith("/v3.metadata.json")
 
+    def test_its_changes_are_loaded(self, story):
+        story.tell("load-changes")
+        journal = Table.load(load_catalog("prod", type="hadoop", warehouse=story.warehouse), "sales.journal")
+        assert journal.scan("change = 'insert'").count() == story.count()
+        assert story.results["journal"]["inputs"]["orders"]["mode"] == "changelog"
+        before = story.table.scan(snapshot_id=story.names["first"]).count()
+        assert story.table.changes(story.names["first"], mode="changelog").read_all().num_rows == story.count() - before
+
     def test_another_table_is_waited_for(self, story):
         write_paimon(story.folder)
         story.tell("wait-for-paimon")

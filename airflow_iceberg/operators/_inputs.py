@@ -142,7 +142,7 @@ def input_of(name: object, given: object) -> Input | Changes:
         kind = Changes if "since" in given else Input
         return kind(**checked_fields(kind, f"input {name!r}", given))
     raise InvalidInputError(
-        f"input {name!r} is {given!r}, expected the name of a table, Input('sales.orders', …) or "
+        f"input {name!r} is {given!r}, expected the name of a table, or Input('sales.orders', …), or "
         f"Changes('sales.orders', …)"
     )
 
