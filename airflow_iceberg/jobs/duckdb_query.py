@@ -8,6 +8,7 @@ Not here: which columns and rows of an input are read (`operations.inputs`), wri
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError
-from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET
+from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET, quoted
 from airflow_iceberg.format.metadata_columns import POSITION
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.jobs import exchange
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 NAME = "the query"
 _BATCH_ROWS = 65_536
+_ALL_ROWS = (1 << 63) - 1
 
 
 @contextmanager
@@ -72,10 +74,10 @@ def open_match(
         rows: dict[str, _Stream] = {**_register_inputs(connection, task.inputs, inputs)}
         gated = plan.gated(io)
         rows[TARGET] = TargetRows(matching=matching, io=gated)
-        connection.register(TARGET, rows[TARGET])
+        _register(connection, TARGET, rows[TARGET])
         if matching.source is not None:
             rows[SOURCE] = SourceRows(matching=matching, io=gated)
-            connection.register(SOURCE, rows[SOURCE])
+            _register(connection, SOURCE, rows[SOURCE])
         with _errors(duckdb, rows):
             reader = _execute(duckdb, connection, query, task.sql_args)
         yield DuckdbQuery(io=io, rows=rows, reader=reader, duckdb=duckdb, name="the merge")
@@ -96,6 +98,7 @@ def _connected(duckdb: Any, threads: int) -> Iterator[Any]:
             # The query is code of the DAG's author, and may hold what somebody else has filled in.
             connection.execute("set TimeZone = 'UTC'")
             connection.execute("set enable_external_access = false")
+            connection.execute("set disabled_optimizers = 'join_filter_pushdown'")  # see _register
             connection.execute("set lock_configuration = true")
             yield connection
 
@@ -107,8 +110,47 @@ def _register_inputs(
     for table in tables:
         with table.reading():
             rows[table.name] = InputRows(table=table, io=table.gated(inputs[table.name]))
-        connection.register(table.name, rows[table.name])
+        _register(connection, table.name, rows[table.name])
     return rows
+
+
+def _register(connection: Any, name: str, rows: _Stream) -> None:
+    """Let SQL see rows by a name.
+
+    DuckDB would give its filters to pyarrow, where not a number is not above all numbers, and times have microseconds:
+    rows would be lost. It passes no filter through a limit.
+
+    Raises:
+        InvalidInputError: columns that DuckDB takes for the same one.
+        UnsupportedError: a type whose values it would change.
+    """
+    names = Counter(column.lower() for column in rows.schema.names)
+    twice = [column for column in rows.schema.names if names[column.lower()] > 1]
+    if twice:
+        raise InvalidInputError(
+            f"'{name}' has the columns {', '.join(map(repr, twice))}, which are one for DuckDB: rename one, or run the "
+            f"statement on Spark with spark.sql.caseSensitive"
+        )
+    for column in rows.schema:
+        if any(
+            pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz is not None for kind in _leaves(column.type)
+        ):
+            raise UnsupportedError(
+                f"column '{column.name}' of '{name}' has nanoseconds and a time zone, which DuckDB does not "
+                f"keep: leave the column out of the SQL"
+            )
+    hidden = f"_rows_of_{name}"
+    connection.register(hidden, rows)
+    connection.execute(
+        f"create temp view {quoted(name, 'duckdb')} as select * from {quoted(hidden, 'duckdb')} limit {_ALL_ROWS}"
+    )
+
+
+def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
+    if not pa.types.is_nested(kind):
+        yield kind
+    for at in range(kind.num_fields):
+        yield from _leaves(kind.field(at).type)
 
 
 @dataclass(kw_only=True)

@@ -179,14 +179,15 @@ class Runner:
             case "default":
                 table.alter([{"add_column": {"name": "extra", "type": "int", "default": 7}}])
 
-    def _copy(self, made: Table, case: Case, who: str) -> Table:
+    def _copy(self, made: Table, case: Any, who: str) -> Table:
         """Return a table that begins where another stands, in a folder of its own."""
         name = self._name(f"c{case.number}_{who}")
         last = name.rpartition(".")[2]
         location = made.location.rpartition("/")[0] + f"/{last}"
         document = json.loads(made.io.read(made.metadata_location))
         document["location"] = location
-        document["properties"]["write.delete.mode"] = case.statement.mode
+        for command in ("delete", "update", "merge"):
+            document["properties"][f"write.{command}.mode"] = case.statement.mode
         made.io.create(f"{location}/metadata/v1.metadata.json", json.dumps(document).encode())
         return Table.load(self.catalog, name)
 

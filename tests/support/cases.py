@@ -166,7 +166,7 @@ def generate(count: int, seed: int) -> list[Case]:
     """Return so many cases, the same ones for the same numbers."""
     dice = random.Random(seed)
     cases: list[Case] = []
-    for base in _bases(dice):
+    for base in bases(dice):
         for _ in range(PER_BASE):
             if len(cases) == count:
                 return cases
@@ -177,7 +177,7 @@ def generate(count: int, seed: int) -> list[Case]:
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def _bases(dice: random.Random) -> Iterator[Base]:
+def bases(dice: random.Random) -> Iterator[Base]:
     """Yield tables without end: each factor goes through all its levels, independently of the others."""
     # Of types that Spark does not have, with which Java does no statement, one transform will do.
     chosen = [(kind, kind.transforms if kind.sql else dice.sample(kind.transforms, 1)) for kind in KINDS]
@@ -248,6 +248,7 @@ def _base(
             "write.update.distribution-mode": "none",
             "write.distribution-mode": "none",
             "write.delete.distribution-mode": "none",
+            "write.merge.distribution-mode": "none",
             "write.spark.fanout.enabled": "true",
             **({"write.metadata.metrics.default": "counts"} if dice.random() < 0.1 else {}),
         },

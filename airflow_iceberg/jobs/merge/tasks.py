@@ -29,6 +29,7 @@ from airflow_iceberg.format.deletion_vectors import RowPositions
 from airflow_iceberg.format.metadata_columns import POSITION
 from airflow_iceberg.format.partitions.grouping import group_by_partition
 from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.types import NestedField, StringType, UUIDType
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.context import TaskContext, coalesced, fill, options_of
 from airflow_iceberg.jobs.merge import sql
@@ -251,6 +252,7 @@ class _Cut:
         self._spec = context.task.spec
         self._staging = staging
         self._source = source
+        self._takes_texts = context.task.dialect != "spark"
 
     def __call__(self, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         clauses = self._staging.clauses
@@ -271,8 +273,23 @@ class _Cut:
         schema = self._schema if is_insert else Schema(tuple(map(self._schema.find_field, clause.columns)))
         columns = [rows.column(sql.value_name(number, at)) for at in range(len(clause.columns))]
         fields = [self._schema.find_field(name) for name in clause.columns]
-        values = [assigned(column, item.type) for column, item in zip(columns, fields, strict=True)]
+        values = [self._assigned(column, item) for column, item in zip(columns, fields, strict=True)]
         return conform(pa.table(values, names=list(clause.columns)), schema, source=self._source)
+
+    def _assigned(self, column: pa.ChunkedArray, field: NestedField) -> pa.ChunkedArray:
+        """Return the values of a column, as SQL assigns them; Spark casts no text to another type by itself."""
+        if pa.types.is_string(column.type) and not (self._takes_texts or isinstance(field.type, StringType | UUIDType)):
+            raise InvalidInputError(
+                f"column '{field.name}' is {field.type}, and gets a text by the merge: cast it in the SQL, "
+                f"cast(… as {field.type})"
+            )
+        try:
+            return assigned(column, field.type)
+        except pa.ArrowInvalid as error:
+            raise InvalidInputError(
+                f"column '{field.name}' of the merge: a value ({column.type}) does not fit {field.type}: "
+                f"{str(error)[:200]}; change the value or the column's type"
+            ) from error
 
     def _inserted(self, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         base = self._staging.files * (len(self._staging.clauses) + 1)

@@ -18,6 +18,7 @@ from airflow_iceberg.format.metadata_columns import POSITION
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.merge import sql
+from airflow_iceberg.jobs.protocol.merge_task import MergeTask
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.run_task import open_context
 from airflow_iceberg.jobs.spark.frame_schema import SparkRows, spark_ddl
@@ -33,8 +34,10 @@ def create_views(spark: Any, plan: JobPlan, matching: Matching, source_schema: A
     """Create the views `target` and `source`.
 
     Args:
-        source_schema: Spark's schema of the source; None without a source.
+        source_schema: Spark's schema of the source; None without one, and for source files.
         storage: properties of the FileIO, for the workers.
+    Raises:
+        UnsupportedError: a column of the table that the SQL needs, or of source files, has a type that Spark has not.
     """
     candidates, document = matching.candidates, plan.to_json()
     rows = SparkRows(_without_position(candidates.reader.projection))
@@ -43,12 +46,25 @@ def create_views(spark: Any, plan: JobPlan, matching: Matching, source_schema: A
     packed = tuple(zlib.compress(pickle.dumps(item), 1) for item in candidates.items)
     function = _target(document, replace(candidates, items=()), packed, rows, storage)
     spark.range(0, len(packed), 1, max(len(packed), 1)).mapInArrow(function, columns).createOrReplaceTempView(TARGET)
-    if matching.source is None:
+    if matching.source is None or matching.source_schema is None:
         return
+    assert isinstance(plan.task, MergeTask)
+    of_files = None
+    if source_schema is None:
+        # Of source files only Arrow's schema is known.
+        of_files = FileRows(matching.source_schema, plan.task.write.schema, spark_version=spark.version)
+        source_schema = _spark_schema(of_files.schema)
     count = len(matching.source)
-    function = _source(document, matching.source, storage)
-    frame = spark.range(0, count, 1, max(count, 1)).mapInArrow(function, source_schema)
+    function = _source(document, matching.source, of_files, storage)
+    with_mark = source_schema.__class__([*source_schema.fields]).add(sql.IS_SOURCE, "boolean")
+    frame = spark.range(0, count, 1, max(count, 1)).mapInArrow(function, with_mark)
     frame.createOrReplaceTempView(SOURCE)
+
+
+def _spark_schema(schema: pa.Schema) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def _without_position(projection: Schema) -> Schema:
@@ -80,7 +96,35 @@ def _with_place(found: pa.RecordBatch, rows: SparkRows) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*columns, *place], names=[*names, sql.POSITION, sql.FILE])
 
 
-def _source(document: bytes, slices: Sequence[exchange.Slice], storage: Mapping[str, str]) -> Rows:
+class FileRows:
+    """Rows of source files in Spark's types: a column of the table is there as in the table's own rows.
+
+    Args:
+        schema: the columns of the files.
+        table: those of the table.
+    Raises:
+        UnsupportedError: a column whose type this Spark does not have.
+    """
+
+    def __init__(self, schema: pa.Schema, table: Schema, *, spark_version: str) -> None:
+        known = Schema(tuple(field for field in table.fields if field.name in schema.names))
+        spark_ddl(known, spark_version=spark_version)
+        self._known = {field.name: SparkRows(Schema((field,))) for field in known.fields}
+        self.schema = pa.schema(
+            [self._known[item.name].schema.field(0) if item.name in self._known else item for item in schema]
+        )
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [
+            self._known[name].convert(batch.select([name])).column(0) if name in self._known else batch.column(name)
+            for name in batch.schema.names
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _source(
+    document: bytes, slices: Sequence[exchange.Slice], of_files: FileRows | None, storage: Mapping[str, str]
+) -> Rows:
     """Return the function that reads the rows of the source that were kept."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -88,7 +132,8 @@ def _source(document: bytes, slices: Sequence[exchange.Slice], storage: Mapping[
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for table in exchange.read_slices(io, [slices[number]]):
-                    for rows in table.append_column(sql.IS_SOURCE, pa.repeat(True, table.num_rows)).to_batches():
-                        yield rows
+                    for rows in table.to_batches():
+                        found = rows if of_files is None else of_files.convert(rows)
+                        yield found.append_column(sql.IS_SOURCE, pa.repeat(True, found.num_rows))
 
     return read

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.jobs.merge.sql import IS_SOURCE
 from airflow_iceberg.jobs.phase import Timings
 from airflow_iceberg.jobs.run_plan import run_job
 from airflow_iceberg.jobs.spark.errors import as_iceberg_error, query_errors
@@ -127,22 +126,12 @@ class _Spark:
         return None if row is None else tuple(row)
 
     def _matches(self, task: MergeTask, matching: Matching, query: str) -> Any:
-        schema = None if matching.source_schema is None else self._schema_of_source(matching.source_schema)
-        create_views(self.spark, self.plan, matching, schema, self.storage)
+        create_views(self.spark, self.plan, matching, self.source_schema, self.storage)
         if task.source is None or task.source.kind != "sql":
             for name, frame in self._open_inputs(task).items():
                 frame.createOrReplaceTempView(name)
         with query_errors():
             return run_sql(query, task.sql_args, self.spark)
-
-    def _schema_of_source(self, schema: pa.Schema) -> Any:
-        """Return Spark's schema of the source's rows, and the column that says that they are rows of it."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-        from pyspark.sql.types import StructType
-
-        # Of source files only Arrow's schema is known.
-        known = from_arrow_schema(schema) if self.source_schema is None else self.source_schema
-        return StructType([*known.fields]).add(IS_SOURCE, "boolean")
 
     def _open_inputs(self, task: AppendTask | MergeTask) -> dict[str, Any]:
         return open_inputs(task.inputs, self.spark, self.storage, self.inputs)

@@ -1,0 +1,69 @@
+"""The same rows as Iceberg Java's MERGE and UPDATE: generated cases of types × transforms × versions × deletes × modes.
+
+Java makes a table, Java and we do the same statement on a copy of it each, and the rows are compared: with Java's, and
+as Iceberg Java, PyIceberg and DuckDB read ours; in version 3 with the row ids. A fixed sample runs with the other
+tests, all cases with the services; other cases are had by
+
+    CASES=1000 CASES_SEED=7 make test-services ARGS=tests/compat/test_same_merges_as_java.py
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from airflow_iceberg.jobs.protocol.result import JobResult
+from tests.compat.test_same_rows_as_java import read_by_pyiceberg
+from tests.support.duck_reader import DuckReader
+from tests.support.merge_cases import DUCKDB, PER_BASE, SPARK, generate
+from tests.support.merge_runs import MergeRunner, judge
+from tests.support.sampling import SEED
+from tests.support.spark_programs import SPARK_4
+
+CHOSEN = (int(os.environ.get("CASES", "420")), int(os.environ.get("CASES_SEED", SEED or 1)))
+PROGRAM = Path(__file__).parents[1] / "jobs" / "spark_program.py"
+CASES = generate(*CHOSEN)
+SAMPLE = [case for case in generate(100, 1) if case.number // PER_BASE in (0, 1, 3, 5, 8, 13)]
+
+
+@pytest.fixture(scope="module")
+def runner(java, warehouse):
+    with DuckReader() as duck:
+        yield MergeRunner(java, warehouse, {"pyiceberg": read_by_pyiceberg, "duckdb": duck.rows}, "merges")
+
+
+def check(runner, case, record_property, dialect=DUCKDB, run=None):
+    outcome = runner.run_merge(case, dialect, run, again=case.number % 3 == 0)
+    wrong, departures = judge(case, outcome)
+    record_property("another answer", sorted(departures))
+    assert not wrong, f"{case}\n" + "\n".join(wrong)
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("case", SAMPLE, ids=lambda case: case.name)
+def test_a_sample(runner, case, record_property):
+    check(runner, case, record_property)
+
+
+@pytest.mark.java
+@pytest.mark.services
+@pytest.mark.generated
+@pytest.mark.parametrize("case", [case for case in CASES if case.number % PER_BASE], ids=lambda case: case.name)
+def test_every_case(runner, case, record_property):
+    check(runner, case, record_property)
+
+
+@pytest.mark.java
+@pytest.mark.spark
+@pytest.mark.services
+@pytest.mark.generated
+@pytest.mark.parametrize("case", [case for case in CASES if case.number % PER_BASE != 1], ids=lambda case: case.name)
+def test_every_case_on_spark(runner, spark_of, case, record_property):
+    def run_on(table):
+        def run(plan):
+            spark_of(SPARK_4).run(PROGRAM, plan.location)
+            return JobResult.from_json(table.io.read(plan.result_location))
+
+        return run
+
+    check(runner, case, record_property, SPARK, run_on)
