@@ -210,7 +210,7 @@ class TestPlan:
 
     @pytest.mark.parametrize("kind", ["rewrite", "walk", "", "AppendTask", "__class__"])
     def test_an_unknown_operation_is_not_guessed_at(self, kind, tmp_path):
-        known = "append, compact, delete, inventory"
+        known = "append, compact, delete, merge, inventory"
         with pytest.raises(UnsupportedError, match=f"job operation '{kind}' is not supported; one of {known}"):
             JobPlan.from_json(changed(make_plan(tmp_path, FILES).to_json(), task__kind=kind))
 

@@ -54,9 +54,9 @@ _NOT_READ = (
     warned("write.delete.parquet.row-group-check-max-record-count", kinds.positive),
     unused("write.delete.avro.*"),
     unused("write.delete.orc.*"),
-    unused("write.update.distribution-mode", DISTRIBUTION_MODE),
-    unused("write.merge.distribution-mode", DISTRIBUTION_MODE),
-    unused("write.merge.cardinality-check.enabled", kinds.boolean),
+    warned("write.update.distribution-mode", DISTRIBUTION_MODE, "none"),
+    warned("write.merge.distribution-mode", DISTRIBUTION_MODE, "none"),
+    warned("write.merge.cardinality-check.enabled", kinds.boolean, "true"),
     unused("write.upsert.enabled", kinds.boolean),
     warned(
         "write.wap.enabled",
