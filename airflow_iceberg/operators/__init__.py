@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from airflow_iceberg.operators.create_table import IcebergCreateTableOperator
     from airflow_iceberg.operators.delete import IcebergDeleteOperator
     from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
+    from airflow_iceberg.operators.merge import IcebergMergeOperator
     from airflow_iceberg.operators.overwrite import IcebergOverwriteOperator
     from airflow_iceberg.operators.remove_orphan_files import (
         IcebergRemoveOrphanFilesOperator,
         IcebergRestoreOrphanFilesOperator,
     )
     from airflow_iceberg.operators.rewrite_manifests import IcebergRewriteManifestsOperator
+    from airflow_iceberg.operators.update import IcebergUpdateOperator
 
 __all__ = [
     "FileOptions",
@@ -35,10 +37,12 @@ __all__ = [
     "IcebergCreateTableOperator",
     "IcebergDeleteOperator",
     "IcebergExpireSnapshotsOperator",
+    "IcebergMergeOperator",
     "IcebergOverwriteOperator",
     "IcebergRemoveOrphanFilesOperator",
     "IcebergRestoreOrphanFilesOperator",
     "IcebergRewriteManifestsOperator",
+    "IcebergUpdateOperator",
     "Input",
     "SparkConfig",
 ]
@@ -52,10 +56,12 @@ __getattr__ = lazy_names(
     IcebergCreateTableOperator="create_table",
     IcebergDeleteOperator="delete",
     IcebergExpireSnapshotsOperator="expire_snapshots",
+    IcebergMergeOperator="merge",
     IcebergOverwriteOperator="overwrite",
     IcebergRemoveOrphanFilesOperator="remove_orphan_files",
     IcebergRestoreOrphanFilesOperator="remove_orphan_files",
     IcebergRewriteManifestsOperator="rewrite_manifests",
+    IcebergUpdateOperator="update",
     Input="_inputs",
     SparkConfig="backends.config",
 )

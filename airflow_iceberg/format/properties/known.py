@@ -13,9 +13,7 @@ from airflow_iceberg.format.properties import kinds
 from airflow_iceberg.format.properties.property import Known, State, unused, warned
 from airflow_iceberg.format.properties.table_properties import (
     DISTRIBUTION_MODE,
-    ISOLATION_LEVEL,
     PAGE_VERSION,
-    ROW_CHANGE_MODE,
     TableProperties,
 )
 

@@ -1,7 +1,7 @@
 """The keys of a source: which files, row groups and rows of the table can match them.
 
-Only what is proved is left out: pairs of columns that `on` compares by `=`, of types whose values the engines compare as
-`expressions` does. The engine's join decides the rest.
+Only what is proved is left out: pairs of columns that `on` compares by `=`, of types whose values the engines compare
+as `expressions` does. The engine's join decides the rest.
 """
 
 from __future__ import annotations

@@ -88,7 +88,6 @@ def _source(document: bytes, slices: Sequence[exchange.Slice], storage: Mapping[
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for table in exchange.read_slices(io, [slices[number]]):
-                    for rows in table.append_column(sql.IS_SOURCE, pa.repeat(True, table.num_rows)).to_batches():
-                        yield rows
+                    yield from table.append_column(sql.IS_SOURCE, pa.repeat(True, table.num_rows)).to_batches()
 
     return read
