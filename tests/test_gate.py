@@ -199,6 +199,8 @@ OPERATIONS = {
     "append": lambda table: table.append(id_rows([7])),
     "delete": lambda table: table.delete("id = 1"),
     "overwrite": lambda table: table.overwrite(id_rows([8])),
+    "update": lambda table: table.update({"id": "id + 20"}, where="id = 2"),
+    "merge": lambda table: table.upsert(id_rows([2, 9]), ["id"]),
     "compact": lambda table: compact(job_work(table), CompactRequest(options={"rewrite-all": "true"})),
     "expire": lambda table: expire_snapshots(Work(table), ExpireSnapshotsRequest(older_than_ms=2**62)),
     "dry expire": lambda table: expire_snapshots(
@@ -234,7 +236,19 @@ class TestForgedMetadata:
         world = World()
         path = world.victim_files()[0] if path == "victim" else path
         commit_foreign_file(world.catalog, "db.t", path)
-        for operation in ("scan", "inspect", "compact", "delete", "append", "overwrite", "expire", "orphans", "purge"):
+        for operation in (
+            "scan",
+            "inspect",
+            "compact",
+            "delete",
+            "append",
+            "update",
+            "merge",
+            "overwrite",
+            "expire",
+            "orphans",
+            "purge",
+        ):
             run(world, operation)
             world.check()
 

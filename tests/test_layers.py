@@ -62,7 +62,9 @@ LAYERS = {
     # Of storage, only the interface, and only where the I/O is (below).
     "paimon": Layer("errors redaction format storage.base", "fastavro pyarrow numpy"),
     "operations": Layer(
-        "errors redaction format expressions plan storage inventory data catalogs scan commit jobs.protocol",
+        "errors redaction format expressions plan storage inventory data catalogs scan commit jobs.protocol "
+        # A merge in this process is the job, run in this process.
+        "jobs.run_local",
         "pyarrow numpy",
     ),
     "table": Layer(
@@ -105,7 +107,7 @@ ONLY_IN = {
         r"format\.manifests\.\w+|format\.avro\.container|data\.read\.avro|jobs\.sources\.(readers|avro_schema)"
         r"|paimon\.containers"
     ),
-    "sqlglot": re.compile(r"expressions\.(sql|query)"),
+    "sqlglot": re.compile(r"expressions\.(sql|query|merge_sql)"),
     "duckdb": re.compile(r"jobs\.duckdb_query"),
     "sqlalchemy": re.compile(r"catalogs\.sql\.\w+"),
     "requests": re.compile(r"catalogs\.http\.exchange|storage\.stores\.\w+"),
@@ -550,6 +552,8 @@ class TestFunctionsTakeFewArguments:
         "hooks.iceberg.create_table",
         "scan.table_scan.of",
         "scan.incremental_scan.incremental_append_scan",
+        "operations.row_level.table.upsert",
+        "operations.row_level.table.merge",
     }
 
     def test_eight_at_most(self) -> None:

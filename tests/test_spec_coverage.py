@@ -34,6 +34,8 @@ OF_OUR_OWN = {
     "format.properties.table_properties": "table properties, which the specification leaves to engines",
     "expressions.json": "predicates on their way into a job",
     "expressions.literals": "literals of SQL",
+    "expressions.merge_clauses": "clauses of a merge",
+    "expressions.merge_sql": "clauses of a merge as people write them",
     "expressions.params": "values bound to placeholders of SQL",
     "expressions.query": "what a query needs of its tables",
     "expressions.sql": "SQL",

@@ -223,8 +223,8 @@ class SparkSubmit:
         That is what signs the result, what the plan withholds of the source, and how inputs of other connections are
         reached.
         """
-        withheld = {} if plan.source is None else plan.source.withheld_values()
-        private = {"result-secret": self._result_secret, "source": withheld, "inputs": self._inputs}
+        values = plan.withheld_values()
+        private = {"result-secret": self._result_secret, "source": values, "inputs": self._inputs}
         return write_private(folder / f"private-{uuid4().hex}.json", json.dumps(private).encode())
 
     def _cluster_variables(self, private: Path) -> dict[str, str]:

@@ -33,7 +33,7 @@ _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
 
 
-def parse_clauses(text: str, *, dialect: str) -> tuple[MergeClause, ...]:
+def parse_clauses(text: Any, *, dialect: str) -> tuple[MergeClause, ...]:
     """Return the clauses of a merge.
 
     Args:
@@ -49,7 +49,7 @@ def parse_clauses(text: str, *, dialect: str) -> tuple[MergeClause, ...]:
     return clauses
 
 
-def update_clause(values: Mapping[str, str], *, where: str | None = None) -> MergeClause:
+def update_clause(values: Any, *, where: str | None = None) -> MergeClause:
     """Return the clause of an update.
 
     Args:
@@ -145,8 +145,8 @@ class _Clauses:
             if not self._take(","):
                 break
         _check_once(names, "'update set'")
-        given = {"columns": tuple(names), "expressions": tuple(values)}
-        return MergeClause(rows=rows, action=UPDATE, condition=condition, **given)
+        columns, expressions = tuple(names), tuple(values)
+        return MergeClause(rows=rows, action=UPDATE, condition=condition, columns=columns, expressions=expressions)
 
     def _insert(self, condition: str | None) -> MergeClause:
         self._expect("insert")
@@ -166,8 +166,10 @@ class _Clauses:
         if len(names) != len(values):
             self._fail(f"'insert' names {len(names)} columns and has {len(values)} values")
         _check_once(names, "'insert'")
-        given = {"columns": tuple(names), "expressions": tuple(values)}
-        return MergeClause(rows=NOT_MATCHED, action=INSERT, condition=condition, **given)
+        columns, expressions = tuple(names), tuple(values)
+        return MergeClause(
+            rows=NOT_MATCHED, action=INSERT, condition=condition, columns=columns, expressions=expressions
+        )
 
     def _column(self) -> str:
         """Return the name of a column of the table, with or without `target.` before it."""

@@ -59,9 +59,9 @@ def run_job(
 
 def run_plan(plan: JobPlan, io: FileIO, engine: Engine, timings: Timings) -> JobResult:
     """Run a plan and return the result of a job that succeeded."""
-    if plan.source is not None and plan.source.withheld:
+    if plan.withheld:
         # It was read from the table's folder, which does not hold everything.
-        withheld = ", ".join(plan.source.withheld)
+        withheld = ", ".join(plan.withheld)
         raise InvalidInputError(f"the plan withholds {withheld} of the job's source, which the driver was not given")
     shared: dict[str, Any] = {"plan": plan, "io": io, "engine": engine, "timings": timings}
     match plan.task:

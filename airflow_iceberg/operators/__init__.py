@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.operators.create_table import IcebergCreateTableOperator
     from airflow_iceberg.operators.delete import IcebergDeleteOperator
     from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
+    from airflow_iceberg.operators.merge import IcebergMergeOperator
     from airflow_iceberg.operators.overwrite import IcebergOverwriteOperator
     from airflow_iceberg.operators.register_table import IcebergRegisterTableOperator
     from airflow_iceberg.operators.remove_orphan_files import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         IcebergRestoreOrphanFilesOperator,
     )
     from airflow_iceberg.operators.rewrite_manifests import IcebergRewriteManifestsOperator
+    from airflow_iceberg.operators.update import IcebergUpdateOperator
 
 __all__ = [
     "Changes",
@@ -39,11 +41,13 @@ __all__ = [
     "IcebergCreateTableOperator",
     "IcebergDeleteOperator",
     "IcebergExpireSnapshotsOperator",
+    "IcebergMergeOperator",
     "IcebergOverwriteOperator",
     "IcebergRegisterTableOperator",
     "IcebergRemoveOrphanFilesOperator",
     "IcebergRestoreOrphanFilesOperator",
     "IcebergRewriteManifestsOperator",
+    "IcebergUpdateOperator",
     "Input",
     "SparkConfig",
 ]
@@ -59,11 +63,13 @@ __getattr__ = lazy_names(
     IcebergCreateTableOperator="create_table",
     IcebergDeleteOperator="delete",
     IcebergExpireSnapshotsOperator="expire_snapshots",
+    IcebergMergeOperator="merge",
     IcebergOverwriteOperator="overwrite",
     IcebergRegisterTableOperator="register_table",
     IcebergRemoveOrphanFilesOperator="remove_orphan_files",
     IcebergRestoreOrphanFilesOperator="remove_orphan_files",
     IcebergRewriteManifestsOperator="rewrite_manifests",
+    IcebergUpdateOperator="update",
     Input="_inputs",
     SparkConfig="backends.config",
 )

@@ -1,4 +1,4 @@
-"""What operators that write new rows share: their sources, and their report."""
+"""What operators share that read tables and other sources, and those that write new rows; their report."""
 
 from __future__ import annotations
 
@@ -48,111 +48,40 @@ class FileOptions:
         return {"file_format": self.file_format, "format_options": dict(self.format_options)}
 
 
-class RowsOperator(JobOperator):
-    """An operator that writes new rows; its arguments are those of `IcebergAppendOperator`."""
+class InputsOperator(JobOperator):
+    """An operator whose SQL or function reads further tables, and that commits to a branch."""
 
     template_fields: Sequence[str] = (
         *JobOperator.template_fields,
-        *("files", "sql", "sql_params", "inputs", "python_callable", "op_kwargs", "file_options"),
-        *("branch", "snapshot_properties", "on_rerun", "on_empty", "schema_evolution", "write_format"),
+        *("inputs", "branch", "snapshot_properties", "write_format"),
     )
-    template_ext: Sequence[str] = (".sql",)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **JobOperator.template_fields_renderers,
-        **{
-            "sql": "sql",
-            "sql_params": "json",
-            "inputs": "json",
-            "op_kwargs": "json",
-            "file_options": "json",
-            "snapshot_properties": "json",
-        },
+        **{"inputs": "json", "snapshot_properties": "json"},
     }
-    known_on_empty: ClassVar[tuple[str, ...]] = ("nothing", "skip", "fail")
     _opened: Mapping[str, OpenTable] = {}
 
     def __init__(
         self,
         *,
-        files: str | Sequence[str] | None = None,
-        sql: str | None = None,
-        sql_params: Mapping[str, Any] | None = None,
         inputs: Mapping[str, str | Input | Changes | Mapping[str, Any]] | None = None,
-        python_callable: str | None = None,
-        op_kwargs: Mapping[str, Any] | None = None,
-        file_options: FileOptions | Mapping[str, Any] | None = None,
         branch: str = "main",
         snapshot_properties: Mapping[str, str] | None = None,
-        on_rerun: Literal["replace", "append", "skip"] = "replace",
-        on_empty: str = "nothing",
-        schema_evolution: Literal["add_columns"] | None = None,
         write_format: Literal["parquet", "avro"] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.files = files
-        self.sql = sql
-        self.sql_params = sql_params
         self.inputs = inputs
-        self.python_callable = python_callable
-        self.op_kwargs = op_kwargs
-        self.file_options = file_options
         self.branch = branch
         self.snapshot_properties = snapshot_properties
-        self.on_rerun = on_rerun
-        self.on_empty = on_empty
-        self.schema_evolution = schema_evolution
         self.write_format = write_format
 
-    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
-        """Render the templates; reject a function object first, since Airflow would call it to get a value."""
-        if callable(self.python_callable):
-            raise AirflowFailException(
-                f"task {self.task_id}: python_callable runs in the Spark job, not here: give its name as "
-                f"'package.module:function', got {self.python_callable!r}"
-            )
-        super().render_template_fields(context, jinja_env)
+    @property
+    def dialect(self) -> str:
+        """The dialect of the task's SQL: that of the engine which runs it."""
+        return "duckdb" if self.spark_conn_id is None else "spark"
 
-    def rows_request(self, kind: Callable[..., Request], **more: Any) -> Request:
-        """Return the request of the operation, of this kind."""
-        if self.on_empty not in self.known_on_empty:
-            raise InvalidInputError(f"unknown on_empty {self.on_empty!r}; one of {', '.join(self.known_on_empty)}")
-        return kind(
-            rows=self._source(),
-            branch=self.branch,
-            on_rerun=self.on_rerun,
-            schema_evolution=self.schema_evolution or None,
-            write_format=self.write_format or None,
-            snapshot_properties=self.snapshot_properties or {},
-            inputs=self._inputs_to_open(),
-            **more,
-        )
-
-    def _source(self) -> Source:
-        from airflow_iceberg.jobs.protocol.source import Source
-
-        given = {"files": self.files, "sql": self.sql, "python_callable": self.python_callable}
-        # A template that renders to nothing is wrong. It must not be taken for a source that is not given.
-        named = [name for name, value in given.items() if value is not None]
-        if len(named) != 1:
-            raise InvalidInputError(
-                f"task {self.task_id}: exactly one of files, sql and python_callable is needed, "
-                f"got {' and '.join(named) if named else 'none'}"
-            )
-        if self.sql is not None:
-            dialect = "duckdb" if self.spark_conn_id is None else "spark"
-            return Source.from_sql(self.sql, self.sql_params, dialect=dialect)
-        if self.sql_params:
-            raise InvalidInputError(
-                f"task {self.task_id}: sql_params are the values of placeholders in sql; leave them out"
-            )
-        if self.python_callable is not None:
-            return Source.from_callable(self.python_callable, dict(self.op_kwargs or {}))
-        options = FileOptions.of(self.file_options)
-        files = [self.files] if isinstance(self.files, str) else [str(name) for name in self.files or ()]
-        return Source.from_files(files, file_format=options.file_format, format_options=options.format_options)
-
-    def _inputs_to_open(self) -> dict[str, Any]:
+    def inputs_to_open(self) -> dict[str, Any]:
         """Return the inputs, each of which is loaded once when the job is planned."""
         opened: dict[str, OpenTable] = {}
         self._opened = opened
@@ -167,6 +96,107 @@ class RowsOperator(JobOperator):
     def opened_inputs(self, plan: JobPlan) -> Mapping[str, OpenTable]:
         """Return the inputs as they were loaded for a plan."""
         return {table.name: self._opened[table.name] for table in plan.inputs}
+
+
+class SourceOperator(InputsOperator):
+    """An operator with a source of rows; its arguments are those of `IcebergAppendOperator`."""
+
+    template_fields: Sequence[str] = (
+        *InputsOperator.template_fields,
+        *("files", "sql", "sql_params", "python_callable", "op_kwargs", "file_options"),
+    )
+    template_ext: Sequence[str] = (".sql",)
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **InputsOperator.template_fields_renderers,
+        **{"sql": "sql", "sql_params": "json", "op_kwargs": "json", "file_options": "json"},
+    }
+
+    def __init__(
+        self,
+        *,
+        files: str | Sequence[str] | None = None,
+        sql: str | None = None,
+        sql_params: Mapping[str, Any] | None = None,
+        python_callable: str | None = None,
+        op_kwargs: Mapping[str, Any] | None = None,
+        file_options: FileOptions | Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.files = files
+        self.sql = sql
+        self.sql_params = sql_params
+        self.python_callable = python_callable
+        self.op_kwargs = op_kwargs
+        self.file_options = file_options
+
+    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
+        """Render the templates; reject a function object first, since Airflow would call it to get a value."""
+        if callable(self.python_callable):
+            raise AirflowFailException(
+                f"task {self.task_id}: python_callable runs in the Spark job, not here: give its name as "
+                f"'package.module:function', got {self.python_callable!r}"
+            )
+        super().render_template_fields(context, jinja_env)
+
+    def source(self) -> Source:
+        """Return the source, of which exactly one is given."""
+        from airflow_iceberg.jobs.protocol.source import Source
+
+        given = {"files": self.files, "sql": self.sql, "python_callable": self.python_callable}
+        # A template that renders to nothing is wrong. It must not be taken for a source that is not given.
+        named = [name for name, value in given.items() if value is not None]
+        if len(named) != 1:
+            raise InvalidInputError(
+                f"task {self.task_id}: exactly one of files, sql and python_callable is needed, "
+                f"got {' and '.join(named) if named else 'none'}"
+            )
+        if self.sql is not None:
+            return Source.from_sql(self.sql, self.sql_params, dialect=self.dialect)
+        if self.sql_params:
+            raise InvalidInputError(
+                f"task {self.task_id}: sql_params are the values of placeholders in sql; leave them out"
+            )
+        if self.python_callable is not None:
+            return Source.from_callable(self.python_callable, dict(self.op_kwargs or {}))
+        options = FileOptions.of(self.file_options)
+        files = [self.files] if isinstance(self.files, str) else [str(name) for name in self.files or ()]
+        return Source.from_files(files, file_format=options.file_format, format_options=options.format_options)
+
+
+class RowsOperator(SourceOperator):
+    """An operator that writes new rows; its arguments are those of `IcebergAppendOperator`."""
+
+    template_fields: Sequence[str] = (*SourceOperator.template_fields, "on_rerun", "on_empty", "schema_evolution")
+    known_on_empty: ClassVar[tuple[str, ...]] = ("nothing", "skip", "fail")
+
+    def __init__(
+        self,
+        *,
+        on_rerun: Literal["replace", "append", "skip"] = "replace",
+        on_empty: str = "nothing",
+        schema_evolution: Literal["add_columns"] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.on_rerun = on_rerun
+        self.on_empty = on_empty
+        self.schema_evolution = schema_evolution
+
+    def rows_request(self, kind: Callable[..., Request], **more: Any) -> Request:
+        """Return the request of the operation, of this kind."""
+        if self.on_empty not in self.known_on_empty:
+            raise InvalidInputError(f"unknown on_empty {self.on_empty!r}; one of {', '.join(self.known_on_empty)}")
+        return kind(
+            rows=self.source(),
+            branch=self.branch,
+            on_rerun=self.on_rerun,
+            schema_evolution=self.schema_evolution or None,
+            write_format=self.write_format or None,
+            snapshot_properties=self.snapshot_properties or {},
+            inputs=self.inputs_to_open(),
+            **more,
+        )
 
     def report_rows(self, context: Context, result: WriteResult) -> dict[str, Any]:
         """Report a write; if the source has no rows, do what `on_empty` says."""

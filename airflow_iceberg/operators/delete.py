@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.arguments import whole_number
-from airflow_iceberg.operators._job import JobOperator
+from airflow_iceberg.operators._rows import InputsOperator
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class IcebergDeleteOperator(JobOperator):
+class IcebergDeleteOperator(InputsOperator):
     """Deletes the rows that a predicate selects, exactly once per run of the DAG.
 
     Files that have only selected rows are deleted without being opened; if there are no others, no job is started.
@@ -22,7 +22,9 @@ class IcebergDeleteOperator(JobOperator):
     files (merge-on-read: position deletes in format version 2, deletion vectors in version 3). If another writer
     changes the same files, the delete is re-planned on the latest snapshot.
 
-    The predicate is Spark SQL: a backslash in a text escapes the next character, unless the text begins with `r'`.
+    The predicate is Spark SQL: a backslash in a text escapes the next character, unless the text begins with `r'`. With
+    a Spark connection it may be any condition of Spark SQL, with functions, casts and subqueries over `inputs`; what
+    metadata cannot prove is evaluated by the job. In this process only comparisons of columns with literals are.
 
     Args:
         table: the namespace and name of the table, `sales.orders`.
@@ -30,6 +32,8 @@ class IcebergDeleteOperator(JobOperator):
             for which it is false or null are kept; `"true"` deletes every row.
         predicate_params: the values of the predicate's placeholders by name: `{"customer": "{{ params.customer }}"}`.
             A value takes the place of a literal, whatever is in it; a template in the predicate itself becomes SQL.
+        inputs: the tables that subqueries of the predicate read, by the names that it has for them:
+            `{"blocked": "crm.blocked"}` for `"customer_id in (select id from blocked)"`; needs Spark.
         mode: `"copy-on-write"` or `"merge-on-read"`; by default the table's `write.delete.mode`, copy-on-write.
         max_rows: the maximum number of deleted rows; if more rows match, the task fails and nothing is deleted.
         isolation_level: with `"serializable"`, matching rows that other writers added meanwhile are conflicts, with
@@ -46,13 +50,12 @@ class IcebergDeleteOperator(JobOperator):
     """
 
     template_fields: Sequence[str] = (
-        *JobOperator.template_fields,
-        *("predicate", "predicate_params", "mode", "max_rows", "isolation_level", "branch", "snapshot_properties"),
-        "write_format",
+        *InputsOperator.template_fields,
+        *("predicate", "predicate_params", "mode", "max_rows", "isolation_level"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
-        **JobOperator.template_fields_renderers,
-        **{"predicate": "sql", "predicate_params": "json", "snapshot_properties": "json"},
+        **InputsOperator.template_fields_renderers,
+        **{"predicate": "sql", "predicate_params": "json"},
     }
     ui_color = "#fbe0e0"
 
@@ -64,9 +67,6 @@ class IcebergDeleteOperator(JobOperator):
         mode: Literal["copy-on-write", "merge-on-read"] | None = None,
         max_rows: int | str | None = None,
         isolation_level: Literal["serializable", "snapshot"] | None = None,
-        branch: str = "main",
-        snapshot_properties: Mapping[str, str] | None = None,
-        write_format: Literal["parquet", "avro"] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -75,9 +75,6 @@ class IcebergDeleteOperator(JobOperator):
         self.mode = mode
         self.max_rows = max_rows
         self.isolation_level = isolation_level
-        self.branch = branch
-        self.snapshot_properties = snapshot_properties
-        self.write_format = write_format
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Delete the rows."""
@@ -93,6 +90,8 @@ class IcebergDeleteOperator(JobOperator):
                 branch=self.branch,
                 snapshot_properties=self.snapshot_properties or {},
                 write_format=self.write_format or None,
+                dialect=None if self.spark_conn_id is None else self.dialect,
+                inputs=self.inputs_to_open(),
             )
             result = delete(self.work(context), request)
         counts = (

@@ -15,6 +15,8 @@ from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 from airflow_iceberg.jobs.protocol import plan as plans
+from airflow_iceberg.jobs.protocol.merge_task import Clause, MergeTask
+from airflow_iceberg.jobs.protocol.pinned import PinnedTable
 from airflow_iceberg.jobs.protocol.plan import CompactTask, JobPlan, Task
 from airflow_iceberg.jobs.protocol.result import FileChange, GroupOutput, InventoryUnitResult, JobError, JobResult
 from airflow_iceberg.jobs.protocol.seal import Seal, SealedFile
@@ -57,6 +59,41 @@ def table_input() -> TableInput:
     return TableInput(work=sealed("/t/work"), schemas=(schema, schema), specs=(PartitionSpec(),), name_mapping="[]")
 
 
+def merge_task(on: str = "target.id = source.id", **changes: Any) -> MergeTask:
+    schema = write_settings().schema
+    target = PinnedTable(
+        name="target",
+        table="db.t",
+        catalog="c",
+        table_uuid="u",
+        table_location="/t",
+        metadata_location="/t/metadata/1.json",
+        snapshot_id=7,
+        schema=schema,
+        row_filter=parse_filter("id > 2", schema),
+    )
+    clauses = (
+        Clause(rows="matched", action="delete", condition="source.op = 'd'"),
+        Clause(rows="matched", action="update", columns=("ts",), expressions=("source.ts",)),
+        Clause(rows="not matched", action="insert", is_star=True),
+    )
+    given = {
+        "write": write_settings(),
+        "spec": PartitionSpec(),
+        "specs": (PartitionSpec(),),
+        "schemas": (schema, schema),
+        "target": target,
+        "mode": "merge-on-read",
+        "clauses": clauses,
+        "source": FILES,
+        "on": on,
+        "keys": ("id",),
+        "source_keys": ("id",),
+        "sql_params": {"day": ["int", "1"]},
+    }
+    return MergeTask(**{**given, **changes})
+
+
 def plan_of(task: Task) -> JobPlan:
     return JobPlan(table="db.t", table_uuid="u", staging_location="/t/.staging/one-1", task=task)
 
@@ -75,6 +112,7 @@ TASKS = {
     "compact": CompactTask(write=write_settings(), spec=PartitionSpec(), table=table_input(), sorting=ZORDER),
     "compact in order": CompactTask(write=write_settings(), spec=PartitionSpec(), table=table_input()),
     "delete": plans.DeleteTask(write=write_settings(), table=table_input(), row_filter=FILTER, mode="merge-on-read"),
+    "merge": merge_task(),
     "inventory": plans.InventoryTask(units=(sealed("/t/0.json.gz"), sealed("/t/1.json.gz"))),
 }
 
@@ -127,6 +165,30 @@ class TestPlan:
             assert JobPlan.from_json(read.to_json()) == read, "and its own document is no other"
         with pytest.raises(InvalidInputError, match="and the job was given sql, x"):
             read.completed({"x": 1, "sql": "drop table t"})
+
+    @pytest.mark.parametrize(("changes", "withheld"), [
+        ({"on": "target.id = f(source.id, 'https://h/x?token=hunter22')"}, ["on"]),
+        ({"clauses": (
+            Clause(rows="matched", action="delete", condition="f('https://h/x?token=hunter22') = 1"),
+            Clause(rows="matched", action="update", columns=("id", "ts"), expressions=("1", "f('password=hunter22')")),
+        )}, ["clauses.0.condition", "clauses.1.expressions.1"]),
+        ({"source": Source.from_sql("select * from f('https://h/x?token=hunter22')")}, ["sql"]),
+        ({"source": None, "on": None}, []),
+    ])  # fmt: skip
+    def test_the_document_of_a_merge_holds_no_secret_of_its_sql(self, changes, withheld):
+        plan = plan_of(merge_task(**changes))
+        stored = plan.to_json()
+        assert b"hunter22" not in stored
+        assert sorted(plan.withheld_values()) == withheld
+        read = JobPlan.from_json(stored)
+        assert sorted(read.withheld) == withheld
+        assert read.completed(json.loads(json.dumps(plan.withheld_values()))) == plan
+        assert JobPlan.from_json(read.to_json()) == read, "and its own document is no other"
+        if withheld:
+            with pytest.raises(InvalidInputError, match=f"the plan withholds {withheld[0]}"):
+                read.completed({})
+        with pytest.raises(InvalidInputError, match=r"and the job was given|the job was given x"):
+            read.completed({**plan.withheld_values(), "x": 1})
 
     @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
     def test_a_plan_of_each_operation_comes_back_as_it_was(self, task):
@@ -210,7 +272,7 @@ class TestPlan:
 
     @pytest.mark.parametrize("kind", ["rewrite", "walk", "", "AppendTask", "__class__"])
     def test_an_unknown_operation_is_not_guessed_at(self, kind, tmp_path):
-        known = "append, compact, delete, inventory"
+        known = "append, compact, delete, merge, inventory"
         with pytest.raises(UnsupportedError, match=f"job operation '{kind}' is not supported; one of {known}"):
             JobPlan.from_json(changed(make_plan(tmp_path, FILES).to_json(), task__kind=kind))
 
@@ -301,6 +363,8 @@ class TestResult:
             data_files=({"file-path": "file:///d/a.parquet"},),
             groups=(GroupOutput(group=3, data_files=({"file-path": "a", "deep": {"x": [1]}},), record_count=2),),
             changes=(FileChange(file_path="b", deleted_count=4, is_gone=True, updated_count=2),),
+            inserted_count=9,
+            conflict_filter={"is": "true"},
             units=(InventoryUnitResult(number=0, file=sealed("/c"), rows=5),),
             schema=schema_from_shorthand({"id": "long"}),
             record_count=3,

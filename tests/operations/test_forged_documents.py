@@ -31,6 +31,8 @@ from airflow_iceberg.operations.file_inventory import FileInventory
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
 from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
 from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
+from airflow_iceberg.operations.row_level.merge import MergeRequest, merge
+from airflow_iceberg.operations.row_level.update import UpdateRequest, update
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from airflow_iceberg.table import Table
@@ -264,10 +266,12 @@ def write_operations(source: Source) -> dict[str, tuple[Any, Any]]:
         "delete": DELETE,
         "merge-on-read": (delete, DeleteRequest(predicate="id = 1", mode="merge-on-read")),
         "compact": (compact, CompactRequest(options={"rewrite-all": True})),
+        "merge": (merge, MergeRequest(rows=source, on=["id"], upsert=True, dialect="duckdb")),
+        "update": (update, UpdateRequest(set={"part": "'c'"}, where="id = 1", dialect="duckdb", mode="merge-on-read")),
     }
 
 
-OPERATIONS = ("append", "overwrite", "delete", "merge-on-read", "compact")
+OPERATIONS = ("append", "overwrite", "delete", "merge-on-read", "compact", "merge", "update")
 
 # From the location that the job wrote to a forged one; {theirs} is a file of another table, {prefix} the job's own.
 PATHS: dict[str, Callable[[str, str, str], str]] = {
@@ -372,7 +376,7 @@ class TestResult:
         with pytest.raises(FormatError, match="it is named twice"):
             operation(work_with(table, twice), request)
 
-    @pytest.mark.parametrize("name", ["delete", "merge-on-read"])
+    @pytest.mark.parametrize("name", ["delete", "merge-on-read", "update"])
     def test_a_change_of_a_file_that_was_not_planned(
         self, name: str, table: Table, victim: Table, source: Source
     ) -> None:
@@ -382,7 +386,32 @@ class TestResult:
             return replace(result, changes=(*result.changes, replace(result.changes[0], file_path=theirs)))
 
         operation, request = write_operations(source)[name]
-        with pytest.raises(FormatError, match=f"the job changed {theirs}, which is not a file of its plan"):
+        with pytest.raises(FormatError, match=f"the job changed {theirs}, which is not a file of its"):
+            operation(work_with(table, forge), request)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"inserted_count": 5}, "5 of its rows are new, and 0 have new values, of 4 in its files"),
+            ({"inserted_count": 1 << 62}, "of its rows are new"),
+            ({"conflict_filter": {"is": "maybe"}}, "maybe"),
+            ({"conflict_filter": {"column": "nope", "is": "null"}}, "result.json"),
+        ],
+    )
+    def test_other_counts_of_a_merge(self, change: dict[str, Any], message: str, table: Table, source: Source) -> None:
+        operation, request = write_operations(source)["merge"]
+        with pytest.raises(FormatError, match=message):
+            operation(work_with(table, lambda plan, result, _: replace(result, **change)), request)
+
+    @pytest.mark.parametrize("change", [{"updated_count": 5}, {"deleted_count": 3}, None])
+    def test_other_changes_of_an_update(self, change: dict[str, Any] | None, table: Table, source: Source) -> None:
+        def forge(plan: JobPlan, result: JobResult, table: Table) -> JobResult:
+            first = result.changes[0]
+            forged = (first, first) if change is None else (replace(first, **change),)
+            return replace(result, changes=(*forged, *result.changes[1:]))
+
+        operation, request = write_operations(source)["update"]
+        with pytest.raises(FormatError, match=r"twice|rows of a file of 2"):
             operation(work_with(table, forge), request)
 
     @pytest.mark.parametrize("name", OPERATIONS)

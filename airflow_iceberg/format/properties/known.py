@@ -14,9 +14,7 @@ from airflow_iceberg.format.properties.property import Known, State, unused, war
 from airflow_iceberg.format.properties.table_properties import (
     AVRO_CODEC,
     DISTRIBUTION_MODE,
-    ISOLATION_LEVEL,
     PAGE_VERSION,
-    ROW_CHANGE_MODE,
     TableProperties,
 )
 
@@ -55,9 +53,9 @@ _NOT_READ = (
     Known(name="write.delete.avro.compression-codec", check=AVRO_CODEC),
     Known(name="write.delete.avro.compression-level", check=kinds.compression_level),
     unused("write.delete.orc.*"),
-    unused("write.update.distribution-mode", DISTRIBUTION_MODE),
-    unused("write.merge.distribution-mode", DISTRIBUTION_MODE),
-    unused("write.merge.cardinality-check.enabled", kinds.boolean),
+    warned("write.update.distribution-mode", DISTRIBUTION_MODE, "none"),
+    warned("write.merge.distribution-mode", DISTRIBUTION_MODE, "none"),
+    warned("write.merge.cardinality-check.enabled", kinds.boolean, "true"),
     unused("write.upsert.enabled", kinds.boolean),
     warned(
         "write.wap.enabled",

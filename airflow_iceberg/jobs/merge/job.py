@@ -164,8 +164,8 @@ def _common_schema(job: Job[MergeTask], rows: Sequence[exchange.Slice]) -> pa.Sc
         for table in exchange.read_slices(job.io, [replace(piece, parts=piece.parts[:1])]):
             if schema is not None and not table.schema.equals(schema):
                 raise InvalidInputError(
-                    f"the source files have different columns: {_columns(schema)}, and {_columns(table.schema)}; a merge "
-                    f"needs the same in all of them"
+                    f"the source files have different columns: {_columns(schema)}, and {_columns(table.schema)}; a "
+                    f"merge needs the same in all of them"
                 )
             schema = table.schema
     return _schema_of_table(job.task) if schema is None else schema
@@ -192,8 +192,8 @@ def _check_keys(job: Job[MergeTask], matching: Matching, keys: Sequence[str]) ->
     shown = ", ".join(f"{name} = {value!r}" for name, value in zip(keys, values, strict=True))
     why = "a null key" if None in values else f"{count} rows with the same key"
     raise InvalidInputError(
-        f"the source has {why} ({shown}), so that it is not clear which row of table {job.plan.table} it is; nothing was "
-        f"committed: make the source have one row for each key, and none without"
+        f"the source has {why} ({shown}), so that it is not clear which row of table {job.plan.table} it is; nothing "
+        f"was committed: make the source have one row for each key, and none without"
     )
 
 
@@ -253,8 +253,7 @@ def _write(
     tasks = task_count(size, parallelism=job.engine.parallelism, target_file_size_bytes=target) if inserts else 0
     dealt = exchange.deal(inserts, tasks, target_file_size_bytes=target) if inserts else []
     new = [InsertRows(number=len(specs) + number, groups=groups) for number, groups in enumerate(dealt)]
-    reports = job.run("write", [*specs, *new])
-    return reports
+    return job.run("write", [*specs, *new])
 
 
 def _first_insert(files: Sequence[FileScanTask], clauses: Sequence[Clause]) -> int:

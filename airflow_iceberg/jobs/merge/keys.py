@@ -1,7 +1,7 @@
 """The keys of a source: which files, row groups and rows of the table can match them.
 
-Only what is proved is left out: pairs of columns that `on` compares by `=`, of types whose values the engines compare as
-`expressions` does. The engine's join decides the rest.
+Only what is proved is left out: pairs of columns that `on` compares by `=`, of types whose values the engines compare
+as `expressions` does. The engine's join decides the rest.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Keys:
                 values.append(pc.unique(table.column(name)))
         fields = [schema.find_field(name) for name in keys]
         columns = [
-            (tree.Column(field.name, field.id, field.type, (field.name,)), values)
+            (tree.Column(field.name, field.id, field.type, (field.name,)), known)
             for field, parts in zip(fields, found, strict=True)
-            if (values := _comparable(parts, field.type)) is not None
+            if (known := _comparable(parts, field.type)) is not None
         ]
         return cls(columns=tuple(columns))
 

@@ -1,8 +1,8 @@
 """The query of a merge: which rows match, which clause takes each of them, and the new values.
 
-The engine sees two views, `target` and `source`, and evaluates the author's own conditions and expressions. A row of the
-result is a change: the place of a row of the table (a file's number and a position; null for a new row), the number of
-the clause (null for a row that matches, and that no clause takes), and the values of each clause's columns.
+The engine sees two views, `target` and `source`, and evaluates the author's own conditions and expressions. A row of
+the result is a change: the place of a row of the table (a file's number and a position; null for a new row), the
+number of the clause (null for a row that matches, and that no clause takes), and the values of each clause's columns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TypeVar
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.merge_clauses import (
     DELETE,
-    INSERT,
     MATCHED,
     NOT_MATCHED,
     NOT_MATCHED_BY_SOURCE,
@@ -56,9 +55,9 @@ def _resolved(clause: C, columns: Sequence[str], source: Sequence[str], dialect:
         missing = [name for name in columns if name.lower() not in found]
         if missing:
             raise InvalidInputError(
-                f"'{clause.action} {'set ' if clause.action == 'update' else ''}*' needs all columns of the table in the "
-                f"source, and {', '.join(map(repr, missing))} is missing there; the source has {', '.join(source)}: add "
-                f"it to the source, or name the columns that get a value"
+                f"'{clause.action} {'set ' if clause.action == 'update' else ''}*' needs all columns of the table in "
+                f"the source, and {', '.join(map(repr, missing))} is missing there; the source has "
+                f"{', '.join(source)}: add it to the source, or name the columns that get a value"
             )
         values = tuple(f"{SOURCE}.{quoted(found[name.lower()], dialect)}" for name in columns)
         return replace(clause, columns=tuple(columns), expressions=values, is_star=False)

@@ -368,9 +368,9 @@ def _check_unique(context: MergeContext, read: ReadAs, unit: FileUnit, positions
         if keys and row.num_rows:
             where = ", ".join(f"{name} = {row.column(at)[0].as_py()!r}" for at, name in enumerate(keys))
     raise InvalidInputError(
-        f"{int(counts[counts > 1][0])} rows of the source match one row of table {context.plan.table} ({where}), so that "
-        f"its new values would be chance; nothing was committed: make the source have one row for each key, or narrow "
-        f"the condition by which rows match"
+        f"{int(counts[counts > 1][0])} rows of the source match one row of table {context.plan.table} ({where}), so "
+        f"that its new values would be chance; nothing was committed: make the source have one row for each key, or "
+        f"narrow the condition by which rows match"
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
+from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.merge_clauses import MergeClause
 from airflow_iceberg.format.partitions.spec import PartitionSpec, with_sources
 from airflow_iceberg.format.schemas.schema import Schema
@@ -15,6 +16,7 @@ from airflow_iceberg.jobs.protocol.document import Document
 from airflow_iceberg.jobs.protocol.pinned import PinnedTable
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.write_settings import WriteSettings, check_mode
+from airflow_iceberg.redaction import hide
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +40,8 @@ class MergeTask(Document):
         is_unique: whether a null or repeated key of the source is an error.
         dialect: the dialect of all SQL, as of a source.
         sql_params: the values of placeholders in the SQL, in their JSON form.
+        withheld: SQL that a plan document does not hold, because it has secrets and others can read the document: the
+            names of texts, as of `withheld_values`.
     """
 
     kind: ClassVar[str] = "merge"
@@ -58,6 +62,7 @@ class MergeTask(Document):
     is_unique: bool = False
     dialect: str = "spark"
     sql_params: Mapping[str, Any] | None = None
+    withheld: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_mode(self.mode)
@@ -71,3 +76,53 @@ class MergeTask(Document):
     def sql_args(self) -> dict[str, Any]:
         """The values of the placeholders."""
         return {name: sql_params.from_json(name, value) for name, value in (self.sql_params or {}).items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form, without secrets: those in the SQL, and what the source withholds."""
+        return Document.to_dict(self._public())
+
+    def withheld_values(self) -> dict[str, str]:
+        """Return the SQL that the JSON form does not hold."""
+        texts = self._texts()
+        return {name: texts[name] for name in self._public().withheld}
+
+    def completed(self, values: Mapping[str, Any]) -> Self:
+        """Return a task that was read from its JSON form with the SQL that this does not hold.
+
+        Raises:
+            InvalidInputError: texts are missing, or are not of this task.
+        """
+        if sorted(values) != sorted(self.withheld) or not set(values) <= set(self._texts()):
+            expected, got = (", ".join(sorted(names)) or "none" for names in (self.withheld, values))
+            raise InvalidInputError(f"the plan withholds {expected} of the job's SQL, and the job was given {got}")
+        return replace(self._with_texts(values), withheld=())
+
+    def _public(self) -> Self:
+        """Return the task as everybody may read it, with asterisks instead of secrets."""
+        if self.withheld:
+            return self
+        hidden = {name: hide("sql", text) for name, text in self._texts().items()}
+        public = {name: text for name, text in hidden.items() if text != self._texts()[name]}
+        return replace(self._with_texts(public), withheld=tuple(public))
+
+    def _texts(self) -> dict[str, str]:
+        """Return all SQL, each text by the name of its place."""
+        texts = {} if self.on is None else {"on": self.on}
+        for number, clause in enumerate(self.clauses):
+            if clause.condition is not None:
+                texts[f"clauses.{number}.condition"] = clause.condition
+            texts |= {f"clauses.{number}.expressions.{at}": text for at, text in enumerate(clause.expressions)}
+        return texts
+
+    def _with_texts(self, texts: Mapping[str, Any]) -> Self:
+        clauses = tuple(
+            replace(
+                clause,
+                condition=texts.get(f"clauses.{number}.condition", clause.condition),
+                expressions=tuple(
+                    texts.get(f"clauses.{number}.expressions.{at}", text) for at, text in enumerate(clause.expressions)
+                ),
+            )
+            for number, clause in enumerate(self.clauses)
+        )
+        return replace(self, on=texts.get("on", self.on), clauses=clauses)

@@ -275,12 +275,28 @@ class JobPlan(StoredDocument):
         """The source of rows; None for a job that reads the table alone."""
         return self.task.source if isinstance(self.task, AppendTask | MergeTask) else None
 
+    @property
+    def withheld(self) -> tuple[str, ...]:
+        """The names of the values that a plan which was read from its document lacks."""
+        own = self.task.withheld if isinstance(self.task, MergeTask) else ()
+        return (*own, *(() if self.source is None else self.source.withheld))
+
+    def withheld_values(self) -> dict[str, Any]:
+        """Return the values that the document does not hold, by names; the driver of a job gets them on another way."""
+        own = self.task.withheld_values() if isinstance(self.task, MergeTask) else {}
+        return {**own, **({} if self.source is None else self.source.withheld_values())}
+
     def completed(self, values: Mapping[str, Any]) -> Self:
-        """Return a plan that was read from its document with the values of its source that this does not hold."""
-        if self.source is None and not values:
-            return self
-        assert isinstance(self.task, AppendTask | MergeTask) and self.task.source is not None
-        return replace(self, task=replace(self.task, source=self.task.source.completed(values)))
+        """Return a plan that was read from its document with the values that this does not hold."""
+        task = self.task
+        if isinstance(task, MergeTask):
+            own = {name: values[name] for name in task.withheld if name in values}
+            task, values = task.completed(own), {name: values[name] for name in values if name not in own}
+        if isinstance(task, AppendTask | MergeTask) and task.source is not None:
+            return replace(self, task=replace(task, source=task.source.completed(values)))
+        if values:
+            raise InvalidInputError(f"the job was given {', '.join(sorted(values))}, which its plan does not withhold")
+        return replace(self, task=task)
 
     @classmethod
     def open(cls, io: FileIO, location: str, seal: str) -> Self:

@@ -2,7 +2,8 @@
 
     merge(work, MergeRequest(rows=Source.from_sql("select * from staging"), on=["id"], upsert=True))
 
-Here: the words of a request. Not here: the job and the commit (`operations.row_level.changes`), SQL (`expressions.merge_sql`).
+Here: the words of a request. Not here: the job and the commit (`operations.row_level.changes`), how clauses
+are read (`expressions.merge_sql`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from airflow_iceberg.operations.work import Work
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_TRUTHS = ("true", "false")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +69,11 @@ class MergeRequest:
         checked_format(self.write_format)
         if not self.on or (isinstance(self.on, str) and not self.on.strip()):
             raise InvalidInputError("on is empty, expected columns such as ['id'], or a condition in SQL")
+        if isinstance(self.on, str) and self.on.strip().isidentifier() and self.on.strip().lower() not in _TRUTHS:
+            raise InvalidInputError(
+                f"on is {self.on!r}, expected columns such as [{self.on.strip()!r}], or a condition in SQL over target "
+                f"and source"
+            )
         if bool(self.upsert) == (self.clauses is not None):
             raise InvalidInputError("a merge needs either clauses or upsert=True, and not both")
         taken = sorted(name for name in self.inputs if name.lower() in (TARGET, SOURCE))
@@ -96,8 +104,10 @@ class MergeRequest:
         Raises:
             InvalidInputError: not clauses of a merge.
         """
+        if isinstance(self.upsert, tuple):
+            return self.upsert
         if self.upsert:
-            return UPSERT if self.upsert is True else self.upsert
+            return UPSERT
         text = self.clauses if isinstance(self.clauses, str) else "\n".join(self.clauses or ())
         return parse_clauses(text, dialect=self.dialect)
 

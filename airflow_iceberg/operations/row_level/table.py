@@ -116,7 +116,7 @@ class ChangesRows(OpenTable):
 
     def update(
         self,
-        set: Mapping[str, str],  # noqa: A002 - SQL's own word
+        set: Mapping[str, str],
         where: str | None = None,
         *,
         params: Mapping[str, Any] | None = None,

@@ -33,7 +33,7 @@ class UpdateRequest:
         where: a condition in SQL, by which rows are selected; None selects all rows. It may have subqueries over
             `inputs`.
         params: the values of the placeholders of the SQL, by name.
-        dialect, mode, isolation_level, inputs, write_format: as for a merge, with the table's properties `write.update.*`.
+        dialect, mode, isolation_level, inputs, write_format: as for a merge, with the properties `write.update.*`.
     """
 
     set: Mapping[str, str]
