@@ -46,6 +46,7 @@ from airflow_iceberg.operations.new_rows import check_options
 from airflow_iceberg.operations.row_changes import MERGE_ON_READ, delete_mode, isolation_level, replaced_deletes
 from airflow_iceberg.operations.work import CommitRequest, Work
 from airflow_iceberg.plan.scan import FileScanTask
+from airflow_iceberg.redaction import hide
 from airflow_iceberg.scan.table_scan import TableScan
 
 if TYPE_CHECKING:
@@ -228,8 +229,11 @@ def _row_filter(work: Work, changes: RowLevelChanges) -> Expression:
     text = changes.on or changes.clauses[0].condition
     if text is None or any(clause.rows == NOT_MATCHED_BY_SOURCE for clause in changes.clauses):
         return ALWAYS_TRUE
+    if hide("sql", text) != text:
+        return ALWAYS_TRUE  # others can read the plan, which would have the secret as a literal
     tables = TARGET if changes.on is None else f"{TARGET}, source"
-    query = f"select 1 from {tables} where (\n{text}\n)"
+    # Not in brackets: each part of a conjunction counts by itself.
+    query = f"select 1 from {tables} where {text}"
     found = needs(query, {TARGET: work.table.metadata.schema()}, params=changes.params, dialect=changes.dialect)
     return found[TARGET].row_filter
 
