@@ -3,9 +3,10 @@
 import pytest
 from airflow.sdk import task
 
-from airflow_iceberg.operators import IcebergDeleteOperator, IcebergOverwriteOperator
+from airflow_iceberg.operators import IcebergCompactOperator, IcebergDeleteOperator, IcebergOverwriteOperator
 from tests.airflow.conftest import Lake, dying, operators
 
+compact = operators(IcebergCompactOperator, task_id="compact", spark_conn_id=None)
 delete = operators(IcebergDeleteOperator, task_id="delete", spark_conn_id=None)
 overwrite = operators(IcebergOverwriteOperator, task_id="overwrite", spark_conn_id=None)
 
@@ -77,6 +78,21 @@ class TestOverwrites:
         run = run_task(overwrite, files=str(table.write_file("day.parquet", [1])), replace="table")
         assert run.result("overwrite")["deleted_records"] == 18
         assert table.ids() == [1]
+
+    def test_in_another_format(self, table, run_task):
+        """`write_format` of each operator that writes rows, as a template, too."""
+        files = str(table.write_file("day.parquet", [15, 100]))
+        chosen = {"write_format": "{{ params.kind }}", "params": {"kind": "avro"}}
+        assert run_task(overwrite, files=files, overwrite_filter="id >= 15", **chosen).state == "success"
+        assert run_task(delete, predicate="id = 100", mode="copy-on-write", write_format="avro").state == "success"
+        assert table.ids() == list(range(16))
+        # Both files of the table had other rows, too, and were rewritten.
+        found = table.load().inspect.files()["file_format"].to_pylist()
+        assert {kind.lower() for kind in found} == {"avro", "parquet"}
+        run_task(compact, options={"rewrite-all": True}, write_format="parquet")
+        found = table.load().inspect.files()["file_format"].to_pylist()
+        assert {kind.lower() for kind in found} == {"parquet"}
+        assert run_task(delete, predicate="id = 3", write_format="orc").state == "failed"
 
     def test_of_rows_that_the_filter_does_not_select(self, table, run_task):
         files = str(table.write_file("day.parquet", [3, 100]))

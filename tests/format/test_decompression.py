@@ -6,11 +6,13 @@ import tracemalloc
 import zlib
 from typing import Any
 
+import cramjam
+import pyarrow as pa
 import pytest
 
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format import decompression
-from airflow_iceberg.format.decompression import ALWAYS_ALLOWED_BYTES, gunzip
+from airflow_iceberg.format.decompression import ALWAYS_ALLOWED_BYTES, gunzip, unsnappy
 from airflow_iceberg.format.metadata.json import read
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.inventory.units import read_unit
@@ -45,6 +47,24 @@ def moved_for(data: bytes, monkeypatch: pytest.MonkeyPatch) -> int:
         patch.setattr(zlib, "decompressobj", lambda *args, **kwargs: _Counting(real(*args, **kwargs)))
         gunzip(data)
     return _Counting.moved
+
+
+class TestSnappy:
+    """The first bytes say how large the result is; neither they nor the others are believed."""
+
+    @pytest.mark.parametrize("data", [b"", b"a", bytes(range(256)) * 4000], ids=len)
+    def test_what_another_library_has_compressed(self, data: bytes) -> None:
+        assert unsnappy(bytes(cramjam.snappy.compress_raw(data))) == data
+
+    @pytest.mark.parametrize("size", [b"\xff" * 4 + b"\x0f", b"\xff" * 5, b"\xff" * 50], ids=["4 GiB", "5", "50"])
+    def test_a_size_that_is_absurd_is_refused(self, size: bytes) -> None:
+        with pytest.raises(ValueError, match="it grows to more than"):
+            unsnappy(size + b"\x00a")
+
+    @pytest.mark.parametrize("data", [b"", b"\x05", b"\x05\x00a", b"\x80", b"\x02\x00a", bytes(64)], ids=bytes.hex)
+    def test_damaged_bytes_are_an_error(self, data: bytes) -> None:
+        with pytest.raises((OSError, ValueError, pa.ArrowException)):
+            unsnappy(data)
 
 
 class TestGzip:
