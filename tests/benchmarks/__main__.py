@@ -33,6 +33,7 @@ AREAS = {
     "local": ("in_process",),
     "spark": ("appends",),
     "maintain": ("maintain_metadata", "maintain_files", "maintain_rows"),
+    "changes": ("changes",),
     "paimon": ("paimon",),
 }
 
