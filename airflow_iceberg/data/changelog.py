@@ -313,13 +313,24 @@ def _cancel(gone: _Side, new: _Side, left: npt.NDArray[np.uint64], right: npt.ND
 
 def _groups(rows: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """Return a number for each row that equal rows have in common."""
-    order = np.lexsort(rows.T)
-    ordered = rows[order]
-    starts = np.ones(len(rows), np.int64)
-    starts[1:] = np.any(ordered[1:] != ordered[:-1], axis=1)
+    order = np.argsort(rows[:, 0], kind="stable")
+    starts, has_changed = _starts(rows[order])
+    if (starts[1:] > has_changed[1:]).any():  # rows that are equal in the first word alone
+        order = np.lexsort(rows.T)
+        starts, _ = _starts(rows[order])
     found = np.empty(len(rows), np.int64)
     found[order] = np.cumsum(starts) - 1
     return found
+
+
+def _starts(ordered: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return 1 where a row differs from the one before, and 0 elsewhere; the same of the first word alone."""
+    found = []
+    for differ in (np.any(ordered[1:] != ordered[:-1], axis=1), ordered[1:, 0] != ordered[:-1, 0]):
+        starts = np.ones(len(ordered), np.int64)
+        starts[1:] = differ
+        found.append(starts)
+    return found[0], found[1]
 
 
 def _ranks(groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

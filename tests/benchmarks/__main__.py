@@ -34,6 +34,7 @@ AREAS = {
     "spark": ("appends",),
     "maintain": ("maintain_metadata", "maintain_files", "maintain_rows"),
     "row-level": ("row_level",),
+    "changes": ("changes",),
     "paimon": ("paimon",),
 }
 
