@@ -120,7 +120,8 @@ class MergeRunner(Runner):
         )
         for table in tables:
             self._java([text.format(t=table.name)])
-        return self._rows_of(case, *(table.refresh() for table in tables))
+        # Loaded anew: what readers cannot is asked of the table as it was.
+        return self._rows_of(case, *(Table.load(self.catalog, table.name) for table in tables))
 
 
 # -- our half ----------------------------------------------------------------------------------------------------------
