@@ -140,7 +140,7 @@ class TestExamplesDoNotMeet:
     def test_each_has_tables_of_its_own(self):
         writers = [path for path in DAGS if "IcebergCreateTableOperator(" in path.read_text()]
         tables = [load_module(path).TABLE for path in writers]
-        assert len(writers) == 5
+        assert len(writers) == 6
         assert len(set(tables)) == len(tables)
         # A name that begins with that of another could be one of its further tables.
         assert not [(one, two) for one in tables for two in tables if one != two and two.startswith(f"{one}_")]
@@ -218,6 +218,24 @@ class TestADayIsLoadedAgain:
         assert run.state == "success"
         assert run.logical_date is None
         assert load_table(warehouse, module.TABLE).scan("day = DATE '2026-01-03'").count() == 100
+
+
+class TestAFeedIsMerged:
+    """The newest change of each article decides; what was not changed is marked."""
+
+    def test_two_days(self, warehouse):
+        module = load_module(EXAMPLES / "merge_changes.py")
+        expected = (((1000, 0, 0), 0), ((1, 110 - 10, 10), 890))
+        for number, (counts, marked) in enumerate(expected, 1):
+            run = ran(module.DAG, datetime(2026, 1, number, tzinfo=UTC))
+            merged = xcom(run, "merge")
+            assert tuple(merged[f"{name}_records"] for name in ("added", "updated", "deleted")) == counts
+            assert list(merged["inputs"]) == ["feed"]
+            assert xcom(run, "mark")["updated_records"] == marked
+        table = load_table(warehouse, module.TABLE)
+        assert table.scan().count() == 991
+        assert table.scan("state = 'not changed since 2026-01-01'").count() == 890
+        assert table.scan("article >= 90 and article < 100").count() == 0
 
 
 class TestAPaimonTableIsWaitedFor:
