@@ -272,6 +272,24 @@ class TestATableIsMadeFromAnother:
         assert load_table(warehouse, f"{module.TABLE}_by_carrier").scan().count() == 6
 
 
+class TestAFeedIsMerged:
+    """The newest change of each article decides; what was not changed is marked."""
+
+    def test_two_days(self, warehouse):
+        module = load_module(EXAMPLES / "merge_changes.py")
+        expected = (((1000, 0, 0), 0), ((1, 110 - 10, 10), 890))
+        for number, (counts, marked) in enumerate(expected, 1):
+            run = ran(module.DAG, datetime(2026, 1, number, tzinfo=UTC))
+            merged = xcom(run, "merge")
+            assert tuple(merged[f"{name}_records"] for name in ("added", "updated", "deleted")) == counts
+            assert list(merged["inputs"]) == ["feed"]
+            assert xcom(run, "mark")["updated_records"] == marked
+        table = load_table(warehouse, module.TABLE)
+        assert table.scan().count() == 991
+        assert table.scan("state = 'not changed since 2026-01-01'").count() == 890
+        assert table.scan("article >= 90 and article < 100").count() == 0
+
+
 class TestAPaimonTableIsWaitedFor:
     """A table that pypaimon makes and writes while the sensor waits: the snapshot that holds enough wakes the DAG."""
 

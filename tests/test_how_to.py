@@ -125,6 +125,7 @@ def story(airflow_db: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "amount": [Decimal(number) for number in numbers],
     }
     pq.write_table(pa.table(columns), landing / "part-0.parquet")
+    write_feeds(story)
     allowed = {"allowed-locations": [f"{story.folder}/landing"]}
     iceberg = {"conn_type": "iceberg_catalog", "extra": {"type": "hadoop", "warehouse": story.warehouse, **allowed}}
     lake = {
@@ -151,6 +152,27 @@ def make_rates(connection: dict[str, str]) -> None:
     table.append(pa.table({"day": [DAY.date()], "currency": ["CHF"], "rate": [Decimal("100")]}))
     table.create_branch("audited")
     table.append(pa.table({"day": [DAY.date()], "currency": ["USD"], "rate": [Decimal("0.85")]}), branch="audited")
+
+
+def write_feeds(story: Story) -> None:
+    """Make the sources of the page about merges: a feed of CSV files, and two tables."""
+    folder = story.folder / "landing" / "changes"
+    folder.mkdir(parents=True)
+    lines = [f"{n},{n % 3},{'paid' if n <= 5 else 'new'},{n}.50,{'d' if n == 10 else 'u'}" for n in range(1, 11)]
+    (folder / "1.csv").write_text("\n".join(["id,customer_id,status,amount,op", *lines]))
+    catalog = load_catalog("prod", type="hadoop", warehouse=story.warehouse)
+    for namespace in ("feeds", "crm"):
+        catalog.create_namespace(namespace)
+    columns = {"id": "long", "customer_id": "long", "status": "string", "amount": "decimal(9, 2)"}
+    changes = Table.create(catalog, "feeds.changes", schema={**columns, "op": "string", "at": "long"})
+    ids, ops = [1, 1, 20, 21], ["u", "u", "u", "d"]
+    changes.append(
+        pa.table(
+            {"id": ids, "customer_id": [1] * 4, "status": ["new", "paid", "new", "new"], "amount": [Decimal(7)] * 4}
+            | {"op": ops, "at": [1, 2, 3, 4]}
+        )
+    )
+    Table.create(catalog, "crm.vips", schema={"id": "long"}).append(pa.table({"id": [1]}))
 
 
 def write_paimon(folder: Path) -> None:
@@ -189,6 +211,15 @@ class TestTheStory:
         orders = story.table.scan("day = DATE '2026-01-01'").to_arrow().to_pylist()
         assert sum(row["orders"] for row in rows) == len(orders) == 300
         assert sum(row["euros"] for row in rows) == sum(row["amount"] for row in orders) * Decimal("0.85")
+
+    def test_a_feed_is_merged(self, story):
+        story.tell("merge-rows")
+        table = Table.load(story.table.catalog, "sales.live_orders")
+        found = {row["id"]: (row["status"], row["amount"]) for row in table.scan().to_arrow().to_pylist()}
+        assert sorted(found) == [1, 2, 3, 5, 6, 7, 8, 9, 20]
+        assert found[1] == ("closed", Decimal("14.00"))
+        assert (found[2], found[3]) == (("paid", Decimal("2.50")), ("new", Decimal("4.50")))
+        assert story.results["close"]["updated_records"] == 2
 
     def test_its_schema_is_altered(self, story):
         story.tell("alter-a-table")

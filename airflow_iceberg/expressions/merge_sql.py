@@ -42,9 +42,9 @@ def parse_clauses(text: Any, *, dialect: str) -> tuple[MergeClause, ...]:
     Raises:
         InvalidInputError: not clauses of a merge; a clause that can never apply, because one before it takes all rows.
     """
-    if not isinstance(text, str) or not text.strip():
+    clauses = tuple(_Clauses(text, dialect).read()) if isinstance(text, str) else ()
+    if not clauses:
         raise InvalidInputError("a merge has no clause, expected e.g. 'when matched then update set *'")
-    clauses = tuple(_Clauses(text, dialect).read())
     _check_reachable(clauses)
     return clauses
 

@@ -104,6 +104,8 @@ class TestTheResult:
             "deleted_records": 0,
             "added_delete_files": 0,
             "removed_delete_files": 0,
+            "updated_records": 0,
+            "inputs": {},
             "carried_records": 0,
             "removed_files_size_bytes": 0,
             "inputs": {},

@@ -24,7 +24,7 @@ from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.merge import sql
 from airflow_iceberg.jobs.merge.keys import MOST_LITERALS_OF_CONFLICTS, MOST_LITERALS_OF_FILES, Keys
-from airflow_iceberg.jobs.merge.tasks import KEYS, ROWS, Candidates, Matching, MatchUnit, spelled
+from airflow_iceberg.jobs.merge.tasks import KEYS, ROWS, Candidates, Matching, MatchUnit, check_same_columns, spelled
 from airflow_iceberg.jobs.phase import Job, checked, clean_exchange
 from airflow_iceberg.jobs.protocol.merge_task import Clause, MergeTask
 from airflow_iceberg.jobs.protocol.result import SUCCEEDED, JobResult
@@ -162,21 +162,13 @@ def _common_schema(job: Job[MergeTask], rows: Sequence[exchange.Slice]) -> pa.Sc
     schema: pa.Schema | None = None
     for piece in rows:
         for table in exchange.read_slices(job.io, [replace(piece, parts=piece.parts[:1])]):
-            if schema is not None and not table.schema.equals(schema):
-                raise InvalidInputError(
-                    f"the source files have different columns: {_columns(schema)}, and {_columns(table.schema)}; a "
-                    f"merge needs the same in all of them"
-                )
+            check_same_columns(schema, table.schema)
             schema = table.schema
     return _schema_of_table(job.task) if schema is None else schema
 
 
 def _schema_of_table(task: MergeTask) -> pa.Schema:
     return schema_to_arrow(task.write.schema)
-
-
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 def _check_keys(job: Job[MergeTask], matching: Matching, keys: Sequence[str]) -> None:

@@ -54,8 +54,8 @@ class Keys:
         """
         found: list[list[pa.Array]] = [[] for _ in keys]
         for table in tables:
-            for values, name in zip(found, source_keys, strict=True):
-                values.append(pc.unique(table.column(name)))
+            for gathered, name in zip(found, source_keys, strict=True):
+                gathered.append(pc.unique(table.column(name)))
         fields = [schema.find_field(name) for name in keys]
         columns = [
             (tree.Column(field.name, field.id, field.type, (field.name,)), known)

@@ -105,6 +105,7 @@ class MergeContext(TaskContext[MergeTask]):
 def read_source(context: MergeContext, spec: StageUnits) -> Iterator[pa.Table]:
     """Yield the rows of source files; columns of the table have its types, others those of the files."""
     fields = {item.name: item for item in context.task.write.schema.fields}
+    schema: pa.Schema | None = None
     for unit in spec.units:
         options = context.task.source.format_options if context.task.source else {}
         first_row = unit.first_row
@@ -115,8 +116,20 @@ def read_source(context: MergeContext, spec: StageUnits) -> Iterator[pa.Table]:
             columns = [
                 rows.column(name) if name in fields else _plain(table.column(name)) for name in table.column_names
             ]
-            yield pa.table(columns, names=table.column_names)
+            found = pa.table(columns, names=table.column_names)
+            check_same_columns(schema, found.schema)
+            schema = found.schema
+            yield found
             first_row += table.num_rows
+
+
+def check_same_columns(schema: pa.Schema | None, other: pa.Schema) -> None:
+    """Raise InvalidInputError unless two source files have the same columns; the first schema may be missing."""
+    if schema is not None and not other.equals(schema):
+        one, two = (", ".join(f"{field.name} {field.type}" for field in each) for each in (schema, other))
+        raise InvalidInputError(
+            f"the source files have different columns: {one}, and {two}; a merge needs the same in all of them"
+        )
 
 
 def spelled(keys: Sequence[str], schema: pa.Schema, source: str) -> tuple[str, ...]:

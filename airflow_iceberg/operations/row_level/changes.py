@@ -115,7 +115,11 @@ def _round(work: Work, request: CommitRequest, changes: RowLevelChanges) -> Writ
         return lost
     isolation = isolation_level(table.metadata, changes.isolation_level, property_name=changes.isolation_property.name)
     prefix = work.new_staging(carries_rows=True)
-    plan = work.write_plan(_task(work, branch, changes, prefix), prefix)
+    try:
+        plan = work.write_plan(_task(work, branch, changes, prefix), prefix)
+    except Exception:
+        staging.clear(table.io, prefix)
+        raise
     if work.run is None:
         work = replace(work, run=lambda plan: run_local(plan, table.io))
     done = work.run_job(plan, lambda result: _Done.of(work, plan, result))
