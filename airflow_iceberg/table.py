@@ -288,46 +288,6 @@ class Table(ManageSnapshots, ChangesRows, ExistingTables):
         )
         return operations.append.append(Work(self, operation_key=operation_key), request)
 
-    def delete(
-        self,
-        predicate: str | Expression,
-        *,
-        predicate_params: Mapping[str, Any] | None = None,
-        branch: str = MAIN_BRANCH,
-        max_rows: int | None = None,
-        mode: str | None = None,
-        isolation_level: str | None = None,
-        snapshot_properties: Mapping[str, str] | None = None,
-        operation_key: OperationKey | None = None,
-        write_format: str | None = None,
-    ) -> WriteResult:
-        """Delete the rows that a predicate selects, in this process; see `operations.delete` for jobs.
-
-        Args:
-            predicate: SQL such as `"customer = :customer"`; rows where it is null are kept.
-            predicate_params: the values of the predicate's placeholders by name, as of `scan`.
-            max_rows: the largest number of rows that may be deleted; with more, nothing is committed.
-            mode: "copy-on-write" or "merge-on-read"; the table's `write.delete.mode` if left out.
-            isolation_level: "serializable" or "snapshot"; the table's `write.delete.isolation-level` if left out.
-            write_format: the argument of `append`.
-
-        Raises:
-            InvalidInputError, NotFoundError: the predicate does not fit the table, or selects more rows.
-            StalePlanError: other writers changed the same files, in each round; nothing was committed.
-        """
-        operations.new_rows.check_options(self, write_format=write_format, writes_files=False)
-        request = operations.delete.DeleteRequest(
-            predicate=predicate,
-            predicate_params=predicate_params,
-            mode=mode,
-            isolation_level=isolation_level,
-            max_rows=max_rows,
-            branch=branch,
-            snapshot_properties={} if snapshot_properties is None else snapshot_properties,
-            write_format=write_format,
-        )
-        return operations.delete.delete(Work(self, operation_key=operation_key), request)
-
     def overwrite(
         self,
         rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader,

@@ -9,6 +9,7 @@ from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
 from airflow_iceberg.jobs import append, append_sorted, compact, compact_sorted, delete, inventory, task
 from airflow_iceberg.jobs.append import AppendContext
 from airflow_iceberg.jobs.context import TaskContext
+from airflow_iceberg.jobs.merge import source as source_of_merge
 from airflow_iceberg.jobs.merge import tasks as merge
 from airflow_iceberg.jobs.protocol.merge_task import MergeTask
 from airflow_iceberg.jobs.protocol.plan import AppendTask, CompactTask, DeleteTask, InventoryTask, JobPlan
@@ -44,7 +45,7 @@ def stage_rows(
 
 def _stage_query(context: Any, number: int, tables: Iterable[pa.Table], staging: Staging, source: str) -> TaskReport:
     if isinstance(staging, task.Keep):
-        return merge.keep(context, number, tables, staging, source)
+        return source_of_merge.keep(context, number, tables, staging, source)
     if isinstance(staging, task.Change):
         return merge.change(context, number, tables, staging, source)
     return _stage(context, number, context.cast(tables, source), staging)
@@ -69,7 +70,9 @@ def _stage(context: AppendContext, number: int, rows: Iterable[pa.Table], stagin
 
 def _stage_units(context: Any, spec: task.StageUnits) -> TaskReport:
     if isinstance(spec.staging, task.Keep):
-        return merge.keep(context, spec.number, merge.read_source(context, spec), spec.staging, "a source file")
+        return source_of_merge.keep(
+            context, spec.number, source_of_merge.read_source(context, spec), spec.staging, "a source file"
+        )
     return _stage(context, spec.number, context.rows(spec), spec.staging)
 
 

@@ -105,7 +105,6 @@ class TestTheResult:
             "added_delete_files": 0,
             "removed_delete_files": 0,
             "updated_records": 0,
-            "inputs": {},
             "carried_records": 0,
             "removed_files_size_bytes": 0,
             "inputs": {},

@@ -24,7 +24,8 @@ from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.merge import sql
 from airflow_iceberg.jobs.merge.keys import MOST_LITERALS_OF_CONFLICTS, MOST_LITERALS_OF_FILES, Keys
-from airflow_iceberg.jobs.merge.tasks import KEYS, ROWS, Candidates, Matching, MatchUnit, check_same_columns, spelled
+from airflow_iceberg.jobs.merge.source import KEYS, ROWS, check_same_columns, spelled
+from airflow_iceberg.jobs.merge.tasks import Candidates, Matching, MatchUnit
 from airflow_iceberg.jobs.phase import Job, checked, clean_exchange
 from airflow_iceberg.jobs.protocol.merge_task import Clause, MergeTask
 from airflow_iceberg.jobs.protocol.result import SUCCEEDED, JobResult
