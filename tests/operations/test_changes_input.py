@@ -1,6 +1,7 @@
 """Rows that are made from the changes of other tables: each change once, whatever happens to the tasks."""
 
 import json
+import pickle
 
 import pyarrow as pa
 import pytest
@@ -9,13 +10,16 @@ from airflow_iceberg.commit.actions.snapshot_refs import CherryPick
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.watermarks import PREFIX
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError, StalePlanError
+from airflow_iceberg.format.json_fields import Fields
+from airflow_iceberg.jobs.protocol.pinned import PinnedTable
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.jobs.table_reader import plan_pinned
 from airflow_iceberg.operations.append import AppendRequest, append
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
-from airflow_iceberg.operations.inputs.changes import Changes, ChangesOptions
-from airflow_iceberg.operations.inputs.tables import Input
+from airflow_iceberg.operations.inputs.changes import Changes, ChangesOptions, Consumer
+from airflow_iceberg.operations.inputs.tables import Input, pin
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
@@ -393,6 +397,32 @@ class TestExpiry:
         with pytest.raises(InvalidInputError, match="input 'o': the changes that are to be read again end at snapshot"):
             lake.run(key("r1", epoch=1, tries=2))
         assert lake.ids() == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (ChangesOptions(), 2),
+        (ChangesOptions(mode="changelog", identifier_columns=("id",)), 3),
+        (ChangesOptions(mode="changelog", net=True), 1),
+    ],
+)
+def test_the_parts_of_a_range_travel_to_workers(lake, options, parts) -> None:
+    """A snapshot that only adds rows is cut between files; net changes are one part."""
+    first = lake.add(1, 2)
+    lake.table("db.o").alter([{"set_properties": {"read.split.target-size": "1"}}])
+    lake.table("db.o").delete("id = 1")
+    lake.add(3)
+    lake.add(4)
+    changes = Changes(open=lambda: lake.table("db.o"), snapshot_id=first, options=options)
+    consumer = Consumer(table=lake.table("db.t"), branch="main", key=None, try_number=None)
+    (pinned,) = pin({"o": changes}, Source.from_callable("m:f"), consumer)
+    io = lake.table("db.o").io
+    reader, items = plan_pinned(PinnedTable.from_dict(Fields(json.loads(json.dumps(pinned.to_dict())), "", None)), io)
+    assert len(items) == parts
+    reader, items = pickle.loads(pickle.dumps((reader, items)))
+    rows = pa.Table.from_batches([batch for item in items for batch in reader.rows(io, item)])
+    assert sorted(rows["id"].to_pylist()) == ([3, 4] if options.mode == "append" else [1, 3, 4])
 
 
 class TestWhatIsNotKnown:
