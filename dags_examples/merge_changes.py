@@ -24,9 +24,6 @@ FEED = f"{TABLE}_feed"
 # `{{ ds }}` is undefined in runs without a logical date: those that an asset triggers, or a user without a date.
 DAY = "{{ (dag_run.logical_date or dag_run.run_after) | ds }}"
 
-# The feed has each change of an article; the merge needs one row for each.
-NEWEST = "select * from feed qualify row_number() over (partition by article order by number desc) = 1"
-
 
 @dag(schedule=None, catchup=False, tags=["iceberg", "example"], doc_md=__doc__)
 def merge_changes() -> None:
@@ -72,14 +69,15 @@ def merge_changes() -> None:
     merge = IcebergMergeOperator(
         task_id="merge",
         table=TABLE,
-        sql=NEWEST,
+        # The feed has each change of an article; the merge needs one row for each.
+        sql="select * from feed qualify row_number() over (partition by article order by number desc) = 1",
         inputs={"feed": Input(FEED, row_filter="day = :day", predicate_params={"day": DAY})},
         on=["article"],
         clauses=[
             "when matched and source.op = 'd' then delete",
             "when matched then update set pieces = source.pieces, changed = source.day, state = null",
-            "when not matched and source.op <> 'd' then "
-            "insert (article, pieces, changed) values (source.article, source.pieces, source.day)",
+            """when not matched and source.op <> 'd' then
+            insert (article, pieces, changed) values (source.article, source.pieces, source.day)""",
         ],
         spark_conn_id=None,
     )

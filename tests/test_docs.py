@@ -130,8 +130,8 @@ class TestCodeInPagesIsRight:
 
 
 # Arguments that are SQL, and methods of a table whose first argument is.
-SQL_ARGUMENTS = {"predicate", "overwrite_filter", "where", "row_filter", "sql"}
-SQL_METHODS = {"scan", "delete"}
+SQL_ARGUMENTS = {"predicate", "overwrite_filter", "where", "row_filter", "sql", "on", "clauses", "set"}
+SQL_METHODS = {"scan", "delete", "update"}
 IN_TEXT = re.compile(rf"\b({'|'.join(SQL_ARGUMENTS)})=(f?)(\"[^\"\n]*\"|'[^'\n]*')")
 
 
@@ -144,7 +144,9 @@ def made_sql(code: ast.AST) -> list[str]:
         given = [keyword.value for keyword in node.keywords if keyword.arg in SQL_ARGUMENTS]
         if isinstance(node.func, ast.Attribute) and node.func.attr in SQL_METHODS:
             given += node.args[:1]
-        for value in given:
+        parts = [value.elts if isinstance(value, ast.List) else [value] for value in given]
+        parts += [value.values for value in given if isinstance(value, ast.Dict)]
+        for value in (part for each in parts for part in each if not isinstance(part, ast.Dict)):
             is_text = isinstance(value, ast.Constant) and not re.search(r"{{|{%|%\(|%s", str(value.value))
             if not is_text and not isinstance(value, ast.Attribute):
                 found.append(ast.unparse(value))

@@ -164,12 +164,12 @@ def write_feeds(story: Story) -> None:
     for namespace in ("feeds", "crm"):
         catalog.create_namespace(namespace)
     columns = {"id": "long", "customer_id": "long", "status": "string", "amount": "decimal(9, 2)"}
-    changes = Table.create(catalog, "feeds.changes", schema={**columns, "op": "string", "at": "long"})
+    changes = Table.create(catalog, "feeds.changes", schema={**columns, "op": "string", "number": "long"})
     ids, ops = [1, 1, 20, 21], ["u", "u", "u", "d"]
     changes.append(
         pa.table(
             {"id": ids, "customer_id": [1] * 4, "status": ["new", "paid", "new", "new"], "amount": [Decimal(7)] * 4}
-            | {"op": ops, "at": [1, 2, 3, 4]}
+            | {"op": ops, "number": [1, 2, 3, 4]}
         )
     )
     Table.create(catalog, "crm.vips", schema={"id": "long"}).append(pa.table({"id": [1]}))
