@@ -223,6 +223,9 @@ def _java_departs(case: MergeCase, outcome: MergeOutcome, rows: list[tuple[bool,
         without = [(ours, json.loads(row)) for ours, row in rows]
         mine, theirs = (Counter(str(r[:at] + r[at + 1 :]) for ours, r in without if ours is w) for w in (True, False))
         return "default" if mine == theirs else None
+    places = {json.loads(row)[list(base.final).index("p")] for _, row in rows}
+    if statement.where and "target.p" in statement.where and places <= {"nan", "0.0", "-0.0"}:
+        return "not a number, or signed zero, in a filter"
     kinds = {text.partition(" then ")[0].partition(" and ")[0] for text in statement.clauses}
     held = _bag(case, outcome.ours["java"])
     if "when matched" not in kinds and all(not ours and row in held for ours, row in rows):
