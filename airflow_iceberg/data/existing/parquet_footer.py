@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _TAIL_BYTES = 8
+# Parquet's modular encryption: a nonce of 12 bytes and a tag of 16.
+_SIGNATURE_BYTES = 28
 # Runs of equal values take few bytes, but pages have headers: no writer comes near this many rows for each byte.
 _MOST_ROWS_PER_BYTE = 1 << 16
 
@@ -80,11 +82,13 @@ class FooterStatistics:
     """
 
     def __init__(self, footer: pq.FileMetaData, *, footer_bytes: int, size_bytes: int, location: str) -> None:
+        self._location = location
         # An encrypted file with a readable footer has a signature after it. To look at its columns would end the
         # process: Arrow does not catch its own exception there.
-        if footer_bytes != footer.serialized_size:
+        if footer_bytes - footer.serialized_size == _SIGNATURE_BYTES:
             raise encrypted()
-        self._location = location
+        if footer_bytes != footer.serialized_size:
+            self._refuse(f"{footer_bytes} bytes, of which it has {footer.serialized_size}")
         self._size_bytes = size_bytes
         self.record_count = footer.num_rows
         self._groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
