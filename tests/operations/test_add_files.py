@@ -6,7 +6,9 @@ import datetime
 import decimal
 import math
 import uuid
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
+from airflow_iceberg.data.existing.describe import describe
+from airflow_iceberg.data.existing.target import ExistingFile
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     FormatError,
+    IcebergError,
     InvalidInputError,
     NotFoundError,
     UnsupportedError,
@@ -24,7 +29,7 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.values.bytes import from_bytes
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
-from airflow_iceberg.operations.add_files import AddFilesRequest, add_files
+from airflow_iceberg.operations.add_files import AddFilesRequest, add_files, target_of
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
@@ -520,6 +525,20 @@ class TestWhatDoesNotFit:
         huge = huge[:-8] + (len(huge) - start - 8).to_bytes(4, "little") + b"PAR1"
         path.write_bytes(huge)
         assert f"{2**62 - 1} rows in" in self.refused(table, location, FormatError)
+
+    def test_a_forged_footer_is_one_error(self, tmp_path, lake):
+        """Whatever bytes are changed: an error of ours, or a footer that may be right. Arrow would abort."""
+        table = new_table(tmp_path, schema={"id": "long", "name": "string"})
+        good = Path(write(lake / "a.parquet", {"id": [1, 2], "name": ["a", None]}).removeprefix("file://")).read_bytes()
+        start = len(good) - 8 - int.from_bytes(good[-8:-4], "little")
+        target, random = target_of(table.metadata), Random(7)
+        for number in range(400):
+            changed = bytearray(good)
+            changed[random.randrange(start, len(good) - 8)] = random.choice([0, 1, 0x7F, 0x80, 0xFF, number % 256])
+            path = lake / "b.parquet"
+            path.write_bytes(changed)
+            with suppress(IcebergError):
+                describe(table.io, ExistingFile(location=f"file://{path}", folders={}), target)
 
     def test_files_that_are_not_there(self, tmp_path, lake):
         table = new_table(tmp_path)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from airflow_iceberg.data.existing.fields import FieldCheck
-from airflow_iceberg.data.existing.parquet_footer import FooterStatistics, check_tail
+from airflow_iceberg.data.existing.parquet_footer import FooterStatistics, read_footer
 from airflow_iceberg.data.existing.partition import folder_values, partition_of
 from airflow_iceberg.data.existing.target import ExistingFile, Target
 from airflow_iceberg.data.read.metadata_columns import FileFacts
@@ -39,7 +39,7 @@ def describe(io: FileIO, file: ExistingFile, target: Target) -> DataFile:
         file_format = format_of(io, file)
         with open_handle(io, file_format, file.location) as (handle, is_local):
             size_bytes = file.size_bytes if file.size_bytes is not None else _size_of(handle)
-            footer_bytes = check_tail(handle, size_bytes, file.location) if file_format == "parquet" else 0
+            footer_bytes = read_footer(handle, size_bytes, file.location) if file_format == "parquet" else b""
             facts = FileFacts(location=file.location)
             source: Any = as_source(handle, file_format, facts, target.name_mapping, is_local)
             known = {}
@@ -48,7 +48,7 @@ def describe(io: FileIO, file: ExistingFile, target: Target) -> DataFile:
             footer = None
             if isinstance(getattr(source, "parquet", None), pq.ParquetFile):
                 footer = FooterStatistics(
-                    source.parquet.metadata, footer_bytes=footer_bytes, size_bytes=size_bytes, location=file.location
+                    source.parquet.metadata, footer_bytes, size_bytes=size_bytes, location=file.location
                 )
                 unzoned = footer.int96_leaves()
             check = FieldCheck(file.location, file_format, target, constants=folders.keys(), unzoned=unzoned)
