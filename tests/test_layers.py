@@ -547,7 +547,7 @@ class TestFunctionsTakeFewArguments:
         "jobs.spark.read_table.read_table",
         "table.changes",
         "table.create",
-        "table.delete",
+        "operations.row_level.table.delete",
         "table.overwrite",
         "hooks.iceberg.create_table",
         "scan.table_scan.of",

@@ -32,7 +32,7 @@ AREAS = {
     "plan": ("plans",),
     "local": ("in_process",),
     "spark": ("appends",),
-    "maintain": ("maintain_metadata", "maintain_files", "maintain_rows"),
+    "maintain": ("maintain_metadata", "maintain_files", "maintain_rows", "existing_files"),
     "row-level": ("row_level",),
     "changes": ("changes",),
     "paimon": ("paimon",),

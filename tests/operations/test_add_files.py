@@ -6,7 +6,9 @@ import datetime
 import decimal
 import math
 import uuid
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -14,14 +16,24 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from airflow_iceberg.errors import AlreadyExistsError, FormatError, InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.data.existing.describe import describe
+from airflow_iceberg.data.existing.target import ExistingFile
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    FormatError,
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedError,
+)
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.values.bytes import from_bytes
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
-from airflow_iceberg.operations.add_files import AddFilesRequest, add_files
+from airflow_iceberg.operations.add_files import AddFilesRequest, add_files, target_of
+from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.support.builders import ids, lineage, new_table
+from tests.support.builders import ids, job_work, lineage, new_table
 
 
 def write(path: Path, rows: pa.Table | dict[str, Any], **options: Any) -> str:
@@ -514,6 +526,20 @@ class TestWhatDoesNotFit:
         path.write_bytes(huge)
         assert f"{2**62 - 1} rows in" in self.refused(table, location, FormatError)
 
+    def test_a_forged_footer_is_one_error(self, tmp_path, lake):
+        """Whatever bytes are changed: an error of ours, or a footer that may be right. Arrow would abort."""
+        table = new_table(tmp_path, schema={"id": "long", "name": "string"})
+        good = Path(write(lake / "a.parquet", {"id": [1, 2], "name": ["a", None]}).removeprefix("file://")).read_bytes()
+        start = len(good) - 8 - int.from_bytes(good[-8:-4], "little")
+        target, random = target_of(table.metadata), Random(7)
+        for number in range(400):
+            changed = bytearray(good)
+            changed[random.randrange(start, len(good) - 8)] = random.choice([0, 1, 0x7F, 0x80, 0xFF, number % 256])
+            path = lake / "b.parquet"
+            path.write_bytes(changed)
+            with suppress(IcebergError):
+                describe(table.io, ExistingFile(location=f"file://{path}", folders={}), target)
+
     def test_files_that_are_not_there(self, tmp_path, lake):
         table = new_table(tmp_path)
         assert "does not exist" in self.refused(table, f"file://{lake}/no.parquet", NotFoundError)
@@ -612,6 +638,39 @@ class TestDuplicates:
         table.add_files(files, branch="audit", snapshot_properties={"why": "audit"})
         table.add_files(files)
         assert (ids(table), ids(table, ref="audit")) == ([0, 1], [0, 1])
+
+
+class TestAfterwards:
+    """What is done to the table later works on files without field ids, too."""
+
+    @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+    @pytest.mark.parametrize("version", ["2", "3"])
+    def test_deletes_renames_and_a_compaction(self, tmp_path, lake, version, mode):
+        schema = {"id": "long", "name": "string", "n": "int"}
+        table = new_table(tmp_path, schema=schema, partition_by=["n"], properties={"format-version": version})
+        for number in range(6):
+            write(lake / "n=1" / f"{number}.parquet", {"id": [number, number + 10], "name": ["a", "b"]})
+        table.add_files(source=str(lake))
+        table.alter([{"rename_column": {"from": "name", "to": "label"}}, {"add_column": {"name": "m", "type": "int"}}])
+        table.delete("id in (0, 15)", mode=mode)
+        before = lineage(table) if version == "3" else None
+        result = compact(job_work(table), CompactRequest(options={"min-input-files": 2}))
+        assert result.outcome == "committed"
+        rows = table.refresh().scan(selected_fields=("id", "label", "n", "m")).to_arrow().sort_by("id").to_pylist()
+        kept = [*range(1, 6), *range(10, 15)]
+        assert rows == [{"id": n, "label": "b" if n >= 10 else "a", "n": 1, "m": None} for n in kept]
+        if before is not None:
+            assert lineage(table)["_row_id"] == before["_row_id"]
+        assert len(list(lake.rglob("*.parquet"))) == 6
+
+    def test_a_footer_with_more_bytes_than_it_has(self, tmp_path, lake):
+        location = write(lake / "a.parquet", {"id": [1]})
+        path = Path(location.removeprefix("file://"))
+        good = path.read_bytes()
+        length = int.from_bytes(good[-8:-4], "little")
+        path.write_bytes(good[:-8] + bytes(5) + (length + 5).to_bytes(4, "little") + b"PAR1")
+        with pytest.raises(FormatError, match=f"it tells of {length + 5} bytes, of which it has {length}"):
+            new_table(tmp_path).add_files([location])
 
 
 def test_a_work_without_a_job(tmp_path, lake):

@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from airflow_iceberg.data.existing.fields import FieldCheck
-from airflow_iceberg.data.existing.parquet_footer import FooterStatistics, check_tail
+from airflow_iceberg.data.existing.parquet_footer import FooterStatistics, read_footer
 from airflow_iceberg.data.existing.partition import folder_values, partition_of
 from airflow_iceberg.data.existing.target import ExistingFile, Target
 from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.open_source import as_source, open_handle
-from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.storage.base import FileIO
 
@@ -34,11 +34,12 @@ def describe(io: FileIO, file: ExistingFile, target: Target) -> DataFile:
         StorageError: it cannot be read.
     """
     folders = folder_values(file, target.spec, target.schema)
+    file_format = "data"
     try:
         file_format = format_of(io, file)
         with open_handle(io, file_format, file.location) as (handle, is_local):
             size_bytes = file.size_bytes if file.size_bytes is not None else _size_of(handle)
-            footer_bytes = check_tail(handle, size_bytes, file.location) if file_format == "parquet" else 0
+            footer_bytes = read_footer(handle, size_bytes, file.location) if file_format == "parquet" else b""
             facts = FileFacts(location=file.location)
             source: Any = as_source(handle, file_format, facts, target.name_mapping, is_local)
             known = {}
@@ -47,7 +48,7 @@ def describe(io: FileIO, file: ExistingFile, target: Target) -> DataFile:
             footer = None
             if isinstance(getattr(source, "parquet", None), pq.ParquetFile):
                 footer = FooterStatistics(
-                    source.parquet.metadata, footer_bytes=footer_bytes, size_bytes=size_bytes, location=file.location
+                    source.parquet.metadata, footer_bytes, size_bytes=size_bytes, location=file.location
                 )
                 unzoned = footer.int96_leaves()
             check = FieldCheck(file.location, file_format, target, constants=folders.keys(), unzoned=unzoned)
@@ -61,6 +62,10 @@ def describe(io: FileIO, file: ExistingFile, target: Target) -> DataFile:
         raise NotFoundError(f"cannot add {file.location}: the file does not exist; nothing was committed") from error
     except UnsupportedError as error:
         raise UnsupportedError(f"cannot add {file.location}: {error}; nothing was committed") from error
+    except IcebergError:
+        raise
+    except (ValueError, TypeError, OverflowError, LookupError) as error:  # names that are no UTF-8, and the like
+        raise FormatError(f"cannot read the footer of the {file_format} file: {error}", path=file.location) from error
     partition = partition_of(file, target, folders, ranges) if record_count else ()
     return DataFile(
         file_path=file.location,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_iceberg.data.existing.parquet_footer import check_tail
+from airflow_iceberg.data.existing.parquet_footer import read_footer
 from airflow_iceberg.data.existing.partition import HIVE_NULL
 from airflow_iceberg.data.existing.target import ExistingFile
 from airflow_iceberg.data.read.open_source import open_handle
@@ -38,7 +38,7 @@ def columns_of(io: FileIO, file: ExistingFile) -> pa.Schema:
         )
     with open_handle(io, "parquet", file.location) as (handle, _):
         handle.seek(0, 2)
-        check_tail(handle, int(handle.tell()), file.location)
+        read_footer(handle, int(handle.tell()), file.location)
         found = pq.ParquetFile(handle, coerce_int96_timestamp_unit="us")
         # Where the file has a column of one value for each top-level column, their numbers are the same.
         stored = {found.schema.column(i).path: found.schema.column(i).physical_type for i in range(len(found.schema))}

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from airflow_iceberg.data.existing.fields import leaves_by_id
+from airflow_iceberg.data.existing.footer_bytes import FIXED_WIDTHS, PHYSICAL_TYPES, Chunk, row_groups
 from airflow_iceberg.data.existing.target import ColumnRange, Target
 from airflow_iceberg.data.read.columns import read_column
 from airflow_iceberg.data.read.file_fields import FileField
@@ -38,30 +39,39 @@ if TYPE_CHECKING:
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _TAIL_BYTES = 8
+# Read at once, as Arrow does: the footers of most files are smaller.
+_READ_BYTES = 1 << 16
+# Parquet's modular encryption: a nonce of 12 bytes and a tag of 16.
+_SIGNATURE_BYTES = 28
 # Runs of equal values take few bytes, but pages have headers: no writer comes near this many rows for each byte.
 _MOST_ROWS_PER_BYTE = 1 << 16
 
 
-def check_tail(handle: Any, size_bytes: int, location: str) -> int:
-    """Return the length of the footer, in bytes, after checking the end of the file.
+def read_footer(handle: Any, size_bytes: int, location: str) -> bytes:
+    """Return the bytes of the footer, after checking the end of the file.
 
     Raises:
         UnsupportedError: the footer is encrypted.
         FormatError: not the end of a Parquet file.
     """
-    handle.seek(max(size_bytes - _TAIL_BYTES, 0))
-    tail = bytes(handle.read(_TAIL_BYTES))
+    start = max(size_bytes - _READ_BYTES, 0)
+    handle.seek(start)
+    tail = bytes(handle.read(size_bytes - start))
     handle.seek(0)
     if tail[-4:] == _ENCRYPTED:
         raise encrypted()
-    length = int.from_bytes(tail[:4], "little")
+    length = int.from_bytes(tail[-8:-4], "little")
     if tail[-4:] != _MAGIC or length + _TAIL_BYTES + len(_MAGIC) > size_bytes:
         raise FormatError(
             f"cannot read a Parquet file: it ends in {tail[-4:]!r} after a footer of {length} bytes, in a file of "
             f"{size_bytes} bytes; it is torn, or not what its name says",
             path=location,
         )
-    return length
+    if length + _TAIL_BYTES > len(tail):
+        handle.seek(size_bytes - length - _TAIL_BYTES)
+        tail = bytes(handle.read(length + _TAIL_BYTES))
+        handle.seek(0)
+    return tail[-length - _TAIL_BYTES : -_TAIL_BYTES]
 
 
 def encrypted() -> UnsupportedError:
@@ -73,18 +83,20 @@ class FooterStatistics:
     """The statistics of one file.
 
     Args:
-        footer_bytes: the length of the footer in the file.
+        data: the bytes of the footer.
     Raises:
         UnsupportedError: columns are encrypted.
         FormatError: the numbers cannot be right.
     """
 
-    def __init__(self, footer: pq.FileMetaData, *, footer_bytes: int, size_bytes: int, location: str) -> None:
-        # An encrypted file with a readable footer has a signature after it. To look at its columns would end the
-        # process: Arrow does not catch its own exception there.
-        if footer_bytes != footer.serialized_size:
-            raise encrypted()
+    def __init__(self, footer: pq.FileMetaData, data: bytes, *, size_bytes: int, location: str) -> None:
         self._location = location
+        # An encrypted file with a readable footer has a signature after it.
+        if len(data) - footer.serialized_size == _SIGNATURE_BYTES:
+            raise encrypted()
+        if len(data) != footer.serialized_size:
+            self._refuse(f"{len(data)} bytes, of which it has {footer.serialized_size}")
+        self._check_chunks(footer, data)
         self._size_bytes = size_bytes
         self.record_count = footer.num_rows
         self._groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
@@ -94,6 +106,29 @@ class FooterStatistics:
         if self.record_count > size_bytes * _MOST_ROWS_PER_BYTE:
             self._refuse(f"{self.record_count} rows in {size_bytes} bytes")
         self._schema = footer.schema
+
+    def _check_chunks(self, footer: pq.FileMetaData, data: bytes) -> None:
+        """Refuse column chunks that Arrow must not look at: it would end the process, and not raise an exception."""
+        columns = [footer.schema.column(number) for number in range(len(footer.schema))]
+        for chunks in row_groups(data):
+            if len(chunks) != len(columns):
+                self._refuse(f"{len(chunks)} columns in a row group, and {len(columns)} in the schema")
+            for chunk, column in zip(chunks, columns, strict=True):
+                self._check_chunk(chunk, column)
+
+    def _check_chunk(self, chunk: Chunk, column: Any) -> None:
+        if chunk.is_encrypted:
+            raise encrypted()
+        kind, name = column.physical_type, f"column '{column.path}'"
+        if PHYSICAL_TYPES.get(chunk.type) != kind:
+            self._refuse(f"type {chunk.type} of {name}, which is {kind}")
+        wrong = chunk.bound_widths - {0, FIXED_WIDTHS.get(kind, column.length)}
+        if wrong and kind != "BYTE_ARRAY":
+            self._refuse(f"a bound of {min(wrong)} bytes of {name} ({kind})")
+        levels = (chunk.repetitions, column.max_repetition_level), (chunk.definitions, column.max_definition_level)
+        has_sizes = chunk.has_text_bytes and kind != "BYTE_ARRAY"
+        if has_sizes or any(size not in (0, most + 1) for size, most in levels):
+            self._refuse(f"sizes of {name} that do not fit its type")
 
     def int96_leaves(self) -> frozenset[int]:
         """Return the leaf columns that are stored as INT96: timestamps of which the file says no zone."""

@@ -11,16 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from airflow_iceberg.data.thrift import BYTE, STOP, STRUCT, CompactReader
 from airflow_iceberg.errors import FormatError
 
 MAGIC = b"PAR1"
 # After the footer: its length, and the magic.
 _TAIL_BYTES = 8
-# Types of Thrift's compact protocol.
-_STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(13)
 _SCHEMA_ID, _NAME_ID, _CHILDREN_ID, _LOGICAL_TYPE_ID = 2, 4, 5, 10
 # LogicalType is a union: its field 16 is VariantType, whose field 1, a byte, is the version of the variants' encoding.
-_VARIANT = bytes([_STRUCT, 16 << 1, 1 << 4 | _BYTE, 1, _STOP, _STOP])
+_VARIANT = bytes([STRUCT, 16 << 1, 1 << 4 | BYTE, 1, STOP, STOP])
 
 
 class AnnotatingSink:
@@ -87,21 +86,21 @@ def annotated(tail: bytes, variants: Collection[tuple[str, ...]]) -> bytes:
         raise FormatError("unexpected end of a parquet file that was just written (expected a footer)")
     footer = tail[start:-_TAIL_BYTES]
     for offset, last_id in reversed(_places(footer, variants)):
-        insert = bytes([_LOGICAL_TYPE_ID - last_id << 4 | _STRUCT]) + _VARIANT
+        insert = bytes([_LOGICAL_TYPE_ID - last_id << 4 | STRUCT]) + _VARIANT
         footer = footer[:offset] + insert + footer[offset:]
     return tail[:start] + footer + len(footer).to_bytes(4, "little") + MAGIC
 
 
 def _places(footer: bytes, variants: Collection[tuple[str, ...]]) -> list[tuple[int, int]]:
     """Return the end offset and the last field id of the schema elements of variants."""
-    reader = _Thrift(footer)
+    reader = CompactReader(footer)
     found = []
     for field_id, kind in reader.fields():
         if field_id != _SCHEMA_ID:
             reader.skip(kind)
             continue
         size, _ = reader.list_header()
-        elements = [reader.element() for _ in range(size)]
+        elements = [_element(reader) for _ in range(size)]
         paths = _paths([(name, children) for name, children, _, _ in elements])
         found = [(end, last) for path, (_, _, end, last) in zip(paths, elements, strict=True) if path in variants]
     if len(found) != len(variants):
@@ -126,76 +125,15 @@ def _paths(elements: list[tuple[str, int]]) -> list[tuple[str, ...]]:
     return paths
 
 
-class _Thrift:
-    """Reads the part of Thrift's compact protocol that footers use."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def fields(self) -> Any:
-        """Yield id and type of each field of a struct, whose value the caller reads or skips."""
-        field_id = 0
-        while (header := self._byte()) != _STOP:
-            delta, kind = header >> 4, header & 0x0F
-            field_id = field_id + delta if delta else self._zigzag()
-            yield field_id, kind
-
-    def element(self) -> tuple[str, int, int, int]:
-        """Return the name, number of children, offset of the stop byte and last field id of a schema element."""
-        name, children, last = "", 0, 0
-        for field_id, kind in self.fields():
-            if field_id == _NAME_ID:
-                name = self._bytes().decode("utf-8")
-            elif field_id == _CHILDREN_ID:
-                children = self._zigzag()
-            else:
-                self.skip(kind)
-            last = field_id
-        return name, children, self._at - 1, last
-
-    def list_header(self) -> tuple[int, int]:
-        """Return the number and the type of a list's items."""
-        header = self._byte()
-        return (self._varint() if header >> 4 == 15 else header >> 4), header & 0x0F
-
-    def skip(self, kind: int) -> None:
-        if kind in (_TRUE, _FALSE):
-            return
-        if kind in (_BYTE, _DOUBLE):
-            self._at += 1 if kind == _BYTE else 8
-        elif kind in (_I16, _I32, _I64):
-            self._varint()
-        elif kind == _BINARY:
-            self._bytes()
-        elif kind in (_LIST, _SET):
-            size, item = self.list_header()
-            for _ in range(size):
-                self.skip(_BYTE if item in (_TRUE, _FALSE) else item)
-        elif kind == _STRUCT:
-            for _, inner in self.fields():
-                self.skip(inner)
+def _element(reader: CompactReader) -> tuple[str, int, int, int]:
+    """Return the name, number of children, offset of the stop byte and last field id of a schema element."""
+    name, children, last = "", 0, 0
+    for field_id, kind in reader.fields():
+        if field_id == _NAME_ID:
+            name = reader.binary().decode("utf-8")
+        elif field_id == _CHILDREN_ID:
+            children = reader.integer()
         else:
-            raise FormatError(f"unexpected Thrift type {kind} in the footer of a parquet file")
-
-    def _byte(self) -> int:
-        self._at += 1
-        return self._data[self._at - 1]
-
-    def _bytes(self) -> bytes:
-        size = self._varint()
-        self._at += size
-        return self._data[self._at - size : self._at]
-
-    def _varint(self) -> int:
-        result = shift = 0
-        while True:
-            byte = self._byte()
-            result |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return result
-            shift += 7
-
-    def _zigzag(self) -> int:
-        value = self._varint()
-        return value >> 1 ^ -(value & 1)
+            reader.skip(kind)
+        last = field_id
+    return name, children, reader.at - 1, last

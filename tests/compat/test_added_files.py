@@ -1,0 +1,116 @@
+"""Files without field ids that joined a table: Iceberg Java reads the rows that we read, and prunes as we do."""
+
+import datetime as dt
+import decimal
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_iceberg.table import Table
+from tests.compat.test_ours_read_by_others import our_rows, their_rows
+
+pytestmark = pytest.mark.java
+SCHEMA = {
+    **{"id": "long", "name": "string", "price": "decimal(9, 2)", "tags": "list<string>", "at": "timestamptz"},
+    **{"spot": "struct<x: int, y: double>", "ds": "date", "land": "string"},
+}
+SPOT = pa.struct([("x", pa.int32()), ("y", pa.float64())])
+
+
+def rows(first: int) -> pa.Table:
+    numbers = range(first, first + 5)
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int64()),
+            "name": [None if n % 3 == 0 else f"name {n}" for n in numbers],
+            "price": pa.array([decimal.Decimal(n) / 4 for n in numbers], pa.decimal128(9, 2)),
+            "tags": [["a", None], [], None, ["b"], ["c"]],
+            "at": pa.array([dt.datetime(2026, 1, 1, tzinfo=dt.UTC)] * 5, pa.timestamp("us", tz="UTC")),
+            "spot": pa.array(
+                [{"x": n, "y": n / 2} for n in numbers], pa.struct([("x", pa.int32()), ("y", pa.float64())])
+            ),
+        }
+    )
+
+
+@pytest.fixture(params=["2", "3"])
+def table(catalog, tmp_path, request):
+    """A table partitioned by the folders of its files, a day and a country."""
+    name = f"db.added_{uuid.uuid4().hex[:8]}"
+    properties = {"format-version": request.param}
+    table = Table.create(catalog, name, schema=SCHEMA, partition_by=["ds", "land"], properties=properties)
+    for number, folder in enumerate(
+        ("ds=2026-01-01/land=a%2Fb", "ds=2026-01-01/land=ü", "ds=2026-01-02/land=__HIVE_DEFAULT_PARTITION__")
+    ):
+        path = tmp_path / folder / "part-0.parquet"
+        path.parent.mkdir(parents=True)
+        pq.write_table(rows(number * 5), path)
+    table.add_files(source=str(tmp_path))
+    return table
+
+
+def test_all_rows(java, table):
+    theirs = their_rows(java, table)
+    assert our_rows(table) == theirs
+    assert sorted(row["id"] for row in theirs) == list(range(15))
+
+
+@pytest.mark.parametrize(
+    ("predicate", "files", "expected"),
+    [
+        ("ds = date '2026-01-01'", 2, range(10)),
+        ("ds = date '2026-01-01' and land = 'ü'", 1, range(5, 10)),
+        ("land is null", 1, range(10, 15)),
+        ("id = 7", 1, [7]),
+        ("name = 'name 11'", 2, [11]),
+        ("price > 3", 1, [13, 14]),
+        ("spot.x = 3", 1, [3]),
+    ],
+)
+def test_with_a_filter_that_prunes(java, table, predicate, files, expected):
+    assert len(table.scan(predicate).plan_files()) == files
+    found = java.sql(f"select id, input_file_name() as file from ref.{table.name} where {predicate}")
+    assert sorted(row["id"] for row in found) == list(expected)
+    assert sorted(table.scan(predicate).to_arrow()["id"].to_pylist()) == list(expected)
+
+
+def test_the_files_of_a_legacy_spark(java, catalog, tmp_path):
+    """Differs from Java: it cannot read lists of two levels, so the table here does not have them."""
+    schema = {
+        **{"id": "long", "three": "list<string>", "names": "map<string, int>", "price": "decimal(9, 2)"},
+        **{"ts": "timestamptz"},
+    }
+    table = Table.create(catalog, f"db.legacy_{uuid.uuid4().hex[:8]}", schema=schema)
+    golden = Path(__file__).parents[1] / "golden" / "spark_legacy.parquet"
+    (tmp_path / "a.parquet").write_bytes(golden.read_bytes())
+    table.add_files([f"{tmp_path}/a.parquet"])
+    assert our_rows(table) == their_rows(java, table)
+
+
+def test_our_entries_are_those_of_java(java, catalog, tmp_path):
+    """The same files, added by both: the same partitions, counts and bounds."""
+    names = [f"entries_{uuid.uuid4().hex[:8]}" for _ in range(2)]
+    schema = {"id": "long", "name": "string", "price": "decimal(9, 2)", "ds": "string"}
+    for day in (1, 2):
+        path = tmp_path / f"ds=day{day}" / "part-0.parquet"
+        path.parent.mkdir()
+        pq.write_table(rows(day * 5).select(["id", "name", "price"]), path)
+    ours, theirs = (Table.create(catalog, f"db.{name}", schema=schema, partition_by=["ds"]) for name in names)
+    ours.add_files(source=str(tmp_path))
+    java.sql(f"call ref.system.add_files(table => 'db.{names[1]}', source_table => '`parquet`.`{tmp_path}`')")
+    columns = ["partition", "record_count", "file_size_in_bytes", "column_sizes", "value_counts", "null_value_counts"]
+    columns += ["lower_bounds", "upper_bounds"]  # Java leaves out where the row groups begin
+
+    def entries(table):
+        found = table.refresh().inspect.files().select(["file_path", *columns]).to_pylist()
+        return {row.pop("file_path").removeprefix("file:").replace("//", ""): row for row in found}
+
+    left, right = entries(ours), entries(theirs)
+    assert left.keys() == right.keys()
+    for path, row in left.items():
+        assert {name: (row[name], right[path][name]) for name in columns if row[name] != right[path][name]} == {}
+    mapping = "schema.name-mapping.default"
+    assert ours.properties[mapping].replace(" ", "") == theirs.properties[mapping].replace(" ", "").replace("\n", "")
