@@ -1,22 +1,28 @@
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError, StorageError
 from airflow_iceberg.expressions.binding import parse
+from airflow_iceberg.format.manifests.entries import FileContent
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.protocol.plan import Condition, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.jobs.protocol.staged_files import read_changed_files
 from airflow_iceberg.jobs.protocol.table_input import read_work
 from airflow_iceberg.operations.inputs.tables import Input, check_inputs, pin
 from airflow_iceberg.operations.row_changes import MERGE_ON_READ, plan_deletion, read_changes, write_delete_plan
+from airflow_iceberg.operations.row_level.merge import MergeRequest, merge
+from airflow_iceberg.operations.row_level.update import UpdateRequest, update
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
@@ -91,7 +97,8 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
     for plan in plans.values():
         IO.create(plan.location, plan.to_json())
     IO.create(exchange.location(plans["unwritable_staging"]), b"a file where a directory should be")
-    return {**plans, **input_plans(root / "inputs"), "delete": delete_plan(root / "lake")}
+    changes = {"delete": delete_plan(root / "lake"), **merge_plans(root / "merged")}
+    return {**plans, **input_plans(root / "inputs"), **changes}
 
 
 def input_plans(root: Path) -> Mapping[str, JobPlan]:
@@ -161,6 +168,32 @@ def delete_plan(root: Path) -> JobPlan:
     return write_delete_plan(Work(table), deletion, mode=MERGE_ON_READ)
 
 
+def merge_plans(root: Path) -> Mapping[str, JobPlan]:
+    """Return the plans of a merge and of an update, of a table of 40 rows in four files."""
+    table = make_table(
+        new_catalog(root), 3, MERGE_ON_READ, **dict.fromkeys(("write.merge.mode", "write.update.mode"), MERGE_ON_READ)
+    )
+    plans: list[JobPlan] = []
+
+    def keep(plan: JobPlan) -> JobResult:
+        plans.append(plan)
+        raise StorageError("it runs later")
+
+    feed = (
+        "select * from values (3L, 'z', 'u'), (4L, 'b', 'd'), (100L, 'new', 'u'), (null, 'x', 'd') as s(ID, part, op)"
+    )
+    clauses = """when matched and source.op = :gone then delete
+        when matched then update set part = upper(source.part), d = target.d * 2
+        when not matched and source.op <> 'd' then insert (id, part) values (source.id, source.part)"""
+    words = MergeRequest(rows=Source.from_sql(feed), on=["id"], clauses=clauses, params={"gone": "d"})
+    new = UpdateRequest(set={"part": "concat(part, :more)"}, where="pmod(id, 20) = 5", params={"more": "!"})
+    for operation, request in ((merge, words), (update, new)):
+        with suppress(StorageError):
+            operation(Work(table, run=keep), request)
+        IO.create(plans[-1].location, plans[-1].to_json())
+    return dict(zip(("merge", "update"), plans, strict=True))
+
+
 class Ran:
     """All cases, run in one session of a version of Spark."""
 
@@ -215,6 +248,31 @@ class TestChanges:
 
     def test_rows_that_do_not_match_are_refused(self, ran):
         assert "of the query does not match the overwrite's filter 'id < 5': id is 5" in str(ran.error("checked_rows"))
+
+
+class TestMerge:
+    """Spark says which rows change, and what their new values are; the files are ours."""
+
+    def written(self, ran: Ran, name: str) -> list[tuple[Any, ...]]:
+        files = read_changed_files(ran.plans[name], ran.result(name).data_files)
+        data = [file.file_path for file in files if file.content is FileContent.DATA]
+        tables = [pq.read_table(path.removeprefix("file://"), partitioning=None) for path in data]
+        rows = (row for table in tables for row in table.select(["id", "part", "d"]).to_pylist())
+        return sorted(tuple(row.values()) for row in rows)
+
+    def counts(self, ran: Ran, name: str) -> tuple[int, int, int]:
+        result = ran.result(name)
+        result.raise_for_error()
+        deleted = sum(change.deleted_count for change in result.changes)
+        return result.inserted_count, sum(change.updated_count for change in result.changes), deleted
+
+    def test_a_merge(self, ran):
+        assert self.counts(ran, "merge") == (1, 1, 1)
+        assert self.written(ran, "merge") == [(3, "Z", 6.0), (100, "new", None)]
+
+    def test_an_update(self, ran):
+        assert self.counts(ran, "update") == (0, 2, 0)
+        assert self.written(ran, "update") == [(5, "b!", 5.0), (25, "b!", 25.0)]
 
 
 class TestInputs:
