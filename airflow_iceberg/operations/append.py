@@ -26,6 +26,7 @@ from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations.inputs.tables import Input
 from airflow_iceberg.operations.new_rows import (
     NewRows,
+    RowsFunction,
     check_rows_request,
     earlier_epochs,
     find_earlier,
@@ -43,7 +44,7 @@ class AppendRequest:
     """What is appended.
 
     Attributes:
-        rows: a source that a job reads, or Arrow rows of this process.
+        rows: a source that a job reads, or Arrow rows of this process, or a function that returns some.
         on_rerun: what happens to the rows of an earlier run after the task was cleared: "replace" them in the same
             commit, "append" the new rows to them, or "skip" the work.
         schema_evolution: "add_columns" adds new columns of the rows, and wider types where that is legal, to the
@@ -51,7 +52,7 @@ class AppendRequest:
         inputs: tables that a query or a callable reads, by the names that it has for them.
     """
 
-    rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader
+    rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader | RowsFunction
     branch: str = MAIN_BRANCH
     on_rerun: OnRerun = "replace"
     schema_evolution: str | None = None

@@ -33,6 +33,7 @@ from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.inputs.tables import Input
 from airflow_iceberg.operations.new_rows import (
     NewRows,
+    RowsFunction,
     check_rows_request,
     earlier_epochs,
     find_earlier,
@@ -62,7 +63,7 @@ class OverwriteRequest:
     """Which rows are replaced, and by what.
 
     Attributes:
-        rows: a source that a job reads, or Arrow rows of this process.
+        rows: a source that a job reads, or Arrow rows of this process, or a function that returns some.
         replace: "matching", the rows that `overwrite_filter` selects; "partitions", all rows of the partitions that the
             new rows are in; "table", all rows.
         overwrite_filter: a predicate in SQL, for "matching" alone; the new rows have to satisfy it, too.
@@ -75,7 +76,7 @@ class OverwriteRequest:
         inputs: tables that the source reads, as for an append.
     """
 
-    rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader
+    rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader | RowsFunction
     replace: str = "matching"
     overwrite_filter: str | Expression | None = None
     predicate_params: Mapping[str, Any] | None = None

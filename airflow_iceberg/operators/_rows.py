@@ -116,7 +116,7 @@ class RowsOperator(JobOperator):
         if self.on_empty not in self.known_on_empty:
             raise InvalidInputError(f"unknown on_empty {self.on_empty!r}; one of {', '.join(self.known_on_empty)}")
         return kind(
-            rows=self._source(),
+            rows=self.source(),
             branch=self.branch,
             on_rerun=self.on_rerun,
             schema_evolution=self.schema_evolution or None,
@@ -125,7 +125,8 @@ class RowsOperator(JobOperator):
             **more,
         )
 
-    def _source(self) -> Source:
+    def source(self) -> Source:
+        """Return the source, of which exactly one is given."""
         from airflow_iceberg.jobs.protocol.source import Source
 
         given = {"files": self.files, "sql": self.sql, "python_callable": self.python_callable}

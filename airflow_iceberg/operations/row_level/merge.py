@@ -21,6 +21,7 @@ from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.jobs.protocol import sql_params
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations.inputs.tables import Input, check_inputs
+from airflow_iceberg.operations.new_rows import RowsFunction
 from airflow_iceberg.operations.row_level.changes import OWN_ENTRIES, Changes, change_rows, check_dialect
 from airflow_iceberg.operations.work import Work
 
@@ -33,7 +34,7 @@ class MergeRequest:
     """What is merged, and how.
 
     Attributes:
-        rows: the source: one that a job reads, or Arrow rows of this process.
+        rows: the source: one that a job reads, or Arrow rows of this process, or a function that returns some.
         on: the columns that both have and that are compared, or a condition in SQL over `target` and `source`.
         clauses: what happens to rows, as in SQL's MERGE: "when matched and … then update set …", one text or several.
         upsert: the short form: rows that match get all values of the source, the others are added, or only one of the
@@ -45,7 +46,7 @@ class MergeRequest:
         inputs: tables that the source reads, as for an append.
     """
 
-    rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader
+    rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader | RowsFunction
     on: str | Sequence[str]
     clauses: str | Sequence[str] | None = None
     upsert: bool | tuple[MergeClause, ...] = False
