@@ -59,6 +59,10 @@ def get_provider_info() -> dict[str, Any]:
             {"integration-name": PAIMON, "python-modules": ["airflow_iceberg.triggers.paimon"]},
         ],
         "connection-types": [_iceberg_catalog(), _paimon()],
+        "task-decorators": [
+            {"name": f"iceberg_{verb}", "class-name": f"airflow_iceberg.decorators.iceberg.{verb}_task"}
+            for verb in ("append", "overwrite", "merge")
+        ],
         "config": _config(),
     }
 

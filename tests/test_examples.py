@@ -141,7 +141,7 @@ class TestExamplesDoNotMeet:
     def test_each_has_tables_of_its_own(self):
         writers = [path for path in DAGS if "IcebergCreateTableOperator(" in path.read_text()]
         tables = [load_module(path).TABLE for path in writers]
-        assert len(writers) == 6
+        assert len(writers) == 7
         assert len(set(tables)) == len(tables)
         # A name that begins with that of another could be one of its further tables.
         assert not [(one, two) for one in tables for two in tables if one != two and two.startswith(f"{one}_")]
@@ -288,6 +288,20 @@ class TestAFeedIsMerged:
         assert table.scan().count() == 991
         assert table.scan("state = 'not changed since 2026-01-01'").count() == 890
         assert table.scan("article >= 90 and article < 100").count() == 0
+
+
+class TestFunctionsWriteTables:
+    """A generator for each station, a summary that is replaced, and a correction of it."""
+
+    def test_a_day_twice(self, warehouse):
+        module = load_module(EXAMPLES / "weather_decorators.py")
+        for hour, measured in ((0, 72), (12, 144)):
+            run = ran(module.DAG, datetime(2026, 1, 1, hour, tzinfo=UTC))
+            assert [xcom(run, "measure", map_index=index)["added_records"] for index in range(3)] == [24] * 3
+            assert load_table(warehouse, module.TABLE).scan().count() == measured
+            summary = load_table(warehouse, f"{module.TABLE}_by_station").scan().to_arrow().sort_by("station")
+            assert summary["warmest"].to_pylist() == [21.0, 21.5, 21.0]
+            assert summary["checked"].to_pylist() == [None, True, None]
 
 
 class TestAPaimonTableIsWaitedFor:

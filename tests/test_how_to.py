@@ -221,6 +221,13 @@ class TestTheStory:
         assert (found[2], found[3]) == (("paid", Decimal("2.50")), ("new", Decimal("4.50")))
         assert story.results["close"]["updated_records"] == 2
 
+    def test_functions_write_a_table(self, story):
+        story.tell("write-from-a-function")
+        rows = Table.load(story.table.catalog, "sales.returns").scan().to_arrow().to_pylist()
+        reasons = {row["order_id"]: row["reason"].partition("_")[0] for row in rows}
+        assert reasons == {1: "lost", 2: "late", 11: "broken", 21: "broken", 99: "manual"}
+        assert story.results["correct"]["added_records"] > 0
+
     def test_its_schema_is_altered(self, story):
         story.tell("alter-a-table")
         names = [column.name for column in story.table.schema().fields]

@@ -27,6 +27,7 @@ from airflow_iceberg.operations.inputs.changes import Changes
 from airflow_iceberg.operations.inputs.tables import Input
 from airflow_iceberg.operations.new_rows import (
     NewRows,
+    RowsFunction,
     check_rows_request,
     completed,
     earlier_epochs,
@@ -44,7 +45,7 @@ class AppendRequest:
     """What is appended.
 
     Attributes:
-        rows: a source that a job reads, or Arrow rows of this process.
+        rows: a source that a job reads, or Arrow rows of this process, or a function that returns some.
         on_rerun: what happens to the rows of an earlier run after the task was cleared: "replace" them in the same
             commit, "append" the new rows to them, or "skip" the work.
         schema_evolution: "add_columns" adds new columns of the rows, and wider types where that is legal, to the
@@ -53,7 +54,7 @@ class AppendRequest:
         write_format: the format of the data files, "parquet" or "avro"; None for that of the table.
     """
 
-    rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader
+    rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader | RowsFunction
     branch: str = MAIN_BRANCH
     on_rerun: OnRerun = "replace"
     schema_evolution: str | None = None

@@ -7,7 +7,7 @@ Here: what appends and overwrites share before the commit. Not here: the commits
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -22,6 +22,7 @@ from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import MakesSnapshot
 from airflow_iceberg.commit.watermarks import with_watermarks
 from airflow_iceberg.commit.write_result import Outcome, WriteResult
+from airflow_iceberg.data.arrow_rows import Rows, to_arrow_rows
 from airflow_iceberg.data.cast.row_check import RowCheck
 from airflow_iceberg.data.write.options import WriteOptions, checked_format, in_format
 from airflow_iceberg.data.write.rows import schema_with, write_rows
@@ -29,6 +30,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.binding import bind
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.jobs.protocol.pinned import PinnedTable
@@ -49,6 +51,24 @@ log = logging.getLogger(__name__)
 ADD_COLUMNS = "add_columns"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowsFunction:
+    """A function that returns rows; it is called when no earlier try has done its work, and once.
+
+    Attributes:
+        name: its name in errors.
+        call: the function; returns what `data.arrow_rows.to_arrow_rows` accepts.
+    """
+
+    name: str
+    call: Callable[[], object]
+
+    def rows(self, table: OpenTable) -> Rows:
+        """Call the function, and return its rows for the table; an iterator without rows has the table's columns."""
+        empty = schema_to_arrow(table.schema(), with_field_ids=False)
+        return to_arrow_rows(self.call(), name=self.name, empty=empty)
+
+
 class RerunRequest(CommitRequest, Protocol):
     """What all requests have that add rows."""
 
@@ -61,8 +81,8 @@ class RowsRequest(RerunRequest, Protocol):
     """What the requests of appends and overwrites have in common."""
 
     @property
-    def rows(self) -> Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader:
-        """A source that a job reads, or Arrow rows of this process."""
+    def rows(self) -> Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader | RowsFunction:
+        """A source that a job reads, or Arrow rows of this process, or a function that returns some."""
 
     @property
     def inputs(self) -> Mapping[str, Input | Changes]:
@@ -206,7 +226,7 @@ def new_rows(work: Work, request: RowsRequest, *, condition: Condition | None = 
     staged = work.run_job(plan, lambda result: _stored_rows(work, plan, result))
     try:
         # An overwrite of single rows runs another job before its commit.
-        with staging.kept_alive(work.table.io, plan):
+        with staging.kept_alive(work.table.io, plan.staging_location):
             yield staged
     finally:
         staging.clear(work.table.io, plan.staging_location)
@@ -245,14 +265,15 @@ def _stored_rows(work: Work, plan: JobPlan, result: JobResult) -> NewRows:
 
 
 def _write_here(work: Work, request: RowsRequest, condition: Condition | None) -> NewRows:
-    table, rows = work.table, request.rows
+    table = work.table
+    rows = request.rows.rows(table) if isinstance(request.rows, RowsFunction) else request.rows
     planned = table.schema()
     written = schema_with(table.metadata, rows) if adds_columns(request) else planned
     files = write_rows(
         table.io,
         in_format(table.metadata, request.write_format),
         rows,
-        file_prefix=staging.new_file_prefix(work.operation_key),
+        file_prefix=staging.new_file_prefix(work.operation_key, work.try_number or 1),
         schema=written,
         # Bound to the schema of the new rows, in which a column may have a wider type than in the table.
         check=None

@@ -34,6 +34,7 @@ from airflow_iceberg.operations.inputs.changes import Changes
 from airflow_iceberg.operations.inputs.tables import Input
 from airflow_iceberg.operations.new_rows import (
     NewRows,
+    RowsFunction,
     check_rows_request,
     completed,
     earlier_epochs,
@@ -63,7 +64,7 @@ class OverwriteRequest:
     """Which rows are replaced, and by what.
 
     Attributes:
-        rows: a source that a job reads, or Arrow rows of this process.
+        rows: a source that a job reads, or Arrow rows of this process, or a function that returns some.
         replace: "matching", the rows that `overwrite_filter` selects; "partitions", all rows of the partitions that the
             new rows are in; "table", all rows.
         overwrite_filter: a predicate in SQL, for "matching" alone.
@@ -79,7 +80,7 @@ class OverwriteRequest:
         write_format: the format of the data files, as for an append.
     """
 
-    rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader
+    rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader | RowsFunction
     replace: str = "matching"
     overwrite_filter: str | Expression | None = None
     predicate_params: Mapping[str, Any] | None = None

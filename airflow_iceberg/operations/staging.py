@@ -221,7 +221,7 @@ _THREADS = 32
 
 
 @contextmanager
-def kept_alive(io: FileIO, plan: JobPlan) -> Iterator[None]:
+def kept_alive(io: FileIO, staging_location: str) -> Iterator[None]:
     """Write a new document into a try's staging folder from time to time, by which `living_jobs` knows the job.
 
     A store that fails is no reason to end the job: the commit checks that its files are there.
@@ -232,7 +232,7 @@ def kept_alive(io: FileIO, plan: JobPlan) -> Iterator[None]:
         # Two are kept: a listing that has begun before the last one was written finds the one before it.
         kept: list[str] = []
         while not ended.wait(HEARTBEAT_S):
-            place = f"{plan.staging_location}/alive-{uuid4().hex[:12]}"
+            place = f"{staging_location}/alive-{uuid4().hex[:12]}"
             try:
                 io.create(place, b"the job runs")
                 kept.append(place)

@@ -146,7 +146,7 @@ class Work:
         """
         assert self.run is not None
         try:
-            with staging.kept_alive(self.table.io, plan):
+            with staging.kept_alive(self.table.io, plan.staging_location):
                 result = self.run(plan)
             result.raise_for_error()
             return read(result)

@@ -17,6 +17,7 @@ MODULES = (
     "airflow_iceberg.backends.spark_submit",
     "airflow_iceberg.triggers.iceberg",
     "airflow_iceberg.operators",
+    "airflow_iceberg.decorators.iceberg",
 )
 HEAVY = {"pyarrow", "pyspark", "numpy", "pandas", "fastavro", "fsspec", "sqlglot", "sqlalchemy", "requests"}
 

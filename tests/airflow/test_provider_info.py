@@ -8,6 +8,7 @@ from importlib.resources import files
 
 import jsonschema
 import pytest
+from airflow.sdk import task
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import InvalidInputError
@@ -27,6 +28,11 @@ class TestTheDescription:
         entries = [entry for kind in ("operators", "sensors", "hooks", "triggers") for entry in info[kind]]
         named = [module for entry in entries for module in entry["python-modules"]]
         assert {importlib.import_module(name).__name__ for name in named} == set(named)
+
+    @pytest.mark.parametrize("entry", get_provider_info()["task-decorators"], ids=lambda entry: entry["name"])
+    def test_airflow_offers_every_decorator(self, entry):
+        module, _, name = entry["class-name"].rpartition(".")
+        assert getattr(task, entry["name"]) is getattr(importlib.import_module(module), name)
 
     @pytest.mark.parametrize("entry", get_provider_info()["connection-types"], ids=lambda entry: entry["hook-name"])
     def test_the_connection_type_is_the_hooks(self, entry):

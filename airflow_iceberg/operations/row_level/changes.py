@@ -10,9 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from airflow_iceberg.commit.actions.overwrite import OverwriteFiles
 from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
@@ -21,7 +18,7 @@ from airflow_iceberg.commit.watermarks import with_watermarks
 from airflow_iceberg.commit.write_result import DELETED_ROWS, INSERTED_ROWS, UPDATED_ROWS, Outcome, WriteResult
 from airflow_iceberg.data.row_changes import RowChange
 from airflow_iceberg.data.write.options import in_format
-from airflow_iceberg.errors import FormatError, InvalidInputError, StorageError, UnsupportedError
+from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.json import expression_from_json
 from airflow_iceberg.expressions.merge_clauses import DELETE, NOT_MATCHED_BY_SOURCE, TARGET, MergeClause
 from airflow_iceberg.expressions.merge_sql import columns_needed
@@ -42,14 +39,17 @@ from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.inputs.changes import Changes, consumed_of, consumer_of
 from airflow_iceberg.operations.inputs.tables import Input, pin, pin_all, summary_of
-from airflow_iceberg.operations.new_rows import check_options
+from airflow_iceberg.operations.new_rows import RowsFunction, check_options
 from airflow_iceberg.operations.row_changes import MERGE_ON_READ, delete_mode, isolation_level, replaced_deletes
+from airflow_iceberg.operations.row_level.rows_file import RowsFile, rows_file
 from airflow_iceberg.operations.work import CommitRequest, Work
 from airflow_iceberg.plan.scan import FileScanTask
 from airflow_iceberg.redaction import hide
 from airflow_iceberg.scan.table_scan import TableScan
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from airflow_iceberg.commit.conflicts import Isolation
 
 OWN_ENTRIES = (INSERTED_ROWS, UPDATED_ROWS, DELETED_ROWS)
@@ -72,7 +72,7 @@ class RowLevelChanges:
     """
 
     clauses: tuple[MergeClause, ...]
-    rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader | None = None
+    rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader | RowsFunction | None = None
     on: str | None = None
     keys: tuple[tuple[str, str], ...] = ()
     is_unique: bool = False
@@ -100,10 +100,11 @@ def check_dialect(dialect: str) -> None:
 
 def change_rows(work: Work, request: CommitRequest, changes: RowLevelChanges) -> WriteResult:
     """Change rows in one commit; errors as of `operations.row_level.merge`."""
-    return work.on_latest(lambda: _round(work, request, changes), branch=request.branch)
+    with rows_file(work, changes.rows) as rows:
+        return work.on_latest(lambda: _round(work, request, changes, rows), branch=request.branch)
 
 
-def _round(work: Work, request: CommitRequest, changes: RowLevelChanges) -> WriteResult:
+def _round(work: Work, request: CommitRequest, changes: RowLevelChanges, rows: RowsFile) -> WriteResult:
     table, branch = work.table, request.branch
     work.settings(request)  # fails for a table that cannot be written
     table.check_branch(branch)
@@ -114,12 +115,8 @@ def _round(work: Work, request: CommitRequest, changes: RowLevelChanges) -> Writ
     if not changes.only_deletes and (lost := _changed_before(work, branch)):
         return lost
     isolation = isolation_level(table.metadata, changes.isolation_level, property_name=changes.isolation_property.name)
-    prefix = work.new_staging(carries_rows=True)
-    try:
-        plan = work.write_plan(_task(work, branch, changes, prefix), prefix)
-    except Exception:
-        staging.clear(table.io, prefix)
-        raise
+    task = _task(work, branch, changes, rows.source())
+    plan = work.write_plan(task, work.new_staging(carries_rows=True))
     if work.run is None:
         work = replace(work, run=lambda plan: run_local(plan, table.io))
     done = work.run_job(plan, lambda result: _Done.of(work, plan, result))
@@ -152,11 +149,11 @@ def _changed_before(work: Work, branch: str) -> WriteResult | None:
 # -- the job -----------------------------------------------------------------------------------------------------------
 
 
-def _task(work: Work, branch: str, changes: RowLevelChanges, prefix: str) -> MergeTask:
+def _task(work: Work, branch: str, changes: RowLevelChanges, source: Source | None) -> MergeTask:
     """Return what the job does, on the table as it is now."""
     metadata = work.table.metadata
     known = recover_sources(work.table.io, metadata)
-    source, consumer = _source(work, changes.rows, prefix), consumer_of(work, branch)
+    consumer = consumer_of(work, branch)
     for name, _ in changes.keys:
         metadata.schema().find_field(name, case_sensitive=False)
     keys = [(metadata.schema().find_field(name, case_sensitive=False).name, other) for name, other in changes.keys]
@@ -181,26 +178,6 @@ def _task(work: Work, branch: str, changes: RowLevelChanges, prefix: str) -> Mer
         dialect=changes.dialect,
         sql_params=values or None,
     )
-
-
-def _source(work: Work, rows: Any, prefix: str) -> Source | None:
-    """Return the source of a job; Arrow rows of this process are handed over in a file of the staging folder."""
-    if rows is None or isinstance(rows, Source):
-        return rows
-    if not isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
-        raise InvalidInputError(f"expected an Arrow table, record batch or reader, got {type(rows).__name__}")
-    if isinstance(rows, pa.RecordBatchReader):
-        raise InvalidInputError("a reader gives its rows once, and a merge may need them again: pass a table")
-    location = f"{prefix}/source.parquet"
-    filesystem, inner = work.table.io.filesystem(location)
-    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-    try:
-        filesystem.makedirs(inner.rsplit("/", 1)[0], exist_ok=True)
-        with filesystem.open(inner, "wb") as sink:
-            pq.write_table(table, sink, compression="lz4", store_schema=True)
-    except OSError as error:
-        raise StorageError(f"cannot write {location}: {error}") from error
-    return Source.from_files([location], file_format="parquet")
 
 
 def _target(work: Work, branch: str, changes: RowLevelChanges) -> PinnedTable:

@@ -24,6 +24,7 @@ from airflow_iceberg.jobs.protocol import sql_params
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations.inputs.changes import Changes
 from airflow_iceberg.operations.inputs.tables import Input, check_inputs
+from airflow_iceberg.operations.new_rows import RowsFunction
 from airflow_iceberg.operations.row_level.changes import OWN_ENTRIES, RowLevelChanges, change_rows, check_dialect
 from airflow_iceberg.operations.work import Work
 
@@ -38,7 +39,7 @@ class MergeRequest:
     """What is merged, and how.
 
     Attributes:
-        rows: the source: one that a job reads, or Arrow rows of this process.
+        rows: the source: one that a job reads, or Arrow rows of this process, or a function that returns some.
         on: the columns that both have and that are compared, or a condition in SQL over `target` and `source`.
         clauses: what happens to rows, as in SQL's MERGE: "when matched and … then update set …", one text or several.
         upsert: the short form: rows that match get all values of the source, the others are added, or only one of the
@@ -51,7 +52,7 @@ class MergeRequest:
         write_format: the format of the data files, "parquet" or "avro"; None for that of the table.
     """
 
-    rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader
+    rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader | RowsFunction
     on: str | Sequence[str]
     clauses: str | Sequence[str] | None = None
     upsert: bool | tuple[MergeClause, ...] = False
