@@ -19,6 +19,7 @@ from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.staged_files import read_changed_files
 from airflow_iceberg.jobs.protocol.table_input import read_work
+from airflow_iceberg.operations.inputs.changes import consumer_of
 from airflow_iceberg.operations.inputs.tables import Input, check_inputs, pin
 from airflow_iceberg.operations.row_changes import MERGE_ON_READ, plan_deletion, read_changes, write_delete_plan
 from airflow_iceberg.operations.row_level.merge import MergeRequest, merge
@@ -129,7 +130,7 @@ def input_plans(root: Path) -> Mapping[str, JobPlan]:
     for name, source in sources.items():
         read = {key: inputs[key] for key in (("orders",) if name == "input_twice" else inputs)}
         check_inputs(read, source)
-        plans[name] = make_plan(root / name, source, inputs=pin(read, source))
+        plans[name] = make_plan(root / name, source, inputs=pin(read, source, consumer_of(Work(orders), "main")))
         IO.create(plans[name].location, plans[name].to_json())
     return plans
 
