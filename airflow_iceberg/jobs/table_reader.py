@@ -191,7 +191,7 @@ def _reading(
     geo_fields = find_geo_fields(projection)
     for task in tasks:
         check_supported(task.file, task.delete_files, geo_fields)
-    return _reader(metadata, projection, schema), _items(
+    return _reader(metadata, projection, schema), cut_files(
         tasks, TableProperties.of(metadata.properties).split_size_bytes
     )
 
@@ -227,7 +227,7 @@ def _scan(
     )
 
 
-def _items(tasks: Sequence[FileScanTask], split_bytes: int) -> list[tuple[ReadUnit, ...]]:
+def cut_files(tasks: Sequence[FileScanTask], split_bytes: int) -> list[tuple[ReadUnit, ...]]:
     """Cut files into tasks of about the same size, in the order of the scan; large files are cut between row groups."""
     units = [FileUnit.of(task) for task in tasks]
     residuals = {task.file.file_path: task.residual for task in tasks}

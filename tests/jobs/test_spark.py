@@ -19,6 +19,7 @@ from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.staged_files import read_changed_files
 from airflow_iceberg.jobs.protocol.table_input import read_work
+from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.inputs.changes import consumer_of
 from airflow_iceberg.operations.inputs.tables import Input, check_inputs, pin
 from airflow_iceberg.operations.row_changes import MERGE_ON_READ, plan_deletion, read_changes, write_delete_plan
@@ -170,9 +171,10 @@ def delete_plan(root: Path) -> JobPlan:
 
 
 def merge_plans(root: Path) -> Mapping[str, JobPlan]:
-    """Return the plans of a merge and of an update, of a table of 40 rows in four files."""
+    """Return the plans of a merge, an update and a delete by SQL, of a table of 40 rows in four files."""
+    catalog = new_catalog(root)
     table = make_table(
-        new_catalog(root), 3, MERGE_ON_READ, **dict.fromkeys(("write.merge.mode", "write.update.mode"), MERGE_ON_READ)
+        catalog, 3, MERGE_ON_READ, **dict.fromkeys(("write.merge.mode", "write.update.mode"), MERGE_ON_READ)
     )
     plans: list[JobPlan] = []
 
@@ -188,11 +190,18 @@ def merge_plans(root: Path) -> Mapping[str, JobPlan]:
         when not matched and source.op <> 'd' then insert (id, part) values (source.id, source.part)"""
     words = MergeRequest(rows=Source.from_sql(feed), on=["id"], clauses=clauses, params={"gone": "d"})
     new = UpdateRequest(set={"part": "concat(part, :more)"}, where="pmod(id, 20) = 5", params={"more": "!"})
-    for operation, request in ((merge, words), (update, new)):
+    catalog.create_namespace("s")
+    Table.create(catalog, "s.gone", schema={"who": "long"}).append(pa.table({"who": [6, 26, 99]}))
+    old = DeleteRequest(
+        predicate="exists (select 1 from gone where gone.who = target.id) and length(part) > 0 and id > 10",
+        dialect="spark",
+        inputs={"gone": Input(open=lambda: Table.load(catalog, "s.gone"))},
+    )
+    for operation, request in ((merge, words), (update, new), (delete, old)):
         with suppress(StorageError):
             operation(Work(table, run=keep), request)
         IO.create(plans[-1].location, plans[-1].to_json())
-    return dict(zip(("merge", "update"), plans, strict=True))
+    return dict(zip(("merge", "update", "delete_by_sql"), plans, strict=True))
 
 
 class Ran:
@@ -274,6 +283,11 @@ class TestMerge:
     def test_an_update(self, ran):
         assert self.counts(ran, "update") == (0, 2, 0)
         assert self.written(ran, "update") == [(5, "b!", 5.0), (25, "b!", 25.0)]
+
+    def test_a_delete_with_a_subquery(self, ran):
+        assert self.counts(ran, "delete_by_sql") == (0, 0, 1)
+        assert self.written(ran, "delete_by_sql") == []
+        assert str(ran.plans["delete_by_sql"].task.target.row_filter) == "id > 10"
 
 
 class TestInputs:

@@ -21,6 +21,7 @@ from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, 
 from airflow_iceberg.operations.inputs.changes import Changes, ChangesOptions, Consumer
 from airflow_iceberg.operations.inputs.tables import Input, pin
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
+from airflow_iceberg.operations.row_level.merge import MergeRequest, merge
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.memory import MemoryCatalog
@@ -85,6 +86,55 @@ class Lake:
 @pytest.fixture
 def lake() -> Lake:
     return Lake()
+
+
+class TestIntoAMerge:
+    """A merge moves the watermark as an append does: what was read is committed with what was changed."""
+
+    def merge(self, lake, work_key: OperationKey, meanwhile=lambda: None):
+        table = lake.table("db.t")
+
+        def job(plan):
+            meanwhile()
+            return run_local(JobPlan.open(table.io, plan.location, str(plan.seal)), table.io, threads=1)
+
+        source = Source.from_sql(ALL, dialect="duckdb")
+        request = MergeRequest(rows=source, on=["id"], upsert=True, dialect="duckdb", inputs={"o": lake.changes()})
+        return merge(Work(table, run=job, operation_key=work_key, try_number=work_key.try_number), request)
+
+    def test_runs_one_after_the_other(self, lake) -> None:
+        lake.add(1)
+        assert self.merge(lake, key("r1")).added_records == 1
+        lake.add(2)
+        result = self.merge(lake, key("r2"))
+        assert (lake.ids(), result.added_records, result.updated_records) == ([1, 2], 1, 0)
+        assert self.merge(lake, key("r3")).outcome == "nothing"
+
+    def test_after_the_target_has_expired(self, lake) -> None:
+        lake.add(1)
+        self.merge(lake, key("r1"))
+        lake.add(9, to="db.t")
+        lake.expire("db.t")
+        lake.add(2)
+        assert self.merge(lake, key("r2")).added_records == 1
+        assert lake.ids() == [1, 2, 9]
+
+    def test_beside_another_run_the_rows_are_read_once(self, lake) -> None:
+        lake.add(1)
+
+        def other_run() -> None:
+            if not lake.ids():
+                self.merge(lake, key("r1"))
+
+        assert self.merge(lake, key("r2"), meanwhile=other_run).outcome == "nothing"
+        assert lake.ids() == [1]
+
+    def test_a_lost_answer_is_found_and_the_range_is_not_read_twice(self, lake) -> None:
+        lake.add(1)
+        self.merge(lake, key("r1"))
+        lake.add(2)
+        assert self.merge(lake, key("r1", tries=2)).outcome == "found"
+        assert lake.ids() == [1]
 
 
 class TestSinceLast:

@@ -6,7 +6,6 @@ the rows that change, and their new values. Files are then rewritten, or their r
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,16 +28,14 @@ from airflow_iceberg.jobs.merge.tasks import Candidates, Matching, MatchUnit
 from airflow_iceberg.jobs.phase import Job, checked, clean_exchange
 from airflow_iceberg.jobs.protocol.merge_task import Clause, MergeTask
 from airflow_iceberg.jobs.protocol.result import SUCCEEDED, JobResult
-from airflow_iceberg.jobs.protocol.table_input import FileUnit, cut_group
+from airflow_iceberg.jobs.protocol.table_input import FileUnit
 from airflow_iceberg.jobs.sources.files import plan_tasks, task_count
-from airflow_iceberg.jobs.table_reader import OPEN_FILE_BYTES, PinnedFiles, ReadUnit
+from airflow_iceberg.jobs.table_reader import PinnedFiles, cut_files
 from airflow_iceberg.jobs.task import Change, EditFiles, InsertRows, Keep, StageUnits, TaskReport
 
 if TYPE_CHECKING:
     from airflow_iceberg.jobs.protocol.source import Source
     from airflow_iceberg.plan.scan import FileScanTask
-
-log = logging.getLogger(__name__)
 
 # The bytes of the files that one task of a merge-on-read merge changes: their deletes and new rows share files.
 _ITEM_BYTES = 256 << 20
@@ -155,21 +152,17 @@ def _slices(reports: Sequence[TaskReport]) -> tuple[exchange.Slice, ...]:
 
 
 def _common_schema(job: Job[MergeTask], rows: Sequence[exchange.Slice]) -> pa.Schema:
-    """Return the columns of source files, which all of them have.
+    """Return the columns of source files, which all of them have; without rows those of the table.
 
     Raises:
-        InvalidInputError: no rows; files with other columns.
+        InvalidInputError: files with other columns.
     """
     schema: pa.Schema | None = None
     for piece in rows:
         for table in exchange.read_slices(job.io, [replace(piece, parts=piece.parts[:1])]):
             check_same_columns(schema, table.schema)
             schema = table.schema
-    return _schema_of_table(job.task) if schema is None else schema
-
-
-def _schema_of_table(task: MergeTask) -> pa.Schema:
-    return schema_to_arrow(task.write.schema)
+    return schema_to_arrow(job.task.write.schema) if schema is None else schema
 
 
 def _check_keys(job: Job[MergeTask], matching: Matching, keys: Sequence[str]) -> None:
@@ -208,18 +201,12 @@ def _candidates(
 
 
 def _items(files: Sequence[FileScanTask], split_bytes: int) -> tuple[tuple[MatchUnit, ...], ...]:
-    """Cut files into tasks of about the same size; large files are cut between row groups."""
-    units = [FileUnit.of(task) for task in files]
+    """Return the files of each task, with their numbers."""
     numbers = {task.file.file_path: number for number, task in enumerate(files)}
-    items = []
-    for run in cut_group(units, split_size_bytes=split_bytes):
-        most = max(1, split_bytes // OPEN_FILE_BYTES)
-        for start in range(0, len(run), most):
-            part = [(numbers[unit.file.file_path], unit) for unit in run[start : start + most]]
-            items.append(
-                tuple(MatchUnit(file=at, read=ReadUnit(unit=unit, residual=files[at].residual)) for at, unit in part)
-            )
-    return tuple(items)
+    return tuple(
+        tuple(MatchUnit(file=numbers[one.unit.file.file_path], read=one) for one in item)
+        for item in cut_files(files, split_bytes)
+    )
 
 
 # -- the files ---------------------------------------------------------------------------------------------------------

@@ -23,6 +23,8 @@ from airflow_iceberg.expressions.merge_clauses import (
     quoted,
 )
 
+# All names that the query makes up begin with it.
+_OWN = "_merge_"
 FILE, POSITION, CLAUSE = "_merge_file", "_merge_pos", "_merge_clause"
 # A column of the source that is true: null tells rows of the target without a source.
 IS_SOURCE = "_merge_source"
@@ -44,8 +46,15 @@ def resolved(clauses: Sequence[C], columns: Sequence[str], source: Sequence[str]
         source: the columns of the source.
 
     Raises:
-        InvalidInputError: a column that the table, or for a star the source, does not have.
+        InvalidInputError: a column that the table, or for a star the source, does not have; one with a name of the
+            query itself, which engines would take for it.
     """
+    for name in (*columns, *source):
+        if name.lower().startswith(_OWN):
+            raise InvalidInputError(
+                f"column {name!r} has a name of the merge itself: names that begin with {_OWN!r} are reserved; rename "
+                f"the column"
+            )
     return tuple(_resolved(clause, columns, source, dialect) for clause in clauses)
 
 

@@ -285,7 +285,7 @@ def _edits(
         return None
     deleted = [places[number] for number in taken if clauses[number].action == DELETE]
     return FileEdits(
-        deleted=RowPositions.of(np.unique(np.concatenate(deleted)) if deleted else ()),
+        deleted=RowPositions.of(np.concatenate(deleted) if deleted else ()),
         updates=tuple(found[number] for number in taken if clauses[number].action != DELETE),
     )
 

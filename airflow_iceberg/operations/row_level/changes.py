@@ -154,11 +154,10 @@ def _task(work: Work, branch: str, changes: RowLevelChanges, source: Source | No
     metadata = work.table.metadata
     known = recover_sources(work.table.io, metadata)
     consumer = consumer_of(work, branch)
-    for name, _ in changes.keys:
-        metadata.schema().find_field(name, case_sensitive=False)
-    keys = [(metadata.schema().find_field(name, case_sensitive=False).name, other) for name, other in changes.keys]
-    top = {one.name for one in metadata.schema().fields}
-    keys = [pair for pair in keys if pair[0] in top]
+    schema = metadata.schema()
+    known_keys = [(schema.find_field(name, case_sensitive=False), other) for name, other in changes.keys]
+    # A field of a struct is compared by the engine alone.
+    keys = [(field.name, other) for field, other in known_keys if field in schema.fields]
     values = {name: sql_params.to_json(name, value) for name, value in (changes.params or {}).items()}
     return MergeTask(
         write=staging.write_settings(in_format(metadata, changes.write_format)),

@@ -67,7 +67,7 @@ class ChangesRows(OpenTable):
 
     def merge(
         self,
-        rows: pa.Table | pa.RecordBatch,
+        rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
         on: str | Sequence[str],
         clauses: str | Sequence[str],
         *,
@@ -109,7 +109,7 @@ class ChangesRows(OpenTable):
 
     def upsert(
         self,
-        df: pa.Table | pa.RecordBatch,
+        df: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
         join_cols: Sequence[str] | None = None,
         when_matched_update_all: bool = True,
         when_not_matched_insert_all: bool = True,

@@ -215,6 +215,14 @@ class TestTheSource:
         assert (result.added_records, result.updated_records, result.deleted_records) == (1, 1, 1)
         assert found(table)[50] == (None, 500)
 
+    @pytest.mark.parametrize("name", ["_merge_clause", "_MERGE_POS", "_merge_source", "_merge_value_0_0"])
+    def test_with_a_name_of_the_query_itself(self, name):
+        table = make()
+        given = feed([(3, 33, "u")]).append_column(name, pa.array([5]))
+        with pytest.raises(InvalidInputError, match=f"column '{name}' has a name of the merge itself"):
+            table.merge(given, ["id"], FEED)
+        assert table.refresh().scan("n = 3").count() == 1
+
     def test_of_files_with_different_columns(self, tmp_path):
         pq.write_table(pa.table({"id": [1], "n": pa.array([1], pa.int32()), "op": ["u"]}), tmp_path / "a.parquet")
         pq.write_table(pa.table({"id": [2], "n": pa.array([1], pa.int32())}), tmp_path / "b.parquet")
