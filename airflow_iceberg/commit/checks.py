@@ -100,13 +100,32 @@ def check_row_ids(
             f"the table was upgraded from format version {from_version} to {to_version} while its rows were rewritten: "
             f"the new files would give unchanged rows new row ids; nothing was committed, re-plan on the latest state"
         )
-    without = {file.file_path for file in planned if file.content is FileContent.DATA and file.first_row_id is None}
+    without = _without_row_ids(planned)
     for entry in entries:
         if entry.data_file.first_row_id is not None and entry.data_file.file_path in without:
-            raise StalePlanError(
-                f"the rows of data file {entry.data_file.file_path} got their row ids after they were read: the new "
-                f"files would give them others; nothing was committed, re-plan on the latest snapshot"
-            )
+            raise _has_row_ids_now(entry.data_file.file_path)
+
+
+def check_had_row_ids(planned: Iterable[DataFile], *, from_version: int | None, to_version: int) -> None:
+    """As `check_row_ids`, of a table that has had another commit since the rows were read, which gives all rows ids.
+
+    Here the files stay in the table, so that no entry of theirs is read.
+    """
+    check_row_ids(planned, (), from_version=from_version, to_version=to_version)
+    if to_version >= 3:
+        for path in sorted(_without_row_ids(planned)):
+            raise _has_row_ids_now(path)
+
+
+def _without_row_ids(planned: Iterable[DataFile]) -> set[str]:
+    return {file.file_path for file in planned if file.content is FileContent.DATA and file.first_row_id is None}
+
+
+def _has_row_ids_now(path: str) -> StalePlanError:
+    return StalePlanError(
+        f"the rows of data file {path} got their row ids after they were read: the new files would give them others; "
+        f"nothing was committed, re-plan on the latest snapshot"
+    )
 
 
 def _check_deletes(version: int, files: Iterable[DataFile]) -> None:

@@ -8,6 +8,7 @@ Not here: which columns and rows of an input are read (`operations.inputs`), wri
 from __future__ import annotations
 
 import tempfile
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -154,7 +155,7 @@ def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 @dataclass(kw_only=True)
-class _Stream:
+class _Stream(ABC):
     """Rows that are read again each time that DuckDB asks for them.
 
     Attributes:
@@ -175,8 +176,9 @@ class _Stream:
             self.error = error
             raise
 
+    @abstractmethod
     def batches(self) -> Iterator[pa.RecordBatch]:
-        raise NotImplementedError
+        """Yield the rows; called each time anew."""
 
 
 @dataclass(kw_only=True)

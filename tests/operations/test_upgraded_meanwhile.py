@@ -1,6 +1,7 @@
 """Files are rewritten while another writer upgrades the table to version 3: rows that stay keep their row ids."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,12 +14,19 @@ from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
+from airflow_iceberg.operations.row_level.update import UpdateRequest, update
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.builders import data_locations, id_rows, ids, lineage, new_table, reachable
 
 COMPACT = CompactRequest(options={"rewrite-all": True})
 DELETE = DeleteRequest(predicate="id = 3", mode="copy-on-write")
+SOME, ALL = (UpdateRequest(set={"id": "id + 20"}, where=where, dialect="duckdb") for where in ("id in (3, 7)", None))
+UPDATES = [
+    pytest.param(update, replace(request, mode=mode), id=f"update-{mode}-{name}")
+    for mode in ("copy-on-write", "merge-on-read")
+    for name, request in (("some", SOME), ("all", ALL))
+]
 UPGRADE = {"upgrade_format_version": 3}
 
 
@@ -87,6 +95,23 @@ class TestUpgradedMeanwhile:
         assert set(found) == set(seen) - ({3} if verb is delete else set())
         assert data_locations(table) <= reachable(table), "files of the first plan are left"
 
+    @pytest.mark.parametrize(("verb", "request_"), UPDATES)
+    def test_an_update_is_replanned(self, tmp_path, version, meanwhile, verb, request_):
+        if version == 1 and request_.mode == "merge-on-read":
+            pytest.skip("version 1 has no delete files")
+        seen: dict[int, int] = {}
+
+        def others(table: Table) -> None:
+            meanwhile(table)
+            seen.update(row_ids(another(table)))
+
+        table = begun(tmp_path, version)
+        job, plans = work(table, others)
+        assert verb(job, request_).outcome == "committed"
+        assert [plan.task.write.format_version for plan in plans] == [version, 3]
+        check_updated(seen, row_ids(table.refresh()))
+        assert data_locations(table) <= reachable(table), "files of the first plan are left"
+
     def test_an_overwrite_runs_again(self, tmp_path, version, meanwhile):
         """Its new rows may have been computed from the old ones."""
         table = begun(tmp_path, version)
@@ -98,8 +123,33 @@ class TestUpgradedMeanwhile:
         assert overwrite(job, request).outcome == "committed"
 
 
+def check_updated(seen: dict[int, int], found: dict[int, int]) -> None:
+    """Every row has the id that it had; a row that was updated has another number."""
+    assert None not in found.values()
+    ids_of_rows = {number: row_id for number, row_id in seen.items() if row_id is not None}
+    kept = {number: found.get(number, found.get(number + 20)) for number in ids_of_rows}
+    assert kept == ids_of_rows
+    assert len(found) == len(seen)
+
+
 class TestRowsThatGetTheirIdsMeanwhile:
     """After an upgrade the next commit, whatever it is, gives ids to the rows of older files."""
+
+    @pytest.mark.parametrize(("verb", "request_"), UPDATES)
+    def test_an_update_is_replanned(self, tmp_path, verb, request_):
+        table = begun(tmp_path, 2)
+        upgrade(table)
+        table.refresh()
+        seen: dict[int, int] = {}
+
+        def others(table: Table) -> None:
+            append(table)
+            seen.update(row_ids(another(table)))
+
+        job, plans = work(table, others)
+        assert verb(job, request_).outcome == "committed"
+        assert len(plans) == 2
+        check_updated(seen, row_ids(table.refresh()))
 
     @pytest.mark.parametrize(("verb", "request_"), [(compact, COMPACT), (delete, DELETE)])
     def test_a_rewrite_is_replanned(self, tmp_path, verb, request_):

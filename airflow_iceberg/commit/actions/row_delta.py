@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Literal
 
-from airflow_iceberg.commit.checks import check_files_fit
+from airflow_iceberg.commit.checks import check_files_fit, check_had_row_ids, check_row_ids
 from airflow_iceberg.commit.conflicts import RULES, History, Isolation, Operation
 from airflow_iceberg.commit.file_filters import RowFilter
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
@@ -34,6 +34,7 @@ class RowDelta(SnapshotAction):
         added_data: new rows (update, merge).
         removed_deletes: delete files that `added_deletes` replace; each must still be there.
         removed_data: data files that are removed with all their rows; each must still be there.
+        updated: the data files whose rows are in `added_data` with new values, as they were read.
         referenced: paths of the data files whose positions `added_deletes` name.
         conflict_filter: the rows of other writers that the change would have had to see; all by default.
         command: "delete", or "update" for updates and merges, whose new rows other writers may have changed.
@@ -49,6 +50,7 @@ class RowDelta(SnapshotAction):
         added_data: Sequence[DataFile] = (),
         removed_deletes: Sequence[DataFile] = (),
         removed_data: Sequence[DataFile] = (),
+        updated: Sequence[DataFile] = (),
         referenced: Collection[str] = (),
         conflict_filter: Expression = ALWAYS_TRUE,
         written_schema: Schema,
@@ -60,6 +62,7 @@ class RowDelta(SnapshotAction):
         self._deletes = tuple(added_deletes)
         self._data = tuple(added_data)
         self._removed = (*removed_data, *removed_deletes)
+        self._updated = tuple(updated)
         self._vectors = tuple(file for file in added_deletes if file.is_deletion_vector)
         self._referenced = frozenset(referenced)
         self._conflict_filter = conflict_filter
@@ -70,6 +73,8 @@ class RowDelta(SnapshotAction):
 
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
         check_files_fit(metadata, (*self._data, *self._deletes), written_schema=self._written_schema)
+        if self._updated:
+            self._check_row_ids(metadata, parent)
         history = History.since(metadata, self.settings.branch, self._start, self.changed_files)
         self._validate(history, metadata)
         return FileChanges(
@@ -78,6 +83,15 @@ class RowDelta(SnapshotAction):
             all_there=self._removed,
             history=history,
         )
+
+    def _check_row_ids(self, metadata: TableMetadata, parent: Snapshot | None) -> None:
+        """Check that the updated rows keep their row ids: those that they did not have when they were read are lost."""
+        is_same = (None if parent is None else parent.snapshot_id) == self._start
+        planned, to_version = self.settings.format_version, metadata.format_version
+        if is_same:
+            check_row_ids(self._updated, (), from_version=planned, to_version=to_version)
+        else:
+            check_had_row_ids(self._updated, from_version=planned, to_version=to_version)
 
     def _validate(self, history: History, metadata: TableMetadata) -> None:
         is_delete = self._command == "delete"

@@ -53,9 +53,11 @@ def merge(job: Job[MergeTask]) -> JobResult:
     # Rows that no row of the source matches may have any key.
     by_keys = all(clause.rows != NOT_MATCHED_BY_SOURCE for clause in clauses)
     with job.timings.phase("plan"):
-        target = PinnedFiles.open(task.target, job.io)
         keys = source.open_keys(job) if by_keys else Keys()
-        files = target.tasks(keys.filter(MOST_LITERALS_OF_FILES))
+        # If another writer has removed old metadata since, there is newer one to plan on.
+        with task.target.reading():
+            target = PinnedFiles.open(task.target, job.io)
+            files = target.tasks(keys.filter(MOST_LITERALS_OF_FILES))
     matching = Matching(
         candidates=_candidates(task, target, files, source, by_keys=by_keys),
         source=None if source.schema is None else source.bucket(ROWS),

@@ -512,6 +512,21 @@ class TestOthers:
         del expected[15]
         assert found(table) == expected
 
+    def test_metadata_that_is_removed_before_the_job_begins(self):
+        """As by `write.metadata.delete-after-commit.enabled` on a table with many writers."""
+        table = make()
+        jobs = []
+
+        def run(plan):
+            jobs.append(plan)
+            if len(jobs) == 1:
+                Table.load(table.catalog, "db.t").append(rows([(60, "a", 1)]))
+                table.io.delete([plan.task.target.metadata_location])
+            return run_local(plan, table.io, threads=2)
+
+        assert merge(Work(table, run=run), request(feed([(3, 30, "u")]))).updated_records == 1
+        assert (len(jobs), found(table)) == (2, {**start(), 3: ("b", 30), 60: ("a", 1)})
+
     def test_again_and_again(self):
         table = make()
         disk = data_locations(table)
