@@ -10,6 +10,22 @@ from typing import Any
 
 INTEGRATION = "Apache Iceberg (airflow-iceberg)"
 PAIMON = "Apache Paimon (airflow-iceberg)"
+_OPERATORS = (
+    "add_files",
+    "alter_table",
+    "append",
+    "compact",
+    "create_table",
+    "delete",
+    "expire_snapshots",
+    "merge",
+    "new_table",
+    "overwrite",
+    "register_table",
+    "remove_orphan_files",
+    "rewrite_manifests",
+    "update",
+)
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -33,17 +49,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [
             {
                 "integration-name": INTEGRATION,
-                "python-modules": [
-                    "airflow_iceberg.operators.alter_table",
-                    "airflow_iceberg.operators.append",
-                    "airflow_iceberg.operators.compact",
-                    "airflow_iceberg.operators.create_table",
-                    "airflow_iceberg.operators.delete",
-                    "airflow_iceberg.operators.expire_snapshots",
-                    "airflow_iceberg.operators.overwrite",
-                    "airflow_iceberg.operators.remove_orphan_files",
-                    "airflow_iceberg.operators.rewrite_manifests",
-                ],
+                "python-modules": [f"airflow_iceberg.operators.{name}" for name in _OPERATORS],
             }
         ],
         "sensors": [
@@ -55,7 +61,10 @@ def get_provider_info() -> dict[str, Any]:
             {"integration-name": PAIMON, "python-modules": ["airflow_iceberg.hooks.paimon"]},
         ],
         "triggers": [
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_iceberg.triggers.iceberg"]},
+            {
+                "integration-name": INTEGRATION,
+                "python-modules": ["airflow_iceberg.triggers.iceberg", "airflow_iceberg.triggers.job"],
+            },
             {"integration-name": PAIMON, "python-modules": ["airflow_iceberg.triggers.paimon"]},
         ],
         "connection-types": [_iceberg_catalog(), _paimon()],

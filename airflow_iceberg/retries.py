@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
@@ -50,7 +51,7 @@ def to_event(error: IcebergError) -> dict[str, str]:
     return {"status": "error", "kind": type(error).__name__, "message": str(error)}
 
 
-def from_event(event: dict[str, str]) -> IcebergError:
+def from_event(event: Mapping[str, Any]) -> IcebergError:
     """Return the error in a trigger's event."""
     # A FormatError's path is part of the text already.
     return error_class(event.get("kind", ""))(event.get("message", "the trigger failed without saying why"))

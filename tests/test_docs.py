@@ -46,8 +46,9 @@ def users_classes() -> set[str]:
         for node in ast.parse(path.read_text()).body:
             bases = {ast.unparse(base) for base in node.bases} if isinstance(node, ast.ClassDef) else set()
             # What operators share is in modules with a private name.
-            shared = {"TableOperator", "JobOperator", "InventoryOperator", "RowsOperator", "SnapshotSensor"}
-            if bases & shared and not path.name.startswith("_"):
+            shared = {f"{name}Operator" for name in ("Table", "Job", "Inventory", "Rows")}
+            shared |= {"_NewTableOperator", "SnapshotSensor"}
+            if bases & shared and not path.name.startswith("_") and not node.name.startswith("_"):
                 found.add(node.name)
     return found
 

@@ -17,7 +17,7 @@ import pytest
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.table import Table
-from tests.support.airflow_home import EXAMPLES, ROOT, xcom
+from tests.support.airflow_home import EXAMPLES, ROOT, register, xcom
 from tests.support.paimon_env import peer
 
 DATE = datetime(2014, 1, 1, tzinfo=UTC)
@@ -44,6 +44,7 @@ def load_table(warehouse: str, name: str) -> Any:
 
 def ran(dag: Any, day: datetime = DATE, **options: Any) -> Any:
     """Run a DAG; the id of the run is made from `run_after`: the same day is the same run, made anew."""
+    register(dag)
     run = dag.test(logical_date=day, run_after=day, **options)
     assert run.state == "success"
     return run
@@ -181,6 +182,23 @@ class TestExistingFilesBecomeATable:
         assert table.scan("day = '2026-01-02'").count() == 3
         again = ran(module.DAG)
         assert (xcom(again, "add")["outcome"], xcom(again, "register")["outcome"]) == ("found", "committed")
+
+
+class TestAFolderBecomesATable:
+    """After a trial of it, whose files stay the folder's."""
+
+    def test_once(self, tmp_path, monkeypatch):
+        module = load_module(EXAMPLES / "migrate_folder.py")
+        uri = f"sqlite:///{tmp_path}/catalog.db"
+        options = {"type": "sql", "warehouse": tmp_path.as_uri()}
+        connection = {"conn_type": "iceberg_catalog", "host": uri, "extra": {**options, "catalog_name": "demo"}}
+        monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", json.dumps(connection))
+        run = ran(module.DAG)
+        results = [xcom(run, "snapshot"), xcom(run, "migrate")]
+        assert [(result["outcome"], result["added_records"]) for result in results] == [("committed", 6)] * 2
+        assert xcom(run, "look") == 6
+        table = Table.load(load_catalog("demo", uri=uri, **options), module.TABLE)
+        assert (table.scan().count(), table.properties["migrated"]) == (6, "true")
 
 
 class TestATableIsMaintained:

@@ -131,7 +131,7 @@ def story(airflow_db: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     lake = {
         "conn_type": "iceberg_catalog",
         "host": f"sqlite:///{story.folder}/data/lake.db",
-        "extra": {"type": "sql", "catalog_name": "lake", "warehouse": story.warehouse},
+        "extra": {"type": "sql", "catalog_name": "lake", "warehouse": story.warehouse, **allowed},
     }
     paimon = {"conn_type": "paimon", "extra": {"warehouse": str(story.folder / "paimon")}}
     finance = {**iceberg, "extra": {"type": "hadoop", "warehouse": f"file://{story.folder}/finance"}}

@@ -81,13 +81,14 @@ LAYERS = {
     ),
     # Starting a job is knowing where it runs: in this process, or on a Spark that gets the core as a zip.
     "backends": Layer(
-        "errors redaction hooks retries commit.open_table operations.staging storage.base jobs.protocol jobs.run_local "
-        "jobs.spark.package jobs.spark.installation jobs.spark.driver_guard",
-        "airflow",
+        "errors redaction hooks retries commit.open_table commit.operation_key operations.staging storage.base "
+        "jobs.protocol jobs.run_local jobs.spark.package jobs.spark.installation jobs.spark.driver_guard "
+        "jobs.spark.connect jobs.spark.errors jobs.spark.run",
+        "airflow requests requests_kerberos tenacity",
     ),
     "triggers": Layer(
         "errors retries hooks catalogs.base storage table format.snapshots plan.new_snapshot paimon.new_snapshot "
-        "paimon.table",
+        "paimon.table backends.following",
         "airflow",
     ),
     "sensors": Layer(
@@ -95,12 +96,17 @@ LAYERS = {
         "airflow",
     ),
     "operators": Layer(
-        "errors redaction retries hooks backends operations commit.open_table commit.operation_key commit.write_result "
-        "catalogs.base jobs.protocol",
+        "errors redaction retries hooks backends triggers operations commit.open_table commit.operation_key "
+        "commit.write_result catalogs.base jobs.protocol",
         "airflow pyarrow",
     ),
-    # An operator whose rows come from a function of the DAG file.
-    "decorators": Layer("errors retries operators operations", "airflow"),
+    # An operator whose rows come from a function of the DAG file, which runs in this process, also if it is for Spark.
+    "decorators": Layer(
+        "errors retries operators operations commit.open_table backends.backend backends.config backends.connect "
+        "backends.environment jobs.protocol jobs.spark.connect jobs.spark.errors jobs.spark.held_frames "
+        "jobs.spark.package jobs.spark.run",
+        "airflow pyspark",
+    ),
 }
 
 # Third parties that only one kind of module may know.
@@ -112,12 +118,12 @@ ONLY_IN = {
     "sqlglot": re.compile(r"expressions\.(sql|query|merge_sql)"),
     "duckdb": re.compile(r"jobs\.duckdb_query"),
     "sqlalchemy": re.compile(r"catalogs\.sql\.\w+"),
-    "requests": re.compile(r"catalogs\.http\.exchange|storage\.stores\.\w+"),
+    "requests": re.compile(r"catalogs\.http\.exchange|storage\.stores\.\w+|backends\.yarn"),
     "urllib3": re.compile(r"catalogs\.http\.exchange"),
     "boto3": re.compile(r"catalogs\.glue\.client"),
     "botocore": re.compile(r"catalogs\.(http\.auth|glue\.\w+)|storage\.stores\.\w+"),
     "thrift": re.compile(r"catalogs\.hive\.\w+"),
-    "pyspark": re.compile(r"jobs\.(spark\.\w+|main)"),
+    "pyspark": re.compile(r"jobs\.(spark\.\w+|main)|decorators\.spark"),
 }
 # What would make a pure function depend on where and when it runs.
 IMPURE = {"os", "time", "random", "secrets", "socket", "subprocess", "pathlib", "tempfile", "requests", "threading"}
@@ -421,6 +427,7 @@ IMPORTED_WHEN_NEEDED: dict[str, set[str]] = {
         "main: airflow_iceberg.jobs.protocol.plan",
         "main: airflow_iceberg.jobs.spark.driver_guard",
         "main: airflow_iceberg.storage.stores.fsspec_io",
+        "_run: airflow_iceberg.jobs.protocol.heartbeat",
         "_run: airflow_iceberg.jobs.protocol.result",
         "_run: airflow_iceberg.jobs.spark.run",
         "_readable: airflow_iceberg.errors",
@@ -528,7 +535,9 @@ class TestOnePlaceADecision:
         }
 
     def test_what_happens_to_new_files_while_an_outcome_is_unknown(self) -> None:
-        assert self.catching("CommitUnknownError", "operations") == {"operations.work"}
+        # The creation of a table with its files, and the table that gave its name to it, are no commit to a table.
+        created = {"operations.existing.new_table", "operations.existing.migration"}
+        assert self.catching("CommitUnknownError", "operations") == {"operations.work", *created}
         assert self.catching("CommitUnknownError", "operators") == set()
         assert self.catching("CommitUnknownError", "table") == set()
 

@@ -185,6 +185,60 @@ done(tasks=len(items), files=sum(len(item.units) for item in items),
         assert job["peak"] < most_bytes
 
 
+class TestMergingIntoManyFiles:
+    """A merge needs memory for its source and for one file of each task; more files of the table need no more of it."""
+
+    TABLE = """
+import numpy as np, pyarrow as pa
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.table import Table
+
+catalog = load_catalog("t", type="hadoop", warehouse=sys.argv[1])
+catalog.create_namespace("db")
+files, rows, properties = int(sys.argv[2]), int(sys.argv[3]), {"write.merge.mode": sys.argv[4]}
+columns = {"id": "long", "amount": "double", "text": "string"}
+table = Table.create(catalog, "db.t", schema=columns, properties=properties)
+dice = np.random.default_rng(1)
+for number in range(files):
+    ids = dice.permutation(rows) * files + number  # every file has keys of all ranges
+    table.append(pa.table({"id": ids, "amount": dice.random(rows), "text": [f"text {one:95}" for one in ids]}))
+done()
+"""
+    MERGE = """
+import numpy as np, pyarrow as pa
+from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.jobs import run_local
+from airflow_iceberg.table import Table
+
+run_local.default_threads = lambda: 2
+table = Table.load(load_catalog("t", type="hadoop", warehouse=sys.argv[1]), "db.t")
+count, known, how = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+ids = np.random.default_rng(2).choice(known + known // 100, count, replace=False)
+rows = pa.table({"id": ids, "amount": np.zeros(count), "text": [f"new text {one}" for one in ids]})
+if how == "upsert":
+    result = table.upsert(rows, ["id"])
+else:
+    clauses = "when matched then update set amount = source.amount when not matched then insert *"
+    result = table.merge(rows, ["id"], clauses)
+done(updated=result.updated_records, added=result.added_records)
+"""
+
+    @pytest.mark.sample(4)
+    @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+    @pytest.mark.parametrize("how", ["merge", "upsert"])
+    def test_five_times_the_files(self, tmp_path: Path, how: str, mode: str) -> None:
+        rows, source, peaks = 100_000, 6_000, []
+        for files in (4, 20):
+            warehouse = (tmp_path / str(files)).as_uri()
+            measured(self.TABLE, warehouse, files, rows, mode)
+            found = measured(self.MERGE, warehouse, source, files * rows, how)
+            assert found["updated"] + found["added"] == source
+            assert found["added"]
+            peaks.append(found["peak"])
+        # The table has grown by 1.6 million rows, of 200 MB in memory.
+        assert peaks[1] - peaks[0] < 80 << 20, [peak >> 20 for peak in peaks]
+
+
 class TestWhatAWorkerLoads:
     """Tasks do without pandas, which takes a second and 50 MB of every worker.
 

@@ -1,1 +1,1 @@
-"""Where jobs run: in this process or through spark-submit; chosen by the connection."""
+"""Where jobs run: in this process, through spark-submit or on Spark Connect; chosen by the connection."""

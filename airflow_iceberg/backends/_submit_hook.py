@@ -47,15 +47,15 @@ class IcebergSubmitHook(SparkSubmitHook):
         self.output = SparkOutput(master=str(self._connection["master"]))
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
-        """Submit and wait; a driver on this machine ends when the task's process does."""
+        """Submit and wait; spark-submit, and a driver on this machine, end when the task's process does."""
         if self._is_killed:
             raise AirflowException("the job was killed before it was submitted")
         # The task's own standard input is its connection to the supervisor.
         kwargs.setdefault("stdin", subprocess.DEVNULL)
         kwargs["env"] = self.environment
-        if self._connection["deploy_mode"] != "cluster" and sys.platform == "linux":
-            # Without this a killed task leaves a Spark behind that competes with the next try for the machine, and
-            # whose files are not used.
+        if sys.platform == "linux":
+            # Without this a killed task leaves a Spark behind that competes with the next try for the machine, or
+            # submits to a cluster after that has looked there; and whose files are not used.
             kwargs.setdefault("preexec_fn", _die_with_parent(ctypes.CDLL(None, use_errno=True)))
         try:
             return super().submit(application, **kwargs)
@@ -63,13 +63,29 @@ class IcebergSubmitHook(SparkSubmitHook):
             if self._submit_sp is not None:
                 self.output.exit_code = self._submit_sp.returncode
 
+    @property
+    def was_submitted(self) -> bool:
+        """Whether spark-submit was started."""
+        return self._submit_sp is not None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether spark-submit runs."""
+        return self._submit_sp is not None and self._submit_sp.poll() is None
+
+    @property
+    def application_id(self) -> str | None:
+        """The id of the application on YARN, if spark-submit has logged it."""
+        return self._yarn_application_id
+
     def on_kill(self) -> None:
         """Kill the submission, also while it starts; may be called again."""
         self._is_killed = True
-        if self._submit_sp is not None:
-            # For the command that kills an application of YARN: where its configuration is.
-            self._env = self.environment
-        super().on_kill()
+        if not self._is_yarn:
+            super().on_kill()
+        elif self._submit_sp is not None and self.is_running:
+            # The provider would then call the command `yarn`, which few workers have; see `backends.applications`.
+            self._submit_sp.kill()
 
     def reap(self) -> None:
         """Wait until a killed spark-submit has ended; not for signal handlers, which may interrupt the wait."""

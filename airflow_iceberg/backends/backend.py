@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
 
-from airflow_iceberg.backends.config import SparkConfig, storage_properties
+from airflow_iceberg.backends import spark_submit
+from airflow_iceberg.backends.config import SparkConfig, storage_of
+from airflow_iceberg.backends.connect import SparkConnect
 from airflow_iceberg.backends.spark_submit import SparkSubmit
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CONNECTED_TYPE = "spark_connect"
 SUBMITTED_TYPES = ("spark", "yarn", "k8s", "local", "mesos")
 
 
@@ -63,7 +66,7 @@ def open_backend(
     """Return the back end of a connection; checks all requirements that can be known before the job runs.
 
     Args:
-        spark_conn_id: the id of a connection of type spark; None runs the job in this process.
+        spark_conn_id: the id of a connection of type spark or spark_connect; None runs the job in this process.
         source: the source of new rows; None for a job that only reads the table.
         inputs: the tables that the source reads, by the names that it has for them.
         name: the job's name where it runs.
@@ -81,13 +84,12 @@ def open_backend(
         return InProcess(table.io, {name: one.io for name, one in (inputs or {}).items()})
     connection = _connection(spark_conn_id)
     _check_type(connection)
-    return SparkSubmit(
-        connection,
-        config,
-        storage=storage_properties(_reaching(table)),
-        inputs={name: storage_properties(_reaching(one)) for name, one in (inputs or {}).items()},
-        name=name,
-    )
+    storage, reached = storage_of(table), {key: storage_of(one) for key, one in (inputs or {}).items()}
+    others = {key: properties for key, properties in reached.items() if properties != storage}
+    shared: dict[str, Any] = {"storage": storage, "inputs": others, "name": name}
+    if connection.conn_type == CONNECTED_TYPE:
+        return SparkConnect(connection, config, io=table.io, **shared)
+    return SparkSubmit(connection, config, **shared)
 
 
 def run_job(backend: Backend, table: OpenTable, plan: JobPlan) -> JobResult:
@@ -105,8 +107,7 @@ def run_job(backend: Backend, table: OpenTable, plan: JobPlan) -> JobResult:
     except AirflowException as error:
         ended_badly = error
     if backend.is_killed:
-        # No StalePlanError, after which some operations would re-plan and start the next job.
-        raise IcebergError(f"the job for table {plan.table} was killed; nothing was committed") from ended_badly
+        raise killed(plan) from ended_badly
     try:
         result = backend.read_result(table.io, plan)
     except StalePlanError as error:
@@ -121,11 +122,53 @@ def run_job(backend: Backend, table: OpenTable, plan: JobPlan) -> JobResult:
     return result
 
 
-def _reaching(table: OpenTable) -> Mapping[str, str]:
-    """Return the properties for access to the table's files, with the credentials that its REST catalog vended."""
-    lent = getattr(table.io, "current_properties", None)
-    # Not both together: a session of our own would be sent to where the catalog's server has its keys.
-    return table.catalog.properties if lent is None else lent()
+def killed(plan: JobPlan) -> IcebergError:
+    """Return the error of a job that was cancelled.
+
+    No StalePlanError, after which some operations would plan again and start the next job.
+    """
+    return IcebergError(f"the job for table {plan.table} was killed; nothing was committed")
+
+
+def reason_to_wait(spark_conn_id: str | None, config: SparkConfig) -> str | None:
+    """Return why jobs on a connection cannot be asked for from outside; None if they can: then `submit` works.
+
+    Raises:
+        NotFoundError, InvalidInputError, UnsupportedError: as of `open_backend`.
+    """
+    if spark_conn_id is None:
+        return "it runs in this process (spark_conn_id=None)"
+    connection = _connection(spark_conn_id)
+    _check_type(connection)
+    if connection.conn_type == CONNECTED_TYPE:
+        return f"a job on Spark Connect (connection {connection.conn_id!r}) ends with the process that has started it"
+    return spark_submit.reason_to_wait(connection, config)
+
+
+def submitting(backend: Backend) -> SparkSubmit:
+    """Return a back end whose job nobody has to wait for: one for which `reason_to_wait` has given no reason."""
+    assert isinstance(backend, SparkSubmit)
+    return backend
+
+
+def submit_job(backend: SparkSubmit, plan: JobPlan) -> dict[str, Any]:
+    """Submit a job, and return its reference.
+
+    Raises:
+        IcebergError: the job was cancelled.
+        StalePlanError: it was not submitted; the message has the last lines of spark-submit's output.
+    """
+    failed: AirflowException | None = None
+    reference: dict[str, Any] = {}
+    try:
+        reference = backend.submit(plan)
+    except AirflowException as error:
+        failed = error
+    if backend.is_killed:
+        raise killed(plan) from failed
+    if failed is not None:
+        raise backend.explain(StalePlanError(f"the job for table {plan.table} was not submitted: {failed}")) from failed
+    return reference
 
 
 class InProcess:
@@ -170,10 +213,7 @@ def _connection(conn_id: str) -> Connection:
 
 def _check_type(connection: Connection) -> None:
     kind = connection.conn_type
-    if kind == "spark_connect":
-        raise UnsupportedError(
-            f"connection {connection.conn_id!r} is of type spark_connect, which is not supported yet; "
-            f"use one of type spark"
+    if kind not in (*SUBMITTED_TYPES, CONNECTED_TYPE):
+        raise InvalidInputError(
+            f"connection {connection.conn_id!r} is of type {kind!r}, expected 'spark' or {CONNECTED_TYPE!r}"
         )
-    if kind not in SUBMITTED_TYPES:
-        raise InvalidInputError(f"connection {connection.conn_id!r} is of type {kind!r}, expected 'spark'")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.redaction import hide
+
+if TYPE_CHECKING:
+    from airflow_iceberg.commit.open_table import OpenTable
 
 STORAGE_VARIABLE = "AIRFLOW_ICEBERG_STORAGE"
 PRIVATE_VARIABLE = "AIRFLOW_ICEBERG_PRIVATE"
@@ -20,6 +23,8 @@ STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SparkConfig:
     """Resources and options of a submitted job, all optional; the connection says where it runs.
+
+    A server of Spark Connect runs already: for it, only `conf` (settings that a session may change) and `py_files`.
 
     Attributes:
         conf: Spark properties, `{"spark.sql.shuffle.partitions": "16"}`; in deploy mode cluster without secrets.
@@ -84,8 +89,15 @@ def checked_fields(kind: type, name: str, given: Any) -> dict[str, Any]:
     return dict(given or {})
 
 
+def storage_of(table: OpenTable) -> dict[str, str]:
+    """Return the properties by which a job reaches a table's files, with what its catalog has lent for them."""
+    lent = getattr(table.io, "current_properties", None)
+    # Not both together: a session of our own would be sent to where the catalog's server has its keys.
+    return storage_properties(table.catalog.properties if lent is None else lent())
+
+
 def storage_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties of a catalog by which a job reaches the table's files."""
+    """Return those of a catalog's properties by which a job reaches the table's files."""
     found = {key: value for key, value in properties.items() if key.startswith(STORAGE_PREFIXES)}
     if any(key.startswith("hdfs.") for key in found):  # its credentials are for the hosts that these name
         found |= {key: properties[key] for key in ("warehouse", "allowed-locations") if properties.get(key)}

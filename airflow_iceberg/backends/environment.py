@@ -8,9 +8,11 @@ programs. Not here: what a secret is (`redaction`), and the variables that a job
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from airflow_iceberg.redaction import secrets_of
 
@@ -69,3 +71,18 @@ def _tell(withheld: Iterable[str]) -> None:
             "env_vars of spark_config",
             names,
         )
+
+
+@contextlib.contextmanager
+def as_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of this process inside the block: for the search for a Spark, and for its start."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update({name: str(value) for name, value in variables.items()})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

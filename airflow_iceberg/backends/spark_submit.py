@@ -5,13 +5,11 @@ How a job ended according to the back end is a hint; only the result document th
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
-import secrets
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +17,14 @@ from uuid import uuid4
 
 from airflow.providers.common.compat.sdk import AirflowException
 
+from airflow_iceberg.backends.applications import TAGS, Applications, configured_tags
 from airflow_iceberg.backends.config import PRIVATE_VARIABLE, STORAGE_VARIABLE, Machine, SparkConfig
 from airflow_iceberg.backends.driver_link import DriverLink
-from airflow_iceberg.backends.environment import job_environment
+from airflow_iceberg.backends.environment import as_environment, job_environment
 from airflow_iceberg.backends.private_files import default_settings, write_private, write_settings
+from airflow_iceberg.backends.yarn import ResourceManager
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
+from airflow_iceberg.jobs.protocol.one_time_signature import new_seed, public_key
 from airflow_iceberg.jobs.spark.driver_guard import TASK_VARIABLE
 from airflow_iceberg.redaction import SPARK_PATTERN, secrets_of
 
@@ -38,6 +39,9 @@ log = logging.getLogger(__name__)
 # Python workers keep the memory that Arrow frees for a minute. The next file needs as much again, and the kernel's
 # clearing of new pages took a tenth of a compaction's processor time.
 WORKER_SETTINGS: Mapping[str, str] = {"spark.executorEnv.MIMALLOC_PURGE_DELAY": "60000"}
+# The task starts the job again, with new names for its files: YARN must not do so by itself with the old ones.
+# Never more: a seed signs one document, and a second driver would sign another one.
+YARN_SETTINGS: Mapping[str, str] = {"spark.yarn.maxAppAttempts": "1"}
 DEFAULT_BINARY = "spark-submit"
 # How long a driver may take to end after it was killed; the system needs milliseconds.
 END_SECONDS = 10
@@ -70,8 +74,35 @@ def spark_settings(storage: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def is_yarn(connection: Connection) -> bool:
+    """Whether jobs of a connection run on YARN."""
+    return connection.conn_type == "yarn" or (connection.host or "").startswith("yarn")
+
+
+def is_on_cluster(connection: Connection, config: SparkConfig) -> bool:
+    """Whether drivers run on the cluster, and not on this machine."""
+    mode = config.deploy_mode or connection.extra_dejson.get("deploy-mode")
+    return (mode or config.conf.get("spark.submit.deployMode")) == "cluster"
+
+
+def reason_to_wait(connection: Connection, config: SparkConfig) -> str | None:
+    """Return why jobs of a connection cannot be asked for by others than spark-submit; None if they can."""
+    if not is_on_cluster(connection, config):
+        return (
+            f"the driver of connection {connection.conn_id!r} is a process of the task, in deploy mode client; YARN in "
+            f"deploy mode cluster can be asked for a job"
+        )
+    if not is_yarn(connection):
+        return f"the cluster of connection {connection.conn_id!r} is not asked for its jobs, YARN can be"
+    try:
+        ResourceManager.of(connection.extra_dejson, {**os.environ, **config.env_vars}, config.conf)
+    except IcebergError as error:
+        return str(error)
+    return None
+
+
 class SparkSubmit:
-    """Submits a job with spark-submit, through the Spark provider's hook, and waits for it."""
+    """Submits a job with spark-submit, through the Spark provider's hook, and waits for it if it is to."""
 
     def __init__(
         self,
@@ -85,18 +116,19 @@ class SparkSubmit:
         self._conn_id = connection.conn_id
         self._config = config
         self._storage = storage
-        self._inputs = {key: properties for key, properties in inputs.items() if properties != storage}
+        self._inputs = inputs
         self._name = name
         self._hook: Any = None
         self._link: DriverLink | None = None
+        self._applications: Applications | None = None
         # Signs the result, so that the task knows that its own job has written it.
-        self._result_secret = secrets.token_hex(32)
+        self._result_secret = new_seed()
         self._is_logged = False
+        self._waits = True
         self.is_killed = False
-        extra = connection.extra_dejson
+        extra = self._extra = connection.extra_dejson
         master = self._master = connection.host or ""
-        chosen = config.deploy_mode or extra.get("deploy-mode") or config.conf.get("spark.submit.deployMode")
-        self._is_on_cluster = chosen == "cluster"
+        self._is_yarn, self._is_on_cluster = is_yarn(connection), is_on_cluster(connection, config)
         if connection.conn_type == "spark" and not master:
             raise InvalidInputError(
                 f"spark connection {self._conn_id!r} has no host; "
@@ -107,51 +139,82 @@ class SparkSubmit:
                 f"spark connection {self._conn_id!r}: Spark's standalone master runs no Python programs in deploy mode "
                 f"cluster; use client"
             )
-        if self._is_on_cluster and any(map(secrets_of, (storage, *self._inputs.values()))):
+        if self._is_on_cluster and not self._is_yarn and any(map(secrets_of, (storage, *self._inputs.values()))):
             raise UnsupportedError(
-                f"spark connection {self._conn_id!r}: a driver in deploy mode cluster would get the catalog's storage "
-                f"credentials on spark-submit's command line; use deploy mode client, or let the cluster have its own "
-                f"credentials and take them out of the catalog's connection"
+                f"spark connection {self._conn_id!r}: outside of YARN, a driver in deploy mode cluster would get the "
+                f"catalog's storage credentials on spark-submit's command line; use deploy mode client, or let the "
+                f"cluster have its own credentials and take them out of the catalog's connection"
             )
         self._machine = self._find_spark(extra.get("spark-binary") or DEFAULT_BINARY)
 
     def run(self, plan: JobPlan) -> None:
         """Submit the job and follow it to its end."""
-        from airflow_iceberg.jobs.spark.package import build_zip, main_program
-
         # A folder of this submission only, which no other user can enter: in a shared one another user could put
         # another zip in its place.
         with tempfile.TemporaryDirectory(prefix="airflow-iceberg-") as folder, DriverLink(self._lose_worker) as link:
             self._link = link
-            self._hook = hook = self._open_hook(plan, build_zip(folder), task=link.path)
-            if self.is_killed:
-                return
             try:
-                hook.submit(str(main_program()))
-            except AirflowException:
-                raise
-            except BaseException:  # Airflow's timeout is no Exception, and the job must not outlive it
-                self.cancel()
-                hook.reap()
-                raise
+                self._submit(plan, folder)
             finally:
                 link.end_drivers()
                 if not link.wait(END_SECONDS):
                     log.warning("a driver of connection %r has not ended after %s s", self._conn_id, END_SECONDS)
 
+    def submit(self, plan: JobPlan) -> dict[str, Any]:
+        """Submit the job without waiting for its end; on YARN in deploy mode cluster alone."""
+        self._waits = False
+        with tempfile.TemporaryDirectory(prefix="airflow-iceberg-") as folder:
+            self._submit(plan, folder)
+        if self.is_killed:
+            return {}
+        assert self._applications is not None
+        try:
+            return self._applications.reference(self._hook.application_id)
+        except BaseException:
+            self.cancel()
+            raise
+
+    def _submit(self, plan: JobPlan, folder: str) -> None:
+        from airflow_iceberg.jobs.spark.package import build_zip, main_program
+
+        task = None if self._link is None else self._link.path
+        self._hook = hook = self._open_hook(plan, build_zip(folder), task=task)
+        if self._applications is not None and self._is_on_cluster and not self.is_killed:
+            self._applications.end_earlier()
+        if self.is_killed:
+            return
+        try:
+            hook.submit(str(main_program()))
+        except AirflowException:
+            if self._applications is not None and not self.is_killed:
+                # spark-submit can fail alone.
+                self._applications.end_own(was_killed=False)
+            raise
+        except BaseException:  # Airflow's timeout is no Exception, and the job must not outlive it
+            self.cancel()
+            hook.reap()
+            raise
+
+    @property
+    def result_key(self) -> str:
+        return public_key(self._result_secret)
+
     def read_result(self, io: FileIO, plan: JobPlan) -> JobResult:
         """Return the result that the driver has signed."""
         from airflow_iceberg.operations.staging import read_result
 
-        return read_result(io, plan, secret=self._result_secret)
+        return read_result(io, plan, key=self.result_key)
 
     def cancel(self) -> None:
         """Kill the submission with its driver, and on a cluster the application."""
         self.is_killed = True
+        was_running = self._hook is not None and self._hook.is_running
         if self._link is not None:
             self._link.end_drivers()
         if self._hook is not None:
             self._hook.on_kill()
+            if self._applications is not None and self._hook.was_submitted:
+                self._applications.end_own(was_killed=was_running)
         if self._link is not None:
             # Airflow may start the next try as soon as this returns.
             self._link.wait(END_SECONDS)
@@ -183,6 +246,7 @@ class SparkSubmit:
         here = {**job_environment(os.environ, self._storage), **self._machine.environment}
         here |= {name: str(path) for name, path in links.items() if path is not None}
         properties_file = config.properties_file
+        public |= self._identify(plan, here)
         if secret and not self._is_on_cluster:
             base = Path(properties_file) if properties_file else default_settings(here)
             properties_file = str(write_settings(folder / "spark.properties", secret, base=base))
@@ -210,28 +274,50 @@ class SparkSubmit:
             application_args=[plan.location, str(plan.seal)],
         )
 
+    def _identify(self, plan: JobPlan, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return the settings by which the application of this submission is found on its cluster."""
+        config = self._config
+        reached = {**environment, **{name: str(value) for name, value in config.env_vars.items()}}
+
+        def open_manager() -> ResourceManager:
+            return ResourceManager.of(self._extra, reached, config.conf, user=config.proxy_user)
+
+        applications = Applications(plan.operation_key, plan.table_uuid, open_manager)
+        if not self._is_yarn:
+            return applications.labels() if self._master.startswith("k8s") else {}
+        self._applications = applications
+        settings = {TAGS: applications.tags(configured_tags(config.conf, config.properties_file, reached))}
+        if self._is_on_cluster:
+            settings["spark.yarn.submit.waitAppCompletion"] = str(self._waits).lower()
+        return settings
+
     def _settings(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return Spark's settings: those for the command line, and those that hold secrets."""
         ours = {"spark.redaction.regex": SPARK_PATTERN, **WORKER_SETTINGS, **spark_settings(self._storage)}
-        settings = {name: str(value) for name, value in {**ours, **self._config.conf}.items()}
+        always = YARN_SETTINGS if self._is_yarn and self._is_on_cluster else {}
+        settings = {name: str(value) for name, value in {**ours, **self._config.conf, **always}.items()}
         secret = {name: value for name, value in settings.items() if secrets_of({name: value})}
         return {name: value for name, value in settings.items() if name not in secret}, secret
 
     def _write_private(self, plan: JobPlan, folder: Path) -> Path:
         """Write what only the driver may know.
 
-        That is what signs the result, what the plan withholds of the source, and how inputs of other connections are
-        reached.
+        That is what signs the result, what the plan withholds of the source, how inputs of other connections are
+        reached, and for a driver on YARN the table's files, too: there it is in a folder of the application that only
+        its user can read.
         """
         values = plan.withheld_values()
         private = {"result-secret": self._result_secret, "source": values, "inputs": self._inputs}
+        if self._is_yarn and self._is_on_cluster:
+            private["storage"] = self._storage
         return write_private(folder / f"private-{uuid4().hex}.json", json.dumps(private).encode())
 
     def _cluster_variables(self, private: Path) -> dict[str, str]:
         """Return the variables of a driver on a cluster, which the hook sends as Spark properties."""
         if not self._is_on_cluster:
             return {}
-        return {**self._config.env_vars, **self._storage_variable(), PRIVATE_VARIABLE: private.name}
+        storage = {} if self._is_yarn else self._storage_variable()
+        return {**self._config.env_vars, **storage, PRIVATE_VARIABLE: private.name}
 
     def _credentials_of_clients(self) -> dict[str, str]:
         """Return the variables for clients of S3 that are not ours; none if tables of several connections are read.
@@ -253,7 +339,7 @@ class SparkSubmit:
         from airflow_iceberg.jobs.spark.installation import find_submit
 
         local = {} if self._is_on_cluster else {**self._credentials_of_clients(), **self._storage_variable()}
-        with _as_environment(self._config.env_vars):
+        with as_environment(self._config.env_vars):
             try:
                 path, found = find_submit(binary)
             except (NotFoundError, UnsupportedError) as error:
@@ -273,18 +359,3 @@ class SparkSubmit:
             return variables
         name = "PYSPARK_PYTHON" if self._master.startswith("local") else "PYSPARK_DRIVER_PYTHON"
         return {**variables, name: python}
-
-
-@contextlib.contextmanager
-def _as_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set the variables of the job (SPARK_HOME, JAVA_HOME, PYSPARK_PYTHON) for the search for Spark."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update({name: str(value) for name, value in variables.items()})
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -6,6 +6,7 @@ Operations work on an `OpenTable`; users have `airflow_iceberg.table.Table`, whi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Self
 
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
@@ -32,6 +33,8 @@ class OpenTable:
         self._io = io
         self._catalog = catalog
         self._gated: tuple[TableMetadata, FileIO] | None = None
+        self._state = state
+        self._newest: TableState | None = None
         self._take(state)
 
     def refresh(self) -> Self:
@@ -63,8 +66,27 @@ class OpenTable:
         """Return access to the table's files for the deletion of files that its metadata names."""
         return self.io if self._catalog is None else self._catalog.deleting_io(self._state, self._io)
 
+    def rewind(self, metadata: TableMetadata, metadata_location: str) -> None:
+        """Show the table as it was once, for work that goes on after it was planned then.
+
+        Until it is loaded again or committed to. Commits are made on the state that was loaded last.
+        """
+        self._newest = self._newest or self._state
+        # A swap that expects this state would lose what others have committed since.
+        self._state = replace(self._newest, metadata=metadata, metadata_location=metadata_location, token=None)
+
+    @property
+    def is_rewound(self) -> bool:
+        """Whether the table is shown as it was once."""
+        return self._newest is not None
+
+    @property
+    def newest_metadata(self) -> TableMetadata:
+        """The metadata that was loaded last, also of a table that was rewound."""
+        return (self._newest or self._state).metadata
+
     def _take(self, state: TableState) -> None:
-        self._state = state
+        self._state, self._newest = state, None
         # Others can write there, and could lead this process to other files.
         self._io.follow_no_links(state.metadata.location)
 
@@ -202,7 +224,7 @@ class OpenTable:
 
     def land(self, action: Action) -> Landed:
         """Commit any action, also one that makes the table writable again, and return how that ended."""
-        landed = commit(self.catalog, self._state, action)
+        landed = commit(self.catalog, self._newest or self._state, action)
         self._take(landed.state)
         return landed
 

@@ -49,8 +49,9 @@ def _arrow(found: object, name: str) -> Rows | None:
     # From Spark 4.2 on its DataFrames have the Arrow interface, too, by which the driver would collect all rows.
     if type(found).__module__.partition(".")[0] == "pyspark":
         raise UnsupportedError(
-            f"function {name!r} returned a Spark {type(found).__name__}, and this process cannot write it; to write it "
-            f"in a Spark job, give the operator the name of the function, python_callable='package.module:{name}'"
+            f"function {name!r} returned a Spark {type(found).__name__} of a session of its own; give it a parameter "
+            f"'spark', which is the session that writes the rows, or give the operator the name of the function, "
+            f"python_callable='package.module:{name}'"
         )
     try:
         if hasattr(found, "__arrow_c_stream__"):

@@ -29,6 +29,8 @@ _MOST_TEXT_BYTES = 1 << 30
 SAMPLED_ROWS = 65_536
 # Distinct values in the second half of a sample, for each in the first, from which on new values keep coming.
 _AS_BEFORE = 0.9
+# The rows that show that values hardly repeat, and the share of them that have a value of their own then.
+_FEW_ROWS, _DISTINCT = 4_096, 0.995
 
 
 def dictionary_columns(metadata: pq.FileMetaData, schema: pa.Schema) -> list[str]:
@@ -185,7 +187,7 @@ def _plain_if_large(field: pa.Field, column: pa.ChunkedArray, most_bytes: int) -
     return field.with_type(field.type.value_type) if column.chunk(0).dictionary.nbytes > most_bytes else field
 
 
-def plain_columns(rows: pa.Table, *, most_bytes: int) -> frozenset[str]:
+def plain_columns(rows: pa.Table, *, most_bytes: int, sampled: int = SAMPLED_ROWS) -> frozenset[str]:
     """Return the top-level primitive columns whose dictionary would be given up, or be larger than the values.
 
     The encoder finds that, too, but only after it has looked up the values of a million rows. A sample shows it before:
@@ -195,14 +197,18 @@ def plain_columns(rows: pa.Table, *, most_bytes: int) -> frozenset[str]:
     Args:
         rows: the first row group of a file.
         most_bytes: the largest size of a dictionary.
+        sampled: the number of rows that are looked at.
     """
-    sample = rows.slice(0, SAMPLED_ROWS)
+    sample = rows.slice(0, sampled)
     found = set()
     for field, column in zip(sample.schema, sample.columns, strict=True):
         if not (kinds.is_primitive(field.type) or kinds.is_string(field.type) or kinds.is_decimal(field.type)):
             continue
         if kinds.is_boolean(field.type) or not sample.num_rows:
             continue  # never in a dictionary
+        if _hardly_repeats(rows.column(field.name)):
+            found.add(field.name)
+            continue
         distinct = pc.count_distinct(column).as_py()
         width = column.nbytes / sample.num_rows
         indices = sample.num_rows * max(distinct, 2).bit_length() / 8
@@ -214,6 +220,20 @@ def plain_columns(rows: pa.Table, *, most_bytes: int) -> frozenset[str]:
         ):
             found.add(field.name)
     return frozenset(found)
+
+
+def _hardly_repeats(column: pa.ChunkedArray) -> bool:
+    """Return whether there are hundreds of thousands of values at least, which few rows show already.
+
+    Values do not repeat among neighbours, nor among rows from all over the column: each alone could be chance.
+    """
+    count = len(column)
+    if count < 2 * _FEW_ROWS or pc.count_distinct(column.slice(0, _FEW_ROWS)).as_py() < _DISTINCT * _FEW_ROWS:
+        return False
+    step = count // _FEW_ROWS
+    # Not at regular distances, which would miss values that come round and round.
+    places = np.arange(_FEW_ROWS) * step + np.random.Generator(np.random.PCG64(1)).integers(0, step, _FEW_ROWS)
+    return bool(pc.count_distinct(column.take(number_array(places))).as_py() >= _DISTINCT * _FEW_ROWS)
 
 
 def _keeps_coming(column: pa.ChunkedArray, distinct: int) -> bool:

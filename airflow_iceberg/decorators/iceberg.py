@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import DecoratedOperator, task_decorator_factory
 
-from airflow_iceberg.operators._job import TableOperator
+from airflow_iceberg.decorators.spark import PARAMETERS, FrameJobs
+from airflow_iceberg.jobs.spark.package import is_connect
+from airflow_iceberg.operators._job import JobOperator, TableOperator
 from airflow_iceberg.operators.append import IcebergAppendOperator
 from airflow_iceberg.operators.merge import IcebergMergeOperator
 from airflow_iceberg.operators.overwrite import IcebergOverwriteOperator
@@ -21,17 +23,27 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import TaskDecorator
     from airflow.sdk import Context
 
+    from airflow_iceberg.commit.open_table import OpenTable
+    from airflow_iceberg.jobs.protocol.plan import JobPlan
+    from airflow_iceberg.jobs.protocol.result import JobResult
+
 # Arguments of operators about other sources of rows, and about a job that reads them.
-_ELSEWHERE = frozenset(("files", "sql", "sql_params", "inputs", "file_options", "spark_conn_id", "spark_config"))
+_ELSEWHERE = frozenset(("files", "sql", "sql_params", "inputs", "file_options", "spark_config"))
+_OWN_FIELDS = ("op_args", "op_kwargs", "config_kwargs")
 
 
 class _FunctionTask(DecoratedOperator):
-    """An operator whose rows are those that its function returns; written in this process, without Spark."""
+    """An operator whose rows are those that its function returns.
+
+    They are written in this process. Those of a Spark DataFrame are written by its session, which the function gets.
+    """
 
     custom_operator_name: ClassVar[str]
+    reason_to_wait: ClassVar[str | None] = "the function of the task runs in its process"
     # Operators with a source use the same names for a function of a Spark job.
     python_callable: Any
     op_kwargs: Any
+    spark_conn_id: Any
     template_fields_renderers: ClassVar[dict[str, str]] = {"op_args": "py", "op_kwargs": "py"}
 
     def __init__(
@@ -40,6 +52,8 @@ class _FunctionTask(DecoratedOperator):
         python_callable: Callable[..., Any],
         op_args: Collection[Any] | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
+        spark_conn_id: str | None = None,
+        config_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         wrong = sorted(_ELSEWHERE & kwargs.keys())
@@ -50,9 +64,20 @@ class _FunctionTask(DecoratedOperator):
             )
         if inspect.iscoroutinefunction(python_callable) or inspect.isasyncgenfunction(python_callable):
             raise TypeError(f"{self.custom_operator_name} takes no async function, and {python_callable!r} is one")
+        parameters = inspect.signature(python_callable).parameters
+        wanted = [name for name in PARAMETERS if name in parameters]
+        if (spark_conn_id or config_kwargs) and not wanted:
+            raise TypeError(
+                f"{self.custom_operator_name} takes spark_conn_id and config_kwargs for a function with a parameter "
+                f"'spark', and {getattr(python_callable, '__name__', python_callable)!r} has none"
+            )
+        _give_defaults(python_callable, wanted)
         super().__init__(
-            python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, spark_conn_id=None, **kwargs
+            python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, spark_conn_id=spark_conn_id, **kwargs
         )
+        self.config_kwargs = config_kwargs or {}
+        self._wanted = tuple(wanted)
+        self._jobs: FrameJobs | None = None
         # An operator with a source has set them to None: it is given no function of a Spark job.
         self.python_callable = python_callable
         self.op_kwargs = op_kwargs or {}
@@ -66,24 +91,72 @@ class _FunctionTask(DecoratedOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Write the rows of the function; it is not called if an earlier try has committed them."""
         self._context = context
-        done: dict[str, Any] = super().execute(context)
-        return done
+        try:
+            done: dict[str, Any] = super().execute(context)
+            return done
+        finally:
+            if self._jobs is not None:
+                self._jobs.stop()
 
     def source(self) -> Any:
         """Return the source of rows, which calls the function."""
         from airflow_iceberg.operations.new_rows import RowsFunction
 
-        return RowsFunction(name=getattr(self.python_callable, "__name__", self.task_id), call=self._call)
+        name = getattr(self.python_callable, "__name__", self.task_id)
+        if not self._wanted:
+            return RowsFunction(name=name, call=self._call)
+        self._jobs = FrameJobs(
+            self._call_with,
+            name=name,
+            conn_id=self.spark_conn_id,
+            config=self.config_kwargs,
+            app_name=f"{self.dag_id}-{self.task_id}",
+        )
+        return self._jobs.source
 
-    def _call(self) -> Any:
+    @property
+    def dialect(self) -> str:
+        """The dialect of the task's SQL."""
+        return "spark" if self._wanted else "duckdb"
+
+    def run_job(self, table: OpenTable, plan: JobPlan, *, name: str) -> JobResult:
+        """Run a job: one of a DataFrame on its session, any other one in this process."""
+        if self._jobs is None:
+            assert isinstance(self, JobOperator)
+            return JobOperator.run_job(self, table, plan, name=name)
+        return self._jobs.run(table, plan)
+
+    def on_kill(self) -> None:
+        """Stop the session, or the job in this process."""
+        assert isinstance(self, JobOperator)
+        JobOperator.on_kill(self)
+        if self._jobs is not None:
+            self._jobs.kill()
+
+    def _call_with(self, spark: Any) -> Any:
+        given = {"spark": spark}
+        if "sc" in self._wanted:
+            # A session of Spark Connect has none.
+            given["sc"] = None if is_connect(spark) else spark.sparkContext
+        return self._call(**given)
+
+    def _call(self, **given: Any) -> Any:
         assert self._context is not None
-        known = {**self._context, **self.op_kwargs}
+        known = {**self._context, **self.op_kwargs, **given}
         return self.python_callable(*self.op_args, **self.determine_kwargs(known))
+
+
+def _give_defaults(function: Callable[..., Any], names: Sequence[str]) -> None:
+    """Let Airflow's check of the arguments pass that are given later, as `@task.pyspark` does."""
+    if names:
+        signature = inspect.signature(function)
+        late = [one.replace(default=None) if one.name in names else one for one in signature.parameters.values()]
+        function.__signature__ = signature.replace(parameters=late)  # type: ignore[attr-defined]
 
 
 def _template_fields(operator: type[TableOperator]) -> tuple[str, ...]:
     left_out = {*_ELSEWHERE, "python_callable", "op_kwargs"}
-    return ("op_args", "op_kwargs", *(name for name in operator.template_fields if name not in left_out))
+    return (*_OWN_FIELDS, *(name for name in operator.template_fields if name not in left_out))
 
 
 class _AppendTask(_FunctionTask, IcebergAppendOperator):
@@ -121,9 +194,14 @@ def append_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any
     iterator is written while it is read, one part at a time. The function runs in the task's process, unless an earlier
     try has committed: then it is not called.
 
+    A function with a parameter `spark` gets a session, and `sc` its context, as from `@task.pyspark`, and returns a
+    DataFrame. The session's workers write its rows, and the session is stopped in the end.
+
     Args:
-        kwargs: the arguments of `IcebergAppendOperator`, except those about its source and about Spark, and those of
-            all operators.
+        spark_conn_id: the id of a connection of type `spark` or `spark_connect` for the session; without one it is a
+            Spark in the task's process.
+        config_kwargs: settings of Spark, `{"spark.driver.memory": "2g"}`, which come before those of the connection.
+        kwargs: the arguments of `IcebergAppendOperator`, except those about its source, and those of all operators.
     """
     return _decorator(_AppendTask, python_callable, kwargs)
 
@@ -131,9 +209,10 @@ def append_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any
 def overwrite_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:
     """`@task.iceberg_overwrite(table=…, overwrite_filter=…)`: the rows that the function returns replace others.
 
+    The function returns what it may return for `@task.iceberg_append`.
+
     Args:
-        kwargs: the arguments of `IcebergOverwriteOperator`, except those about its source and about Spark, and those of
-            all operators.
+        kwargs: the arguments of `IcebergOverwriteOperator`, except those about its source, and those of all operators.
     """
     return _decorator(_OverwriteTask, python_callable, kwargs)
 
@@ -141,13 +220,12 @@ def overwrite_task(python_callable: Callable[..., Any] | None = None, **kwargs: 
 def merge_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:
     """`@task.iceberg_merge(table=…, on=["id"], upsert=True)`: the rows of the function update rows, or are added.
 
-    DuckDB, which has to be installed, runs the merge in the task's process. The function is called once in a try, also
-    if the merge is planned again because another writer has changed the same rows: its rows are kept in a file in the
-    table's staging folder meanwhile.
+    DuckDB, which has to be installed, runs the merge in the task's process; the merge of a DataFrame is run by its
+    session. The function is called once in a try, also if the merge is planned again because another writer has changed
+    the same rows: its rows are kept in a file in the table's staging folder meanwhile, unless they are a DataFrame.
 
     Args:
-        kwargs: the arguments of `IcebergMergeOperator`, except those about its source and about Spark, and those of all
-            operators.
+        kwargs: the arguments of `IcebergMergeOperator`, except those about its source, and those of all operators.
     """
     return _decorator(_MergeTask, python_callable, kwargs)
 

@@ -9,16 +9,16 @@ Bounds may be truncated: a bound need not be a value of the column. Missing or u
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.matching import compare, is_nan
 from airflow_iceberg.format.manifests.entries import DataFile, FieldSummary
-from airflow_iceberg.format.types import DoubleType, FloatType, IcebergType, UUIDType, Value
+from airflow_iceberg.format.types import BinaryType, DoubleType, FixedType, FloatType, IcebergType, UUIDType, Value
 from airflow_iceberg.format.values.bytes import from_bytes
 
 
@@ -32,6 +32,7 @@ class ColumnRange:
         may_be_value: whether some row may be neither.
         lower: a value that none of those is below, None if unknown.
         upper: a value that none of those is above, None if unknown.
+        may_have: tells whether some row may have one of these values, by a Bloom filter; None if unknown.
     """
 
     may_be_null: bool = True
@@ -39,6 +40,7 @@ class ColumnRange:
     may_be_value: bool = True
     lower: Value = None
     upper: Value = None
+    may_have: Callable[[Sequence[Value]], bool] | None = None
 
 
 def may_match(expression: tree.Expression, ranges: Callable[[tree.Column], ColumnRange]) -> bool:
@@ -50,7 +52,8 @@ def must_match(expression: tree.Expression, ranges: Callable[[tree.Column], Colu
     """Tell whether a bound predicate is certainly true of every row: if no row can fail it or be null."""
 
     def holds(predicate: tree.Predicate) -> bool:
-        found = ranges(predicate.column)
+        # What is in no row by a Bloom filter is left out, and never a proof that all rows match.
+        found = replace(ranges(predicate.column), may_have=None)
         is_never_null = isinstance(predicate, (tree.IsNull, tree.NotNull, tree.IsNan, tree.NotNan))
         return (is_never_null or not found.may_be_null) and not may_match(tree.negate(predicate), lambda _: found)
 
@@ -71,7 +74,14 @@ def predicate_may_hold(predicate: tree.Predicate, found: ColumnRange) -> bool:
         case tree.NotIn() | tree.Comparison(op="!=" | ">" | ">=") if found.may_be_nan:
             # NaN is above every number.
             return True
-    return found.may_be_value and _value_may_hold(predicate, found.lower, found.upper)
+    if not (found.may_be_value and _value_may_hold(predicate, found.lower, found.upper)):
+        return False
+    match predicate:
+        case tree.Comparison(op="=") if found.may_have is not None:
+            return found.may_have((predicate.literal,))
+        case tree.In() if found.may_have is not None:
+            return found.may_have(_between(predicate.literals, found.lower, found.upper))
+    return True
 
 
 def _value_may_hold(predicate: tree.Predicate, lower: Value, upper: Value) -> bool:
@@ -111,6 +121,11 @@ def _is_single(lower: Value, upper: Value) -> bool:
 def _some_between(literals: tuple[Value, ...], lower: Value, upper: Value) -> bool:
     first = 0 if lower is None else bisect_left(literals, lower)
     return first < len(literals) and (upper is None or bool(literals[first] <= upper))
+
+
+def _between(literals: tuple[Value, ...], lower: Value, upper: Value) -> tuple[Value, ...]:
+    first = 0 if lower is None else bisect_left(literals, lower)
+    return literals[first : None if upper is None else bisect_right(literals, upper)]
 
 
 # --- where the ranges come from ---------------------------------------------------------------------------------------
@@ -161,8 +176,13 @@ def range_from_counts(
 
 
 def summary_range(summary: FieldSummary, kind: IcebergType | None) -> ColumnRange:
-    """Return what a manifest's summary says about a partition field."""
-    lower, upper = read_bounds(kind, summary.lower_bound, summary.upper_bound)
+    """Return what a manifest's summary says about a partition field.
+
+    Nothing about bounds of binary and fixed: where Iceberg Java 1.10 rewrites a manifest, for example to delete one of
+    its files, it writes bounds that are values of none of them. Whoever believes them loses rows.
+    """
+    is_of_bytes = isinstance(kind, BinaryType | FixedType)
+    lower, upper = (None, None) if is_of_bytes else read_bounds(kind, summary.lower_bound, summary.upper_bound)
     has_bounds = summary.lower_bound is not None or summary.upper_bound is not None
     # Spec: no bounds if all values are null or NaN. Without nulls and NaNs, the writer left the bounds out.
     is_without_values = not has_bounds and (summary.contains_null or bool(summary.contains_nan))

@@ -3,8 +3,8 @@
 One file that needs only Python and pyspark to start; `airflow_iceberg` itself is in the zip of `--py-files` or
 installed on the cluster. Storage properties, which may hold secrets, are JSON in the environment variable
 AIRFLOW_ICEBERG_STORAGE and never on the command line; AIRFLOW_ICEBERG_PRIVATE names the file with the secrets of the
-source, and with what the result is signed with. Its imports are in its functions: a missing package is named in a
-message, or in the result document once there can be one.
+source, with what the result is signed with, and on YARN with the storage properties. Its imports are in its functions:
+a missing package is named in a message, or in the result document once there can be one.
 
 Exit code: 0 the result document says succeeded, 1 it says failed, 2 no result document could be written.
 """
@@ -41,10 +41,10 @@ def main(arguments: list[str]) -> int:
     except ImportError as error:
         return _end(2, _missing(error))
     try:
-        storage = json.loads(os.environ.get(STORAGE_VARIABLE) or "{}")
+        private = _private()
+        storage = private.get("storage") or json.loads(os.environ.get(STORAGE_VARIABLE) or "{}")
         io = load_file_io(storage)
         # Everything that the job will do is in the plan, and anybody who can write to the table's folder can change it.
-        private = _private()
         plan = JobPlan.open(io, location, seal).completed(private.get("source", {}))
     except (IcebergError, ValueError, OSError) as error:
         return _end(2, f"cannot read the job plan {location}: {error}")
@@ -68,6 +68,7 @@ def _private() -> dict[str, Any]:
 
 
 def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str], private: dict[str, Any]) -> int:
+    from airflow_iceberg.jobs.protocol.heartbeat import kept_alive
     from airflow_iceberg.jobs.protocol.result import JobResult, write_result
 
     secret, inputs = private.get("result-secret"), private.get("inputs")
@@ -80,7 +81,9 @@ def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str], private: dict[s
         result = write_result(plan, io, JobResult.failed(_readable(error)), secret=secret)
     else:
         try:
-            result = run_spark(plan, io, spark, storage=storage, inputs=inputs, secret=secret)
+            # The task may be deferred, and its process gone.
+            with kept_alive(plan.gated(io), plan.staging_location):
+                result = run_spark(plan, io, spark, storage=storage, inputs=inputs, secret=secret)
         finally:
             spark.stop()
     return _say(plan, result)

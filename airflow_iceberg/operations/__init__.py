@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         overwrite,
         register_table,
     )
-    from airflow_iceberg.operations.existing import new_table
+    from airflow_iceberg.operations.existing import migration, new_table
     from airflow_iceberg.operations.row_level import merge, update
 
 __all__ = [
@@ -29,13 +29,14 @@ __all__ = [
     "create_table",
     "delete",
     "merge",
+    "migration",
     "new_rows",
     "new_table",
     "overwrite",
     "register_table",
     "update",
 ]
-_FOLDERS = {"merge": "row_level.", "new_table": "existing.", "update": "row_level."}
+_FOLDERS = {"merge": "row_level.", "migration": "existing.", "new_table": "existing.", "update": "row_level."}
 
 
 def __getattr__(name: str) -> Any:

@@ -33,7 +33,16 @@ from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
-from airflow_iceberg.operations.existing.listing import files_below, in_partition, listed_files, metadata_folders
+from airflow_iceberg.operations.existing.listing import (
+    existing_table,
+    files_below,
+    files_of_table,
+    in_partition,
+    is_table_name,
+    listed_files,
+    metadata_folders,
+    partitions_of,
+)
 from airflow_iceberg.operations.new_rows import check_on_rerun, check_options, earlier_epochs, find_earlier
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.alter_table.properties import name_mapping_of
@@ -54,7 +63,8 @@ class AddFilesRequest:
 
     Attributes:
         files: their locations; or
-        source: a folder: all files below it. Folders `name=value` give the values of partition fields.
+        source: a folder: all files below it. Folders `name=value` give the values of partition fields. Or the name of
+            a table of the Hive Metastore that is the catalog, `old.orders`, which is no Iceberg table.
         partition_filter: the partition values, by name, of the files of `source` that are meant; None for all.
         check_duplicate_files: whether a file that the branch has already is an error.
         on_rerun: what happens to the files of an earlier run after the task was cleared: "replace" leaves the table
@@ -105,7 +115,13 @@ def _add(work: Work, request: AddFilesRequest) -> WriteResult:
     table = work.table
     check_options(table, writes_files=False)
     target = target_of(table.metadata)
-    if request.source is not None:
+    if request.source is not None and is_table_name(request.source):
+        found = existing_table(table.catalog, request.source)
+        partitions = partitions_of(found)
+        if request.partition_filter:
+            partitions = in_partition(table.metadata, partitions, request.partition_filter, what="partitions")
+        existing = files_of_table(table.io, found, partitions, ignored=metadata_folders(table.metadata))
+    elif request.source is not None:
         existing = files_below(table.io, request.source, ignored=metadata_folders(table.metadata))
         if request.partition_filter:
             existing = in_partition(table.metadata, existing, request.partition_filter)

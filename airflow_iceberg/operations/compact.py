@@ -42,7 +42,6 @@ from airflow_iceberg.format.values.bytes import canonical_key
 from airflow_iceberg.jobs.protocol.plan import CompactTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.staged_files import check_stored, read_files, staged_files
-from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.compact_job import Compaction, find_dangling, plan_compaction, write_compact_plan
 from airflow_iceberg.operations.work import MOST_ROUNDS, Work
 from airflow_iceberg.plan.compact import SORT_OPTIONS, ZORDER_OPTIONS, FileGroup, RewriteOptions
@@ -201,7 +200,7 @@ class _Compaction:
 
     def _earlier(self) -> list[Snapshot]:
         """Return the commits of earlier tries of this task, oldest first."""
-        metadata, branch = self.table.metadata, self.request.branch
+        metadata, branch = self.table.newest_metadata, self.request.branch
         head = metadata.ref_snapshot(branch)
         if self.work.operation_key is None or head is None:
             return []
@@ -233,8 +232,10 @@ class _Compaction:
             return
         table, order, columns = self.table, self._order, self._zorder_columns
         written = self.request.write_format
-        plan = write_compact_plan(self.work, compaction, sort_order=order, zorder_columns=columns, write_format=written)
-        done = self.work.run_job(plan, lambda result: _rewritten(table, plan, result, compaction))
+        # After a commit, only this process knows which groups are left.
+        work = self.work if self._only is None else self.work.waiting("some groups are committed already")
+        plan = write_compact_plan(work, compaction, sort_order=order, zorder_columns=columns, write_format=written)
+        done = work.run_job(plan, lambda result: _rewritten(table, plan, result, compaction))
         stale: list[FileGroup] = []
         waiting = [file.file_path for one in done for file in one.files]
         with self.work.new_files(waiting, plan=plan):
@@ -335,7 +336,7 @@ class _Compaction:
         log.warning("%d groups of %s were not rewritten: others changed them again", len(error.groups), self.table.name)
 
     def _remove(self, batch: Sequence[_Rewritten]) -> None:
-        staging.remove(self.table.io, [file.file_path for one in batch for file in one.files])
+        self.work.remove([file.file_path for one in batch for file in one.files])
 
     def _describe(self, outcome: Outcome, snapshots: Sequence[Snapshot]) -> CompactResult:
         table, branch = self.table.name, self.request.branch

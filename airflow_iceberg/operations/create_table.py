@@ -86,7 +86,7 @@ def create_table(catalog: Catalog, table: TableId, request: CreateTableRequest) 
         schema=columns,
         spec=spec_from_shorthand(request.partition_by, columns),
         sort_order=sort_order_from_shorthand(request.sort_by, columns),
-        properties=_checked_properties(request.properties),
+        properties=checked_properties(request.properties),
         table_uuid=str(uuid4()),
         now_ms=now_ms(),
     )
@@ -102,7 +102,8 @@ def create_table(catalog: Catalog, table: TableId, request: CreateTableRequest) 
         return existing
 
 
-def _checked_properties(properties: Mapping[str, str]) -> dict[str, str]:
+def checked_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return properties with texts as values; raises InvalidInputError."""
     if not isinstance(properties, Mapping):
         raise InvalidInputError(f"properties: expected names and values, got {type(properties).__name__}")
     return {str(name): property_text("properties", str(name), value) for name, value in properties.items()}

@@ -2,8 +2,7 @@
 
     from airflow_iceberg.jobs.run_local import run_local
     from airflow_iceberg.operations.delete import DeleteRequest, delete
-    from airflow_iceberg.operations.row_level.changes import RowLevelChanges, change_rows, check_dialect
-from airflow_iceberg.operations.work import Work
+    from airflow_iceberg.operations.work import Work
 
     work = Work(table, run=lambda plan: run_local(plan, table.io))
     delete(work, DeleteRequest(predicate="customer = 17"))
@@ -28,8 +27,8 @@ from airflow_iceberg.commit.snapshot_action import SnapshotAction
 from airflow_iceberg.commit.write_result import DELETED_BEFORE, DELETED_ROWS, Outcome, WriteResult
 from airflow_iceberg.data.row_changes import RowChanges
 from airflow_iceberg.data.write.options import checked_format
-from airflow_iceberg.errors import InvalidInputError, UnsupportedError
-from airflow_iceberg.expressions.binding import filter_text, parse
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions.binding import filter_text
 from airflow_iceberg.expressions.merge_clauses import DELETE, MATCHED, MergeClause
 from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.properties.table_properties import TableProperties
@@ -47,7 +46,13 @@ from airflow_iceberg.operations.row_changes import (
     plan_deletion,
     replaced_deletes,
 )
-from airflow_iceberg.operations.row_level.changes import RowLevelChanges, change_rows, check_dialect
+from airflow_iceberg.operations.row_level.changes import (
+    OWN_NAMES,
+    RowLevelChanges,
+    change_rows,
+    check_dialect,
+    needs_engine,
+)
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.scan.table_scan import TableScan
 
@@ -90,7 +95,7 @@ class DeleteRequest:
         check_properties(self.snapshot_properties, own=(DELETED_ROWS, DELETED_BEFORE))
         if self.dialect is not None:
             check_dialect(self.dialect)
-        check_names(self.inputs)
+        check_names(self.inputs, taken=OWN_NAMES)
         if self.inputs and (self.dialect is None or not isinstance(self.predicate, str)):
             raise InvalidInputError("inputs are tables that subqueries of a predicate in SQL read, and need Spark")
 
@@ -102,13 +107,7 @@ class DeleteRequest:
             InvalidInputError: no predicate.
             UnsupportedError: no engine for it.
         """
-        try:
-            parse(self.predicate, self.predicate_params)
-        except UnsupportedError:
-            if self.dialect is None or not isinstance(self.predicate, str):
-                raise
-            return True
-        return bool(self.inputs)
+        return needs_engine(self.predicate, self.predicate_params, self.dialect) or bool(self.inputs)
 
 
 def delete(work: Work, request: DeleteRequest) -> WriteResult:

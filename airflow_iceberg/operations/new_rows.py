@@ -7,7 +7,7 @@ Here: what appends and overwrites share before the commit. Not here: the commits
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -33,6 +33,7 @@ from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.jobs.protocol.heartbeat import kept_alive
 from airflow_iceberg.jobs.protocol.pinned import PinnedTable
 from airflow_iceberg.jobs.protocol.plan import AppendTask, Condition, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
@@ -40,7 +41,7 @@ from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.staged_files import check_stored, staged_files
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.inputs.changes import Changes, consumed_of, consumer_of
-from airflow_iceberg.operations.inputs.tables import Input, check_inputs, pin, summary_of
+from airflow_iceberg.operations.inputs.tables import Input, check_inputs, narrowed, pin, summary_of
 from airflow_iceberg.operations.work import CommitRequest, Work
 
 if TYPE_CHECKING:
@@ -130,8 +131,10 @@ class NewRows:
         return sum(file.record_count for file in self.files)
 
 
-def check_rows_request(request: RowsRequest) -> None:
-    """Check the words of a request.
+def check_rows_request(
+    request: RowsRequest, *, by_condition: Collection[str] | None = (), taken: Collection[str] = ()
+) -> None:
+    """Check the words of a request; `by_condition` and `taken` are arguments of `check_inputs`.
 
     Raises:
         InvalidInputError: an unknown `on_rerun`, `schema_evolution` or `write_format`, or inputs that do not fit the
@@ -140,7 +143,7 @@ def check_rows_request(request: RowsRequest) -> None:
     check_on_rerun(request.on_rerun)
     adds_columns(request)
     checked_format(request.write_format)
-    check_inputs(request.inputs, request.rows)
+    check_inputs(request.inputs, request.rows, by_condition=by_condition, taken=taken)
 
 
 def check_on_rerun(on_rerun: str) -> None:
@@ -207,11 +210,18 @@ def _found_in_doubt(work: Work, branch: str, earlier: list[Snapshot]) -> WriteRe
 
 
 @contextmanager
-def new_rows(work: Work, request: RowsRequest, *, condition: Condition | None = None) -> Iterator[NewRows]:
+def new_rows(
+    work: Work,
+    request: RowsRequest,
+    *,
+    condition: Condition | None = None,
+    inputs: tuple[PinnedTable, ...] | None = None,
+) -> Iterator[NewRows]:
     """Write the rows of a request as data files; the documents of a job are deleted at the end of the block.
 
     Args:
         condition: what every new row has to satisfy.
+        inputs: the inputs, where they are pinned already.
 
     Raises:
         InvalidInputError, UnsupportedError: rows that do not fit, or a property of the table that would make the write
@@ -222,25 +232,33 @@ def new_rows(work: Work, request: RowsRequest, *, condition: Condition | None = 
     if not isinstance(request.rows, Source):
         yield _write_here(work, request, condition)
         return
-    plan = plan_rows(work, request, condition=condition)
+    plan = plan_rows(work, request, condition=condition, inputs=inputs)
     staged = work.run_job(plan, lambda result: _stored_rows(work, plan, result))
-    try:
-        # An overwrite of single rows runs another job before its commit.
-        with staging.kept_alive(work.table.io, plan.staging_location):
-            yield staged
-    finally:
-        staging.clear(work.table.io, plan.staging_location)
+    io, prefix = work.table.io, plan.staging_location
+    # An overwrite of single rows runs another job before its commit.
+    with staging.cleared(io, prefix), kept_alive(io, prefix):
+        yield staged
 
 
-def plan_rows(work: Work, request: RowsRequest, *, condition: Condition | None = None) -> JobPlan:
-    """Write the plan of the job that writes the rows of a source."""
+def plan_rows(
+    work: Work,
+    request: RowsRequest,
+    *,
+    condition: Condition | None = None,
+    inputs: tuple[PinnedTable, ...] | None = None,
+) -> JobPlan:
+    """Write the plan of the job that writes the rows of a source; arguments as of `new_rows`."""
     assert isinstance(request.rows, Source)
+    if inputs is None:
+        inputs = pin(request.inputs, request.rows, consumer_of(work, request.branch))
+    else:
+        inputs = narrowed(inputs, request.inputs, request.rows)
     task = staging.append_task(
         in_format(work.table.metadata, request.write_format),
         request.rows,
         row_check=condition,
         adds_columns=adds_columns(request),
-        inputs=pin(request.inputs, request.rows, consumer_of(work, request.branch)),
+        inputs=inputs,
     )
     return work.write_plan(task, work.new_staging())
 

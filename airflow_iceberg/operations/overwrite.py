@@ -11,7 +11,8 @@ been computed from the old table, so that the whole task has to run again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.commit.actions.append import AppendFiles
@@ -25,13 +26,17 @@ from airflow_iceberg.commit.write_result import CARRIED_ROWS, DELETED_BEFORE, Wr
 from airflow_iceberg.data.row_changes import RowChanges
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.binding import filter_text, parse
+from airflow_iceberg.expressions.merge_clauses import DELETE, MATCHED, TARGET, MergeClause
+from airflow_iceberg.expressions.query import tables_of
 from airflow_iceberg.expressions.tree import ALWAYS_FALSE, ALWAYS_TRUE, Expression
+from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
+from airflow_iceberg.jobs.protocol.pinned import PinnedTable
 from airflow_iceberg.jobs.protocol.plan import Condition
 from airflow_iceberg.jobs.protocol.source import Source
-from airflow_iceberg.operations import staging
-from airflow_iceberg.operations.inputs.changes import Changes
-from airflow_iceberg.operations.inputs.tables import Input
+from airflow_iceberg.operations.inputs.changes import Changes, consumer_of
+from airflow_iceberg.operations.inputs.tables import Input, pin_all
 from airflow_iceberg.operations.new_rows import (
     NewRows,
     RowsFunction,
@@ -48,6 +53,14 @@ from airflow_iceberg.operations.row_changes import (
     isolation_level,
     live_rows,
     plan_deletion,
+)
+from airflow_iceberg.operations.row_level.changes import (
+    OWN_NAMES,
+    Beside,
+    RowLevelChanges,
+    check_dialect,
+    needs_engine,
+    run_changes,
 )
 from airflow_iceberg.operations.work import Work, stale_if_expired
 from airflow_iceberg.plan.scan import FileScanTask
@@ -78,6 +91,8 @@ class OverwriteRequest:
         deletes_when_empty: whether rows are deleted when there are no new rows; otherwise nothing is committed then.
         inputs: tables that the source reads, as for an append.
         write_format: the format of the data files, as for an append.
+        dialect: the SQL of the engine that runs the job, "spark": it evaluates a filter that metadata and Arrow cannot,
+            with functions or subqueries over `inputs`. None rejects such a filter.
     """
 
     rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader | RowsFunction
@@ -93,6 +108,7 @@ class OverwriteRequest:
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, Input | Changes] = field(default_factory=dict)
     write_format: str | None = None
+    dialect: str | None = None
 
     def __post_init__(self) -> None:
         if self.replace not in REPLACE:
@@ -110,16 +126,35 @@ class OverwriteRequest:
             raise InvalidInputError(
                 f"check_filter is False, and replace is {self.replace!r}, which has no filter; leave check_filter out"
             )
-        check_rows_request(self)
+        if self.dialect is not None:
+            check_dialect(self.dialect)
+        by_condition = self._tables_of_filter() if self.needs_engine else set[str]()
+        check_rows_request(self, by_condition=by_condition, taken=OWN_NAMES if self.needs_engine else ())
         check_properties(self.snapshot_properties, own=(CARRIED_ROWS, DELETED_BEFORE))
 
     @property
+    def needs_engine(self) -> bool:
+        """Whether the filter is SQL that only the engine of the job can evaluate.
+
+        Raises:
+            InvalidInputError: the filter is no predicate.
+            UnsupportedError: there is no engine for it.
+        """
+        given = self.overwrite_filter
+        return given is not None and needs_engine(given, self.predicate_params, self.dialect)
+
+    def _tables_of_filter(self) -> set[str] | None:
+        return tables_of(f"select 1 from {TARGET} where (\n{self.overwrite_filter}\n)", dialect=self.dialect or "")
+
+    @property
     def condition(self) -> Condition | None:
-        """The filter, with the values of its placeholders, as a condition of the new rows.
+        """The filter, with the values of its placeholders; None without one, or if it is SQL for the engine.
 
         Raises:
             InvalidInputError: the filter is no predicate, or the values do not fit its placeholders.
         """
+        if self.needs_engine:
+            return None
         predicate = parse(self.overwrite_filter, self.predicate_params)
         if self.overwrite_filter is None:
             return None
@@ -127,7 +162,7 @@ class OverwriteRequest:
 
     @property
     def condition_of_new_rows(self) -> Condition | None:
-        """What every new row has to satisfy; errors as of `condition`."""
+        """What every new row has to satisfy while it is written; errors as of `condition`."""
         return self.condition if self.check_filter else None
 
 
@@ -143,9 +178,12 @@ def overwrite(work: Work, request: OverwriteRequest) -> WriteResult:
     found = find_earlier(work, request)
     if found is not None:
         return found
+    if request.needs_engine:
+        work = work.waiting("only Spark can evaluate the overwrite_filter")
     begun = Overwrite(work, request)
-    with new_rows(work, request, condition=request.condition_of_new_rows) as staged:
-        return begun.commit(staged)
+    condition, inputs = request.condition_of_new_rows, begun.inputs
+    with new_rows(work, request, condition=condition, inputs=inputs) as staged:
+        return begun.commit(staged if inputs is None else replace(staged, inputs=inputs))
 
 
 class Overwrite:
@@ -162,14 +200,23 @@ class Overwrite:
         self._scan = TableScan.of(table.metadata, table.io, row_filter=row_filter, ref=request.branch)
         self._start = None if self._scan.snapshot is None else self._scan.snapshot.snapshot_id
 
+    @cached_property
+    def inputs(self) -> tuple[PinnedTable, ...] | None:
+        """The inputs, if the filter may read them besides the source: both at the same snapshots."""
+        if not self._request.needs_engine:
+            return None
+        return pin_all(self._request.inputs, consumer_of(self._work, self._request.branch))
+
     def commit(self, staged: NewRows) -> WriteResult:
         """Replace rows by the new ones."""
         written = staged.paths
         with stale_if_expired(self._work.table, self._start), self._work.new_files(written):
             deletes_when_empty = self._request.deletes_when_empty and self._request.replace != "partitions"
             if not (staged.record_count or deletes_when_empty):
-                staging.remove(self._work.table.io, written)
+                self._work.remove(written)
                 return self._remove_earlier(staged)
+            if self._request.needs_engine:
+                return self._replace_by_sql(staged, written)
             if self._request.replace == "matching":
                 return self._replace_matching(staged, written)
             before = _deleted_before(self._replaced_tasks(staged), self._scan)
@@ -232,24 +279,75 @@ class Overwrite:
         changes, plan = change_files(work, deletion, mode=COPY_ON_WRITE, write_format=request.write_format)
         written += [file.file_path for file in changes.written]
         with work.new_files([], plan=plan):
-            carried = sum(file.record_count for file in changes.written)
             is_named, changed = bool(deletion.partial), changed_tasks(deletion, changes)
-            counts = {**staged.summary, **({CARRIED_ROWS: str(carried)} if carried else {})}
-            counts |= _deleted_before([*deletion.whole, *changed], self._scan, whole=deletion.whole, changes=changes)
-            action = OverwriteFiles(
-                work.table.io,
-                work.settings(request, counts, table_uuid=staged.table_uuid),
-                added=[*staged.files, *changes.written],
+            before = _deleted_before([*deletion.whole, *changed], self._scan, whole=deletion.whole, changes=changes)
+            action = self._replace_files(
+                staged,
+                changes.written,
+                before,
                 removed=[task.file for task in (*deletion.whole, *changed)] if is_named else (),
                 conflict_filter=deletion.row_filter,
-                written_schema=staged.written_schema,
-                starting_snapshot_id=self._start,
-                isolation=self._isolation,
                 earlier=earlier,
                 # Without named files the filter selects files again on each base.
                 row_filter=ALWAYS_FALSE if is_named else deletion.row_filter,
             )
             return work.commit(completed(action, staged), written)
+
+    def _replace_by_sql(self, staged: NewRows, written: list[str]) -> WriteResult:
+        """Replace the rows that the engine of the job selects, which also checks the new rows."""
+        work, request = self._work, self._request
+        earlier = earlier_epochs(work, request, work.settings(request))
+        beside = Beside(
+            unchanged=frozenset() if earlier is None else earlier.files_to_replace(work.table.metadata),
+            new_files=staged.files if request.check_filter else (),
+            schema=staged.written_schema,
+            inputs=staged.inputs,
+        )
+        plan, done = run_changes(work, request.branch, _deletes(request), beside=beside)
+        written += [file.file_path for file in done.written]
+        with work.new_files([], plan=plan):
+            found = RowChanges(changes=list(done.changes), written=list(done.written))
+            action = self._replace_files(
+                staged,
+                found.written,
+                _deleted_before(done.changed, self._scan, whole=(), changes=found),
+                removed=[task.file for task in done.changed],
+                conflict_filter=done.conflict_filter,
+                earlier=earlier,
+            )
+            return work.commit(completed(action, staged), written)
+
+    def _replace_files(
+        self, staged: NewRows, carried: Sequence[DataFile], before: Mapping[str, str], **which: Any
+    ) -> OverwriteFiles:
+        """Return the action that adds the new rows, and those that are carried, and removes files."""
+        rows = sum(file.record_count for file in carried)
+        counts = {**staged.summary, **({CARRIED_ROWS: str(rows)} if rows else {}), **before}
+        return OverwriteFiles(
+            self._work.table.io,
+            self._work.settings(self._request, counts, table_uuid=staged.table_uuid),
+            added=[*staged.files, *carried],
+            written_schema=staged.written_schema,
+            starting_snapshot_id=self._start,
+            isolation=self._isolation,
+            **which,
+        )
+
+
+def _deletes(request: OverwriteRequest) -> RowLevelChanges:
+    """Return the delete of the rows that a filter in SQL selects."""
+    assert isinstance(request.overwrite_filter, str)
+    assert request.dialect is not None
+    return RowLevelChanges(
+        clauses=(MergeClause(rows=MATCHED, action=DELETE, condition=request.overwrite_filter),),
+        dialect=request.dialect,
+        params=request.predicate_params,
+        mode=COPY_ON_WRITE,
+        mode_property=TableProperties.delete_mode,
+        write_format=request.write_format,
+        isolation_level=request.isolation_level,
+        isolation_property=TableProperties.delete_isolation_level,
+    )
 
 
 def _deleted_before(

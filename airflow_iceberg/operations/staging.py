@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -39,6 +38,15 @@ from airflow_iceberg.storage.directories import remove_empty
 log = logging.getLogger(__name__)
 
 STAGING_FOLDER = ".staging"
+# The names of `OperationKey.file_prefix`.
+_OF_TASK = re.compile(r"(?:carried-)?(?P<token>[0-9a-f]{12})-[0-9]{1,40}-(?P<try>[0-9]{1,9})-[0-9a-f]{12}")
+
+
+class JobRuns(BaseException):
+    """A job runs, and a later process goes on with its result: this one ends, and leaves the job's documents alone.
+
+    No error, so that nothing that handles errors deletes what the job needs.
+    """
 
 
 def new_staging(
@@ -117,6 +125,22 @@ def new_file_prefix(operation_key: OperationKey | None, try_number: int = 1, *, 
     return prefix(try_number, unique)
 
 
+def earlier_tries(io: FileIO, plan: JobPlan) -> list[str]:
+    """Return the staging folders that other jobs of a task have left: of its earlier tries, also those before a clear.
+
+    Raises:
+        StorageError: the folders cannot be listed.
+    """
+    root, _, own = plan.staging_location.rpartition("/")
+    mine = _OF_TASK.fullmatch(own)
+    if mine is None or plan.try_number < 2:
+        return []
+    names = {status.location[len(root) + 1 :].partition("/")[0] for status in io.list(root)} - {own}
+    found = {name: match for name in names if (match := _OF_TASK.fullmatch(name)) and match["token"] == mine["token"]}
+    # A later try may run already, if this one's worker was only believed to be dead.
+    return [f"{root}/{name}" for name, match in sorted(found.items()) if int(match["try"]) <= plan.try_number]
+
+
 def create_plan(io: FileIO, plan: JobPlan) -> None:
     """Write the plan document.
 
@@ -145,18 +169,18 @@ def distribution_mode(metadata: TableMetadata) -> str:
     return "none" if metadata.spec().is_unpartitioned else "hash"
 
 
-def read_result(io: FileIO, plan: JobPlan, *, secret: str | None = None) -> JobResult:
+def read_result(io: FileIO, plan: JobPlan, *, key: str | None = None) -> JobResult:
     """Return the result that a job wrote.
 
     Args:
-        secret: what the job has signed it with; None for a document that is not signed.
+        key: the public key of the job's signature; None for a document that is not signed.
 
     Raises:
         StalePlanError: the job died before it could write one.
         FormatError: the job has not written it, or it is damaged.
     """
     try:
-        return read_document(plan, io, secret=secret)
+        return read_document(plan, io, key=key)
     except NotFoundError as error:
         raise StalePlanError(
             f"the job for table {plan.table} ended without a result at {plan.result_location}: it was killed or never "
@@ -173,6 +197,20 @@ def clear(io: FileIO, staging_location: str) -> None:
         return
     remove(io, leftovers)
     remove_empty(io, staging_location)
+
+
+@contextmanager
+def cleared(io: FileIO, staging_location: str) -> Iterator[None]:
+    """Delete a try's staging folder at the end of the block, however it ends, unless a later process needs it."""
+    try:
+        yield
+    except JobRuns:
+        raise
+    except BaseException:
+        clear(io, staging_location)
+        raise
+    else:
+        clear(io, staging_location)
 
 
 def remove(io: FileIO, locations: Sequence[str]) -> None:
@@ -198,7 +236,7 @@ def of_dead_jobs(files: Iterable[FileStatus], root: str, before_ms: int) -> tupl
         before_ms: documents written before that time are old.
     """
     folders = _by_try(files, root).values()
-    return tuple(status for found in folders if _is_dead(found, before_ms) for status in found)
+    return tuple(status for found in folders if is_dead(found, before_ms) for status in found)
 
 
 def _by_try(files: Iterable[FileStatus], root: str) -> Mapping[str, list[FileStatus]]:
@@ -208,46 +246,15 @@ def _by_try(files: Iterable[FileStatus], root: str) -> Mapping[str, list[FileSta
     return folders
 
 
-def _is_dead(found: Iterable[FileStatus], before_ms: int) -> bool:
+def is_dead(found: Iterable[FileStatus], before_ms: int) -> bool:
+    """Whether a job cannot be running any more, by its documents; arguments as of `of_dead_jobs`."""
     return all(status.modified_ms is not None and status.modified_ms < before_ms for status in found)
 
 
 # -- jobs that run for days --------------------------------------------------------------------------------------------
 
-# Orphan files are at least a day old, unless `allow_recent` is set.
-HEARTBEAT_S = 60 * 60
 CHECKED_AFTER_S = 60 * 60
 _THREADS = 32
-
-
-@contextmanager
-def kept_alive(io: FileIO, staging_location: str) -> Iterator[None]:
-    """Write a new document into a try's staging folder from time to time, by which `living_jobs` knows the job.
-
-    A store that fails is no reason to end the job: the commit checks that its files are there.
-    """
-    ended = threading.Event()
-
-    def beat() -> None:
-        # Two are kept: a listing that has begun before the last one was written finds the one before it.
-        kept: list[str] = []
-        while not ended.wait(HEARTBEAT_S):
-            place = f"{staging_location}/alive-{uuid4().hex[:12]}"
-            try:
-                io.create(place, b"the job runs")
-                kept.append(place)
-                if len(kept) > 2:
-                    io.delete([kept.pop(0)])
-            except IcebergError as error:
-                log.warning("cannot write a sign of life of a job: %s", error)
-
-    thread = threading.Thread(target=beat, name="iceberg-job-heartbeat", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(timeout=10)
 
 
 def living_jobs(files: Iterable[FileStatus], root: str, before_ms: int) -> re.Pattern[str] | None:
@@ -256,7 +263,7 @@ def living_jobs(files: Iterable[FileStatus], root: str, before_ms: int) -> re.Pa
     Args:
         files, root, before_ms: as for `of_dead_jobs`.
     """
-    names = [name for name, found in _by_try(files, root).items() if not _is_dead(found, before_ms)]
+    names = [name for name, found in _by_try(files, root).items() if not is_dead(found, before_ms)]
     if not names:
         return None
     # With object storage a part of the hash may come first.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Protocol, TypeVar
@@ -26,10 +26,12 @@ from airflow_iceberg.commit.snapshot_action import MakesSnapshot
 from airflow_iceberg.commit.write_result import Outcome, WriteResult, describe
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError, StalePlanError
 from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.jobs.protocol.heartbeat import kept_alive
 from airflow_iceberg.jobs.protocol.pinned import locations_of
 from airflow_iceberg.jobs.protocol.plan import JobPlan, Task
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.operations import staging
+from airflow_iceberg.operations.deferral.jobs import DeferredJobs
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +65,8 @@ class Work:
         try_number: the number of the task's try, from 1; None if any call may be the second one for its operation key.
         parallelism: the number of tasks that a job runs at the same time; None leaves it to the job.
         started_s: when the work began, by the clock `time.monotonic`.
+        deferred: the jobs that processes before this one have started; `run` is then this object. None if this process
+            waits for its jobs.
     """
 
     table: OpenTable
@@ -72,6 +76,7 @@ class Work:
     try_number: int | None = None
     parallelism: int | None = None
     started_s: float = field(default_factory=time.monotonic)
+    deferred: DeferredJobs | None = None
 
     @property
     def key_text(self) -> str | None:
@@ -86,9 +91,11 @@ class Work:
         """
         if self.operation_key is None:
             return None
-        landed = find_landed(self.table.metadata, self.operation_key, branch)
+        landed = find_landed(self.table.newest_metadata, self.operation_key, branch)
         if landed is None:
-            check_no_later_epoch(self.table.metadata, self.operation_key, branch)
+            check_no_later_epoch(self.table.newest_metadata, self.operation_key, branch)
+        elif self.deferred is not None:
+            self.deferred.give_up()
         log_history(self.table, self.operation_key, branch, landed)
         return landed
 
@@ -117,7 +124,7 @@ class Work:
         )
 
     def write_plan(self, task: Task, staging_location: str) -> JobPlan:
-        """Write the plan of a job and return it.
+        """Write the plan of a job and return it; that of a job which was started for the same work, if there is one.
 
         Args:
             staging_location: a prefix that `new_staging` has returned.
@@ -135,8 +142,19 @@ class Work:
             locations=locations_of(self.table.io),
             task=task,
         )
+        started = None if self.deferred is None else self.deferred.planned(plan, most_rounds=MOST_ROUNDS)
+        if started is not None:
+            return started
         staging.create_plan(self.table.io, plan)
         return plan
+
+    def waiting(self, why: str) -> Work:
+        """Return the same work, which waits for its jobs: a later process would not plan them again as they are."""
+        if self.deferred is None:
+            return self
+        log.info("deferrable is set, and this task waits for its job all the same: %s", why)
+        self.deferred.give_up()
+        return replace(self, run=self.deferred.wait, deferred=None)
 
     def run_job(self, plan: JobPlan, read: Callable[[JobResult], T]) -> T:
         """Run a job and read its result; after an error the job's documents are deleted.
@@ -146,7 +164,7 @@ class Work:
         """
         assert self.run is not None
         try:
-            with staging.kept_alive(self.table.io, plan.staging_location):
+            with kept_alive(self.table.io, plan.staging_location):
                 result = self.run(plan)
             result.raise_for_error()
             return read(result)
@@ -166,7 +184,7 @@ class Work:
         except CommitUnknownError:
             raise  # the commit may have landed: its files are kept
         except IcebergError:
-            staging.remove(self.table.io, paths)
+            self.remove(paths)
             raise
         finally:
             if plan is not None:
@@ -181,7 +199,7 @@ class Work:
         landed = self.table.land(action)
         try:
             if landed.outcome is Outcome.FOUND and not landed.has_doubts:
-                staging.remove(self.table.io, paths)
+                self.remove(paths)
             return describe(landed.state, action.settings, landed.outcome, action.made)
         except IcebergError as error:
             # `new_files` would take it for a failed commit, and delete what is in the table.
@@ -189,6 +207,15 @@ class Work:
                 f"a commit to {self.table.name} has landed, and then this failed: {error}; nothing was deleted, run it "
                 f"again to find the commit"
             ) from error
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Delete new files that no snapshot gets; never raises.
+
+        Not those of a job that another process has started: whoever has the same handle may have committed them. They
+        are orphans at worst.
+        """
+        if self.deferred is None:
+            staging.remove(self.table.io, paths)
 
     def check_files(self, paths: Iterable[str]) -> None:
         """Check that new files are still there, if the work took so long that they may look like orphans.

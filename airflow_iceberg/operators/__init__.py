@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.operators.delete import IcebergDeleteOperator
     from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
     from airflow_iceberg.operators.merge import IcebergMergeOperator
+    from airflow_iceberg.operators.new_table import IcebergMigrateTableOperator, IcebergSnapshotTableOperator
     from airflow_iceberg.operators.overwrite import IcebergOverwriteOperator
     from airflow_iceberg.operators.register_table import IcebergRegisterTableOperator
     from airflow_iceberg.operators.remove_orphan_files import (
@@ -42,11 +43,13 @@ __all__ = [
     "IcebergDeleteOperator",
     "IcebergExpireSnapshotsOperator",
     "IcebergMergeOperator",
+    "IcebergMigrateTableOperator",
     "IcebergOverwriteOperator",
     "IcebergRegisterTableOperator",
     "IcebergRemoveOrphanFilesOperator",
     "IcebergRestoreOrphanFilesOperator",
     "IcebergRewriteManifestsOperator",
+    "IcebergSnapshotTableOperator",
     "IcebergUpdateOperator",
     "Input",
     "SparkConfig",
@@ -64,11 +67,13 @@ __getattr__ = lazy_names(
     IcebergDeleteOperator="delete",
     IcebergExpireSnapshotsOperator="expire_snapshots",
     IcebergMergeOperator="merge",
+    IcebergMigrateTableOperator="new_table",
     IcebergOverwriteOperator="overwrite",
     IcebergRegisterTableOperator="register_table",
     IcebergRemoveOrphanFilesOperator="remove_orphan_files",
     IcebergRestoreOrphanFilesOperator="remove_orphan_files",
     IcebergRewriteManifestsOperator="rewrite_manifests",
+    IcebergSnapshotTableOperator="new_table",
     IcebergUpdateOperator="update",
     Input="_inputs",
     SparkConfig="backends.config",

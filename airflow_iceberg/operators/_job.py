@@ -6,29 +6,39 @@ operation does (`operations`), where a job runs (`backends`), which error is ret
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseOperator
 
 from airflow_iceberg.backends.config import SparkConfig
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.hooks.arguments import whole_number
 from airflow_iceberg.hooks.iceberg import IcebergHook
-from airflow_iceberg.operators._key import operation_key_of
+from airflow_iceberg.operators._key import operation_key_of, request_digest
 from airflow_iceberg.redaction import secrets_of
+from airflow_iceberg.retries import airflow_failures, from_event
+from airflow_iceberg.triggers.job import POLL_INTERVAL_S, IcebergJobTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_iceberg.backends.backend import Backend
     from airflow_iceberg.commit.open_table import OpenTable
+    from airflow_iceberg.commit.operation_key import OperationKey
     from airflow_iceberg.commit.write_result import OperationResult
     from airflow_iceberg.jobs.protocol.plan import JobPlan
     from airflow_iceberg.jobs.protocol.result import JobResult
     from airflow_iceberg.jobs.protocol.source import Source
+    from airflow_iceberg.operations.deferral.handle import Handle
     from airflow_iceberg.operations.file_inventory import FileInventory
     from airflow_iceberg.operations.work import Work
 
@@ -96,30 +106,164 @@ class JobOperator(TableOperator):
     """An operator that may run jobs.
 
     Args:
-        spark_conn_id: the id of the `spark` connection that jobs are submitted to; None runs them in this process.
+        spark_conn_id: the id of the `spark` or `spark_connect` connection that jobs run on; None runs them in this
+            process.
         spark_config: resources and options of the Spark jobs, a `SparkConfig` or a dictionary of its fields.
+        deferrable: whether the task frees its worker slot while a job runs on a cluster that can be asked for it: YARN,
+            in deploy mode cluster. Elsewhere the task waits. It needs a triggerer.
+        poll_interval: seconds between two looks of the triggerer at the job.
     """
 
     template_fields: Sequence[str] = (*TableOperator.template_fields, "spark_conn_id", "spark_config")
     template_fields_renderers: ClassVar[dict[str, str]] = {"spark_config": "json"}
+    # Why no later process can go on with the jobs of an operator; None if one can.
+    reason_to_wait: ClassVar[str | None] = None
     _backend: Backend | None = None
     _is_killed: bool = False
+    _ends_at: float | None = None
+    # What the process before this one has left, and how the job has ended.
+    _before: tuple[Handle, str] | None = None
+    _key: OperationKey | None = None
+    _asks_anew: bool = False
 
     def __init__(
         self,
         *,
         spark_conn_id: str | None = "spark_default",
         spark_config: SparkConfig | Mapping[str, Any] | None = None,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        poll_interval: float = POLL_INTERVAL_S,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.spark_conn_id = spark_conn_id
         self.spark_config = spark_config
+        self.deferrable = deferrable
+        self.poll_interval = poll_interval
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any] | None = None) -> Any:
+        """Go on with the job of the process before this one, after the trigger has told how it ended."""
+        told = dict(event or {})
+        try:
+            with airflow_failures():
+                self._take_over(context, told, told.get("left") or {})
+            # Airflow has begun this process with another method, and would warn of a call of `execute`.
+            return inspect.unwrap(type(self).execute)(self, context)
+        finally:
+            # `dag.test()` makes the next try with the same object.
+            self._before = self._key = self._ends_at = None
+            self._asks_anew = False
+
+    def _take_over(self, context: Context, told: Mapping[str, Any], left: Mapping[str, Any]) -> None:
+        from airflow_iceberg.commit.operation_key import OperationKey
+        from airflow_iceberg.operations.deferral.handle import Handle
+
+        self._before = Handle.of(left.get("handle") or {}), str(told.get("message", ""))
+        self._ends_at = left["ends_at"]
+        # A clear of another task of the run would change the key.
+        self._key = OperationKey(**left["operation_key"])
+        if told["status"] != "ended":
+            self._give_up(context, self._before[0], left["reference"])
+            raise IcebergError(told["message"]) if told["status"] == "timeout" else from_event(told)
+        if self._asked(left["asked"]["salt"]) != left["asked"]:
+            self._ask_anew(context, self._before[0])
 
     def work(self, context: Context) -> Work:
         """Load the table, and return the work of this task, whose jobs run on the Spark connection."""
         work = super().work(context)
-        return replace(work, run=lambda plan: self.run_job(work.table, plan, name=str(work.operation_key)))
+        if self._key is not None:
+            work = replace(work, operation_key=self._key)
+        table, key = work.table, work.operation_key
+        assert key is not None
+
+        def run(plan: JobPlan) -> JobResult:
+            return self.run_job(table, plan, name=str(key))
+
+        if not self._defers():
+            return replace(work, run=run)
+        from airflow_iceberg.operations.deferral.jobs import DeferredJobs
+
+        start = partial(self._start_job, table, key)
+        if self._before is None:
+            if self.execution_timeout is not None:
+                self._ends_at = time.time() + self.execution_timeout.total_seconds()
+            jobs = DeferredJobs(table, start=start, wait=run)
+            return replace(work, run=jobs, deferred=jobs)
+        handle, ended = self._before
+        jobs = DeferredJobs(table, start=start, wait=run, handle=handle, ended=ended)
+        # After hours, somebody may have taken the files of the job for orphans.
+        return replace(work, run=jobs, deferred=jobs, started_s=-math.inf)
+
+    def _defers(self) -> bool:
+        """Whether the task is deferred while its jobs run; logs why not."""
+        if self._asks_anew or self._before is not None or not self.deferrable:
+            return self._before is not None
+        return self._can_be_asked()
+
+    def _can_be_asked(self) -> bool:
+        from airflow_iceberg.backends.backend import reason_to_wait
+
+        reason = self.reason_to_wait or reason_to_wait(self.spark_conn_id, SparkConfig.of(self.spark_config))
+        if reason is not None:
+            self.log.info("deferrable is set, and this task waits for its job all the same: %s", reason)
+        return reason is None
+
+    def _start_job(
+        self, table: OpenTable, key: OperationKey, plan: JobPlan, handle_of: Callable[[str], Handle]
+    ) -> None:
+        """Submit a job, and defer the task until it has ended; return if the connection, edited meanwhile, cannot."""
+        from airflow_iceberg.backends.backend import submit_job, submitting
+        from airflow_iceberg.backends.deferred import Deferred
+
+        if not self._can_be_asked():
+            return
+        backend = submitting(self.open_backend(table, plan.source, name=str(key), inputs=self.opened_inputs(plan)))
+        handle = handle_of(backend.result_key).to_dict()
+        reference = submit_job(backend, plan)
+        self.log.info("the job was submitted, and the task is deferred until it has ended: %s", reference)
+        left = {
+            "handle": handle,
+            "reference": reference,
+            "operation_key": asdict(key),
+            "asked": self._asked(secrets.token_hex(16)),
+            "ends_at": self._ends_at,
+        }
+        raise Deferred(
+            trigger=IcebergJobTrigger(
+                reference=reference, ends_at=self._ends_at, poll_interval=self.poll_interval, left=left
+            ),
+            method_name="execute_complete",
+        )
+
+    def _asked(self, salt: str) -> dict[str, str]:
+        """Return what tells whether a task asks for the same again; it shows no argument."""
+        arguments = {name: getattr(self, name, None) for name in self.template_fields}
+        return {"salt": salt, "digest": request_digest(arguments, salt)}
+
+    def _ask_anew(self, context: Context, handle: Handle) -> None:
+        """Give up a job that has run for another request, and wait for the job of this one.
+
+        A template that gives another text at each rendering would do so at the next one, too.
+        """
+        from airflow_iceberg.operations.deferral.jobs import discard
+
+        self.log.warning(
+            "the task does not ask for what it asked for when it was deferred, so that its job runs once more, and the "
+            "task waits for it; an edited DAG, or a template of the current time, may be the cause"
+        )
+        discard(super().work(context).table, handle)
+        self._before, self._asks_anew = None, True
+
+    def _give_up(self, context: Context, handle: Handle, reference: Mapping[str, Any]) -> None:
+        """End a job that nobody waits for any more, and delete its documents."""
+        from airflow_iceberg.backends.following import follow
+        from airflow_iceberg.operations.deferral.jobs import discard
+
+        try:
+            follow(reference).end()
+            discard(super().work(context).table, handle)
+        except IcebergError as error:
+            self.log.warning("the job may still run, and what it leaves is not deleted: %s", error)
 
     def on_kill(self) -> None:
         """Cancel the job, and start no other; the next try starts from the beginning."""
@@ -166,6 +310,7 @@ class InventoryOperator(JobOperator):
     """
 
     template_fields: Sequence[str] = (*JobOperator.template_fields, "spark_from_files")
+    reason_to_wait = "it reads the table's manifests in several jobs, some of them after its commit"
 
     def __init__(self, *, spark_from_files: int | str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -7,9 +7,12 @@ A worker sees no database. Airflow gives it the task instance (`max_tries`, `try
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_iceberg.errors import InvalidInputError
@@ -102,3 +105,25 @@ def _host(address: str) -> str:
         return urlsplit(address).hostname or ""
     except ValueError:
         return address
+
+
+def request_digest(arguments: Mapping[str, Any], salt: str) -> str:
+    """Return a digest of a task's rendered arguments, by which a later process knows that it is asked for the same.
+
+    It is slow on purpose: it lies in Airflow's database, and an argument may hold a short secret.
+
+    Args:
+        salt: a random number, in hexadecimal digits.
+    """
+    text = json.dumps(_plain(arguments), sort_keys=True, default=repr)
+    return hashlib.scrypt(text.encode(), salt=bytes.fromhex(salt), n=1 << 14, r=8, p=1, dklen=32).hex()
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return [type(value).__name__, {item.name: _plain(getattr(value, item.name)) for item in fields(value)}]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value

@@ -60,6 +60,7 @@ class InputsOperator(JobOperator):
         **{"inputs": "json", "snapshot_properties": "json"},
     }
     _opened: Mapping[str, OpenTable] = {}
+    _to_open: Mapping[str, Any] = {}
 
     def __init__(
         self,
@@ -88,13 +89,17 @@ class InputsOperator(JobOperator):
         if self.inputs is not None and not isinstance(self.inputs, Mapping):
             raise InvalidInputError(f"inputs are a {type(self.inputs).__name__}, expected names with tables")
         named = {str(name): input_of(name, one) for name, one in (self.inputs or {}).items()}
-        return {
+        self._to_open = {
             name: one.to_open(iceberg_conn_id=self.iceberg_conn_id, opened=partial(opened.__setitem__, name))
             for name, one in named.items()
         }
+        return dict(self._to_open)
 
     def opened_inputs(self, plan: JobPlan) -> Mapping[str, OpenTable]:
-        """Return the inputs as they were loaded for a plan."""
+        """Return the inputs as they were loaded for a plan; those that an earlier process has pinned are loaded now."""
+        for table in plan.inputs:
+            if table.name not in self._opened:
+                self._to_open[table.name].open()
         return {table.name: self._opened[table.name] for table in plan.inputs}
 
 

@@ -24,6 +24,7 @@ class IcebergAddFilesOperator(TableOperator):
         table: the namespace and name of the table, `sales.orders`.
         files: the locations of the files, as a list or as JSON text.
         source: instead of `files`, a folder: all files below it. Folders `name=value` are values of partition fields.
+            Or the name of a table of the Hive Metastore that is the catalog, `old.orders`, which is no Iceberg table.
         partition_filter: the values of partition fields by name: only those files of `source` are added,
             `{"day": "{{ dag_run.run_after | ds }}"}`.
         check_duplicate_files: whether a file that the table has already fails the task.

@@ -42,8 +42,11 @@ class IcebergDeleteOperator(InputsOperator):
         snapshot_properties: additional entries of the snapshot's summary.
         write_format: `"parquet"` or `"avro"`, the format of data files; the table's `write.format.default` if left out.
         iceberg_conn_id: the id of the catalog's connection.
-        spark_conn_id: the id of the `spark` connection that the job is submitted to; None runs it in this process.
+        spark_conn_id: the id of the Spark connection that the job is submitted to; None runs it in this process.
         spark_config: resources and options of the Spark job, a `SparkConfig` or a dictionary of its fields.
+        deferrable: whether the worker slot is free while a job runs on YARN in deploy mode `cluster`; elsewhere the
+            task waits. By default Airflow's `[operators] default_deferrable`.
+        poll_interval: seconds between two looks of the triggerer at the job; 30.
 
     Returns:
         the fields of `WriteResult`, as plain values; see docs/reference.md.

@@ -34,9 +34,10 @@ class IcebergExpireSnapshotsOperator(InventoryOperator):
         dry_run: whether nothing is changed, and the result reports what would be removed and how many bytes each ref
             keeps.
         iceberg_conn_id: the id of the catalog's connection.
-        spark_conn_id: the id of the `spark` connection that the job for a large table is submitted to; None reads every
+        spark_conn_id: the id of the Spark connection that the job for a large table is submitted to; None reads every
             table in this process.
         spark_config: resources and options of that job, a `SparkConfig` or a dictionary of its fields.
+        deferrable: accepted as by other operators; this one waits for its jobs.
         spark_from_files: the number of manifest entries from which on a table is large; 1,000,000.
 
     Returns:

@@ -47,9 +47,12 @@ class IcebergMergeOperator(SourceOperator):
         op_kwargs: keyword arguments of the function, JSON values.
         file_options: format and format options of `files`, a `FileOptions` or a dictionary of its fields.
         iceberg_conn_id: the id of the catalog's connection.
-        spark_conn_id: the id of the `spark` connection that the job is submitted to; None runs it in this process with
+        spark_conn_id: the id of the Spark connection that the job is submitted to; None runs it in this process with
             DuckDB, for `files` and for `sql` over `inputs`.
         spark_config: resources and options of the Spark job, a `SparkConfig` or a dictionary of its fields.
+        deferrable: whether the worker slot is free while a job runs on YARN in deploy mode `cluster`; elsewhere the
+            task waits. By default Airflow's `[operators] default_deferrable`.
+        poll_interval: seconds between two looks of the triggerer at the job; 30.
         branch: the branch to write to.
         snapshot_properties: additional entries of the snapshot's summary.
         write_format: the format of the new data files, `"parquet"` or `"avro"`; by default that of the table.

@@ -25,7 +25,9 @@ class IcebergOverwriteOperator(RowsOperator):
         table: the namespace and name of the table, `sales.orders`.
         overwrite_filter: a predicate in SQL, `"day = :day"`, for `replace="matching"`. Rows for which it is null are
             kept. The new rows must satisfy it, or the task fails and names the row; see `check_filter`. Files that
-            match in part are rewritten without the matching rows.
+            match in part are rewritten without the matching rows. With a Spark connection it may be any condition of
+            Spark SQL, with functions, casts and subqueries over `inputs`; in this process only comparisons of columns
+            with literals are.
         predicate_params: the values of the filter's placeholders by name: `{"day": "{{ params.day }}"}`. A value takes
             the place of a literal, whatever is in it; a template in the filter itself becomes SQL.
         check_filter: False also takes new rows that the filter does not select: the task deletes the rows that it
@@ -39,7 +41,7 @@ class IcebergOverwriteOperator(RowsOperator):
         sql: a query, or the name of a `.sql` file: in Spark SQL, or without a Spark connection in the SQL of DuckDB.
         sql_params: the values of the query's placeholders by name: `{"day": "{{ params.day }}"}` for `day = :day`.
             Spark binds them; a template in the query itself becomes SQL.
-        inputs: the tables that the query or the function reads, by the names that it has for them:
+        inputs: the tables that the query, the function or the filter reads, by the names that it has for them:
             `{"orders": "sales.orders"}`, or an `Input` with a branch, a snapshot, a filter or another connection. Each
             is read at one snapshot, which the commit names (`airflow.inputs`).
         python_callable: the name of a function, `"package.module:function"`, that the Spark job calls with the
@@ -47,9 +49,12 @@ class IcebergOverwriteOperator(RowsOperator):
         op_kwargs: keyword arguments of the function, JSON values.
         file_options: format and format options of `files`, a `FileOptions` or a dictionary of its fields.
         iceberg_conn_id: the id of the catalog's connection.
-        spark_conn_id: the id of the `spark` connection that the jobs are submitted to; None runs them in this process
+        spark_conn_id: the id of the Spark connection that the jobs are submitted to; None runs them in this process
             without Spark, for `files` and for `sql` over `inputs`.
         spark_config: resources and options of the Spark jobs, a `SparkConfig` or a dictionary of its fields.
+        deferrable: whether the worker slot is free while a job runs on YARN in deploy mode `cluster`; elsewhere the
+            task waits. By default Airflow's `[operators] default_deferrable`.
+        poll_interval: seconds between two looks of the triggerer at the job; 30.
         branch: the branch to write to.
         snapshot_properties: additional entries of the snapshot's summary.
         on_rerun: what a cleared task does if its earlier run has committed: `"replace"` also replaces the rows of the
@@ -112,6 +117,7 @@ class IcebergOverwriteOperator(RowsOperator):
                 check_filter=self.check_filter,
                 isolation_level=self.isolation_level,
                 deletes_when_empty=self.on_empty == "delete",
+                dialect=None if self.spark_conn_id is None else self.dialect,
             )
             result = overwrite(self.work(context), request)
         return self.report_rows(context, result)

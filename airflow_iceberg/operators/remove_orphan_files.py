@@ -36,9 +36,10 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
             `"ignore"`, `"delete"`), `allow_recent` (accept an `older_than` of less than 24 hours).
         purge_older_than: the time before which quarantines are deleted permanently, given like `older_than`.
         iceberg_conn_id: the id of the catalog's connection.
-        spark_conn_id: the id of the `spark` connection that the jobs for a large table are submitted to; None does
+        spark_conn_id: the id of the Spark connection that the jobs for a large table are submitted to; None does
             everything in this process.
         spark_config: resources and options of those jobs, a `SparkConfig` or a dictionary of its fields.
+        deferrable: accepted as by other operators; this one waits for its jobs.
         spark_from_files: the number of files from which on a table is large; for listing, the number in the summaries
             of its snapshots, for manifests, the number of their entries; 1,000,000.
 

@@ -33,9 +33,12 @@ class IcebergUpdateOperator(InputsOperator):
             conflicts, with `"snapshot"` they are not; by default the table's `write.update.isolation-level`,
             serializable.
         iceberg_conn_id: the id of the catalog's connection.
-        spark_conn_id: the id of the `spark` connection that the job is submitted to: the SQL is Spark's; None runs it
+        spark_conn_id: the id of the Spark connection that the job is submitted to: the SQL is Spark's; None runs it
             in this process with DuckDB, whose SQL it is then.
         spark_config: resources and options of the Spark job, a `SparkConfig` or a dictionary of its fields.
+        deferrable: whether the worker slot is free while a job runs on YARN in deploy mode `cluster`; elsewhere the
+            task waits. By default Airflow's `[operators] default_deferrable`.
+        poll_interval: seconds between two looks of the triggerer at the job; 30.
         branch: the branch to write to.
         snapshot_properties: additional entries of the snapshot's summary.
         write_format: the format of the new data files, `"parquet"` or `"avro"`; by default that of the table.

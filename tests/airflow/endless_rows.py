@@ -8,8 +8,13 @@ from typing import Any
 BEAT_SECONDS = 0.02
 
 
-def hold(spark: Any, folder: str, keeps_lock: bool = False) -> Any:
-    """Beat until the process ends; `keeps_lock` works in C meanwhile, where no other thread of Python runs."""
+def hold(spark: Any, folder: str, keeps_lock: bool = False, rows: int = 0) -> Any:
+    """Beat until the process ends, or return rows if some are asked for.
+
+    `keeps_lock` works in C meanwhile, where no other thread of Python runs.
+    """
+    if rows:
+        return spark.range(rows)
     (Path(folder) / "begun").write_text(str(os.getpid()))
     if keeps_lock:
         import ctypes

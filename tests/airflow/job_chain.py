@@ -1,6 +1,6 @@
 """A worker that watches a task that runs a Spark job: the processes that `test_driver_ends` kills.
 
-    python -m tests.airflow.job_chain FOLDER {"keeps_lock": true, "alarm_while_cancelled": true}
+    python -m tests.airflow.job_chain FOLDER {"keeps_lock": true, "alarm_while_cancelled": true, "try": 2, "rows": 3}
 
 The worker does what Airflow's supervisor does to a task: it forks the task, whose standard input is a socket to it, and
 waits for its end. The task does what Airflow's task runner does: it calls `on_kill` on SIGTERM and after its execution
@@ -57,7 +57,11 @@ def execute(folder: Path, options: dict[str, Any]) -> None:
             task_id="task",
             table="s.t",
             python_callable="endless_rows:hold",
-            op_kwargs={"folder": str(folder), "keeps_lock": options.get("keeps_lock", False)},
+            op_kwargs={
+                "folder": str(folder),
+                "keeps_lock": options.get("keeps_lock", False),
+                "rows": options.get("rows", 0),
+            },
             spark_config=SparkConfig(py_files=(USERS_CODE,), conf={"spark.ui.enabled": "false"}),
         )
     if options.get("alarm_while_cancelled"):
@@ -65,7 +69,9 @@ def execute(folder: Path, options: dict[str, Any]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: task.on_kill())
     try:
         with timeout(3600):
-            task.execute(context_of(task, {"try": 1, "epoch": 0}))
+            context = context_of(task, {"try": options.get("try", 1), "epoch": 0})
+            context["ti"].map_index = options.get("map_index", -1)
+            task.execute(context)
     except AirflowTaskTimeout:
         task.on_kill()
         raise

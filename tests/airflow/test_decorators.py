@@ -151,7 +151,7 @@ class TestWhatAFunctionReturns:
         assert table.load().current_snapshot() is None
         assert (table.data_files(), table.staged()) == ([], [])
 
-    def test_a_dataframe_of_spark_belongs_into_a_job(self, table, run_function):
+    def test_a_dataframe_of_spark_needs_the_session_of_the_task(self, table, run_function):
         # Its class alone: a real one needs a JVM.
         kind = type("DataFrame", (Frame,), {"__module__": "pyspark.sql.classic.dataframe"})
         run = run_function(lambda: kind(rows(1)))
@@ -281,9 +281,14 @@ class TestArguments:
         clear(dag, run)
         assert table.ids() == [111, 112, 113]
 
-    @pytest.mark.parametrize("name", ["sql", "files", "inputs", "spark_conn_id"])
+    @pytest.mark.parametrize("name", ["sql", "files", "inputs", "spark_config"])
     def test_of_another_source_are_refused(self, new_dag, name):
         with new_dag(), pytest.raises(TypeError, match=rf"@task.iceberg_append takes no {name}: its function returns"):
+            task.iceberg_append(table="s.t", **{name: "x"})(lambda: rows(1))()
+
+    @pytest.mark.parametrize("name", ["spark_conn_id", "config_kwargs"])
+    def test_of_a_session_need_a_function_that_takes_it(self, new_dag, name):
+        with new_dag(), pytest.raises(TypeError, match=r"for a function with a parameter 'spark', and '<lambda>' has"):
             task.iceberg_append(table="s.t", **{name: "x"})(lambda: rows(1))()
 
     def test_multiple_outputs_are_not_offered(self):

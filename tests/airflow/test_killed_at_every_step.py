@@ -2,7 +2,7 @@
 
 A real process executes the operator and is killed by the kernel at the n-th step, for every n (see `tests.support
 .mortal` for what a step is); the next try of the same task has to find what was done and do the rest. Then a person
-clears the task. A few steps of two operators run with `make test`, an eighth of all steps with the services, all of
+clears the task. A few steps of five operators run with `make test`, an eighth of all steps with the services, all of
 them by `make stress`.
 """
 
@@ -94,9 +94,10 @@ class Case:
         after: the ids in the table when it is done.
         after_clear: and when it was cleared and is done again, with the source of the second run; as before if left
             out.
-        commits: snapshots that it makes; None for any number.
+        commits: snapshots that it makes in the table; None for any number.
         prepare: what is done to the table before.
         finished: what else has to be true.
+        cleared: and after a clear.
     """
 
     operator: str
@@ -106,6 +107,7 @@ class Case:
     commits: int | None = 1
     prepare: Callable[[Lake], None] = lambda lake: None
     finished: Callable[[Lake, dict[str, Any]], None] = lambda lake, result: None
+    cleared: Callable[[Lake, dict[str, Any]], None] = lambda lake, result: None
 
 
 def without(*gone: int) -> Counter[int]:
@@ -163,7 +165,30 @@ def litter_is_back(lake: Lake, result: dict[str, Any]) -> None:
     assert (result["restored_files"], result["restored_files_size_bytes"]) == (len(LITTER), sum(map(len, LITTER)))
 
 
+def old_files(lake: Lake) -> None:
+    """A folder of files with a partition, which becomes a table."""
+    for part, number in (("a", 200), ("b", 201)):
+        path = lake.folder / "warehouse" / "old" / f"part={part}" / "0.parquet"
+        path.parent.mkdir(parents=True)
+        pq.write_table(pa.table({"id": pa.array([number], pa.int64())}), path)
+
+
+def made_once(lake: Lake, result: dict[str, Any]) -> None:
+    table = lake.load("s.made")
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [200, 201]
+    assert len(table.snapshots()) == 1
+    assert result["added_records"] == 2
+    # Not `as_uri`, which writes `=` as `%3D`.
+    assert reachable(table) <= {f"file://{path}" for path in lake.folder.rglob("*")}
+
+
 APPENDED = Counter({100: 1, 101: 1})
+MERGED = {
+    "files": "{folder}/merged-{run}.parquet",
+    "on": ["id"],
+    "clauses": ["when matched then delete", "when not matched then insert *"],
+}
+NEW_TABLE = {"table": "s.made", "source": "{folder}/warehouse/old"}
 ODD = Counter(n for n in ROWS if n % 2)
 FILES = {"files": "{folder}/source-{run}.parquet"}
 CASES = {
@@ -185,6 +210,29 @@ CASES = {
     ),
     "delete, merge-on-read": Case(
         "IcebergDeleteOperator", {"predicate": "id in (1, 2, 12)", "mode": "merge-on-read"}, after=without(1, 2, 12)
+    ),
+    **{
+        f"merge, {mode}": Case(
+            "IcebergMergeOperator",
+            {**MERGED, "mode": mode},
+            after=without(5, 38) + Counter([100]),
+            after_clear=without(5, 38) + Counter([100, 102]),
+        )
+        for mode in ("copy-on-write", "merge-on-read")
+    },
+    **{
+        f"update, {mode}": Case(
+            "IcebergUpdateOperator",
+            {"set": {"id": "id + 300"}, "where": "id in (5, 38)", "mode": mode},
+            after=without(5, 38) + Counter([305, 338]),
+        )
+        for mode in ("copy-on-write", "merge-on-read")
+    },
+    "snapshot table": Case(
+        "IcebergSnapshotTableOperator", NEW_TABLE, commits=0, prepare=old_files, finished=made_once, cleared=made_once
+    ),
+    "migrate table": Case(
+        "IcebergMigrateTableOperator", NEW_TABLE, commits=0, prepare=old_files, finished=made_once, cleared=made_once
     ),
     "delete of whole files": Case("IcebergDeleteOperator", {"predicate": "part = 'a'"}, after=ODD),
     "compact": Case(
@@ -216,7 +264,7 @@ CASES = {
 # Those whose second try is killed as well.
 AGAIN = ("overwrite matching", "compact", "expire")
 SPARK_LESS = {"spark_conn_id": None}
-WITH_JOBS = {"IcebergAppendOperator", "IcebergOverwriteOperator", "IcebergDeleteOperator", "IcebergCompactOperator"}
+WITH_JOBS = {f"Iceberg{verb}Operator" for verb in ("Append", "Overwrite", "Delete", "Compact", "Merge", "Update")}
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -285,6 +333,8 @@ class Scene:
         # Ids of a single part: an overwrite of partitions replaces that one.
         pq.write_table(pa.table({"id": pa.array([100, 101], pa.int64()), "part": ["a", "a"]}), self._source("first"))
         pq.write_table(pa.table({"id": pa.array([102], pa.int64()), "part": ["a"]}), self._source("second"))
+        pq.write_table(rows([5, 38, 100]), self.lake.folder / "merged-first.parquet")
+        pq.write_table(rows([102]), self.lake.folder / "merged-second.parquet")
         self.case.prepare(self.lake)
         age(self.lake)
 
@@ -354,6 +404,7 @@ def step_through(scene: Scene, steps: range) -> None:
             continue  # what was restored is litter again
         cleared = scene.execute(try_number=3, epoch=2)
         assert "error" not in cleared, (step, cleared["error"], cleared["trace"])
+        scene.case.cleared(scene.lake, cleared["result"])
         scene.check_clean(scene.case.after if scene.case.after_clear is None else scene.case.after_clear)
 
 
@@ -378,7 +429,11 @@ class TestAnOperatorThatIsKilled:
     """Its next try finishes what it has begun; the work is done once, and no row of it is doubled by a clear."""
 
     @pytest.mark.sample(2)
-    @pytest.mark.parametrize("scene", ["overwrite matching", "expire"], indirect=True)
+    @pytest.mark.parametrize(
+        "scene",
+        ["overwrite matching", "expire", "merge, merge-on-read", "update, copy-on-write", "migrate table"],
+        indirect=True,
+    )
     def test_at_some_steps(self, scene):
         steps = count_steps(scene)
         step_through(scene, range(steps // 3, steps + 1, max(1, steps // 3)))

@@ -101,6 +101,7 @@ class TestATaskThatIsKilled:
         assert outcomes == ["found", "found"]
 
 
+@pytest.mark.services
 class TestAClearedTask:
     """A person clears a run that succeeded: its rows are replaced in one commit, or doubled, or kept, as was chosen."""
 
@@ -115,7 +116,7 @@ class TestAClearedTask:
         assert (result["operation"], result["added_records"], result["deleted_records"]) == ("overwrite", 3, 3)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.services
 class TestASensorInATriggerer:
     """It gives its worker back, and wakes up when the snapshot is there."""
 

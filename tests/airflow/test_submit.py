@@ -4,6 +4,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import signal
 import stat
 import sys
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -22,8 +24,10 @@ import pytest
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_iceberg.backends.backend import InProcess, _reaching, open_backend, run_job
-from airflow_iceberg.backends.config import PRIVATE_VARIABLE, SparkConfig, storage_properties
+from airflow_iceberg.backends.applications import work_tag
+from airflow_iceberg.backends.backend import InProcess, open_backend, run_job
+from airflow_iceberg.backends.config import PRIVATE_VARIABLE, SparkConfig, storage_of, storage_properties
+from airflow_iceberg.backends.connect import SparkConnect
 from airflow_iceberg.backends.spark_submit import SparkSubmit, spark_environment
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import (
@@ -71,15 +75,20 @@ def backend(conn_id: str | None, table: Any, source: Source = FILES, **config: A
 class TestTheChoice:
     """The connection's type decides; nothing is guessed."""
 
-    def test_none_is_this_process_and_a_spark_connection_submits(self, connection, table):
+    def test_none_is_this_process_a_spark_connection_submits_and_a_spark_connect_connection_connects(
+        self, connection, table
+    ):
         assert isinstance(backend(None, table), InProcess)
         assert isinstance(backend(connection(host="local[1]"), table), SparkSubmit)
+        assert isinstance(backend(connection(conn_type="spark_connect", host="h"), table), SparkConnect)
 
     @pytest.mark.parametrize(
         ("fields", "error", "message"),
         [
-            ({"conn_type": "spark_connect", "host": "sc://h"}, UnsupportedError, "spark_connect, which is not supp"),
-            ({"conn_type": "http", "host": "h"}, InvalidInputError, "'somewhere' is of type 'http', expected 'spark'"),
+            ({"conn_type": "spark_connect"}, InvalidInputError, "spark_connect connection 'somewhere' has no host"),
+            ({"conn_type": "spark_connect", "host": "sc://h/path"}, InvalidInputError, "'somewhere' has a path"),
+            ({"conn_type": "spark_connect", "host": "h:port"}, InvalidInputError, "no address of Spark Connect"),
+            ({"conn_type": "http", "host": "h"}, InvalidInputError, "'http', expected 'spark' or 'spark_connect'"),
             ({}, InvalidInputError, "spark connection 'somewhere' has no host"),
             (
                 {"host": "spark://h:7077", "extra": {"deploy-mode": "cluster"}},
@@ -87,7 +96,14 @@ class TestTheChoice:
                 "runs no Python programs in deploy mode cluster",
             ),
         ],
-        ids=["Spark Connect", "another type", "no master", "a standalone cluster in cluster mode"],
+        ids=[
+            "Connect without a host",
+            "a path",
+            "no port",
+            "another type",
+            "no master",
+            "a standalone cluster in cluster mode",
+        ],
     )
     def test_what_cannot_run_a_job_is_refused(self, fields, error, message, connection, table):
         with pytest.raises(error, match=message):
@@ -144,7 +160,7 @@ class TestWhatTheJobIsTold:
         lent = FsspecFileIO({"s3.endpoint": "theirs", "s3.access-key-id": "lent"})
         ours = {**catalog, "s3.session-token": "our-session"}
         table: Any = SimpleNamespace(catalog=SimpleNamespace(properties=ours), io=lent)
-        assert storage_properties(_reaching(table)) == {"s3.endpoint": "theirs", "s3.access-key-id": "lent"}
+        assert storage_of(table) == {"s3.endpoint": "theirs", "s3.access-key-id": "lent"}
 
     @pytest.fixture
     def submission(self, connection: Callable[..., str], lake: Lake, tmp_path: Path) -> Callable[..., Any]:
@@ -179,9 +195,16 @@ class TestWhatTheJobIsTold:
 
     def test_in_cluster_mode_they_would_be_on_the_command_line_and_are_refused(self, submission):
         with pytest.raises(UnsupportedError, match="on spark-submit's command line") as error:
-            submission("yarn", deploy_mode="cluster")
+            submission("k8s://https://h", deploy_mode="cluster")
         assert "use deploy mode client, or let the cluster have its own" in str(error.value)
         assert "s3cr3t" not in str(error.value)
+
+    def test_on_yarn_they_go_by_the_private_file_to_a_driver_on_the_cluster(self, submission):
+        hook, command, _ = submission("yarn", deploy_mode="cluster")
+        private = Path(command[command.index("--files") + 1])
+        assert stat.S_IMODE(private.stat().st_mode) == 0o600
+        assert json.loads(private.read_text())["storage"] == STORAGE
+        assert "s3cr3t" not in " ".join([*command, *hook.environment.values()])
 
     def test_the_drivers_own_libraries_get_them_by_its_environment(self, connection):
         storage = {**STORAGE, "s3.access-key-id": "the-key-id"}
@@ -210,7 +233,7 @@ class TestWhatTheJobIsTold:
         ],
     )
     def test_cluster_mode_is_safe_where_no_value_holds_a_secret(self, storage, is_safe, connection):
-        spark = BaseHook.get_connection(connection(host="yarn"))
+        spark = BaseHook.get_connection(connection(host="k8s://https://h"))
         with nullcontext() if is_safe else pytest.raises(UnsupportedError, match="storage credentials"):
             SparkSubmit(spark, SparkConfig(deploy_mode="cluster"), storage=storage, inputs={}, name="job")
 
@@ -241,14 +264,14 @@ class TestInputsOfOtherConnections:
 
     @pytest.fixture
     def submitted(self, connection: Callable[..., str], lake: Lake, tmp_path: Path) -> Callable[..., Any]:
-        def submit(fx: dict[str, str], **config: Any) -> Any:
+        def submit(fx: dict[str, str], master: str = "yarn", **config: Any) -> Any:
             lake.create(if_not_exists=True)
             target, other = (
                 Table.load(load_catalog("lake", **lake.catalog.properties, **own), "s.t") for own in (self.OURS, fx)
             )
             source = Source.from_sql("select id from fx, same")
             made = open_backend(
-                connection(host="yarn"),
+                connection(host=master),
                 SparkConfig(**config),
                 table=target,
                 source=source,
@@ -277,8 +300,69 @@ class TestInputsOfOtherConnections:
 
     def test_cluster_mode_refuses_their_credentials(self, submitted):
         with pytest.raises(UnsupportedError, match="storage credentials") as error:
-            submitted(self.FX, deploy_mode="cluster")
+            submitted(self.FX, "k8s://https://h", deploy_mode="cluster")
         assert "s3cr3t" not in str(error.value)
+
+
+class TestWhatAnApplicationIsFoundBy:
+    """Tags on YARN, a label on Kubernetes: those of the work, which all tries share, and those of one submission."""
+
+    @pytest.fixture
+    def settings(self, connection: Callable[..., str], table: Any, tmp_path: Path) -> Callable[..., Any]:
+        """Returns the settings on the command line of a try."""
+
+        def submit(master: str, key: str | None, folder: str, **config: Any) -> dict[str, str]:
+            made = backend(connection(host=master), table, **config)
+            plan = replace(plan_append(table, FILES), operation_key=key)
+            (tmp_path / folder).mkdir()
+            hook = made._open_hook(plan, tmp_path / folder / "core.zip")
+            command = hook._build_spark_submit_command("/main.py")
+            return dict(value.split("=", 1) for option, value in pairwise(command) if option == "--conf")
+
+        return submit
+
+    def test_two_tries_and_a_clear_share_the_tag_of_their_work_alone(self, settings, tmp_path):
+        first, second = (
+            settings("yarn", f"dag/run/home/task/-1/{epoch}", f"f{epoch}")["spark.yarn.tags"].split(",")
+            for epoch in (1, 2)
+        )
+        assert first[0] == second[0]
+        assert re.fullmatch(r"airflow-iceberg-[0-9a-f]{32}", first[0])
+        assert re.fullmatch(r"airflow-iceberg-submission-[0-9a-f]{32}", first[1])
+        assert first[1] != second[1]
+        others = ("dag/run/home/task/0/1", "dag/run/home/other/-1/1", "dag/other/home/task/-1/1", "dag/run/x/task/-1/1")
+        assert first[0] not in [work_tag(other, "uuid") for other in others]
+        assert len({work_tag(other, "uuid") for other in others} | {work_tag(others[0], "another")}) == 5
+
+    def test_the_tags_of_the_user_and_of_the_machine_remain(self, settings, tmp_path, monkeypatch):
+        (tmp_path / "spark-defaults.conf").write_text("spark.a b\nspark.yarn.tags  costs:a,b\n")
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+        key = "dag/run/home/task/-1/1"
+        assert settings("yarn", key, "a")["spark.yarn.tags"].split(",")[:2] == ["costs:a", "b"]
+        given = settings("yarn", key, "b", conf={"spark.yarn.tags": "mine"})["spark.yarn.tags"].split(",")
+        assert (given[0], len(given)) == ("mine", 3)
+
+    def test_a_job_of_no_task_is_known_by_its_submission(self, settings):
+        assert settings("yarn", None, "a")["spark.yarn.tags"].startswith("airflow-iceberg-submission-")
+
+    def test_elsewhere(self, settings, connection, table):
+        key, label = "dag/run/home/task/-1/1", "spark.kubernetes.driver.label.airflow-iceberg-work"
+        # The provider's hook for Kubernetes needs its client.
+        made = backend(connection(host="k8s://https://h"), table)
+        plan = replace(plan_append(table, FILES), operation_key=key)
+        assert made._identify(plan, {}) == {label: work_tag(key, plan.table_uuid)}
+        assert not {"spark.yarn.tags", label} & settings("local[1]", key, "b").keys()
+
+    def test_yarn_begins_no_job_again_by_itself_and_spark_submit_waits_for_it(self, settings):
+        given = settings(
+            "yarn",
+            None,
+            "a",
+            deploy_mode="cluster",
+            conf={"spark.yarn.submit.waitAppCompletion": "false", "spark.yarn.maxAppAttempts": "2"},
+        )
+        assert given["spark.yarn.maxAppAttempts"] == "1"
+        assert given["spark.yarn.submit.waitAppCompletion"] == "true"
 
 
 class TestACancelledJob:

@@ -30,7 +30,7 @@ AREAS = {
     "imports": ("imports",),
     "commit": ("commits",),
     "plan": ("plans",),
-    "local": ("in_process",),
+    "local": ("in_process", "upserts"),
     "spark": ("appends",),
     "maintain": ("maintain_metadata", "maintain_files", "maintain_rows", "existing_files"),
     "row-level": ("row_level",),

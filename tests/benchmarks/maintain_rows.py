@@ -26,6 +26,7 @@ from tests.support.append_steps import commit_append, plan_append
 
 COPY_GOAL, MERGE_GOAL, OVERWRITE_GOAL = 0.4, 0.5, 0.5
 ROWS, FILES = 30_000_000, 60
+FILE_ROWS = ROWS // FILES
 KINDS, KIND = 100, 7
 PREDICATE = f"kind = {KIND}"
 COLUMNS = {
@@ -100,10 +101,11 @@ class _Prepared(Frozen):
         self._warehouse.load("wide").alter([{"set_properties": {"write.delete.mode": self._mode}}])
 
 
-def make_wide(warehouse: Warehouse) -> None:
-    note(f"  making {ROWS:,} rows in {FILES} files")
-    table = Table.create(warehouse.catalog, "db.wide", schema=COLUMNS)
-    fill(table, wide_rows, [ROWS // FILES] * FILES, "made")
+def make_wide(warehouse: Warehouse, name: str = "wide", files: int = FILES) -> None:
+    """Make the table, or a smaller one of some files of the same size."""
+    note(f"  making {files * FILE_ROWS:,} rows in {files} files")
+    table = Table.create(warehouse.catalog, f"db.{name}", schema=COLUMNS)
+    fill(table, wide_rows, [FILE_ROWS] * files, "made")
 
 
 def wide_rows(number: int, count: int) -> pa.Table:

@@ -39,7 +39,21 @@ def check(runner, case, record_property, dialect=DUCKDB, run=None):
     assert not wrong, f"{case}\n" + "\n".join(wrong)
 
 
+def runs(spark, program):
+    """Return what runs the jobs of a table on a Spark."""
+
+    def run_on(table):
+        def run(plan):
+            spark.run(program, plan.location)
+            return JobResult.from_json(table.io.read(plan.result_location))
+
+        return run
+
+    return run_on
+
+
 @pytest.mark.java
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", SAMPLE, ids=lambda case: case.name)
 def test_a_sample(runner, case, record_property):
     check(runner, case, record_property)
@@ -59,11 +73,4 @@ def test_every_case(runner, case, record_property):
 @pytest.mark.generated
 @pytest.mark.parametrize("case", [case for case in CASES if not case.number % 2], ids=lambda case: case.name)
 def test_every_case_on_spark(runner, spark_of, case, record_property):
-    def run_on(table):
-        def run(plan):
-            spark_of(SPARK_4).run(PROGRAM, plan.location)
-            return JobResult.from_json(table.io.read(plan.result_location))
-
-        return run
-
-    check(runner, case, record_property, SPARK, run_on)
+    check(runner, case, record_property, SPARK, runs(spark_of(SPARK_4), PROGRAM))

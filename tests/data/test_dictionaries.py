@@ -330,14 +330,20 @@ class TestPlainColumns:
         assert self.plain(order=np.arange(self.COUNT) // 3) == {"order"}
         assert not self.plain(order=np.arange(self.COUNT) // 30)
 
+    def test_values_that_come_round_keep_it(self):
+        for period in (5_000, 10_007, 40_000):
+            assert not self.plain(device=np.arange(self.COUNT) % period)
+            assert not self.plain(device=np.random.default_rng(1).permutation(np.arange(self.COUNT) % period))
+
     def test_what_has_no_dictionary_is_passed_over(self):
         flags = np.arange(self.COUNT) % 2 == 0
         assert not self.plain(flags=flags, inner=pa.array([{"a": 1}] * 10 + [None] * (self.COUNT - 10)))
 
-    def test_files_are_written_so(self, tmp_path):
+    @pytest.mark.parametrize("count", [40_000, 300_000])
+    def test_files_are_written_so(self, tmp_path, count):
         schema = schema_from_shorthand({"key": "long", "day": "int"})
         table = pa.table(
-            {"key": np.random.default_rng(1).permutation(300_000), "day": np.arange(300_000, dtype="int32") % 7},
+            {"key": np.random.default_rng(1).permutation(count), "day": np.arange(count, dtype="int32") % 7},
             schema=schema_to_arrow(schema),
         )
         (file,) = write(tmp_path, [table], schema=schema)

@@ -71,7 +71,7 @@ class TestWhatIsNotFollowed:
     def test_a_property_that_is_not_followed_is_logged(self, name, caplog):
         options({name: "100", "write.parquet.page-size-bytes": "1"})
         (record,) = caplog.records
-        assert record.message == f"property {name} is set, and this writer does not follow it"
+        assert record.getMessage() == f"property {name} is set, and this writer does not follow it"
 
     @pytest.mark.parametrize(("name", "said"), [("write.format.default", "is 'orc'"), ("encryption.key-id", "is set")])
     def test_another_file_format_and_encryption_are_refused(self, name, said):

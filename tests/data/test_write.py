@@ -188,11 +188,11 @@ class TestSizes:
 
     @pytest.mark.parametrize("step", [2_000, 30_000, 200_000])
     def test_row_groups_have_their_size_however_the_rows_come(self, tmp_path, step):
-        ((*full, _),), files = self.sizes(tmp_path, 200_000, MIB, 100 * MIB, step)
+        ((*full, _),), files = self.sizes(tmp_path, 400_000, MIB, 100 * MIB, step)
         assert len(full) >= 2
         assert all(0.8 * MIB < size < 1.2 * MIB for size in full)
         assert len(files[0].split_offsets or ()) == len(full) + 1
-        assert read(files[0]).column("id").to_pylist() == list(range(200_000))
+        assert read(files[0]).column("id").to_pylist() == list(range(400_000))
 
     def test_files_have_their_size(self, tmp_path):
         _, files = self.sizes(tmp_path, 200_000, MIB // 8, MIB // 2, 10_000)

@@ -497,7 +497,8 @@ class TestManifestSummaries:
         (INT, summary(True), ["c is null"], ["c = 1"]), (INT, summary(False), ["c = 1"], []),
         (DOUBLE, summary(False, None, *ONE_AND_TWO), ["c > 5"], []),
         (DOUBLE, summary(False, False, *ONE_AND_TWO), [], ["c > 5"]),
-    ], ids=["bounds", "no bounds: all null", "no bounds and no null: unknown", "NaN unknown", "no NaN"])  # fmt: skip
+        (t.BinaryType(), summary(False, None, b"\0\xff", b"abd\xff"), ["c = X'FFFF00'"], ["c is null"]),
+    ], ids=["bounds", "all null", "no bounds and no null: unknown", "NaN unknown", "no NaN", "Java"])  # fmt: skip
     def test_what_may_match(self, kind, described, possible, impossible):
         assert [text for text in possible if not self.may(text, kind, described)] == []
         assert [text for text in impossible if self.may(text, kind, described)] == []

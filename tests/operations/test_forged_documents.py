@@ -18,6 +18,7 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, StalePlanError
 from airflow_iceberg.jobs import compact_sorted, exchange, main
+from airflow_iceberg.jobs.protocol.one_time_signature import is_signed, new_seed, public_key, sign
 from airflow_iceberg.jobs.protocol.plan import InventoryTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult, read_result, write_result
 from airflow_iceberg.jobs.protocol.source import Source
@@ -448,7 +449,7 @@ class TestSignature:
 
     def test_it_is_read_with_the_secret(self, plan: JobPlan, table: Table) -> None:
         written = write_result(plan, table.io, JobResult(status="succeeded", record_count=4), secret="s")
-        assert staging.read_result(table.io, plan, secret="s") == written
+        assert staging.read_result(table.io, plan, key=public_key("s")) == written
 
     @pytest.mark.parametrize("forged", ["by another secret", "unsigned", "changed", "empty"])
     def test_another_one_is_refused(self, forged: str, plan: JobPlan, table: Table) -> None:
@@ -462,14 +463,14 @@ class TestSignature:
             data = table.io.read(plan.result_location)
             put(table, plan.result_location, data.replace(b": 4", b": 5") if forged == "changed" else b"")
         with pytest.raises(FormatError, match="the job result is not the one that was written"):
-            staging.read_result(table.io, plan, secret="s")
+            staging.read_result(table.io, plan, key=public_key("s"))
 
     def test_one_of_another_job_is_refused(self, plan: JobPlan, table: Table, source: Source) -> None:
         other = plan_append(table, source)
         write_result(other, table.io, JobResult(status="succeeded"), secret="s")
         put(table, plan.result_location, table.io.read(other.result_location))
         with pytest.raises(FormatError, match="is not the one that was written"):
-            read_result(plan, table.io, secret="s")
+            read_result(plan, table.io, key=public_key("s"))
 
     def test_one_that_was_there_before_is_not_taken_for_the_own(self, plan: JobPlan, table: Table) -> None:
         put(table, plan.result_location, JobResult(status="succeeded", record_count=999).to_json())
@@ -480,7 +481,28 @@ class TestSignature:
 
     def test_without_one_the_job_died(self, plan: JobPlan, table: Table) -> None:
         with pytest.raises(StalePlanError, match="ended without a result"):
-            staging.read_result(table.io, plan, secret="s")
+            staging.read_result(table.io, plan, key=public_key("s"))
+
+    def test_a_seed_signs_for_its_own_key_alone(self) -> None:
+        seed, other = new_seed(), new_seed()
+        signature = sign(b"one", seed)
+        assert is_signed(b"one", signature, public_key(seed))
+        assert not is_signed(b"one", signature, public_key(other))
+        assert not is_signed(b"one", sign(b"one", other), public_key(seed))
+
+    def test_no_link_of_a_signature_is_of_use_for_another_document(self) -> None:
+        """Each link can be moved towards the end of its chain; the checksum then needs one that goes back."""
+        seed = new_seed()
+        signature, key = sign(b"one", seed), public_key(seed)
+        assert not any(is_signed(b"%d" % number, signature, key) for number in range(100))
+        for place in range(0, len(signature), 64):
+            changed = bytearray(signature)
+            changed[place] = ord("0") if changed[place] != ord("0") else ord("1")
+            assert not is_signed(b"one", bytes(changed), key)
+
+    @pytest.mark.parametrize("signature", [b"", b"00", b"\xff", "ä".encode(), b"x" * 67 * 64, b"0" * 67 * 64])
+    def test_what_is_no_signature_is_refused(self, signature: bytes) -> None:
+        assert not is_signed(b"one", signature, public_key("s"))
 
 
 # -- notes of expiries -------------------------------------------------------------------------------------------------

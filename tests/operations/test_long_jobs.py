@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_iceberg.errors import StalePlanError
+from airflow_iceberg.jobs.protocol import heartbeat
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
@@ -123,7 +124,7 @@ class TestSignsOfLife:
 
     @pytest.mark.parametrize("request_", [{}, {"action": "delete"}, {"location": "data"}], ids=str)
     def test_the_files_of_a_running_job_are_kept(self, table, tmp_path, verb, request_, monkeypatch):
-        monkeypatch.setattr(staging, "HEARTBEAT_S", 0.2)
+        monkeypatch.setattr(heartbeat, "HEARTBEAT_S", 0.2)
         (other,) = litter(table, "data/litter.parquet")
         given = {**request_, **({"location": f"{table.location}/data"} if "location" in request_ else {})}
         seen: list[Any] = []

@@ -14,6 +14,7 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog, TableId
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import AlreadyExistsError, FormatError, InvalidInputError, NotFoundError
+from airflow_iceberg.operations.existing.migration import MigrateTableRequest, migrate_table
 from airflow_iceberg.operations.existing.new_table import NewTableRequest, snapshot_table
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.work import Work
@@ -93,6 +94,20 @@ class TestMigration:
         expire_snapshots(Work(table), ExpireSnapshotsRequest(older_than_ms=2**62, retain_last=1))
         assert not (source / "ds=2026-01-01" / "n=1" / "part-0.parquet").exists(), "it is the table's own"
         assert (source / "ds=2026-01-02" / "n=1" / "part-0.parquet").exists()
+
+    def test_a_creation_that_was_asked_for_twice_since_the_answer_was_lost(self, catalog, source, monkeypatch):
+        """The second answer is that the table exists: it is this one, and keeps its manifests."""
+        create = type(catalog).create
+
+        def twice(*arguments: object, **more: object) -> None:
+            create(*arguments, **more)
+            raise AlreadyExistsError("table db.t exists")
+
+        monkeypatch.setattr(type(catalog), "create", twice)
+        request = MigrateTableRequest(source=str(source))
+        _, result = migrate_table(catalog, TableId.parse("db.t"), request, operation_key=KEY)
+        assert result.outcome == "committed"
+        assert sorted(Table.load(catalog, "db.t").scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
 
 
 class TestBadSources:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import NotFoundError
+from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactRequest, compact
@@ -18,6 +21,7 @@ from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
 from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
+from airflow_iceberg.operations.staging import earlier_tries
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.directories import remove_empty
@@ -118,7 +122,8 @@ class TestRemovingEmptyFolders:
         created = threading.Event()
 
         def remove() -> None:
-            while not created.is_set():
+            # With a pause: on an idle machine a thread that never rests wins against each single attempt to create.
+            while not created.wait(0.0002):
                 remove_empty(io, str(tmp_path / "a" / "b"))
 
         remover = threading.Thread(target=remove)
@@ -150,3 +155,26 @@ class TestRemovingEmptyFolders:
         remove_empty(load_file_io(), (tmp_path / "a" / "b").as_uri())
         with pytest.raises(NotFoundError):
             load_file_io().read((tmp_path / "a" / "b").as_uri())
+
+
+class TestWhatEarlierTriesLeft:
+    """A try finds the folders of its task's earlier tries, also of those before a clear; no others."""
+
+    def test_by_their_names(self, table, source):
+        key = OperationKey(dag_id="d", run_id="r", task_id="t", epoch=1, installation="here")
+
+        def job(number: int, of: OperationKey = key) -> JobPlan:
+            return plan_append(table, source, operation_key=of, try_number=number)
+
+        first, before_a_clear = job(1), job(2, replace(key, epoch=0))
+        job(1, replace(key, task_id="other"))
+        job(1, replace(key, installation="there"))
+        plan_append(table, source)
+        carried = f"{first.staging_location.rpartition('/')[0]}/carried-{key.file_token}-1-2-0123456789ab"
+        table.io.create(f"{carried}/plan.json", b"{}")
+        last = job(4)
+        own, twin = job(3), job(3)
+        left = [plan.staging_location for plan in (first, before_a_clear, twin)]
+        assert earlier_tries(table.io, own) == sorted([*left, carried])
+        assert earlier_tries(table.io, last) == sorted([*left, carried, own.staging_location])
+        assert earlier_tries(table.io, job(1)) == []

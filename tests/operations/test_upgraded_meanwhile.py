@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -72,6 +73,23 @@ def row_ids(table: Table) -> dict[int, int]:
     return {row["id"]: row["_row_id"] for row in lineage(table).to_pylist()}
 
 
+def planned_again(
+    table: Table, version: int, meanwhile: Callable[[Table], None], verb: Callable[..., Any], request: Any
+) -> dict[int, int]:
+    """Do work whose table is upgraded meanwhile; return the row ids right after that."""
+    seen: dict[int, int] = {}
+
+    def others(table: Table) -> None:
+        meanwhile(table)
+        seen.update(row_ids(another(table)))
+
+    job, plans = work(table, others)
+    assert verb(job, request).outcome == "committed"
+    assert [plan.task.write.format_version for plan in plans] == [version, 3]
+    assert data_locations(table.refresh()) <= reachable(table), "files of the first plan are left"
+    return seen
+
+
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("meanwhile", [upgrade, upgrade_and_append])
 class TestUpgradedMeanwhile:
@@ -79,38 +97,20 @@ class TestUpgradedMeanwhile:
 
     @pytest.mark.parametrize(("verb", "request_"), [(compact, COMPACT), (delete, DELETE)])
     def test_a_rewrite_is_replanned(self, tmp_path, version, meanwhile, verb, request_):
-        seen: dict[int, int] = {}
-
-        def others(table: Table) -> None:
-            meanwhile(table)
-            seen.update(row_ids(another(table)))
-
         table = begun(tmp_path, version)
-        job, plans = work(table, others)
-        assert verb(job, request_).outcome == "committed"
-        assert [plan.task.write.format_version for plan in plans] == [version, 3]
-        found = row_ids(table.refresh())
+        seen = planned_again(table, version, meanwhile, verb, request_)
+        found = row_ids(table)
         assert None not in found.values()
         assert all(found[number] == seen[number] for number in found if seen[number] is not None)
         assert set(found) == set(seen) - ({3} if verb is delete else set())
-        assert data_locations(table) <= reachable(table), "files of the first plan are left"
 
     @pytest.mark.parametrize(("verb", "request_"), UPDATES)
     def test_an_update_is_replanned(self, tmp_path, version, meanwhile, verb, request_):
         if version == 1 and request_.mode == "merge-on-read":
             pytest.skip("version 1 has no delete files")
-        seen: dict[int, int] = {}
-
-        def others(table: Table) -> None:
-            meanwhile(table)
-            seen.update(row_ids(another(table)))
-
         table = begun(tmp_path, version)
-        job, plans = work(table, others)
-        assert verb(job, request_).outcome == "committed"
-        assert [plan.task.write.format_version for plan in plans] == [version, 3]
-        check_updated(seen, row_ids(table.refresh()))
-        assert data_locations(table) <= reachable(table), "files of the first plan are left"
+        seen = planned_again(table, version, meanwhile, verb, request_)
+        check_updated(seen, row_ids(table))
 
     def test_an_overwrite_runs_again(self, tmp_path, version, meanwhile):
         """Its new rows may have been computed from the old ones."""

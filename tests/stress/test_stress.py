@@ -86,7 +86,7 @@ class TestTheStorm:
         assert verdict["told"]["append"]["landed"] > 0
         assert verdict["told"]["expire"]["committed"] > 0
 
-    @pytest.mark.sample(2)
+    @pytest.mark.services
     @pytest.mark.parametrize("catalog", CALM)
     def test_a_short_one_without_a_network(self, catalog: str, tmp_path: Path) -> None:
         self.run(tmp_path, catalog, "lost", seconds=5)

@@ -18,11 +18,15 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "dags_examples"
 
 
-def settings(home: Path, *, dags_folder: Path = EXAMPLES) -> dict[str, str]:
-    """Return the environment variables of an Airflow that lives in one folder and opens no port."""
+def settings(home: Path, *, dags_folder: Path | None = None) -> dict[str, str]:
+    """Return the environment variables of an Airflow that lives in one folder and opens no port.
+
+    Args:
+        dags_folder: by default one that is empty: `dag.test()` reads all DAGs of the folder each time.
+    """
     return {
         "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(dags_folder),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags_folder or home / "dags"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",

@@ -5,7 +5,7 @@ condition by which rows match, clauses, conditions and values. Not here: running
 """
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tests.support.case_types import Kind
@@ -21,10 +21,10 @@ class RowStatement:
     """What is done to the table.
 
     Attributes:
-        operation: "merge", "upsert" or "update".
+        operation: "merge", "upsert", "update" or "delete".
         on: columns, or a condition.
         clauses: of a merge.
-        set, where: of an update.
+        set, where: of an update, or `where` of a delete; it may read the table `picked` of `merge_runs`.
         columns, rows: the source of a merge.
     """
 
@@ -52,6 +52,8 @@ class RowStatement:
         if self.operation == "update":
             values = ", ".join(f"{name} = {value}" for name, value in self.set.items())
             return f"{self.mode} update set {values} where {self.where}"
+        if self.operation == "delete":
+            return f"{self.mode} delete where {self.where}"
         lines = "\n    ".join(str(dict(row)) for row in self.rows)
         return f"{self.mode} {self.operation} on {self.condition}\n  " + "\n  ".join(self.clauses) + f"\n    {lines}"
 
@@ -77,13 +79,22 @@ class MergeCase:
 
 def generate(count: int, seed: int) -> list[MergeCase]:
     """Return so many cases, the same ones for the same numbers."""
+    return _generated(count, seed, lambda maker: maker.statement())
+
+
+def generate_deletes(count: int, seed: int) -> list[MergeCase]:
+    """Return so many deletes by predicates that only an engine can evaluate, the same ones for the same numbers."""
+    return _generated(count, seed, lambda maker: maker.delete())
+
+
+def _generated(count: int, seed: int, make: Callable[["_Maker"], RowStatement]) -> list[MergeCase]:
     dice = random.Random(seed)
     cases: list[MergeCase] = []
     for base in (found for found in bases(dice) if found.is_for_spark):
         for _ in range(PER_BASE):
             if len(cases) == count:
                 return cases
-            cases.append(MergeCase(number=len(cases), base=base, statement=_Maker(dice, base).statement()))
+            cases.append(MergeCase(number=len(cases), base=base, statement=make(_Maker(dice, base))))
     return cases
 
 
@@ -107,6 +118,35 @@ class _Maker:
         rows = tuple(self._rows(on, chance_of_null=0.01 if operation == "upsert" else 0.06))
         given = {"on": on, "clauses": clauses, "columns": columns, "rows": rows}
         return RowStatement(operation=operation, mode=self.mode, **given)
+
+    def delete(self) -> RowStatement:
+        dice, note = self.dice, self.note
+        ways = [
+            "abs(target.id - 4) = 2",
+            "cast(target.id as string) like '%1'",
+            "cast(target.p as string) is null",
+            "target.id > target.n",
+            "cast(target.n as bigint) * 2 >= target.id",
+            f"upper(target.{note}) = target.{note}",
+            "coalesce(target.n, 0) = 0",
+            "nullif(target.n, 3) is null",
+            "case when target.p is null then target.n > 1 else target.id % 3 = 0 end",
+            "target.id in (select id from picked)",
+            "target.id not in (select id from picked)",
+            "target.id not in (select id from picked where id is not null)",
+            "target.n in (select n from picked where picked.id > 2)",
+            "exists (select 1 from picked where picked.id = target.id)",
+            "exists (select 1 from picked where picked.n = target.n and picked.id <> target.id)",
+            "not exists (select 1 from picked where picked.id = target.id)",
+            "target.id > 1 and exists (select 1 from picked where picked.id = target.id)",
+        ]
+        if self.base.final["p"].is_float:
+            ways += ["target.p = target.p", "isnan(target.p) or abs(target.p) > 1", "target.p + 1 > target.n"] * 2
+        where = dice.choice(ways)
+        if dice.random() < 0.3 and "select" not in where:
+            other = self._condition(has_target=True, has_source=False)
+            where = f"{where} {dice.choice(['and', 'or'])} {other}"
+        return RowStatement(operation="delete", mode=self.mode, where=where)
 
     # -- the source ------------------------------------------------------------------------------------------------
 

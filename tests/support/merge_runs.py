@@ -15,6 +15,8 @@ from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.operations.delete import DeleteRequest, delete
+from airflow_iceberg.operations.inputs.tables import Input
 from airflow_iceberg.operations.row_level.merge import MergeRequest, merge
 from airflow_iceberg.operations.row_level.update import UpdateRequest, update
 from airflow_iceberg.operations.work import Work
@@ -52,6 +54,8 @@ class MergeOutcome:
 class MergeRunner(Runner):
     """Runs merges."""
 
+    _has_picked = False
+
     def run_merge(
         self, case: MergeCase, dialect: str, run: RunJob | None = None, *, again: bool = False
     ) -> MergeOutcome:
@@ -61,6 +65,8 @@ class MergeRunner(Runner):
             run: runs the job of a table's plan; without one DuckDB does, in this process.
             again: whether Java merges once more, into both copies.
         """
+        if case.statement.operation == "delete":
+            self._make_picked()
         base, made = case.base, self._base(case.base)
         mine, theirs = self._copy(made, case, "ours"), self._copy(made, case, "java")
         outcome = MergeOutcome(
@@ -94,6 +100,14 @@ class MergeRunner(Runner):
         except RuntimeError as error:
             return str(error)
         return None
+
+    def _make_picked(self) -> None:
+        """Make the table that predicates of deletes read."""
+        if not self._has_picked:
+            rows = "(1L, 5), (3L, 2), (4L, null), (7L, 1), (null, 3), (3L, 2)"
+            name = f"ref.{self.namespace}.picked"
+            self._java([f"create table {name} (id bigint, n int) using iceberg", f"insert into {name} values {rows}"])
+            self._has_picked = True
 
     def _read_both(self, case: MergeCase, theirs: Table, outcome: MergeOutcome) -> None:
         assert outcome.table is not None
@@ -130,6 +144,15 @@ class MergeRunner(Runner):
 def do_ours(table: Table, case: MergeCase, dialect: str, run: RunJob | None) -> WriteResult:
     statement = case.statement
     work = Work(table, run=None if run is None else run(table))
+    if statement.operation == "delete":
+        assert statement.where is not None
+        has_subquery = "picked" in statement.where
+        namespace = table.name.rpartition(".")[0]
+        inputs = {"picked": Input(open=lambda: Table.load(table.catalog, f"{namespace}.picked"))}
+        # Without a subquery a column has no name before it, as users write it.
+        where = statement.where if has_subquery else statement.where.replace("target.", "")
+        request = DeleteRequest(predicate=where, dialect=dialect, inputs=inputs if has_subquery else {})
+        return delete(work, request)
     if statement.operation == "update":
         return update(work, UpdateRequest(set=statement.set, where=statement.where, dialect=dialect))
     rows: Any = arrow_rows(statement.columns, statement.rows)
@@ -144,6 +167,10 @@ def do_ours(table: Table, case: MergeCase, dialect: str, run: RunJob | None) -> 
 
 def java_merge(name: str, case: MergeCase) -> str:
     statement = case.statement
+    if statement.operation == "delete":
+        namespace = name.rpartition(".")[0]
+        where = str(statement.where).replace("from picked", f"from {namespace}.picked as picked")
+        return f"delete from {name} as target where {where}"
     if statement.operation == "update":
         values = ", ".join(f"{column} = {value}" for column, value in statement.set.items())
         return f"update {name} as target set {values} where {statement.where}"
@@ -228,7 +255,7 @@ def _java_departs(case: MergeCase, outcome: MergeOutcome, rows: list[tuple[bool,
         return "not a number, or signed zero, in a filter"
     kinds = {text.partition(" then ")[0].partition(" and ")[0] for text in statement.clauses}
     held = _bag(case, outcome.ours["java"])
-    if "when matched" not in kinds and all(not ours and row in held for ours, row in rows):
+    if kinds and "when matched" not in kinds and all(not ours and row in held for ours, row in rows):
         return "a row that several rows of the source match is doubled"
     return None
 

@@ -14,6 +14,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Unpack
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, listed_tables
+from airflow_iceberg.catalogs.existing_tables import ExistingTable, HasExistingTables
+from airflow_iceberg.catalogs.hive import existing
 from airflow_iceberg.catalogs.hive.client import ConnectionLostError, HiveClient
 from airflow_iceberg.catalogs.hive.locks import LockSettings, user_name
 from airflow_iceberg.catalogs.hive.swap import Swapper
@@ -39,7 +41,7 @@ Meanings = Mapping[type[HiveError], Callable[[HiveError], IcebergError]]
 _OWNER, _OWNER_TYPE = "hive.metastore.database.owner", "hive.metastore.database.owner-type"
 
 
-class HiveCatalog(DescribingCatalog):
+class HiveCatalog(DescribingCatalog, HasExistingTables):
     """Tables in a Hive Metastore, 2.3 to 4.
 
     Args:
@@ -171,6 +173,29 @@ class HiveCatalog(DescribingCatalog):
             return None
         except HiveError as error:
             raise self._failed(f"read table {table}", error) from error
+
+    # -- tables that are no Iceberg tables -----------------------------------------------------------------------
+
+    def existing_table(self, table: TableId) -> ExistingTable:
+        return existing.describe(self._client, self.name, table)
+
+    def has_entry(self, table: TableId) -> bool:
+        return self._find(table) is not None
+
+    def is_set_aside(self, aside: TableId, table: TableId) -> bool:
+        return existing.is_aside(self._find(aside), table)
+
+    def set_aside(self, table: TableId, to: TableId) -> None:
+        existing.set_aside(self._client, table, to)
+
+    def put_back(self, aside: TableId, to: TableId) -> None:
+        existing.put_back(self._client, aside, to)
+
+    def keep_aside(self, aside: TableId, table: TableId) -> None:
+        existing.keep_aside(self._client, aside, table)
+
+    def drop_aside(self, aside: TableId, table: TableId) -> None:
+        existing.drop_aside(self._client, aside, table)
 
     # -- namespaces ----------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ _TYPES: Mapping[str, FieldType] = {
     "string": _STRING,
     "bool": (TType.BOOL, None),
     "byte": (TType.BYTE, None),
+    "i16": (TType.I16, None),
     "i32": (TType.I32, None),
     "i64": (TType.I64, None),
     "map<string,string>": (TType.MAP, (*_STRING, *_STRING, False)),
@@ -138,6 +139,14 @@ class Table(
     "24: list<string> requiredWriteCapabilities, 25: i64 id",
 ):
     """A table. Left out: privileges, statistics of columns and the fields of materialized views."""
+
+
+class Partition(
+    Struct,
+    idl="1: list<string> values, 2: string dbName, 3: string tableName, 6: StorageDescriptor sd, "
+    "7: map<string,string> parameters",
+):
+    """A partition. Left out: times, privileges and statistics."""
 
 
 class Database(
@@ -305,6 +314,10 @@ read list<Table> get_table_objects_by_name(1: string dbname, 2: list<string> tbl
 throws (1: MetaException, 2: InvalidOperationException, 3: UnknownDBException)
 read GetTablesResult get_table_objects_by_name_req(1: GetTablesRequest req) \
 throws (1: MetaException, 2: InvalidOperationException, 3: UnknownDBException)
+read list<string> get_partition_names(1: string db_name, 2: string tbl_name, 3: i16 max_parts) \
+throws (1: NoSuchObjectException, 2: MetaException)
+read list<Partition> get_partitions_by_names(1: string db_name, 2: string tbl_name, 3: list<string> names) \
+throws (1: MetaException, 2: NoSuchObjectException)
 read list<string> get_all_databases() throws (1: MetaException)
 read GetCatalogsResponse get_catalogs() throws (1: MetaException)
 read Database get_database(1: string name) throws (1: NoSuchObjectException, 2: MetaException)

@@ -41,11 +41,8 @@ class RowCheck:
             if pc.all(selected).as_py():
                 return
             position = pc.index(selected, False).as_py()
-        raise InvalidInputError(
-            f"row {first_row + position} of {source} does not match the overwrite's filter {self.text!r}: "
-            f"{self._shown(rows.slice(position, 1))}; an overwrite writes only rows that it would replace: correct the "
-            f"rows, widen the filter, or set check_filter=False to append them anyway"
-        )
+        row = f"row {first_row + position} of {source}"
+        raise does_not_match(row, self.text, self._shown(rows.slice(position, 1)))
 
     def _values(self, rows: pa.Table, column: Column) -> Any:
         path = column_path(self.schema, column.field_id or 0)
@@ -55,9 +52,20 @@ class RowCheck:
 
     def _shown(self, row: pa.Table) -> str:
         columns = {predicate.column.name: predicate.column for predicate in predicates(self.row_filter)}
-        values = (f"{name} is {types.shown(self._values(row, column)[0], _text)}" for name, column in columns.items())
+        values = (
+            f"{name} is {types.shown(self._values(row, column)[0], shown_value)}" for name, column in columns.items()
+        )
         return ", ".join(values) or "no row does"
 
 
-def _text(value: Any) -> str:
+def does_not_match(row: str, text: str, shown: str) -> InvalidInputError:
+    """Return the error for a row of which the filter is not true; `shown` has its values."""
+    return InvalidInputError(
+        f"{row} does not match the overwrite's filter {text!r}: {shown}; an overwrite writes only rows that it would "
+        f"replace: correct the rows, widen the filter, or set check_filter=False to append them anyway"
+    )
+
+
+def shown_value(value: Any) -> str:
+    """Return a value as messages show it."""
     return "null" if value is None else repr(value) if isinstance(value, str | bytes) else str(value)

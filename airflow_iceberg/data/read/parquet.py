@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_iceberg.data.dictionaries import dictionary_columns
@@ -26,10 +27,14 @@ class ParquetSource:
     ) -> None:
         # INT96 has nanoseconds, and so a range of years 1677 to 2262; in microseconds nothing overflows.
         settings = {"coerce_int96_timestamp_unit": "us", "pre_buffer": pre_buffer}
-        self.parquet = pq.ParquetFile(handle, **settings)
+        # One lock of its own for all reads: Bloom filters are read between row groups.
+        self.handle = handle if isinstance(handle, pa.NativeFile) else pa.PythonFile(handle, mode="r")
+        self.parquet = pq.ParquetFile(self.handle, **settings)
         found = dictionary_columns(self.parquet.metadata, self.parquet.schema_arrow) if keep_dictionaries else []
         if found:
-            self.parquet = pq.ParquetFile(handle, metadata=self.parquet.metadata, read_dictionary=found, **settings)
+            self.parquet = pq.ParquetFile(
+                self.handle, metadata=self.parquet.metadata, read_dictionary=found, **settings
+            )
         self.facts = facts
         self.name_mapping = name_mapping
         self.fields = file_fields(self.parquet.schema_arrow, name_mapping)
@@ -57,7 +62,8 @@ class _RowGroup:
         self._position = position
 
     def ranges(self, schema: Schema) -> Callable[[Column], ColumnRange]:
-        return group_ranges(self.metadata, schema, self._source.fields, self._source.facts.constants)
+        source = self._source
+        return group_ranges(self.metadata, schema, source.fields, source.facts.constants, source.handle)
 
     def span(self) -> tuple[int, int]:
         return self._position, self.metadata.num_rows

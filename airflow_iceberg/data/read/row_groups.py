@@ -1,14 +1,16 @@
-"""The statistics in the footer of a Parquet file as ranges of the columns of a row group, for `expressions.metrics`."""
+"""The statistics and Bloom filters of Parquet files as ranges of columns in a row group, for `expressions.metrics`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from airflow_iceberg.data.read.bloom_filters import bloom_filter
 from airflow_iceberg.data.read.columns import missing_value, read_column
 from airflow_iceberg.data.read.file_fields import FileField, fields_by_id
 from airflow_iceberg.errors import IcebergError
@@ -26,7 +28,11 @@ if TYPE_CHECKING:
 
 
 def group_ranges(
-    group: pq.RowGroupMetaData, schema: Schema, fields: Sequence[FileField], constants: Mapping[int, Value]
+    group: pq.RowGroupMetaData,
+    schema: Schema,
+    fields: Sequence[FileField],
+    constants: Mapping[int, Value],
+    handle: pa.NativeFile,
 ) -> Callable[[Column], ColumnRange]:
     """Return the range of each column of the filter in one row group.
 
@@ -34,6 +40,7 @@ def group_ranges(
         schema: the schema of the filter's columns.
         fields: the fields of the file.
         constants: the values of identity partition fields that the file may lack.
+        handle: the file, which Bloom filters are read from.
     """
 
     def ranges(column: Column) -> ColumnRange:
@@ -42,7 +49,8 @@ def group_ranges(
             return ColumnRange()
         source = _find(path, fields)
         if source is not None:
-            return _group_range(group, column, source, path[-1])
+            found = _group_range(group, column, source, path[-1])
+            return replace(found, may_have=bloom_filter(handle, group, source, path[-1].type))
         # A field that was added to a struct is null where the struct is null.
         return _constant_range(missing_value(path[0], constants)) if len(path) == 1 else ColumnRange()
 

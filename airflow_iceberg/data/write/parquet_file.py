@@ -30,8 +30,8 @@ from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
 
-# A row group is sampled if it is at least this many times the size of a sample.
-_MANY_SAMPLES = 4
+# The rows of a smaller sample, and how many times as many rows a row group has to have for each of the two.
+_FEW_SAMPLED_ROWS, _FEW_SAMPLES, _MANY_SAMPLES = 16_384, 2, 4
 
 
 class ParquetLayout(FileLayout):
@@ -60,7 +60,7 @@ class ParquetLayout(FileLayout):
     def encoded_bytes(self, sample: pa.Table) -> int:
         """Return the size of some rows as a row group."""
         sink = pa.MockOutputStream()
-        with self.parquet_writer(sink, sample.schema, rows=1) as writer:
+        with self.parquet_writer(sink, sample.schema, rows=1, plain=self.plain_columns(sample)) as writer:
             writer.write_table(sample, row_group_size=sample.num_rows)
             return int(sink.size())
 
@@ -105,9 +105,10 @@ class ParquetLayout(FileLayout):
 
     def plain_columns(self, rows: pa.Table) -> frozenset[str]:
         """Return the columns to write without a dictionary, by the first row group of a file, unless it is small."""
-        if rows.num_rows < _MANY_SAMPLES * SAMPLED_ROWS:
+        if rows.num_rows < _FEW_SAMPLES * _FEW_SAMPLED_ROWS:
             return frozenset()
-        return plain_columns(rows, most_bytes=self.options.dict_size_bytes)
+        sampled = SAMPLED_ROWS if rows.num_rows >= _MANY_SAMPLES * SAMPLED_ROWS else _FEW_SAMPLED_ROWS
+        return plain_columns(rows, most_bytes=self.options.dict_size_bytes, sampled=sampled)
 
     def _columns_but(self, without: frozenset[str]) -> bool | list[str]:
         """Return the columns of a file except some, by their paths in the file; True for all."""

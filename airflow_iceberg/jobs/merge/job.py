@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -22,10 +22,12 @@ from airflow_iceberg.format.metadata_columns import POSITION
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.merge import sql
+from airflow_iceberg.jobs.merge.check import check_new_rows
+from airflow_iceberg.jobs.merge.key_match import KeyMatch, needs_no_engine
 from airflow_iceberg.jobs.merge.keys import MOST_LITERALS_OF_CONFLICTS, MOST_LITERALS_OF_FILES, Keys
 from airflow_iceberg.jobs.merge.source import KEYS, ROWS, check_same_columns, spelled
 from airflow_iceberg.jobs.merge.tasks import Candidates, Matching, MatchUnit
-from airflow_iceberg.jobs.phase import Job, checked, clean_exchange
+from airflow_iceberg.jobs.phase import Job, Query, checked, clean_exchange
 from airflow_iceberg.jobs.protocol.merge_task import Clause, MergeTask
 from airflow_iceberg.jobs.protocol.result import SUCCEEDED, JobResult
 from airflow_iceberg.jobs.protocol.table_input import FileUnit
@@ -46,9 +48,11 @@ def merge(job: Job[MergeTask]) -> JobResult:
 
     Raises:
         InvalidInputError: SQL that the engine does not accept; a key that is null or repeated; a value that does not
-            fit its column.
+            fit its column; a new row of an overwrite that the condition does not select.
     """
     task, source = job.task, _Source.of(job)
+    if task.new_rows is not None:
+        check_new_rows(job, task.new_rows)
     clauses = sql.resolved(task.clauses, _names(task), source.names, dialect=task.dialect)
     # Rows that no row of the source matches may have any key.
     by_keys = all(clause.rows != NOT_MATCHED_BY_SOURCE for clause in clauses)
@@ -57,16 +61,16 @@ def merge(job: Job[MergeTask]) -> JobResult:
         # If another writer has removed old metadata since, there is newer one to plan on.
         with task.target.reading():
             target = PinnedFiles.open(task.target, job.io)
-            files = target.tasks(keys.filter(MOST_LITERALS_OF_FILES))
+            found = target.tasks(keys.filter(MOST_LITERALS_OF_FILES))
+        unchanged = frozenset(task.unchanged)
+        files = [one for one in found if one.file.file_path not in unchanged]
     matching = Matching(
         candidates=_candidates(task, target, files, source, by_keys=by_keys),
         source=None if source.schema is None else source.bucket(ROWS),
         source_schema=source.schema,
     )
-    if task.is_unique:
-        _check_keys(job, matching, source.keys)
-    query = job.engine.match(task, matching, sql.changes_query(clauses, on=task.on, dialect=task.dialect))
     with job.timings.phase("match"):
+        query = _match(job, matching, clauses, keys)
         reports = checked(query.stage(job.plan, Change(clauses=clauses, files=max(len(files), 1))), job.io)
     slices = _slices(reports)
     written = _write(job, clauses, files, slices)
@@ -81,6 +85,26 @@ def merge(job: Job[MergeTask]) -> JobResult:
         source_files=source.files,
         timings=job.timings.total(),
     )
+
+
+def _match(job: Job[MergeTask], matching: Matching, clauses: tuple[Clause, ...], keys: Keys) -> Query:
+    """Open the query of the changes.
+
+    Raises:
+        InvalidInputError: a key is null or repeated, where each is to be in one row.
+    """
+    task, source_keys = job.task, matching.candidates.source_keys
+    if needs_no_engine(task, matching):
+        parallelism = job.engine.parallelism
+        found = KeyMatch(
+            plan=job.plan, io=job.io, matching=matching, clauses=clauses, keys=keys, parallelism=parallelism
+        )
+        _check_keys(job, source_keys, found.bad_key())
+        return found
+    if task.is_unique:
+        query = sql.bad_key_query(source_keys, dialect=task.dialect)
+        _check_keys(job, source_keys, job.engine.first(task, matching, query))
+    return job.engine.match(task, matching, sql.changes_query(clauses, on=task.on, dialect=task.dialect))
 
 
 def _names(task: MergeTask) -> list[str]:
@@ -167,13 +191,8 @@ def _common_schema(job: Job[MergeTask], rows: Sequence[exchange.Slice]) -> pa.Sc
     return schema_to_arrow(job.task.write.schema) if schema is None else schema
 
 
-def _check_keys(job: Job[MergeTask], matching: Matching, keys: Sequence[str]) -> None:
-    """Check that no key of the source is null, or in two of its rows.
-
-    Raises:
-        InvalidInputError: one is.
-    """
-    row = job.engine.first(job.task, matching, sql.bad_key_query(keys, dialect=job.task.dialect))
+def _check_keys(job: Job[MergeTask], keys: Sequence[str], row: Sequence[Any] | None) -> None:
+    """Raise InvalidInputError for a key of the source that is null, or in two of its rows: its values, and a count."""
     if row is None:
         return
     *values, count = row
@@ -195,19 +214,25 @@ def _candidates(
     names = (*task.target.selected_fields, POSITION.name)
     return Candidates(
         reader=target.reader(names),
-        items=_items(files, target.split_size_bytes),
+        items=_items(files, target),
         keys=source.bucket(KEYS) if by_keys else (),
         key_columns=task.keys if by_keys else (),
         source_keys=source.keys if by_keys else (),
     )
 
 
-def _items(files: Sequence[FileScanTask], split_bytes: int) -> tuple[tuple[MatchUnit, ...], ...]:
-    """Return the files of each task, with their numbers."""
+def _items(files: Sequence[FileScanTask], target: PinnedFiles) -> tuple[tuple[MatchUnit, ...], ...]:
+    """Return the files of each task, with their numbers.
+
+    The files were chosen by thousands of keys, which a residual would bring into each task, and compare with each row.
+    """
     numbers = {task.file.file_path: number for number, task in enumerate(files)}
     return tuple(
-        tuple(MatchUnit(file=numbers[one.unit.file.file_path], read=one) for one in item)
-        for item in cut_files(files, split_bytes)
+        tuple(
+            MatchUnit(file=numbers[one.unit.file.file_path], read=replace(one, residual=target.table.row_filter))
+            for one in item
+        )
+        for item in cut_files(files, target.split_size_bytes)
     )
 
 

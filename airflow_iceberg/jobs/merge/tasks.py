@@ -19,8 +19,10 @@ from airflow_iceberg.data.cast.rows import conform
 from airflow_iceberg.data.edit_rows import FileEdits, edit_rows
 from airflow_iceberg.data.read.file import ReadAs
 from airflow_iceberg.data.row_changes import WriteAs
+from airflow_iceberg.data.write.file_layout import UNSORTED_ORDER_ID
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.partitioned import PartitionedWriter
+from airflow_iceberg.data.write.sorted import SortedRuns, unsortable, write_order
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.merge_clauses import DELETE, INSERT
@@ -31,7 +33,7 @@ from airflow_iceberg.format.partitions.grouping import group_by_partition
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import NestedField, StringType, UUIDType
 from airflow_iceberg.jobs import exchange
-from airflow_iceberg.jobs.context import TaskContext, coalesced, fill, options_of
+from airflow_iceberg.jobs.context import RowSink, TaskContext, coalesced, fill, options_of
 from airflow_iceberg.jobs.merge import sql
 from airflow_iceberg.jobs.merge.keys import MOST_LITERALS_OF_ROWS, Keys
 from airflow_iceberg.jobs.protocol.merge_task import Clause, MergeTask
@@ -131,6 +133,14 @@ class Candidates:
 
     def rows(self, io: FileIO, number: int, keys: Keys) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task, as `schema` says, but for the number of the file, which comes last."""
+        for file, table in self.tables(io, number, keys):
+            mask = keys.mask(table)
+            for batch in (table if mask is None else table.filter(mask)).to_batches():
+                if batch.num_rows:
+                    yield batch.append_column(sql.FILE, pa.repeat(pa.scalar(file, pa.int32()), len(batch)))
+
+    def tables(self, io: FileIO, number: int, keys: Keys) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the number of a file and rows of it; among them are all rows of the task that can match."""
         row_filter = keys.filter(MOST_LITERALS_OF_ROWS)
         for unit in self.items[number]:
             residual = tree.all_of(unit.read.residual, row_filter)
@@ -138,10 +148,7 @@ class Candidates:
                 continue
             found = self.reader.rows(io, (ReadUnit(unit=unit.read.unit, residual=residual),))
             for table in _grouped(found):
-                mask = keys.mask(table)
-                for batch in (table if mask is None else table.filter(mask)).to_batches():
-                    if batch.num_rows:
-                        yield batch.append_column(sql.FILE, pa.repeat(pa.scalar(unit.file, pa.int32()), len(batch)))
+                yield unit.file, table
 
 
 def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -253,7 +260,7 @@ class _Cut:
 
 def edit_files(context: MergeContext, spec: EditFiles) -> TaskReport:
     """Apply changes to files."""
-    task, read = context.task, context.read_as()
+    task, read, order = context.task, context.read_as(), context.task.write.sort_order
 
     def edits() -> Iterator[tuple[FileUnit, FileEdits]]:
         for unit, slices in spec.edits:
@@ -261,7 +268,8 @@ def edit_files(context: MergeContext, spec: EditFiles) -> TaskReport:
             if found is not None:
                 yield unit, found
 
-    done = edit_rows(read, context.write_as(spec.number), task.spec, edits())
+    orders = {order.order_id: order}
+    done = edit_rows(read, context.write_as(spec.number), task.spec, edits(), sort_orders=orders)
     return context.report(spec.number, done.written, done.changes)
 
 
@@ -310,16 +318,28 @@ def _check_unique(context: MergeContext, read: ReadAs, unit: FileUnit, positions
 
 
 def insert_rows(context: MergeContext, spec: InsertRows) -> TaskReport:
-    """Write new rows into data files."""
+    """Write new rows into data files, each file in the table's sort order if it has one."""
     files: list[DataFile] = []
     for group in spec.groups:
-        writer = PartitionedWriter(
-            context.io,
-            schema=context.task.write.schema,
-            spec=context.task.spec,
-            options=context.options,
-            data_location=context.task.write.data_location,
-            file_prefix=f"{context.plan.file_prefix}-{spec.number:05d}",
-        )
-        files.extend(fill(writer, coalesced(exchange.read_slices(context.io, group))))
+        files.extend(fill(_new_rows(context, spec.number), coalesced(exchange.read_slices(context.io, group))))
     return context.report(spec.number, files)
+
+
+def _new_rows(context: MergeContext, number: int) -> RowSink:
+    task, order = context.task, context.task.write.sort_order
+    schema, spec = task.write.schema, task.spec
+
+    def writer(sort_order_id: int = UNSORTED_ORDER_ID) -> PartitionedWriter:
+        return PartitionedWriter(
+            context.io,
+            schema=schema,
+            spec=spec,
+            options=context.options,
+            data_location=task.write.data_location,
+            file_prefix=f"{context.plan.file_prefix}-{number:05d}",
+            sort_order_id=sort_order_id,
+        )
+
+    if not order.fields or unsortable(order, schema, spec) is not None:
+        return writer()
+    return SortedRuns(lambda: writer(order.order_id), write_order(order, schema, spec))

@@ -15,6 +15,7 @@ from airflow_iceberg.jobs.protocol import sql_params
 from airflow_iceberg.jobs.protocol.document import Document
 from airflow_iceberg.jobs.protocol.pinned import PinnedTable
 from airflow_iceberg.jobs.protocol.source import Source
+from airflow_iceberg.jobs.protocol.table_input import TableInput
 from airflow_iceberg.jobs.protocol.write_settings import WriteSettings, check_mode
 from airflow_iceberg.redaction import hide
 
@@ -38,8 +39,13 @@ class MergeTask(Document):
         on: the condition by which rows match; None without a source.
         keys: the columns of the table that it compares with one of the source; `source_keys` are those, in this order.
         is_unique: whether a null or repeated key of the source is an error.
+        has_only_keys: whether `on` says that all `keys` are equal, and nothing else; and the clauses are those of an
+            upsert, which say nothing else, either.
         dialect: the dialect of all SQL, as of a source.
         sql_params: the values of placeholders in the SQL, in their JSON form.
+        unchanged: the paths of files of the target that are not read: an overwrite removes them with all their rows.
+        new_rows: files that no snapshot has yet, whose rows must all satisfy the condition of the one clause; the first
+            schema is theirs. None without such files.
         withheld: SQL that a plan document does not hold, because it has secrets and others can read the document: the
             names of texts, as of `withheld_values`.
     """
@@ -60,8 +66,11 @@ class MergeTask(Document):
     keys: tuple[str, ...] = ()
     source_keys: tuple[str, ...] = ()
     is_unique: bool = False
+    has_only_keys: bool = False
     dialect: str = "spark"
     sql_params: Mapping[str, Any] | None = None
+    unchanged: tuple[str, ...] = ()
+    new_rows: TableInput | None = None
     withheld: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from airflow_iceberg.errors import AlreadyExistsError, FormatError, IcebergError, InvalidInputError, error_class
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.protocol.document import Document, StoredDocument, read_bytes
+from airflow_iceberg.jobs.protocol.one_time_signature import is_signed, public_key, sign
 from airflow_iceberg.jobs.protocol.seal import SealedFile, changed
 from airflow_iceberg.redaction import without_secrets
 
@@ -159,8 +158,8 @@ def write_result(plan: JobPlan, io: FileIO, result: JobResult, *, secret: str | 
     """Write the result document, once; if another run of the plan was faster, return its result.
 
     Args:
-        secret: what the document is signed with, known to the task and its job only; None for a job of this process,
-            whose result is not read from the document.
+        secret: the seed of its signature, which only the job knows when it runs; None for a job of this process, whose
+            result is not read from the document.
 
     Raises:
         StorageError: it cannot be written.
@@ -174,15 +173,15 @@ def write_result(plan: JobPlan, io: FileIO, result: JobResult, *, secret: str | 
             log.warning("%s exists already, and is not used", plan.result_location)
             return result
         log.warning("%s exists already: another run of this plan was faster, its result is kept", plan.result_location)
-        return read_result(plan, io, secret=secret)
+        return read_result(plan, io, key=public_key(secret))
     return result
 
 
-def read_result(plan: JobPlan, io: FileIO, *, secret: str | None) -> JobResult:
+def read_result(plan: JobPlan, io: FileIO, *, key: str | None) -> JobResult:
     """Read the result document.
 
     Args:
-        secret: what the job has signed it with; None for a document that is not signed.
+        key: the public key of the job's signature; None for a document that is not signed.
 
     Raises:
         FormatError: the job has not written it, or it is damaged.
@@ -190,20 +189,18 @@ def read_result(plan: JobPlan, io: FileIO, *, secret: str | None) -> JobResult:
     """
     path = plan.result_location
     data = read_bytes(io, path, title=JobResult.title, most_bytes=_MOST_BYTES)
-    if secret is not None:
+    if key is not None:
         signature, _, document = data.partition(b"\n")
-        if not hmac.compare_digest(signature, _signature(document, plan, secret)):
+        if not is_signed(_named(document, plan), signature, key):
             raise changed(JobResult.title, path)
         data = document
     return JobResult.from_json(data, path=path)
 
 
 def _signed(document: bytes, plan: JobPlan, secret: str) -> bytes:
-    return b"%s\n%s" % (_signature(document, plan, secret), document)
+    return b"%s\n%s" % (sign(_named(document, plan), secret), document)
 
 
-def _signature(document: bytes, plan: JobPlan, secret: str) -> bytes:
-    digest = hmac.new(secret.encode(), digestmod=hashlib.sha256)
-    digest.update(plan.result_location.encode() + b"\n")
-    digest.update(document)
-    return digest.hexdigest().encode()
+def _named(document: bytes, plan: JobPlan) -> bytes:
+    """Return what is signed: the document with its place, so that it is the result of no other job."""
+    return b"%s\n%s" % (plan.result_location.encode(), document)

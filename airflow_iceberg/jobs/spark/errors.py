@@ -11,6 +11,10 @@ from typing import Any
 from airflow_iceberg.errors import IcebergError, InvalidInputError
 
 MAX_MESSAGE = 2000
+# Spark Connect puts the class of an error that Python has none for before its message: "(org.apache.spark.X) [Y] …".
+_SERVER_CLASS = re.compile(r"\((?:\w+\.)+(\w+)\) ")
+# Errors of a request that Spark's server has not answered itself.
+_OF_GRPC = ("SparkConnectGrpcException", "_InactiveRpcError", "_MultiThreadedRendezvous")
 
 
 @contextmanager
@@ -40,13 +44,25 @@ def as_iceberg_error(error: Exception) -> IcebergError:
 def text_of(error: Exception) -> str:
     """Return class and message of an error, without the stack traces and plans of Spark's messages."""
     cause = _java_cause(error)
-    text = str(cause.getMessage()) if cause is not None else str(error)
+    text = str(cause.getMessage()) if cause is not None else grpc_error(error)[1] or str(error)
     name = cause.getClass().getSimpleName() if cause is not None else type(error).__name__
+    if of_server := _SERVER_CLASS.match(text):
+        name, text = of_server[1], text[of_server.end() :]
     if "Traceback (most recent call last)" in text:
         return _python_error(text)
     for end in ("\nJVM stacktrace", "\n\tat ", "\nDriver stacktrace", "\nThis stopped SparkContext", ";\n", "; line "):
         text = text.split(end, 1)[0]
     return f"{name}: {text.strip()[:MAX_MESSAGE]}"
+
+
+def grpc_error(error: Exception) -> tuple[str | None, str]:
+    """Return the status code and the details of a request to Spark Connect that failed; (None, "") for other errors."""
+    # Spark's error is raised while the request's is handled, and has only the text of its `repr`.
+    for each in (error, error.__context__):
+        code, details = getattr(each, "code", None), getattr(each, "details", None)
+        if type(each).__module__.startswith("grpc") and callable(code) and callable(details):
+            return str(code().name), "" if type(error).__name__ not in _OF_GRPC else str(details() or "")
+    return None, ""
 
 
 def _java_cause(error: Exception) -> Any:

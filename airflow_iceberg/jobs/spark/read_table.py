@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.jobs.protocol.pinned import PinnedTable
+from airflow_iceberg.jobs.spark.encrypted import encrypted
 from airflow_iceberg.jobs.spark.frame_schema import SparkRows, spark_ddl
 from airflow_iceberg.jobs.spark.package import ship
 from airflow_iceberg.jobs.table_reader import Reader, plan_pinned, plan_read
@@ -55,8 +56,9 @@ def read_table(
         row_filter: a predicate in SQL; files without matching rows are not opened.
         predicate_params: the values of the predicate's placeholders, `:name`, by name.
         selected_fields: columns, also nested ones ("address.city") and metadata columns ("_file", "_row_id").
-        storage: properties of the FileIO on the driver and the workers; secrets are sent in Spark's task messages only.
-            `allowed-locations` among them has the prefixes of files outside of the table's bucket, or its local folder.
+        storage: properties of the FileIO on the driver and the workers; secrets are sent in Spark's task messages only,
+            and encrypted on Spark Connect. `allowed-locations` among them has the prefixes of files outside of the
+            table's bucket, or its local folder.
     Raises:
         NotFoundError: the metadata file, the snapshot or a column does not exist.
         InvalidInputError: a predicate that does not parse, or does not fit the columns.
@@ -97,7 +99,7 @@ def _frame(
     ddl = spark_ddl(reader.projection, spark_version=spark.version)
     ship(spark)
     packed = tuple(zlib.compress(pickle.dumps(item), 1) for item in items)
-    function = _worker(reader, packed, storage, gated)
+    function = _worker(reader, packed, encrypted(spark, storage), gated)
     # Spark rejects a range of no partitions: an empty table has one task without work.
     return spark.range(0, len(packed), 1, max(len(packed), 1)).mapInArrow(function, ddl)
 

@@ -12,13 +12,14 @@ to them as a zip. Not here: what the workers run (`jobs.spark.worker`), what the
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.jobs.phase import Timings
 from airflow_iceberg.jobs.run_plan import run_job
+from airflow_iceberg.jobs.spark.encrypted import encrypted
 from airflow_iceberg.jobs.spark.errors import as_iceberg_error, query_errors
 from airflow_iceberg.jobs.spark.inputs import open_inputs
 from airflow_iceberg.jobs.spark.merge import create_views
@@ -58,6 +59,7 @@ def run_spark(
     storage: Mapping[str, str] | None = None,
     inputs: Mapping[str, Mapping[str, str]] | None = None,
     secret: str | None = None,
+    as_error: Callable[[Exception], Exception] = as_iceberg_error,
 ) -> JobResult:
     """Run a job on a Spark session and write its result document, also when it fails.
 
@@ -69,6 +71,7 @@ def run_spark(
         storage: the properties that `io` was made from, for the workers; may hold secrets.
         inputs: the properties of the FileIO of inputs whose files are reached with others, by the inputs' names.
         secret: what the result is signed with, if another process reads it.
+        as_error: a function that returns the error to report for an error of Spark.
     Returns:
         the result, also of a job that failed.
     Raises:
@@ -79,12 +82,15 @@ def run_spark(
         configure(spark)
         with timings.phase("ship"):
             ship(spark)
-        parallelism = plan.parallelism or default_parallelism(spark)
         return _Spark(
-            spark=spark, storage=dict(storage or {}), inputs=dict(inputs or {}), parallelism=parallelism, plan=plan
+            spark=spark,
+            storage=encrypted(spark, storage or {}),
+            inputs={name: encrypted(spark, properties) for name, properties in (inputs or {}).items()},
+            parallelism=plan.parallelism or default_parallelism(spark),
+            plan=plan,
         )
 
-    return run_job(plan, io, start, engine=f"spark {spark.version}", as_error=as_iceberg_error, secret=secret)
+    return run_job(plan, io, start, engine=f"spark {spark.version}", as_error=as_error, secret=secret)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -170,9 +176,8 @@ def default_parallelism(spark: Any) -> int:
     """Return the number of tasks that the cluster runs at a time, as Spark reports it."""
     if not is_connect(spark):
         return max(int(spark.sparkContext.defaultParallelism), 1)
-    from pyspark.sql import functions
-
-    return max(int(spark.range(1 << 16).select(functions.spark_partition_id()).distinct().count()), 1)
+    (count,) = spark.range(1 << 16).selectExpr("spark_partition_id() as part").selectExpr("max(part) + 1").first()
+    return max(int(count or 1), 1)
 
 
 def _max_failures(spark: Any) -> int:

@@ -34,7 +34,7 @@ class Worker:
 
     Attributes:
         plan: the JobPlan document.
-        storage: properties of the FileIO; they are sent in Spark's own task messages only.
+        storage: properties of the FileIO, as `jobs.spark.encrypted` gives them for the session.
         max_failures: the number of attempts of a task.
         specs: the tasks of `spark.range`, each packed separately: every worker gets all and unpacks its own; to unpack
             those of a table of 100,000 files would take a second and 100 MB.

@@ -1,4 +1,6 @@
-"""Which existing files are meant: those of a list, or those below a folder, with the folders `name=value` above them.
+"""Which existing files are meant: those of a list, of a table of a metastore, or those below a folder.
+
+The values of a partition are those that the metastore lists, or the names of the folders `name=value`.
 
 Below a folder, names that begin with "_" or "." are skipped, as Hive and Spark do, and the metadata of the table
 itself. Every location passes the gate of the table: later readers of the table could not open it otherwise.
@@ -7,13 +9,16 @@ itself. Every location passes the gate of the table: later readers of the table 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
+from airflow_iceberg.catalogs.base import Catalog, TableId
+from airflow_iceberg.catalogs.existing_tables import ExistingTable, HasExistingTables
 from airflow_iceberg.commit.actions.add_files import named
 from airflow_iceberg.data.existing.partition import HIVE_NULL, folder_values
 from airflow_iceberg.data.existing.target import ExistingFile
-from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.errors import InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionField
@@ -27,6 +32,30 @@ from airflow_iceberg.storage.gate import GatedFileIO, place_of
 def absolute(location: str) -> str:
     """Return a location with its scheme: a local path may be given without."""
     return f"file://{location}" if location.startswith("/") else location
+
+
+def is_table_name(source: str) -> bool:
+    """Whether a source is the name of a table: every location has a slash."""
+    return "/" not in source
+
+
+def existing_table(catalog: Catalog, name: str) -> ExistingTable:
+    """Return a table of the metastore that is the catalog.
+
+    Raises:
+        NotFoundError, UnsupportedError: see `HasExistingTables.existing_table`; or the catalog has Iceberg tables only.
+    """
+    return hive_catalog(catalog, name).existing_table(TableId.of(name))
+
+
+def hive_catalog(catalog: Catalog, name: str) -> HasExistingTables:
+    """Return the catalog; raises UnsupportedError if it has Iceberg tables only."""
+    if not isinstance(catalog, HasExistingTables):
+        raise UnsupportedError(
+            f"source {name!r} is the name of a table, and catalog {catalog.name} has Iceberg tables only; give the "
+            f"location of a folder, such as s3://old-lake/orders, or take a catalog of type hive"
+        )
+    return catalog
 
 
 def listed_files(io: FileIO, locations: Sequence[str]) -> list[ExistingFile]:
@@ -75,10 +104,50 @@ def files_below(io: FileIO, source: str, *, ignored: Iterable[str] = ()) -> list
     return sorted(found, key=lambda file: file.location)
 
 
-def in_partition(
-    metadata: TableMetadata, files: Sequence[ExistingFile], partition_filter: Mapping[str, Any]
+def files_of_table(
+    io: FileIO, found: ExistingTable, partitions: Iterable[ExistingFile], *, ignored: Iterable[str] = ()
 ) -> list[ExistingFile]:
-    """Return the files whose folders have these partition values.
+    """Return the files of partitions of a table that is no Iceberg table, sorted by location.
+
+    As for Hive, a partition has the files that lie directly in its folder, whatever the names of the folders above it.
+
+    Args:
+        partitions: those of `partitions_of` that are meant.
+        ignored: as of `files_below`.
+
+    Raises:
+        InvalidInputError: a folder is outside of the gate, or has folders of its own, in which rows may be.
+    """
+    files = []
+    own = [place_of(each) for each in ignored]
+    for partition in partitions:
+        _check(io, partition.location)
+        for status in io.list(partition.location):
+            *above, name = status.location[len(partition.location) :].strip("/").split("/")
+            if any(map(_is_hidden, (*above, name))) or any(place_of(status.location).is_below(each) for each in own):
+                continue
+            if above:
+                raise InvalidInputError(
+                    f"cannot take over {found.table}: {status.location} lies in a folder below that of its partition, "
+                    f"{partition.location}; move such files up, or name single files in a list"
+                )
+            files.append(replace(partition, location=status.location, size_bytes=status.size_bytes))
+    return sorted(files, key=lambda file: file.location)
+
+
+def partitions_of(found: ExistingTable) -> list[ExistingFile]:
+    """Return the folders of a table's partitions with their values."""
+    return [ExistingFile(location=each.location, folders=each.values) for each in found.partitions]
+
+
+def in_partition(
+    metadata: TableMetadata,
+    files: Sequence[ExistingFile],
+    partition_filter: Mapping[str, Any],
+    *,
+    what: str = "files",
+) -> list[ExistingFile]:
+    """Return the files whose folders have these partition values; `what` is the word for them in an error.
 
     Raises:
         NotFoundError: there are none.
@@ -86,7 +155,7 @@ def in_partition(
     """
     chosen = _filtered(metadata, files, partition_filter)
     if not chosen:
-        raise NotFoundError(f"none of the {len(files)} files of the source is in partition {dict(partition_filter)}")
+        raise NotFoundError(f"none of the {len(files)} {what} of the source is in partition {dict(partition_filter)}")
     return chosen
 
 

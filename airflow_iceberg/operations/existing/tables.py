@@ -47,9 +47,10 @@ class ExistingTables(OpenTable):
         Its property `gc.enabled` is false, so that no expiry deletes them.
 
         Args:
-            source: the folder, `s3://old-lake/orders`, with folders `name=value` for partitions.
-            schema: the columns; inferred from the footers of Parquet files if left out.
-            partition_by: the partition fields; the names of the folders if left out.
+            source: the folder, `s3://old-lake/orders`, with folders `name=value` for partitions; or the name of a table
+                of the Hive Metastore that is the catalog, `old.orders`, which is no Iceberg table.
+            schema: the columns; those of the metastore, or those in the footers of Parquet files if left out.
+            partition_by: the partition fields; those of the metastore, or the names of the folders if left out.
 
         Raises:
             AlreadyExistsError, InvalidInputError, NotFoundError: see `operations.existing.new_table`; nothing was
@@ -66,20 +67,33 @@ class ExistingTables(OpenTable):
         cls,
         catalog: Catalog,
         identifier: str | TableId,
-        source: str,
+        source: str | None = None,
         *,
         schema: Mapping[str, Any] | Schema | None = None,
         partition_by: Sequence[str | PartitionField] | None = None,
         properties: Mapping[str, str] | None = None,
+        drop_backup: bool = False,
+        backup_table_name: str | None = None,
     ) -> Self:
-        """Make a folder of files a table: it is the table's location, and the table owns the files from then on.
+        """Make a folder, or a table of a Hive Metastore, a table that has its location and owns its files.
 
-        Arguments and errors as of `snapshot_table`.
+        Args:
+            identifier: the name of the table; without a source also that of the metastore's table, which is replaced.
+            source: a folder of files.
+            drop_backup: whether the metastore's entry of the old table is removed in the end.
+            backup_table_name: the name that the old table gets; `<name>_BACKUP_` if left out.
+
+        Further arguments, and errors, as of `snapshot_table`.
         """
-        request = operations.new_table.NewTableRequest(
-            source=source, schema=schema, partition_by=partition_by, properties=properties or {}
+        request = operations.migration.MigrateTableRequest(
+            source=source,
+            schema=schema,
+            partition_by=partition_by,
+            properties=properties or {},
+            drop_backup=drop_backup,
+            backup_table_name=backup_table_name,
         )
-        made, _ = operations.new_table.migrate_table(catalog, TableId.of(identifier), request)
+        made, _ = operations.migration.migrate_table(catalog, TableId.of(identifier), request)
         return cls(catalog.load(made.identifier), io=made.io, catalog=catalog)
 
     def add_files(
@@ -99,7 +113,8 @@ class ExistingTables(OpenTable):
 
         Args:
             file_paths: the locations of the files; or
-            source: a folder, all files below it. Folders `name=value` give the values of partition fields.
+            source: a folder, all files below it. Folders `name=value` give the values of partition fields. Or the name
+                of a table of the Hive Metastore that is the catalog, `old.orders`, which is no Iceberg table.
             partition_filter: `{"ds": "2026-01-01"}`: only those files of `source`.
             check_duplicate_files: whether a file that the branch has already is an error.
 

@@ -60,17 +60,23 @@ class Changes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Consumer:
-    """The work that reads changes: its table, its branch and its key."""
+    """The work that reads inputs: its table, its branch and its key.
+
+    Attributes:
+        pinned: the inputs, if a job was started with them that the work goes on with.
+    """
 
     table: OpenTable
     branch: str
     key: OperationKey | None
     try_number: int | None
+    pinned: tuple[PinnedTable, ...] | None = None
 
 
 def consumer_of(work: Work, branch: str) -> Consumer:
-    """Return who reads changes in some work."""
-    return Consumer(table=work.table, branch=branch, key=work.operation_key, try_number=work.try_number)
+    """Return who reads inputs in some work."""
+    pinned = None if work.deferred is None else work.deferred.inputs()
+    return Consumer(table=work.table, branch=branch, key=work.operation_key, try_number=work.try_number, pinned=pinned)
 
 
 def choose_range(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -61,36 +61,65 @@ class Input:
             raise InvalidInputError(f"selected_fields is the text {self.selected_fields!r}, expected a list of columns")
 
 
-def check_inputs(inputs: Mapping[str, Input | Changes], rows: object) -> None:
+def check_inputs(
+    inputs: Mapping[str, Input | Changes],
+    rows: object,
+    *,
+    by_condition: Collection[str] | None = (),
+    taken: Collection[str] = (),
+) -> None:
     """Check the names of inputs, before any table is loaded.
 
+    Args:
+        by_condition: the names, in small letters, that the condition of an overwrite reads; None if it is not known.
+        taken: the argument of `check_names`.
+
     Raises:
-        InvalidInputError: a name that cannot be one of a view, or that the query does not read; a source of files.
+        InvalidInputError: a name that cannot be one of a view, or that no query reads; a source of files.
     """
     if not inputs:
         return
-    check_names(inputs)
+    check_names(inputs, taken=taken)
+    left = [] if by_condition is None else sorted(name for name in inputs if name.lower() not in by_condition)
     if not isinstance(rows, Source) or rows.kind == "files":
-        raise InvalidInputError("inputs are tables that sql or python_callable reads, and the rows come from elsewhere")
+        if left:
+            raise InvalidInputError(
+                "inputs are tables that sql or python_callable reads, and the rows come from elsewhere"
+            )
+        return
     if rows.kind == "callable" and (both := sorted(inputs.keys() & rows.kwargs.keys())):
         raise InvalidInputError(f"{both[0]!r} is an input, and one of op_kwargs, too; rename one of them")
     read = None if rows.sql is None else tables_of(rows.sql, dialect=rows.dialect)
-    unread = [] if read is None else sorted(name for name in inputs if name.lower() not in read)
+    unread = [] if read is None else [name for name in left if name.lower() not in read]
     if unread:
         raise InvalidInputError(f"inputs has {unread[0]!r}, and the query does not read it; leave it out")
 
 
-def check_names(inputs: Mapping[str, Input | Changes]) -> None:
-    """Raise InvalidInputError for a name that cannot be one of a view."""
+def check_names(inputs: Mapping[str, Input | Changes], *, taken: Collection[str] = ()) -> None:
+    """Check the names of inputs.
+
+    Args:
+        taken: names that the SQL has for other rows, in small letters.
+
+    Raises:
+        InvalidInputError: a name that cannot be one of a view, or means something else.
+    """
     for name in inputs:
         if not _NAME.fullmatch(str(name)):
             raise InvalidInputError(f"{name!r} cannot be the name of an input; expected letters, digits and '_'")
+        if name.lower() in taken:
+            raise InvalidInputError(
+                f"an input cannot be named {name!r}, which is the name of the table's own rows, or of the source's; "
+                f"rename it"
+            )
     if len({name.lower() for name in inputs}) < len(inputs):
         raise InvalidInputError(f"two inputs have the same name in other letters: {', '.join(sorted(inputs))}")
 
 
 def pin_all(inputs: Mapping[str, Input | Changes], consumer: Consumer) -> tuple[PinnedTable, ...]:
     """Load the inputs, and read of each what its author says; errors as of `pin`."""
+    if consumer.pinned is not None:
+        return consumer.pinned
     found = {}
     for name, one in inputs.items():
         with _named(name):
@@ -107,7 +136,16 @@ def pin(inputs: Mapping[str, Input | Changes], source: Source, consumer: Consume
         IncompatibleChangeError: it is not known which changes were read before.
         UnsupportedError: an encrypted table.
     """
-    found = {table.name: table for table in pin_all(inputs, consumer)}
+    tables = pin_all(inputs, consumer)
+    # Those of a job that was started have been narrowed already.
+    return tables if consumer.pinned is not None else narrowed(tables, inputs, source)
+
+
+def narrowed(
+    tables: Sequence[PinnedTable], inputs: Mapping[str, Input | Changes], source: Source
+) -> tuple[PinnedTable, ...]:
+    """Return pinned tables with only the columns and rows that the query of a source needs."""
+    found = {table.name: table for table in tables}
     if source.sql is None:
         return tuple(found.values())
     schemas = {name: table.schema for name, table in found.items()}

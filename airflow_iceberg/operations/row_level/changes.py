@@ -6,7 +6,7 @@ another one on the latest snapshot. Not here: the words of requests (`merge`, `u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,36 +16,34 @@ from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
 from airflow_iceberg.commit.snapshot_action import SnapshotAction
 from airflow_iceberg.commit.watermarks import with_watermarks
 from airflow_iceberg.commit.write_result import DELETED_ROWS, INSERTED_ROWS, UPDATED_ROWS, Outcome, WriteResult
-from airflow_iceberg.data.row_changes import RowChange
 from airflow_iceberg.data.write.options import in_format
-from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
-from airflow_iceberg.expressions.json import expression_from_json
-from airflow_iceberg.expressions.merge_clauses import DELETE, NOT_MATCHED_BY_SOURCE, TARGET, MergeClause
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.expressions.binding import parse
+from airflow_iceberg.expressions.merge_clauses import DELETE, NOT_MATCHED_BY_SOURCE, SOURCE, TARGET, MergeClause
 from airflow_iceberg.expressions.merge_sql import columns_needed
 from airflow_iceberg.expressions.query import needs
-from airflow_iceberg.expressions.tree import ALWAYS_TRUE, Expression, all_of
-from airflow_iceberg.format.manifests.entries import DataFile, FileContent
+from airflow_iceberg.expressions.tree import ALWAYS_TRUE, Expression
+from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.properties.property import Property
 from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.jobs.protocol import sql_params
 from airflow_iceberg.jobs.protocol.merge_task import Clause, MergeTask
 from airflow_iceberg.jobs.protocol.pinned import PinnedTable, locations_of
 from airflow_iceberg.jobs.protocol.plan import JobPlan
-from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import DIALECTS, Source
-from airflow_iceberg.jobs.protocol.staged_files import check_stored, read_changed_files
+from airflow_iceberg.jobs.protocol.table_input import WORK_FILE, FileUnit, TableInput, WorkItem
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.inputs.changes import Changes, consumed_of, consumer_of
 from airflow_iceberg.operations.inputs.tables import Input, pin, pin_all, summary_of
 from airflow_iceberg.operations.new_rows import RowsFunction, check_options
 from airflow_iceberg.operations.row_changes import MERGE_ON_READ, delete_mode, isolation_level, replaced_deletes
+from airflow_iceberg.operations.row_level.done import Done, is_change
 from airflow_iceberg.operations.row_level.rows_file import RowsFile, rows_file
 from airflow_iceberg.operations.work import CommitRequest, Work
-from airflow_iceberg.plan.scan import FileScanTask
 from airflow_iceberg.redaction import hide
-from airflow_iceberg.scan.table_scan import TableScan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,6 +51,8 @@ if TYPE_CHECKING:
     from airflow_iceberg.commit.conflicts import Isolation
 
 OWN_ENTRIES = (INSERTED_ROWS, UPDATED_ROWS, DELETED_ROWS)
+# The views of the SQL besides the inputs.
+OWN_NAMES = (TARGET, SOURCE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,8 +98,29 @@ def check_dialect(dialect: str) -> None:
         raise InvalidInputError(f"unknown dialect {dialect!r}; one of {', '.join(DIALECTS)}")
 
 
+def needs_engine(predicate: str | Expression, params: Mapping[str, Any] | None, dialect: str | None) -> bool:
+    """Whether a predicate is SQL that only the engine of a job can evaluate.
+
+    Args:
+        dialect: the SQL of that engine; None without one.
+
+    Raises:
+        InvalidInputError: no predicate.
+        UnsupportedError: there is no engine for it.
+    """
+    try:
+        parse(predicate, params)
+    except UnsupportedError:
+        if dialect is None or not isinstance(predicate, str):
+            raise
+        return True
+    return False
+
+
 def change_rows(work: Work, request: CommitRequest, changes: RowLevelChanges) -> WriteResult:
     """Change rows in one commit; errors as of `operations.row_level.merge`."""
+    if not isinstance(changes.rows, Source | None):
+        work = work.waiting("the file with its rows is one of this process")
     with rows_file(work, changes.rows) as rows:
         return work.on_latest(lambda: _round(work, request, changes, rows), branch=request.branch)
 
@@ -115,18 +136,33 @@ def _round(work: Work, request: CommitRequest, changes: RowLevelChanges, rows: R
     if not changes.only_deletes and (lost := _changed_before(work, branch)):
         return lost
     isolation = isolation_level(table.metadata, changes.isolation_level, property_name=changes.isolation_property.name)
-    task = _task(work, branch, changes, rows.source())
-    plan = work.write_plan(task, work.new_staging(carries_rows=True))
-    if work.run is None:
-        work = replace(work, run=lambda plan: run_local(plan, table.io))
-    done = work.run_job(plan, lambda result: _Done.of(work, plan, result))
+    plan, done = run_changes(work, branch, changes, rows.source())
     written = [file.file_path for file in done.written]
     with work.new_files(written, plan=plan):
         changes.check(sum(change.deleted_count for change in done.changes))
-        if not (done.written or any(map(_is_change, done.changes))):
+        if not (done.written or any(map(is_change, done.changes))):
             return work.nothing(branch)
         action = _action(work, request, plan, done, isolation, only_deletes=changes.only_deletes)
         return work.commit(with_watermarks(action, consumed_of(plan.inputs)), written)
+
+
+def run_changes(
+    work: Work, branch: str, changes: RowLevelChanges, source: Source | None = None, *, beside: Beside | None = None
+) -> tuple[JobPlan, Done]:
+    """Run the job that changes files of the table as it is; the plan's documents are still there.
+
+    Args:
+        source: the rows of a merge.
+        beside: what an overwrite does besides.
+    """
+    staging_location = work.new_staging(carries_rows=True)
+    task = _task(work, branch, changes, source)
+    if beside is not None:
+        task = beside.added_to(task, work, staging_location)
+    plan = work.write_plan(task, staging_location)
+    if work.run is None:
+        work = replace(work, run=lambda plan: run_local(plan, work.table.io))
+    return plan, work.run_job(plan, lambda result: Done.of(work, plan, result))
 
 
 def _changed_before(work: Work, branch: str) -> WriteResult | None:
@@ -174,9 +210,44 @@ def _task(work: Work, branch: str, changes: RowLevelChanges, source: Source | No
         keys=tuple(name for name, _ in keys),
         source_keys=tuple(name for _, name in keys),
         is_unique=changes.is_unique,
+        has_only_keys=changes.is_unique and len(keys) == len(changes.keys),
         dialect=changes.dialect,
         sql_params=values or None,
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Beside:
+    """What an overwrite does besides, whose filter selects the rows that are deleted.
+
+    Attributes:
+        unchanged: the paths of files that it removes with all their rows.
+        new_files: its new files, of which the filter must select all rows; none if they are not checked.
+        schema: the columns of the new files.
+        inputs: the tables that the filter reads, pinned together with those of the new rows.
+    """
+
+    unchanged: Collection[str] = ()
+    new_files: Sequence[DataFile] = ()
+    schema: Schema
+    inputs: tuple[PinnedTable, ...] = ()
+
+    def added_to(self, task: MergeTask, work: Work, staging_location: str) -> MergeTask:
+        """Return a task that does this, too."""
+        return replace(
+            task,
+            inputs=self.inputs,
+            unchanged=tuple(sorted(self.unchanged)),
+            new_rows=self._new_rows(work, staging_location) if self.new_files else None,
+        )
+
+    def _new_rows(self, work: Work, staging_location: str) -> TableInput:
+        units = [FileUnit(file=file.without_statistics(), sequence_number=0) for file in self.new_files]
+        items = [WorkItem(number=number, group=number, units=(unit,)) for number, unit in enumerate(units)]
+        found = TableInput.write(
+            work.table.io, work.table.metadata, items, work_location=f"{staging_location}/{WORK_FILE}"
+        )
+        return replace(found, schemas=(self.schema, *found.schemas))
 
 
 def _target(work: Work, branch: str, changes: RowLevelChanges) -> PinnedTable:
@@ -221,88 +292,12 @@ def _row_filter(work: Work, changes: RowLevelChanges) -> Expression:
 # -- the commit --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Done:
-    """What the job did, checked against its plan.
-
-    Attributes:
-        tasks: the files of the table that changed, by their paths.
-        conflict_filter: a predicate that all rows satisfy which the job could select.
-    """
-
-    changes: tuple[RowChange, ...]
-    written: tuple[DataFile, ...]
-    tasks: Mapping[str, FileScanTask]
-    conflict_filter: Expression
-    inserted_count: int
-
-    @classmethod
-    def of(cls, work: Work, plan: JobPlan, result: JobResult) -> _Done:
-        task = plan.task
-        assert isinstance(task, MergeTask)
-        written = read_changed_files(plan, result.data_files)
-        check_stored(work.table.io, plan, written)
-        changes = tuple(RowChange(**asdict(change)) for change in result.changes)
-        paths = {change.file_path for change in changes}
-        scan = TableScan.of(
-            work.table.metadata, work.table.io, row_filter=task.target.row_filter, snapshot_id=task.target.snapshot_id
-        )
-        files = scan.iter_files(whole_files=True) if paths else ()
-        tasks = {one.file.file_path: one for one in files if one.file.file_path in paths}
-        named = {file.referenced_data_file for file in written if file.referenced_data_file is not None}
-        for path in (paths | named) - tasks.keys():
-            raise FormatError(f"the job changed {path}, which is not a file of its snapshot", path=plan.result_location)
-        for change in changes:
-            _check_counts(change, tasks[change.file_path].file, plan)
-        if len(paths) < len(changes):
-            raise FormatError("a file of the table is changed twice", path=plan.result_location)
-        found = expression_from_json(
-            result.conflict_filter or {"is": "true"}, task.target.schema, path=plan.result_location
-        )
-        _check_new(result, changes, written, plan)
-        return cls(
-            changes=changes,
-            written=written,
-            tasks=tasks,
-            conflict_filter=all_of(task.target.row_filter, found),
-            inserted_count=result.inserted_count,
-        )
-
-    @property
-    def data_files(self) -> list[DataFile]:
-        return [file for file in self.written if file.content is FileContent.DATA]
-
-    @property
-    def delete_files(self) -> list[DataFile]:
-        return [file for file in self.written if file.content is not FileContent.DATA]
-
-
-def _check_counts(change: RowChange, file: DataFile, plan: JobPlan) -> None:
-    changed = change.deleted_count + change.updated_count
-    if changed > file.record_count:
-        why = f"{changed} rows of a file of {file.record_count} are said to be changed: {file.file_path}"
-        raise FormatError(why, path=plan.result_location)
-
-
-def _check_new(result: JobResult, changes: tuple[RowChange, ...], written: tuple[DataFile, ...], plan: JobPlan) -> None:
-    """Check that the counts of the summary are those of rows that exist."""
-    rows = sum(file.record_count for file in written if file.content is FileContent.DATA)
-    updated = sum(change.updated_count for change in changes)
-    if result.inserted_count + updated > rows:
-        why = f"{result.inserted_count} of its rows are new, and {updated} have new values, of {rows} in its files"
-        raise FormatError(why, path=plan.result_location)
-
-
-def _is_change(change: RowChange) -> bool:
-    return bool(change.deleted_count or change.updated_count)
-
-
 def _action(
-    work: Work, request: CommitRequest, plan: JobPlan, done: _Done, isolation: Isolation, *, only_deletes: bool
+    work: Work, request: CommitRequest, plan: JobPlan, done: Done, isolation: Isolation, *, only_deletes: bool
 ) -> SnapshotAction:
     task = plan.task
     assert isinstance(task, MergeTask)
-    changed = [done.tasks[change.file_path] for change in done.changes if _is_change(change)]
+    changed = done.changed
     settings = work.settings(
         request, {**_counts(done, only_deletes=only_deletes), **summary_of(task.inputs)}, table_uuid=plan.table_uuid
     )
@@ -337,7 +332,7 @@ def _action(
     )
 
 
-def _counts(done: _Done, *, only_deletes: bool) -> dict[str, str]:
+def _counts(done: Done, *, only_deletes: bool) -> dict[str, str]:
     """Return the entries of the summary that say how many rows were added, updated and deleted."""
     updated = sum(change.updated_count for change in done.changes)
     deleted = sum(change.deleted_count for change in done.changes)

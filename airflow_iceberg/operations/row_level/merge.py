@@ -25,7 +25,13 @@ from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations.inputs.changes import Changes
 from airflow_iceberg.operations.inputs.tables import Input, check_inputs
 from airflow_iceberg.operations.new_rows import RowsFunction
-from airflow_iceberg.operations.row_level.changes import OWN_ENTRIES, RowLevelChanges, change_rows, check_dialect
+from airflow_iceberg.operations.row_level.changes import (
+    OWN_ENTRIES,
+    OWN_NAMES,
+    RowLevelChanges,
+    change_rows,
+    check_dialect,
+)
 from airflow_iceberg.operations.work import Work
 
 if TYPE_CHECKING:
@@ -77,10 +83,7 @@ class MergeRequest:
             )
         if bool(self.upsert) == (self.clauses is not None):
             raise InvalidInputError("a merge needs either clauses or upsert=True, and not both")
-        taken = sorted(name for name in self.inputs if name.lower() in (TARGET, SOURCE))
-        if taken:
-            raise InvalidInputError(f"an input cannot be named {taken[0]!r}, which is a name of the merge itself")
-        check_inputs(self.inputs, self.rows)
+        check_inputs(self.inputs, self.rows, taken=OWN_NAMES)
         check_properties(self.snapshot_properties, own=OWN_ENTRIES)
         _ = self.merge_clauses
         sql_params.checked(self.params, self._text(), mark="$" if self.dialect == "duckdb" else ":")

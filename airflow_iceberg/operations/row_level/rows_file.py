@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from airflow_iceberg.data.arrow_rows import Rows
 from airflow_iceberg.errors import InvalidInputError, StorageError
+from airflow_iceberg.jobs.protocol.heartbeat import kept_alive
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.new_rows import RowsFunction
@@ -51,7 +52,7 @@ class RowsFile:
             raise InvalidInputError(f"expected an Arrow table, record batch or reader, got {type(rows).__name__}")
         folder = self._work.new_staging()
         self._stack.callback(staging.clear, io, folder)
-        self._stack.enter_context(staging.kept_alive(io, folder))
+        self._stack.enter_context(kept_alive(io, folder))
         location = f"{folder}/source.parquet"
         filesystem, inner = io.filesystem(location)
         with ExitStack() as opened:

@@ -23,7 +23,7 @@ DUCKDB = "duckdb"
 
 
 class ChangesRows(OpenTable):
-    """A table whose rows can be changed; the SQL of all but `delete` is that of DuckDB, which has to be installed."""
+    """A table whose rows can be changed; the SQL of `merge` and `update` is DuckDB's, which has to be installed."""
 
     def delete(
         self,
@@ -126,6 +126,8 @@ class ChangesRows(OpenTable):
             df: the rows, with all columns of the table; each key once, and none null.
             join_cols: the columns of the key; by default the identifier fields of the table's schema.
             mode: as of `merge`.
+
+        DuckDB is only needed for a key whose columns are spelled in another way, or whose values are nested.
 
         Raises: as `merge`; InvalidInputError also without a key, or if neither is to be done.
         """

@@ -20,7 +20,13 @@ from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.jobs.protocol import sql_params
 from airflow_iceberg.operations.inputs.changes import Changes
 from airflow_iceberg.operations.inputs.tables import Input, check_names
-from airflow_iceberg.operations.row_level.changes import OWN_ENTRIES, RowLevelChanges, change_rows, check_dialect
+from airflow_iceberg.operations.row_level.changes import (
+    OWN_ENTRIES,
+    OWN_NAMES,
+    RowLevelChanges,
+    change_rows,
+    check_dialect,
+)
 from airflow_iceberg.operations.work import Work
 
 
@@ -52,7 +58,7 @@ class UpdateRequest:
         checked_format(self.write_format)
         if self.where is not None and not self.where.strip():
             raise InvalidInputError("where is empty; to update every row write 'true'")
-        check_names(self.inputs)
+        check_names(self.inputs, taken=OWN_NAMES)
         check_properties(self.snapshot_properties, own=OWN_ENTRIES)
         text = " ".join([*self.clause.expressions, self.where or ""])
         sql_params.checked(self.params, text, mark="$" if self.dialect == "duckdb" else ":")

@@ -183,6 +183,42 @@ class TestClauses:
         assert table.upsert(one).updated_records == 1
 
 
+class TestASortedTable:
+    """New rows are in the order of the table within each file; files keep their order if no column of it changes."""
+
+    @pytest.mark.parametrize("mode", [COW, MOR])
+    @pytest.mark.parametrize("partition_by", [(), ("part",)], ids=str)
+    def test_new_rows_are_sorted(self, mode, partition_by):
+        table = Table.create(
+            MemoryCatalog(),
+            "db.t",
+            schema=COLUMNS,
+            partition_by=partition_by,
+            sort_by=["n desc"],
+            properties={"write.merge.mode": mode},
+        )
+        table.append(rows((n, "a", n) for n in range(5)))
+        table.upsert(rows([(2, "a", -1), (10, "a", 3), (11, "b", 9), (12, "b", 50), (13, "a", 7)]), ["id"])
+        files = table.refresh().inspect.files().to_pylist()
+        new = [one for one in files if one["content"] == 0 and one["sort_order_id"] == 1]
+        assert sum(one["record_count"] for one in new) == (4 if mode == COW else 9)  # a rewritten file is not in order
+        for one in new:
+            numbers = (
+                pq.ParquetFile(pa.BufferReader(table.io.read(one["file_path"]))).read(columns=["n"])["n"].to_pylist()
+            )
+            assert numbers == sorted(numbers, reverse=True)
+
+    def test_files_without_new_values_of_the_order_stay_sorted(self):
+        table = Table.create(MemoryCatalog(), "db.t", schema=COLUMNS, sort_by=["n"])
+        table.append(rows((n, "a", n) for n in range(5)))
+        for assigned, order in (("part = 'z'", 1), ("n = -n", 0)):
+            table.merge(
+                rows([(3, "b", 1)]), ["id"], f"when matched then update set {assigned.replace('-n', '-target.n')}"
+            )
+            (file,) = table.refresh().inspect.files().to_pylist()
+            assert (file["record_count"], file["sort_order_id"]) == (5, order)
+
+
 class TestTheSource:
     """Rows come from where those of an append come from; they need not have the columns of the table."""
 
@@ -555,7 +591,7 @@ class TestBadInput:
             ({"params": {"x": 1}}, r"sql_params has 'x', and the query has no placeholder \$x"),
             (
                 {"inputs": {"target": Input(open=make)}},
-                "an input cannot be named 'target', which is a name of the merge",
+                "an input cannot be named 'target', which is the name of the table's own rows",
             ),
             ({"inputs": {"o": Input(open=make)}}, "inputs are tables that sql or python_callable reads, and the rows"),
             ({"snapshot_properties": {"inserted-rows": "7"}}, "inserted-rows"),
