@@ -1,4 +1,4 @@
-"""The Bloom filters that Iceberg Java writes tell us of each value that it is there, and of most others that it is not."""
+"""The Bloom filters that Iceberg Java writes tell of each value that it is there, and of most others that it is not."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
