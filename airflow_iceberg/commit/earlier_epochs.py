@@ -121,7 +121,7 @@ class EarlierEpochs:
             )
         knows_all = not self._may_have_expired or self._history_tells_all(metadata, head)
         if self._has_gap(metadata, head):
-            self._named(self._live(head))
+            self._check_no_other_try(self._named(self._live(head)))
         if knows_all and not earlier:
             return frozenset()
         live = self._live(head)
@@ -207,6 +207,19 @@ class EarlierEpochs:
         history = list(metadata.ancestors(head.snapshot_id))
         is_known = any(snapshot.snapshot_id == self._since for snapshot in history)
         return not is_known and history[-1].parent_snapshot_id is not None
+
+    def _check_no_other_try(self, named: frozenset[str]) -> None:
+        """Refuse a first try that its task has given up: a later try has committed while it ran, and has expired.
+
+        A later try replaces what it finds by its name.
+        """
+        for path in sorted(named):
+            _, epoch, try_number = _parts(_name(path))
+            if not self._may_have_expired and epoch == self._key.epoch and try_number > 1:
+                raise IncompatibleChangeError(
+                    f"operation {self._key} was superseded: try {try_number} of the same task has added file {path}; "
+                    f"nothing was committed"
+                )
 
     def _named(self, live: Mapping[str, ManifestEntry]) -> frozenset[str]:
         """Return the live files whose names hold the token of this work.

@@ -404,6 +404,18 @@ class TestAClearedTaskThatStillRuns:
             load(1, between=meanwhile, try_number=try_number)
         assert ids() == [2, 8, 9]
 
+    def test_the_commit_of_a_later_try_has_expired_by_then(self, load, ids, catalog):
+        begin = load(8, key=other("first"))
+
+        def meanwhile():
+            newer = load(1, try_number=2)
+            load(9, key=other())
+            expire(catalog, begin.snapshot_id, newer.snapshot_id)
+
+        with pytest.raises(IncompatibleChangeError, match=r"was superseded: try 2 of the same task has added file"):
+            load(1, between=meanwhile, try_number=1)
+        assert ids() == [1, 8, 9]
+
     def test_the_new_one_was_to_be_skipped_if_the_old_one_commits(self, load, ids):
         with pytest.raises(StalePlanError, match="on_rerun is 'skip'"):
             load(2, key=epoch(1), on_rerun="skip", between=lambda: load(1))
