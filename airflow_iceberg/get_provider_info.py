@@ -72,6 +72,7 @@ def get_provider_info() -> dict[str, Any]:
             {"name": f"iceberg_{verb}", "class-name": f"airflow_iceberg.decorators.iceberg.{verb}_task"}
             for verb in ("append", "overwrite", "merge")
         ],
+        "cli": ["airflow_iceberg.cli.commands.get_iceberg_commands"],
         "config": _config(),
     }
 

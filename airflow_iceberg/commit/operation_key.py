@@ -31,6 +31,9 @@ TRY_NUMBER = "airflow.try-number"
 # In a snapshot that publishes another one: the key of the task that wrote the rows.
 PUBLISHED_OPERATION_KEY = "airflow.published-operation-key"
 
+UNDONE_SNAPSHOTS = "airflow.undone-snapshots"
+"""Entry of the summary of an undo: the ids of the snapshots whose changes it has taken back, with commas between."""
+
 # In a snapshot that added existing files, whose names tell nothing of their task: all of them hold new rows.
 EXISTING_FILES = "airflow.existing-files"
 
@@ -319,6 +322,17 @@ def keys_of(snapshot: Snapshot) -> list[str]:
     """Return the keys of the works whose rows a snapshot has brought to its branch: its own, and the published one."""
     found = (snapshot.summary.get(name) for name in (OPERATION_KEY, PUBLISHED_OPERATION_KEY))
     return [text for text in found if text is not None]
+
+
+def undone_in(snapshot: Snapshot) -> tuple[int, ...]:
+    """Return the ids of the snapshots that a snapshot has undone; none unless it is an undo."""
+    texts = snapshot.summary.get(UNDONE_SNAPSHOTS, "").split(",")
+    return tuple(number for text in texts if (number := whole_number(text)) is not None)
+
+
+def undone_by(snapshots: Iterable[Snapshot]) -> dict[int, int]:
+    """Return the snapshot that has undone it for each snapshot that one of these has undone."""
+    return {undone: snapshot.snapshot_id for snapshot in snapshots for undone in undone_in(snapshot)}
 
 
 def _history(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:

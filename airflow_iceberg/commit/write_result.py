@@ -124,7 +124,7 @@ class WriteResult(OperationResult):
             return sum(count_of(snapshot, name) for snapshot in snapshots)
 
         last = snapshots[-1]
-        carried, updated = sum(map(_carried, snapshots)), total(UPDATED_ROWS)
+        rows = [RowCounts.of(snapshot) for snapshot in snapshots]
         return cls(
             table=table,
             branch=branch,
@@ -135,26 +135,46 @@ class WriteResult(OperationResult):
             deleted_data_files=total("deleted-data-files"),
             added_delete_files=total("added-delete-files"),
             removed_delete_files=total("removed-delete-files"),
-            added_records=total("added-records") - carried - updated,
-            updated_records=updated,
-            deleted_records=sum(map(_deleted, snapshots)),
-            carried_records=carried,
+            added_records=sum(one.added for one in rows),
+            updated_records=sum(one.updated for one in rows),
+            deleted_records=sum(one.deleted for one in rows),
+            carried_records=sum(one.carried for one in rows),
             added_files_size_bytes=total("added-files-size"),
             removed_files_size_bytes=total("removed-files-size"),
             operation_key=last.summary.get(OPERATION_KEY),
-            inputs=_inputs(last),
+            inputs=inputs_of(last),
             **more,
         )
 
 
 def count_of(snapshot: Snapshot, name: str) -> int:
     """Return a count of a snapshot's summary, 0 where it is not there, or is no number: other writers fill it, too."""
-    return whole_number(snapshot.summary.get(name, "0")) or 0
+    text = snapshot.summary.get(name)
+    return 0 if text is None else whole_number(text) or 0
 
 
-def _inputs(snapshot: Snapshot) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class RowCounts:
+    """What a snapshot did to rows, by its summary; the attributes of `WriteResult`."""
+
+    added: int
+    updated: int
+    deleted: int
+    carried: int
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> RowCounts:
+        """Count the rows."""
+        carried, updated = _carried(snapshot), count_of(snapshot, UPDATED_ROWS)
+        return cls(count_of(snapshot, "added-records") - carried - updated, updated, _deleted(snapshot), carried)
+
+
+def inputs_of(snapshot: Snapshot) -> dict[str, Any]:
+    """Return what a snapshot's rows were made from, by the names of the inputs; nothing if the summary is no such."""
+    if INPUTS not in snapshot.summary:
+        return {}
     try:
-        found = json.loads(snapshot.summary.get(INPUTS, "{}"))
+        found = json.loads(snapshot.summary[INPUTS])
     except (ValueError, RecursionError):
         return {}  # another writer's
     return found if isinstance(found, dict) else {}

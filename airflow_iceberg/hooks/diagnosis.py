@@ -49,6 +49,20 @@ class Step:
     run: Callable[[], str | None]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """What a step has found, without secrets.
+
+    Attributes:
+        what: the step, as in "could not <what>".
+        text: the finding, or why the step failed; may be empty.
+    """
+
+    what: str
+    text: str
+    works: bool = True
+
+
 @dataclass(kw_only=True, slots=True)
 class Diagnosis:
     """What the steps have found so far.
@@ -68,15 +82,23 @@ class Diagnosis:
             result: names the thing that works if all steps do.
         """
         worked: list[str] = []
+        for finding in self.findings(steps):
+            if not finding.works:
+                before = f" (worked: {'; '.join(worked)})" if worked else ""
+                return False, self._clean(f"could not {finding.what}: {finding.text}{before}")
+            worked.append(finding.what + (f": {finding.text}" if finding.text else ""))
+        cautions = "".join(f"{caution}. " for caution in self.cautions)
+        return True, self._clean(f"{cautions}{result()} works: {'; '.join(worked)}")
+
+    def findings(self, steps: Iterable[Step]) -> Iterator[Finding]:
+        """Try the steps, and yield what each has found; the first that fails is the last."""
         for step in steps:
             try:
                 found = step.run()
             except Exception as error:  # noqa: BLE001 - the user needs to see whatever a driver raises
-                before = f" (worked: {'; '.join(worked)})" if worked else ""
-                return False, self._clean(f"could not {step.what}: {_explained(error)}{before}")
-            worked.append(step.what + (f": {found}" if found else ""))
-        cautions = "".join(f"{caution}. " for caution in self.cautions)
-        return True, self._clean(f"{cautions}{result()} works: {'; '.join(worked)}")
+                yield Finding(what=self._clean(step.what), text=self._clean(_explained(error)), works=False)
+                return
+            yield Finding(what=self._clean(step.what), text=self._clean(found or ""))
 
     def _clean(self, text: str) -> str:
         return without_secrets(replaced(text, (secret for secret in self.secrets if len(secret) > 3)))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from airflow_iceberg.catalogs.base import Catalog
     from airflow_iceberg.format.schemas.schema import Schema
-    from airflow_iceberg.hooks.diagnosis import Diagnosis, Step
+    from airflow_iceberg.hooks.diagnosis import Diagnosis, Finding, Step
     from airflow_iceberg.table import Table
 
 
@@ -103,6 +103,14 @@ class IcebergHook(BaseHook):
             return f"catalog {self.config.name!r} (type {kind})"
 
         return diagnose(self._steps, result)
+
+    def findings(self) -> Iterator[Finding]:
+        """Test each step as `test_connection` does; yield what each has found, and at last what a user must look at."""
+        from airflow_iceberg.hooks.diagnosis import Diagnosis, Finding
+
+        diagnosis = Diagnosis()
+        yield from diagnosis.findings(self._steps(diagnosis))
+        yield from (Finding(what="look at", text=caution) for caution in diagnosis.cautions)
 
     def _steps(self, diagnosis: Diagnosis) -> Iterator[Step]:
         from airflow_iceberg.hooks.diagnosis import Step, catalog_steps, network_steps

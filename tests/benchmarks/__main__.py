@@ -35,6 +35,7 @@ AREAS = {
     "maintain": ("maintain_metadata", "maintain_files", "maintain_rows", "existing_files"),
     "row-level": ("row_level",),
     "changes": ("changes",),
+    "history": ("history",),
     "paimon": ("paimon",),
 }
 

@@ -1,0 +1,197 @@
+"""The commands that show a table: show, snapshots, refs, files, runs."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+from itertools import islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.cli.output import command, emit, load_table, moment
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.redaction import hide
+
+if TYPE_CHECKING:
+    from airflow_iceberg.table import Table
+
+
+@command
+def show(args: Namespace) -> None:
+    """Show what a table is: one row a fact."""
+    table = load_table(args)
+    metadata, head = table.metadata, table.current_snapshot()
+    summary: Mapping[str, str] = {} if head is None else head.summary
+    schema = ", ".join(
+        f"{field.name} {field.type}{' required' if field.required else ''}" for field in table.schema().fields
+    )
+    names = {field_id: name for name, field_id in table.schema().names.items()}
+    order = ", ".join(
+        f"{field.transform}({names.get(field.source_id, field.source_id)}) {field.direction} {field.null_order}"
+        for field in table.sort_order().fields
+    )
+    facts: dict[str, Any] = {
+        "table": table.name,
+        "uuid": metadata.table_uuid,
+        "location": table.location,
+        "metadata_location": table.metadata_location,
+        "format_version": metadata.format_version,
+        "schema": schema,
+        "partitions": ", ".join(f"{field.name}: {field.transform}" for field in table.spec().fields) or None,
+        "sort_order": order or None,
+        "snapshot_id": None if head is None else head.snapshot_id,
+        "committed_at": None if head is None else moment(head.timestamp_ms),
+        "snapshots": len(metadata.snapshots),
+        "rows": summary.get("total-records"),
+        "data_files": summary.get("total-data-files"),
+        "delete_files": summary.get("total-delete-files"),
+        "size_bytes": summary.get("total-files-size"),
+        "properties": {name: hide(name, value) for name, value in sorted(table.properties.items())},
+    }
+    if args.output in ("json", "yaml"):
+        emit(args, [facts])
+        return
+    emit(args, [{"fact": name, "value": value} for name, value in facts.items()])
+
+
+@command
+def snapshots(args: Namespace) -> None:
+    """List snapshots, newest first."""
+    found = [_named(one.to_dict()) for one in islice(load_table(args).runs(branch=args.branch), _limit(args))]
+    emit(
+        args,
+        found,
+        {
+            **{name: itemgetter(name) for name in ("snapshot_id", "committed_at", "operation")},
+            "rows": _rows,
+            "files": _files,
+            "refs": itemgetter("refs"),
+        },
+    )
+
+
+@command
+def runs(args: Namespace) -> None:
+    """Show who made the snapshots, newest first."""
+    table = load_table(args)
+    every = table.runs(branch=args.branch, dag_id=args.dag_id, run_id=args.run_id, task_id=args.task_id)
+    emit(
+        args,
+        [_named(one.to_dict()) for one in islice(every, _limit(args))],
+        {
+            **{name: itemgetter(name) for name in ("snapshot_id", "committed_at")},
+            "task": _task,
+            "run": itemgetter("run_id"),
+            "try": itemgetter("try_number"),
+            "rows": _rows,
+            "read": _inputs,
+            "note": _note,
+        },
+    )
+
+
+@command
+def refs(args: Namespace) -> None:
+    """List branches and tags."""
+    table = load_table(args)
+    known = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
+    found = [
+        {
+            "name": name,
+            "type": ref.type,
+            "snapshot_id": str(ref.snapshot_id),
+            "committed_at": moment(known[ref.snapshot_id].timestamp_ms) if ref.snapshot_id in known else None,
+            "max_ref_age_ms": ref.max_ref_age_ms,
+            "min_snapshots_to_keep": ref.min_snapshots_to_keep,
+            "max_snapshot_age_ms": ref.max_snapshot_age_ms,
+        }
+        for name, ref in sorted(table.refs.items())
+    ]
+    retention = ("max_ref_age_ms", "min_snapshots_to_keep", "max_snapshot_age_ms")
+    emit(
+        args,
+        found,
+        {
+            **{name: itemgetter(name) for name in ("name", "type", "snapshot_id", "committed_at")},
+            "retention": lambda row: {name: row[name] for name in retention if row[name] is not None},
+        },
+    )
+
+
+@command
+def files(args: Namespace) -> None:
+    """List files of one snapshot, in the order of its manifests."""
+    table = load_table(args)
+    found = table.inspect.files(snapshot_of(table, args.at)).slice(0, _limit(args))
+    kinds = ("data", "position deletes", "equality deletes")
+    names = ("file_path", "file_format", "record_count", "file_size_in_bytes", "partition", "spec_id")
+    rows = [
+        {"content": kinds[row["content"]], **{name: row.get(name) for name in names}}
+        for row in found.select([n for n in found.column_names if n in ("content", *names)]).to_pylist()
+    ]
+    root = table.location.rstrip("/") + "/"
+    emit(
+        args,
+        rows,
+        {
+            "content": itemgetter("content"),
+            "rows": itemgetter("record_count"),
+            "bytes": itemgetter("file_size_in_bytes"),
+            "partition": itemgetter("partition"),
+            "file": lambda row: str(row["file_path"]).removeprefix(root),
+        },
+    )
+
+
+def snapshot_of(table: Table, at: str | None) -> int | None:
+    """Return the id of the snapshot that a ref or a number names; None for that of main.
+
+    Raises:
+        NotFoundError: no such branch, tag or snapshot.
+    """
+    if at is None:
+        return None
+    if at not in table.refs and at.isascii() and at.isdigit() and len(at) < 20:
+        return int(at)
+    head = table.metadata.ref_snapshot(at)
+    return None if head is None else head.snapshot_id
+
+
+def _limit(args: Namespace) -> int:
+    if args.limit < 1:
+        raise InvalidInputError(f"--limit is {args.limit}, expected 1 or more")
+    return int(args.limit)
+
+
+def _named(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "committed_at": moment(row["committed_at_ms"])}
+
+
+def _task(row: Mapping[str, Any]) -> str:
+    if row["task_id"] is None:
+        return f"({row['writer'] or 'another writer'})"
+    index = row["map_index"]
+    return f"{row['dag_id']}.{row['task_id']}" + (f"[{index}]" if index is not None and index >= 0 else "")
+
+
+def _rows(row: Mapping[str, Any]) -> str:
+    counts = (("+", "added_records"), ("~", "updated_records"), ("-", "deleted_records"))
+    return " ".join(f"{sign}{row[name]}" for sign, name in counts if row[name])
+
+
+def _files(row: Mapping[str, Any]) -> str:
+    added = row["added_data_files"] + row["added_delete_files"]
+    removed = row["deleted_data_files"] + row["removed_delete_files"]
+    return " ".join(f"{sign}{count}" for sign, count in (("+", added), ("-", removed)) if count)
+
+
+def _inputs(row: Mapping[str, Any]) -> str:
+    found = row["inputs"].values()
+    return ", ".join(str(one.get("table")) for one in found if isinstance(one, dict))
+
+
+def _note(row: Mapping[str, Any]) -> str:
+    notes = [] if row["is_in_main"] else ["not in main"]
+    notes += [f"undone by {row['undone_by']}"] if row["undone_by"] else []
+    notes += [f"undoes {', '.join(row['undoes'])}"] if row["undoes"] else []
+    return "; ".join(notes)

@@ -1,0 +1,179 @@
+"""`airflow iceberg …`: what a person on call types, and what the terminal shows."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+import yaml
+from airflow.cli import cli_parser
+
+from airflow_iceberg.cli.commands import get_iceberg_commands
+from airflow_iceberg.commit.operation_key import OperationKey
+
+SECRET = "sesame-open-4711"
+KEY = OperationKey(dag_id="daily_load_of_all_orders", run_id="scheduled__2026-01-01T00:00:00+00:00", task_id="load")
+
+
+@pytest.fixture
+def run(lake, capsys):
+    """Return a function that runs a command line in this process, and returns what it has printed."""
+    parser = cli_parser.get_parser()
+
+    def run(*words, code=0):
+        args = parser.parse_args(["iceberg", *words])
+        if code:
+            with pytest.raises(SystemExit) as caught:
+                args.func(args)
+            # Python prints the text of an exit to stderr, and returns 1.
+            return str(caught.value.code)
+        args.func(args)
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def table(lake):
+    table = lake.create(
+        "s.t", {"id": "long", "day": "string"}, partition_by=["day"], properties={"my-password": SECRET}
+    )
+    table.append(pa.table({"id": [1, 2, 3], "day": ["a", "a", "b"]}), operation_key=KEY)
+    table.append(pa.table({"id": [4], "day": ["a"]}))
+    table.create_branch("audit")
+    return table
+
+
+class TestTheCommands:
+    """They are Airflow's: they are offered by its command line, with its arguments."""
+
+    def test_airflow_offers_them(self):
+        (group,) = get_iceberg_commands()
+        shown = cli_parser.get_parser().parse_args(["iceberg", "runs", "s.t", "-o", "json"])
+        assert (shown.output, shown.iceberg_conn_id, shown.limit) == ("json", "iceberg_catalog_default", 20)
+        assert {one.name for one in group.subcommands} >= {"show", "snapshots", "refs", "files", "runs", "doctor"}
+
+    def test_the_program_prints_json_and_nothing_else(self, lake, table):
+        done = program("runs", "s.t", "--output", "json")
+        newest, oldest = json.loads(done.stdout)
+        assert (oldest["dag_id"], oldest["operation_key"]) == (KEY.dag_id, str(KEY))
+        assert newest["snapshot_id"] == str(table.metadata.current_snapshot().snapshot_id)
+        assert done.returncode == 0
+
+    def test_the_program_fails_without_a_traceback(self, lake):
+        done = program("show", "s.missing")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "s.missing" in done.stderr.splitlines()[-1]
+        assert "Traceback" not in done.stderr
+
+
+def program(*words):
+    command = [sys.executable, "-m", "airflow", "iceberg", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ, timeout=120)
+
+
+class TestWhatIsShown:
+    """The state and the history of a table, in a terminal of 80 columns."""
+
+    @pytest.fixture(autouse=True)
+    def _narrow(self, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "80")
+
+    @pytest.mark.parametrize(
+        "words",
+        [["show", "s.t"], ["snapshots", "s.t"], ["refs", "s.t"], ["files", "s.t"], ["runs", "s.t"], ["doctor"]],
+        ids=" ".join,
+    )
+    def test_fits_the_terminal_and_shows_no_secret(self, run, table, words):
+        shown = run(*words)
+        assert max(map(len, shown.splitlines())) <= 80
+        assert SECRET not in shown
+        assert SECRET not in run(*words, "-o", "json")
+
+    def test_runs(self, run, table):
+        header, _, newest, *older = run("runs", "s.t").splitlines()
+        assert header.split() == ["snapshot_id", "committed_at", "task", "run", "try", "rows"]
+        assert "(airflow-iceb" in newest
+        assert any(line.startswith(str(table.snapshots()[0].snapshot_id)) for line in older)
+        assert "+3" in "".join(older)
+
+    def test_a_snapshot_id_is_never_broken(self, run, table):
+        shown = run("snapshots", "s.t")
+        assert all(str(one.snapshot_id) in shown for one in table.snapshots())
+
+    def test_files_of_a_branch_a_snapshot_and_main(self, run, table):
+        first = table.snapshots()[0].snapshot_id
+        for at, count in (("audit", 3), (str(first), 2), ("main", 3)):
+            assert len(json.loads(run("files", "s.t", "--at", at, "-o", "json"))) == count
+        assert "nowhere" in run("files", "s.t", "--at", "nowhere", code=1)
+
+    def test_yaml_and_plain(self, run, table):
+        (facts,) = yaml.safe_load(run("show", "s.t", "-o", "yaml"))
+        assert facts["rows"] == "4"
+        assert run("refs", "s.t", "-o", "plain").splitlines()[1].split()[:2] == ["audit", "branch"]
+
+    def test_a_limit(self, run, table):
+        assert len(json.loads(run("runs", "s.t", "--limit", "1", "-o", "json"))) == 1
+        assert "expected 1 or more" in run("runs", "s.t", "--limit", "0", code=1)
+
+    def test_an_empty_table(self, run, lake):
+        lake.create("s.e", {"id": "long"})
+        assert run("runs", "s.e").strip() == "No data found"
+        assert "s.e" in run("show", "s.e")
+
+
+class TestForgedNames:
+    """Names in a table may hold what a terminal would obey, and what Airflow's console would take for its markup."""
+
+    def test_control_characters_are_not_printed(self, run, lake):
+        table = lake.create("s.f", {"id": "long"})
+        key = OperationKey(dag_id="d\x1b[31m\x07", run_id="[/bold] [red]x", task_id="t\r\n")
+        table.append(pa.table({"id": [1]}), operation_key=key)
+        for output in ("table", "plain"):
+            shown = run("runs", "s.f", "-o", output)
+            assert not {"\x1b", "\x07", "\r"} & set(shown)
+        assert "[/bold]" in run("runs", "s.f", "-o", "plain")
+        assert json.loads(run("runs", "s.f", "-o", "json"))[0]["run_id"] == key.run_id
+
+
+class TestDoctor:
+    """Connection, store, Spark, Java and versions, on one screen."""
+
+    def test_a_healthy_installation(self, run, table):
+        rows = json.loads(run("doctor", "-o", "json"))
+        found = {(row["about"], row["what"]): row["status"] for row in rows}
+        assert found["versions", "airflow-iceberg"] == "ok"
+        assert found["catalog iceberg_catalog_default", "read a table"] == "ok"
+        assert ("Spark", "Java for this Spark") in found
+        assert len(rows) < 25
+
+    def test_a_catalog_that_fails(self, run, monkeypatch, capsys):
+        broken = {
+            "conn_type": "iceberg_catalog",
+            "host": "http://127.0.0.1:1/x",
+            "password": SECRET,
+            "extra": {"type": "rest"},
+        }
+        monkeypatch.setenv("AIRFLOW_CONN_BROKEN", json.dumps(broken))
+        error = run("doctor", "--iceberg-conn-id", "broken", code=1)
+        assert "could not connect to 127.0.0.1:1" in error
+        shown = capsys.readouterr().out
+        assert "check the port" in shown.replace("\n", " ")
+        assert SECRET not in shown + error
+
+    def test_a_connection_that_does_not_exist(self, run, capsys):
+        assert "could not read the connection" in run("doctor", "--iceberg-conn-id", "missing", code=1)
+
+
+def test_an_error_shows_no_secret_of_the_connection(run, monkeypatch):
+    broken = {
+        "conn_type": "iceberg_catalog",
+        "host": f"postgresql://me:{SECRET}@127.0.0.1:1/x",
+        "extra": {"type": "sql"},
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_BROKEN", json.dumps(broken))
+    error = run("show", "s.t", "--iceberg-conn-id", "broken", code=1)
+    assert SECRET not in error
+    assert "\n" not in error.strip() or "Traceback" not in error
