@@ -1,6 +1,6 @@
 """A table: create it, load it, read it, change it. All that a user without Airflow needs.
 
-`commit.open_table` has the table's state and its commits, `commit.manage_snapshots` its branches and tags,
+`commit.open_table` has the table's state and its commits, `operations.refs.table` its branches and tags,
 `operations.existing.tables` what makes tables of what exists, `operations.history.table` who changed it, `scan` reads
 it, and `operations` change it; nothing is decided here.
 """
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg import operations, scan
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
-from airflow_iceberg.commit.manage_snapshots import ManageSnapshots
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.errors import InvalidInputError
@@ -23,6 +22,7 @@ from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.operations.existing.tables import ExistingTables
 from airflow_iceberg.operations.history.table import HasHistory
+from airflow_iceberg.operations.refs.table import ChangesRefs
 from airflow_iceberg.operations.row_level.table import ChangesRows
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage import load_file_io
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.scan import IncrementalAppendScan, Inspection, TableScan
 
 
-class Table(ManageSnapshots, ChangesRows, ExistingTables, HasHistory):
+class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
     """One Iceberg table in the state in which it was loaded, or last refreshed or committed."""
 
     # -- opening a table ----------------------------------------------------------------------------------------------

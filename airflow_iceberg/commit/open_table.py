@@ -13,6 +13,7 @@ from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
 from airflow_iceberg.commit.checks import check_writable
 from airflow_iceberg.commit.engine import Action, Landed, commit
 from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.commit.refs.marks import PREFIX as MARKS_OF_REFS
 from airflow_iceberg.commit.settings import CommitSettings, settings_for
 from airflow_iceberg.commit.snapshot_action import MakesSnapshot
 from airflow_iceberg.commit.write_result import WriteResult, describe
@@ -131,7 +132,8 @@ class OpenTable:
     @property
     def properties(self) -> Mapping[str, str]:
         """The table's properties, without the marks of changes that were made; `metadata.properties` has those, too."""
-        return without_marks(self.metadata.properties)
+        shown = without_marks(self.metadata.properties)
+        return {name: value for name, value in shown.items() if not name.startswith(MARKS_OF_REFS)}
 
     @property
     def refs(self) -> Mapping[str, SnapshotRef]:

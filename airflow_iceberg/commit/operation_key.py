@@ -238,8 +238,12 @@ def kin_of(key: OperationKey, text: str, snapshot: Snapshot) -> Kin | None:
             return Kin.EARLIER
         return _kin_of_epoch(key, other.epoch, key.older_epoch, snapshot)
     # Workers of one installation may be configured differently. No two runs start in the same microsecond.
-    has_start = key.epoch // _PARTS**2 % 1_000_000 > 0
-    return Kin.SAME if has_start and other.epoch == key.epoch else None
+    return Kin.SAME if has_same_start(key, other.epoch) else None
+
+
+def has_same_start(key: OperationKey, epoch: int | None) -> bool:
+    """Whether an epoch is that of a key, and holds the start of a run to the microsecond."""
+    return epoch == key.epoch and key.epoch // _PARTS**2 % 1_000_000 > 0
 
 
 def _kin_of_epoch(key: OperationKey, epoch: int, own: int, snapshot: Snapshot) -> Kin:

@@ -82,7 +82,8 @@ def _plain(name: str, value: Any) -> Any:
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
-    return str(value) if name in ("snapshot_id", "snapshot_ids") and value is not None else value
+    is_id = name.endswith(("snapshot_id", "snapshot_ids"))
+    return str(value) if is_id and value is not None else value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,23 +20,44 @@ if TYPE_CHECKING:
         register_table,
     )
     from airflow_iceberg.operations.existing import migration, new_table
+    from airflow_iceberg.operations.refs import (
+        branch,
+        cherry_pick,
+        fast_forward,
+        publish_changes,
+        rollback,
+        set_current_snapshot,
+        tag,
+    )
     from airflow_iceberg.operations.row_level import merge, update
 
 __all__ = [
     "add_files",
     "alter_table",
     "append",
+    "branch",
+    "cherry_pick",
     "create_table",
     "delete",
+    "fast_forward",
     "merge",
     "migration",
     "new_rows",
     "new_table",
     "overwrite",
+    "publish_changes",
     "register_table",
+    "rollback",
+    "set_current_snapshot",
+    "tag",
     "update",
 ]
-_FOLDERS = {"merge": "row_level.", "migration": "existing.", "new_table": "existing.", "update": "row_level."}
+_FOLDERS = {
+    **dict.fromkeys(("branch", "cherry_pick", "fast_forward", "publish_changes"), "refs."),
+    **dict.fromkeys(("rollback", "set_current_snapshot", "tag"), "refs."),
+    **dict.fromkeys(("migration", "new_table"), "existing."),
+    **dict.fromkeys(("merge", "update"), "row_level."),
+}
 
 
 def __getattr__(name: str) -> Any:

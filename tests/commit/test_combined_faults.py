@@ -181,7 +181,7 @@ def test_rows_that_were_picked_by_another_writer_are_not_added_again(
     kind, fault, is_short, key, is_copied, monkeypatch
 ):
     if not is_copied:  # as Java does
-        monkeypatch.setattr("airflow_iceberg.commit.actions.snapshot_refs.PUBLISHED_OPERATION_KEY", "not-copied")
+        monkeypatch.setattr("airflow_iceberg.commit.actions.cherry_pick.PUBLISHED_OPERATION_KEY", "not-copied")
     catalog = start(kind, is_short=is_short)
     planned = plan(catalog, CHANGES["append"], key=key)
     before = rows_now(catalog)
@@ -192,7 +192,7 @@ def test_rows_that_were_picked_by_another_writer_are_not_added_again(
 
 
 def test_nor_by_the_next_try(monkeypatch):
-    monkeypatch.setattr("airflow_iceberg.commit.actions.snapshot_refs.PUBLISHED_OPERATION_KEY", "not-copied")
+    monkeypatch.setattr("airflow_iceberg.commit.actions.cherry_pick.PUBLISHED_OPERATION_KEY", "not-copied")
     catalog = start("pointer", is_short=False)
     before, now_ms = rows_now(catalog), Table.load(catalog, NAME).metadata.last_updated_ms + 1
     key = OperationKey(

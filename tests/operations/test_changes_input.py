@@ -6,7 +6,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.commit.actions.snapshot_refs import CherryPick
+from airflow_iceberg.commit.actions.cherry_pick import CherryPick
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.watermarks import PREFIX
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError, StalePlanError

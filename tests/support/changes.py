@@ -22,12 +22,12 @@ import pyarrow.parquet as pq
 
 from airflow_iceberg.catalogs.base import Catalog, TableState
 from airflow_iceberg.commit.actions.append import AppendFiles
+from airflow_iceberg.commit.actions.cherry_pick import CherryPick
 from airflow_iceberg.commit.actions.expire_snapshots import ExpireSnapshots
 from airflow_iceberg.commit.actions.overwrite import OverwriteFiles, ReplacePartitions
 from airflow_iceberg.commit.actions.rewrite_files import RewriteFiles
 from airflow_iceberg.commit.actions.rewrite_manifests import RewriteManifests
 from airflow_iceberg.commit.actions.row_delta import RowDelta
-from airflow_iceberg.commit.actions.snapshot_refs import CherryPick
 from airflow_iceberg.commit.compose import with_schema
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
 from airflow_iceberg.commit.engine import Action, Clock, commit

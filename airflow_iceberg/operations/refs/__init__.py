@@ -1,0 +1,1 @@
+"""Branches, tags and moves of them: one module for each operation, and what they share."""
