@@ -84,7 +84,7 @@ LAYERS = {
         "errors redaction hooks retries commit.open_table commit.operation_key operations.staging storage.base "
         "jobs.protocol jobs.run_local jobs.spark.package jobs.spark.installation jobs.spark.driver_guard "
         "jobs.spark.connect jobs.spark.errors jobs.spark.run",
-        "airflow requests requests_kerberos tenacity",
+        "airflow requests requests_kerberos tenacity yaml",
     ),
     "triggers": Layer(
         "errors retries hooks catalogs.base storage table format.snapshots plan.new_snapshot paimon.new_snapshot "
@@ -120,7 +120,8 @@ ONLY_IN = {
     "sqlglot": re.compile(r"expressions\.(sql|query|merge_sql)"),
     "duckdb": re.compile(r"jobs\.duckdb_query"),
     "sqlalchemy": re.compile(r"catalogs\.sql\.\w+"),
-    "requests": re.compile(r"catalogs\.http\.exchange|storage\.stores\.\w+|backends\.yarn"),
+    "requests": re.compile(r"catalogs\.http\.exchange|storage\.stores\.\w+|backends\.(yarn|kubernetes)"),
+    "yaml": re.compile(r"backends\.kubernetes_access"),
     "urllib3": re.compile(r"catalogs\.http\.exchange"),
     "boto3": re.compile(r"catalogs\.glue\.client"),
     "botocore": re.compile(r"catalogs\.(http\.auth|glue\.\w+)|storage\.stores\.\w+"),
@@ -663,7 +664,7 @@ class TestEverythingPublicIsUsed:
 class TestEveryThirdPartyIsDeclared:
     """What is imported is a dependency, and what is a dependency is imported."""
 
-    IMPORT_NAMES = {"apache-airflow": "airflow", "apache-airflow-providers-apache-spark": "airflow"}
+    IMPORT_NAMES = {"apache-airflow": "airflow", "apache-airflow-providers-apache-spark": "airflow", "pyyaml": "yaml"}
     # Only for what others need of us: the provider itself asks for it.
     NOT_IMPORTED = {"apache-airflow-providers-common-compat"}
     # What an extra brings is imported when it is asked for; some packages bring others that are known by name.

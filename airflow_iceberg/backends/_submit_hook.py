@@ -35,16 +35,39 @@ _STORAGE = re.compile(rf"({STORAGE_VARIABLE}=)(\{{.*?\}})(?=\s--|\s\S+\.py\b|$)"
 class IcebergSubmitHook(SparkSubmitHook):
     """Submits with the spark-submit of `machine`; everything else is the provider's.
 
+    Args:
+        waits: whether spark-submit waits for the end of the job.
+
     Attributes:
         environment: all variables of spark-submit, and so of a driver on this machine.
     """
 
-    def __init__(self, *, machine: Machine, **kwargs: Any) -> None:
+    _is_open = False
+    _is_of_kubernetes = False
+
+    def __init__(self, *, machine: Machine, waits: bool = True, **kwargs: Any) -> None:
         self._machine = machine
         self.environment: dict[str, str] = dict(machine.environment)
         self._is_killed = False
         super().__init__(**kwargs)
+        self._is_open = True
+        if not waits:
+            # The provider demands the exit code of a driver pod, also of one that has only been submitted.
+            self._spark_exit_code = 0
         self.output = SparkOutput(master=str(self._connection["master"]))
+
+    @property
+    def _is_kubernetes(self) -> bool:
+        """Whether the master is Kubernetes.
+
+        Not in the provider's constructor: there it demands its client library, by which it deletes pods, and which
+        nothing here needs.
+        """
+        return self._is_open and self._is_of_kubernetes
+
+    @_is_kubernetes.setter
+    def _is_kubernetes(self, value: bool) -> None:
+        self._is_of_kubernetes = value
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         """Submit and wait; spark-submit, and a driver on this machine, end when the task's process does."""
@@ -81,10 +104,11 @@ class IcebergSubmitHook(SparkSubmitHook):
     def on_kill(self) -> None:
         """Kill the submission, also while it starts; may be called again."""
         self._is_killed = True
-        if not self._is_yarn:
+        if not (self._is_yarn or self._is_kubernetes):
             super().on_kill()
         elif self._submit_sp is not None and self.is_running:
-            # The provider would then call the command `yarn`, which few workers have; see `backends.applications`.
+            # The provider would then call the command `yarn` or the client library of Kubernetes, which few workers
+            # have; see `backends.applications`.
             self._submit_sp.kill()
 
     def reap(self) -> None:

@@ -1,32 +1,28 @@
 """The applications of a task on a cluster: what they are tagged with, and how they are ended.
 
-An application on YARN can outlive the worker that has submitted it. The tag of its work is the same for all tries of a
-task, so that a later try finds it; the tag of its submission is of this one only, so that a task that was given up
-does not end the application of the try that has followed it. Not here: asking YARN (`backends.yarn`).
+An application on YARN or Kubernetes can outlive the worker that has submitted it. The tag of its work is the same for
+all tries of a task, so that a later try finds it; the tag of its submission is of this one only, so that a task that
+was given up does not end the application of the try that has followed it. Not here: asking a cluster (`backends.yarn`,
+`backends.kubernetes`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
-import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-from airflow_iceberg.backends.following import yarn_reference
-from airflow_iceberg.backends.private_files import default_settings
-from airflow_iceberg.backends.yarn import ResourceManager
+from airflow_iceberg.backends.asking import Manager
+from airflow_iceberg.backends.kubernetes import DRIVER_LABEL, SUBMISSION_LABEL, WORK_LABEL
 from airflow_iceberg.commit.operation_key import OperationKey
-from airflow_iceberg.errors import IcebergError, InvalidInputError
+from airflow_iceberg.errors import IcebergError
 
 log = logging.getLogger(__name__)
 
 TAGS = "spark.yarn.tags"
-LABEL = "spark.kubernetes.driver.label.airflow-iceberg-work"
 # A task that is killed has a minute by default; its application is one of the things that it ends.
 _KILL_S = 20.0
 # What a spark-submit that was just killed had sent is known to the resource manager within milliseconds.
@@ -44,16 +40,16 @@ def work_tag(operation_key: str, table_uuid: str) -> str:
 
 
 class Applications:
-    """What a submission leaves on a YARN cluster, and what earlier tries of the same work have left there.
+    """What a submission leaves on a cluster, and what earlier tries of the same work have left there.
 
     Args:
         operation_key: the key of the task's work; None outside of Airflow.
-        open_manager: a function that returns the cluster's resource manager; IcebergError if it is unknown.
+        open_manager: a function that returns who knows the cluster's applications; IcebergError if that is unknown.
     """
 
-    def __init__(self, operation_key: str | None, table_uuid: str, open_manager: Callable[[], ResourceManager]) -> None:
+    def __init__(self, operation_key: str | None, table_uuid: str, open_manager: Callable[[], Manager]) -> None:
         self._work = None if operation_key is None else work_tag(operation_key, table_uuid)
-        self._own = f"airflow-iceberg-submission-{secrets.token_hex(16)}"
+        self._own = f"{SUBMISSION_LABEL}-{secrets.token_hex(16)}"
         self._open_manager = open_manager
 
     def tags(self, others: str | None) -> str:
@@ -62,8 +58,9 @@ class Applications:
         return ",".join([*given, *filter(None, (self._work, self._own))])
 
     def labels(self) -> dict[str, str]:
-        """Return the setting that labels a driver on Kubernetes with its work."""
-        return {LABEL: self._work} if self._work else {}
+        """Return the settings that label a driver pod on Kubernetes with its work and its submission."""
+        found = {WORK_LABEL: self._work, SUBMISSION_LABEL: self._own}
+        return {f"{DRIVER_LABEL}{name}": tag for name, tag in found.items() if tag}
 
     def end_earlier(self) -> None:
         """End what an earlier try of the work has left on the cluster, and wait until it has ended.
@@ -95,11 +92,10 @@ class Applications:
         Raises:
             IcebergError: it is not known, or the manager does not answer.
         """
-        manager = self._open_manager()
-        found = [application_id] if application_id else manager.find(self._own)
-        if not found:
-            raise IcebergError("YARN does not know the application that was submitted, it may have ended at once")
-        return yarn_reference(manager, found[0])
+        found = self._open_manager().reference(self._own, application_id)
+        if found is None:
+            raise IcebergError("the cluster does not know what was submitted, it may have ended at once")
+        return dict(found)
 
     def end_own(self, *, was_killed: bool) -> None:
         """End what was submitted, if it still runs; called from signal handlers, possibly several times.
@@ -123,17 +119,3 @@ class Applications:
                 "and the task's next try ends it",
                 error,
             )
-
-
-def configured_tags(conf: Mapping[str, Any], properties_file: str | None, environment: Mapping[str, str]) -> str | None:
-    """Return the tags that a user or the machine's spark-defaults.conf gives to applications."""
-    if conf.get(TAGS):
-        return str(conf[TAGS])
-    path = Path(properties_file) if properties_file else None
-    with contextlib.suppress(InvalidInputError, OSError):
-        path = path or default_settings(environment)
-        for line in reversed((path.read_text(errors="replace") if path else "").splitlines()):
-            name, *value = re.split(r"\s*[\s=:]\s*", line.strip(), maxsplit=1)
-            if name == TAGS and value:
-                return value[0]
-    return None

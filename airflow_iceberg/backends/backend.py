@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
 
-from airflow_iceberg.backends import spark_submit
+from airflow_iceberg.backends import clusters
 from airflow_iceberg.backends.config import SparkConfig, storage_of
 from airflow_iceberg.backends.connect import SparkConnect
 from airflow_iceberg.backends.spark_submit import SparkSubmit
@@ -142,7 +142,7 @@ def reason_to_wait(spark_conn_id: str | None, config: SparkConfig) -> str | None
     _check_type(connection)
     if connection.conn_type == CONNECTED_TYPE:
         return f"a job on Spark Connect (connection {connection.conn_id!r}) ends with the process that has started it"
-    return spark_submit.reason_to_wait(connection, config)
+    return clusters.reason_to_wait(connection, config)
 
 
 def submitting(backend: Backend) -> SparkSubmit:

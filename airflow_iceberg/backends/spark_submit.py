@@ -17,12 +17,14 @@ from uuid import uuid4
 
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_iceberg.backends.applications import TAGS, Applications, configured_tags
+from airflow_iceberg.backends.applications import TAGS, Applications
+from airflow_iceberg.backends.clusters import configured, is_on_cluster, is_yarn, open_manager
 from airflow_iceberg.backends.config import PRIVATE_VARIABLE, STORAGE_VARIABLE, Machine, SparkConfig
 from airflow_iceberg.backends.driver_link import DriverLink
 from airflow_iceberg.backends.environment import as_environment, job_environment
+from airflow_iceberg.backends.kubernetes import WAITS, is_kubernetes
+from airflow_iceberg.backends.kubernetes_access import submit_settings
 from airflow_iceberg.backends.private_files import default_settings, write_private, write_settings
-from airflow_iceberg.backends.yarn import ResourceManager
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
 from airflow_iceberg.jobs.protocol.one_time_signature import new_seed, public_key
 from airflow_iceberg.jobs.spark.driver_guard import TASK_VARIABLE
@@ -31,6 +33,7 @@ from airflow_iceberg.redaction import SPARK_PATTERN, secrets_of
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
+    from airflow_iceberg.backends.asking import Manager
     from airflow_iceberg.jobs.protocol.plan import JobPlan
     from airflow_iceberg.jobs.protocol.result import JobResult
     from airflow_iceberg.storage.base import FileIO
@@ -74,33 +77,6 @@ def spark_settings(storage: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def is_yarn(connection: Connection) -> bool:
-    """Whether jobs of a connection run on YARN."""
-    return connection.conn_type == "yarn" or (connection.host or "").startswith("yarn")
-
-
-def is_on_cluster(connection: Connection, config: SparkConfig) -> bool:
-    """Whether drivers run on the cluster, and not on this machine."""
-    mode = config.deploy_mode or connection.extra_dejson.get("deploy-mode")
-    return (mode or config.conf.get("spark.submit.deployMode")) == "cluster"
-
-
-def reason_to_wait(connection: Connection, config: SparkConfig) -> str | None:
-    """Return why jobs of a connection cannot be asked for by others than spark-submit; None if they can."""
-    if not is_on_cluster(connection, config):
-        return (
-            f"the driver of connection {connection.conn_id!r} is a process of the task, in deploy mode client; YARN in "
-            f"deploy mode cluster can be asked for a job"
-        )
-    if not is_yarn(connection):
-        return f"the cluster of connection {connection.conn_id!r} is not asked for its jobs, YARN can be"
-    try:
-        ResourceManager.of(connection.extra_dejson, {**os.environ, **config.env_vars}, config.conf)
-    except IcebergError as error:
-        return str(error)
-    return None
-
-
 class SparkSubmit:
     """Submits a job with spark-submit, through the Spark provider's hook, and waits for it if it is to."""
 
@@ -113,7 +89,7 @@ class SparkSubmit:
         inputs: Mapping[str, Mapping[str, str]],
         name: str,
     ) -> None:
-        self._conn_id = connection.conn_id
+        self._connection, self._conn_id = connection, connection.conn_id
         self._config = config
         self._storage = storage
         self._inputs = inputs
@@ -129,6 +105,7 @@ class SparkSubmit:
         extra = self._extra = connection.extra_dejson
         master = self._master = connection.host or ""
         self._is_yarn, self._is_on_cluster = is_yarn(connection), is_on_cluster(connection, config)
+        self._is_kubernetes = is_kubernetes(connection)
         if connection.conn_type == "spark" and not master:
             raise InvalidInputError(
                 f"spark connection {self._conn_id!r} has no host; "
@@ -161,7 +138,7 @@ class SparkSubmit:
                     log.warning("a driver of connection %r has not ended after %s s", self._conn_id, END_SECONDS)
 
     def submit(self, plan: JobPlan) -> dict[str, Any]:
-        """Submit the job without waiting for its end; on YARN in deploy mode cluster alone."""
+        """Submit the job without waiting for its end; in deploy mode cluster on YARN and Kubernetes alone."""
         self._waits = False
         with tempfile.TemporaryDirectory(prefix="airflow-iceberg-") as folder:
             self._submit(plan, folder)
@@ -247,6 +224,9 @@ class SparkSubmit:
         here |= {name: str(path) for name, path in links.items() if path is not None}
         properties_file = config.properties_file
         public |= self._identify(plan, here)
+        if self._is_kubernetes:
+            known, variables = submit_settings(self._extra, folder, is_on_cluster=self._is_on_cluster)
+            public, here = {**public, **known}, {**here, **variables}
         if secret and not self._is_on_cluster:
             base = Path(properties_file) if properties_file else default_settings(here)
             properties_file = str(write_settings(folder / "spark.properties", secret, base=base))
@@ -255,6 +235,7 @@ class SparkSubmit:
         return IcebergSubmitHook(
             conn_id=self._conn_id,
             machine=replace(self._machine, environment=here, folder=str(folder)),
+            waits=self._waits,
             conf=public,
             env_vars=self._cluster_variables(private) or None,
             files=str(private) if self._is_on_cluster else None,
@@ -276,20 +257,20 @@ class SparkSubmit:
 
     def _identify(self, plan: JobPlan, environment: Mapping[str, str]) -> dict[str, str]:
         """Return the settings by which the application of this submission is found on its cluster."""
-        config = self._config
-        reached = {**environment, **{name: str(value) for name, value in config.env_vars.items()}}
+        reached = {**environment, **{name: str(value) for name, value in self._config.env_vars.items()}}
+        if not (self._is_yarn or (self._is_kubernetes and self._is_on_cluster)):
+            return {}
 
-        def open_manager() -> ResourceManager:
-            return ResourceManager.of(self._extra, reached, config.conf, user=config.proxy_user)
+        def manager() -> Manager:
+            # A program that a kubeconfig names may need what the job must not have.
+            return open_manager(self._connection, self._config, {**os.environ, **reached})
 
-        applications = Applications(plan.operation_key, plan.table_uuid, open_manager)
-        if not self._is_yarn:
-            return applications.labels() if self._master.startswith("k8s") else {}
-        self._applications = applications
-        settings = {TAGS: applications.tags(configured_tags(config.conf, config.properties_file, reached))}
-        if self._is_on_cluster:
-            settings["spark.yarn.submit.waitAppCompletion"] = str(self._waits).lower()
-        return settings
+        self._applications = applications = Applications(plan.operation_key, plan.table_uuid, manager)
+        waits = str(self._waits).lower()
+        if self._is_kubernetes:
+            return {**applications.labels(), WAITS: waits}
+        settings = {TAGS: applications.tags(configured(TAGS, self._config, reached))}
+        return {**settings, "spark.yarn.submit.waitAppCompletion": waits} if self._is_on_cluster else settings
 
     def _settings(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return Spark's settings: those for the command line, and those that hold secrets."""

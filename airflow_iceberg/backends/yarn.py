@@ -9,24 +9,20 @@ from __future__ import annotations
 import getpass
 import os
 import re
-import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from airflow_iceberg.backends.asking import PATIENCE_S, TIMEOUT_S, NoAnswerError, ask_again, end_each
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, UnsupportedError
 
-from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, NotFoundError, UnsupportedError
+YARN = "yarn"
 
 # The extra field of the Spark provider's connection.
 ADDRESS_FIELD = "yarn_resourcemanager_webapp_address"
 RUNNING = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
-# How long a resource manager may take to start again, or to hand over to another one.
-PATIENCE_S = 60.0
-_TIMEOUT_S = (5, 20)
-_LOOK_S = 0.5
 _APPLICATION_ID = re.compile(r"application_[0-9]{1,20}_[0-9]{1,20}")
 _VARIABLE = re.compile(r"\$\{([^${}\s]+)\}")
 _MOST_VARIABLES = 20
@@ -54,9 +50,20 @@ class Application:
         """Whether it runs, or may still do so."""
         return self.state in RUNNING
 
+    @property
+    def ending(self) -> str:
+        """How it ended, for messages."""
+        why = f": {self.diagnostics}" if self.diagnostics else ""
+        return f"with state {self.state} and final status {self.final_status}{why}"
 
-class _NoAnswerError(IcebergError):
-    """No resource manager has answered, or none is the active one: asked again."""
+    @property
+    def waiting(self) -> str:
+        """Nothing: what YARN says of an application that waits has the time in it, and changes with each look."""
+        return ""
+
+    def has_tag(self, tag: str) -> bool:
+        """Whether it is of a work or a submission."""
+        return tag.lower() in self.tags
 
 
 class ResourceManager:
@@ -135,7 +142,7 @@ class ResourceManager:
         answer = self._ask("GET", "apps", query, patience_s=patience_s) or {}
         found = [_application(one) for one in (answer.get("apps") or {}).get("app") or []]
         # Whatever the manager makes of the question: what has another tag is not ours.
-        return [one.application_id for one in found if tag.lower() in one.tags and one.is_running]
+        return [one.application_id for one in found if one.has_tag(tag) and one.is_running]
 
     def state(self, application_id: str, *, patience_s: float = PATIENCE_S) -> Application | None:
         """Return what the manager says of an application; None if it does not know it, or not any more.
@@ -144,7 +151,17 @@ class ResourceManager:
             IcebergError: no answer, or a refusal.
         """
         answer = self._ask("GET", f"apps/{_checked_id(application_id)}", patience_s=patience_s)
-        return None if answer is None else _application(answer.get("app"))
+        found = None if answer is None else _application(answer.get("app"))
+        return found if found is not None and found.application_id == application_id else None
+
+    def reference(self, tag: str, application_id: str | None) -> dict[str, Any] | None:
+        """Return the reference of what was submitted under a tag; None if YARN knows no application of it that runs.
+
+        Args:
+            application_id: as spark-submit has logged it; None if its settings let it log nothing.
+        """
+        found = [application_id] if application_id else self.find(tag)
+        return {"kind": YARN, "application_id": found[0], "tag": tag, **self.to_dict()} if found else None
 
     def end(self, application_ids: Iterable[str], *, patience_s: float = PATIENCE_S) -> None:
         """Kill applications, and wait until the manager says that they have ended; safe to be repeated.
@@ -152,21 +169,12 @@ class ResourceManager:
         Raises:
             IcebergError: no answer, a refusal, or one has not ended within `patience_s` seconds.
         """
-        deadline = time.monotonic() + patience_s
-        left = [_checked_id(one) for one in application_ids]
-        for application_id in left:
-            self._ask("PUT", f"apps/{application_id}/state", body={"state": "KILLED"}, patience_s=patience_s)
-        while left := [one for one in left if self._is_running(one, patience_s)]:
-            if time.monotonic() > deadline:
-                raise IcebergError(
-                    f"application {left[0]} was killed and has not ended after {patience_s:.0f} s; look at it "
-                    f"in the resource manager; what it writes is not committed"
-                )
-            time.sleep(_LOOK_S)
 
-    def _is_running(self, application_id: str, patience_s: float) -> bool:
-        found = self.state(application_id, patience_s=patience_s)
-        return found is not None and found.is_running
+        def kill(application_id: str) -> None:
+            path = f"apps/{_checked_id(application_id)}/state"
+            self._ask("PUT", path, body={"state": "KILLED"}, patience_s=patience_s)
+
+        end_each(application_ids, kill, lambda one: self.state(one, patience_s=patience_s), patience_s)
 
     def _ask(
         self,
@@ -178,13 +186,7 @@ class ResourceManager:
         patience_s: float,
     ) -> dict[str, Any] | None:
         """Send a request to the active manager, and return its document; None if there is no such application."""
-        again = Retrying(
-            retry=retry_if_exception_type(_NoAnswerError),
-            stop=stop_after_delay(patience_s),
-            wait=wait_random_exponential(multiplier=0.5, max=5),
-            reraise=True,
-        )
-        return again(self._ask_each, method, path, {**(query or {}), **self._query}, body)
+        return ask_again(patience_s, self._ask_each, method, path, {**(query or {}), **self._query}, body)
 
     def _ask_each(
         self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, str] | None
@@ -197,9 +199,9 @@ class ResourceManager:
                 if (info.get("clusterInfo") or {}).get("haState") != "INITIALIZING":
                     return self._send(address, method, path, query, body)
                 problems.append(f"{address}: is starting")
-            except _NoAnswerError as error:
+            except NoAnswerError as error:
                 problems.append(f"{address}: {error}")
-        raise _NoAnswerError(f"no active YARN resource manager answers ({'; '.join(problems)})")
+        raise NoAnswerError(f"no active YARN resource manager answers ({'; '.join(problems)})")
 
     def _send(
         self, address: str, method: str, path: str, query: Mapping[str, str], body: Mapping[str, str] | None
@@ -209,10 +211,10 @@ class ResourceManager:
         url = f"{address}/ws/v1/cluster/{path}"
         try:
             answer = requests.request(
-                method, url, params=query, json=body, auth=self._auth, timeout=_TIMEOUT_S, headers=_HEADERS
+                method, url, params=query, json=body, auth=self._auth, timeout=TIMEOUT_S, headers=_HEADERS
             )
         except requests.RequestException as error:
-            raise _NoAnswerError(type(error).__name__) from None
+            raise NoAnswerError(type(error).__name__) from None
         if answer.status_code == 404 and "NotFoundException" in answer.text:
             return None
         if answer.status_code in (401, 403):
@@ -226,7 +228,7 @@ class ResourceManager:
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise _NoAnswerError(f"status {answer.status_code}, {len(answer.content)} bytes, expected JSON")
+            raise NoAnswerError(f"status {answer.status_code}, {len(answer.content)} bytes, expected JSON")
         return document
 
 
@@ -242,8 +244,9 @@ def _application(document: Any) -> Application:
             diagnostics=str(document.get("diagnostics") or "").strip(),
             tags=tuple(tag.strip().lower() for tag in str(document.get("applicationTags") or "").split(",")),
         )
-    except (TypeError, KeyError, AttributeError) as error:
-        raise FormatError(f"YARN's resource manager describes an application without {error}") from None
+    except (TypeError, KeyError, AttributeError, InvalidInputError) as error:
+        # None of the errors after which nobody asks again.
+        raise IcebergError(f"YARN's resource manager describes an application as none is: {error}") from None
 
 
 def _checked_id(text: Any) -> str:

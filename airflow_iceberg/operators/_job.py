@@ -109,8 +109,8 @@ class JobOperator(TableOperator):
         spark_conn_id: the id of the `spark` or `spark_connect` connection that jobs run on; None runs them in this
             process.
         spark_config: resources and options of the Spark jobs, a `SparkConfig` or a dictionary of its fields.
-        deferrable: whether the task frees its worker slot while a job runs on a cluster that can be asked for it: YARN,
-            in deploy mode cluster. Elsewhere the task waits. It needs a triggerer.
+        deferrable: whether the task frees its worker slot while a job runs on a cluster that can be asked for it: YARN
+            or Kubernetes, in deploy mode cluster. Elsewhere the task waits. It needs a triggerer.
         poll_interval: seconds between two looks of the triggerer at the job.
     """
 

@@ -36,8 +36,8 @@ class IcebergAppendOperator(RowsOperator):
         spark_conn_id: the id of the Spark connection that the job is submitted to; None runs it in this process
             without Spark, for `files` and for `sql` over `inputs`.
         spark_config: resources and options of the Spark job, a `SparkConfig` or a dictionary of its fields.
-        deferrable: whether the worker slot is free while a job runs on YARN in deploy mode `cluster`; elsewhere the
-            task waits. By default Airflow's `[operators] default_deferrable`.
+        deferrable: whether the worker slot is free while a job runs, on YARN and Kubernetes in deploy mode `cluster`;
+            elsewhere the task waits. By default Airflow's `[operators] default_deferrable`.
         poll_interval: seconds between two looks of the triggerer at the job; 30.
         branch: the branch to append to.
         snapshot_properties: additional entries of the snapshot's summary.

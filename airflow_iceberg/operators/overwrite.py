@@ -52,8 +52,8 @@ class IcebergOverwriteOperator(RowsOperator):
         spark_conn_id: the id of the Spark connection that the jobs are submitted to; None runs them in this process
             without Spark, for `files` and for `sql` over `inputs`.
         spark_config: resources and options of the Spark jobs, a `SparkConfig` or a dictionary of its fields.
-        deferrable: whether the worker slot is free while a job runs on YARN in deploy mode `cluster`; elsewhere the
-            task waits. By default Airflow's `[operators] default_deferrable`.
+        deferrable: whether the worker slot is free while a job runs, on YARN and Kubernetes in deploy mode `cluster`;
+            elsewhere the task waits. By default Airflow's `[operators] default_deferrable`.
         poll_interval: seconds between two looks of the triggerer at the job; 30.
         branch: the branch to write to.
         snapshot_properties: additional entries of the snapshot's summary.

@@ -52,9 +52,7 @@ def table(lake: Any) -> Any:
 
 def trigger(one: Submitted, cluster: StandInYarn, **options: Any) -> IcebergJobTrigger:
     manager = yarn.ResourceManager([cluster.url], user="etl")
-    return IcebergJobTrigger(
-        **{"reference": following.yarn_reference(manager, one.id), "poll_interval": 0.1, **options}
-    )
+    return IcebergJobTrigger(**{"reference": manager.reference("a", one.id), "poll_interval": 0.1, **options})
 
 
 class TestEveryOperator:
@@ -133,7 +131,15 @@ class TestWhereNoJobCanBeAskedFor:
             ({"host": "yarn"}, "the driver of connection 'spark_default' is a process of the task"),
             (
                 {"host": "k8s://https://h", "extra": {"deploy-mode": "cluster"}},
-                "the cluster of connection 'spark_default' is not asked for its jobs, YARN can be",
+                "no credentials for the Kubernetes API server: neither the extra field kubernetes_token",
+            ),
+            (
+                {"host": "k8s://http://h", "extra": {"deploy-mode": "cluster", "kubernetes_token": "t0ken"}},
+                "the Kubernetes API server http://h would get a token in the clear; set the host",
+            ),
+            (
+                {"host": "spark://h:7077", "extra": {"deploy-mode": "cluster"}},
+                "the cluster of connection 'spark_default' is not asked for its jobs, YARN and Kubernetes can be",
             ),
             (
                 {"host": "yarn", "extra": {"deploy-mode": "cluster"}},
@@ -144,12 +150,21 @@ class TestWhereNoJobCanBeAskedFor:
                 "a job on Spark Connect (connection 'spark_default') ends with the process that has started it",
             ),
         ],
-        ids=["local", "client mode", "Kubernetes", "YARN without an address", "Spark Connect"],
+        ids=[
+            "local",
+            "client mode",
+            "Kubernetes without a token",
+            "Kubernetes without TLS",
+            "standalone",
+            "YARN without an address",
+            "Spark Connect",
+        ],
     )
     def test_on_a_connection(self, fields, reason, monkeypatch, table):
         monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", **fields}))
-        for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "KUBECONFIG"):
             monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("HOME", "/nowhere")
         logged: list[str] = []
         waiting = append(files="/x")
         monkeypatch.setattr(type(waiting), "log", _Log(logged))

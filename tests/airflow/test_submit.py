@@ -345,13 +345,18 @@ class TestWhatAnApplicationIsFoundBy:
     def test_a_job_of_no_task_is_known_by_its_submission(self, settings):
         assert settings("yarn", None, "a")["spark.yarn.tags"].startswith("airflow-iceberg-submission-")
 
-    def test_elsewhere(self, settings, connection, table):
-        key, label = "dag/run/home/task/-1/1", "spark.kubernetes.driver.label.airflow-iceberg-work"
-        # The provider's hook for Kubernetes needs its client.
-        made = backend(connection(host="k8s://https://h"), table)
-        plan = replace(plan_append(table, FILES), operation_key=key)
-        assert made._identify(plan, {}) == {label: work_tag(key, plan.table_uuid)}
-        assert not {"spark.yarn.tags", label} & settings("local[1]", key, "b").keys()
+    def test_on_kubernetes_by_the_labels_of_the_driver_pod(self, settings):
+        key, prefix = "dag/run/home/task/-1/1", "spark.kubernetes.driver.label.airflow-iceberg-"
+        given = settings("k8s://https://h", key, "a", deploy_mode="cluster")
+        labels = {name.removeprefix(prefix): tag for name, tag in given.items() if name.startswith(prefix)}
+        assert labels.keys() == {"work", "submission"}
+        assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,61}[A-Za-z0-9]", tag) for tag in labels.values())
+        assert given["spark.kubernetes.submission.waitAppCompletion"] == "true"
+        again = settings("k8s://https://h", key, "b", deploy_mode="cluster")
+        assert again[f"{prefix}work"] == labels["work"]
+        assert again[f"{prefix}submission"] != labels["submission"]
+        for master in ("k8s://https://h", "local[1]"):
+            assert not [name for name in settings(master, key, f"c{master[0]}") if "tags" in name or "label" in name]
 
     def test_yarn_begins_no_job_again_by_itself_and_spark_submit_waits_for_it(self, settings):
         given = settings(
