@@ -172,17 +172,11 @@ class _Clauses:
         )
 
     def _column(self) -> str:
-        """Return the name of a column of the table, with or without `target.` before it."""
-        name = self._name()
-        if not self._peek("."):
-            return name
-        if name.lower() != TARGET:
-            self._fail(f"column '{name}.…' is not one of the table: fields of structs cannot be set one by one")
-        self._at += 1
-        found = self._name()
-        if self._peek("."):
-            self._fail(f"column '{found}.…' is set in part: set the whole column")
-        return found
+        """Return the name of a column of the table, or of a field in it, with or without `target.` before it."""
+        names = [self._name()]
+        while self._take("."):
+            names.append(self._name())
+        return ".".join(names[1:] if len(names) > 1 and names[0].lower() == TARGET else names)
 
     def _name(self) -> str:
         token = self._token()

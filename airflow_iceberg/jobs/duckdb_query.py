@@ -7,6 +7,7 @@ Not here: which columns and rows of an input are read (`operations.inputs`), wri
 
 from __future__ import annotations
 
+import json
 import tempfile
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
 
 NAME = "the query"
+# The functions that may stand where a table does. Some others read memory by its address: a wrong one ends the process.
+_TABLE_FUNCTIONS = frozenset(("generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"))
 _BATCH_ROWS = 65_536
 _ALL_ROWS = (1 << 63) - 1
 
@@ -276,7 +279,29 @@ def _one_query(duckdb: Any, connection: Any, text: str) -> Any:
     if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
         found = ", ".join(one.type.name.lower() for one in statements) or "no statement"
         raise InvalidInputError(f"sql is {found}, expected one query that returns rows, such as 'select … from …'")
+    unknown = _table_functions(connection, text) - _TABLE_FUNCTIONS
+    if unknown:
+        raise InvalidInputError(
+            f"sql reads rows of the function {min(unknown)}(), expected inputs, or one of "
+            f"{', '.join(sorted(_TABLE_FUNCTIONS))}"
+        )
     return statements[0]
+
+
+def _table_functions(connection: Any, text: str) -> set[str]:
+    """Return the names of the functions that stand where a table does, as DuckDB reads the query."""
+    (document,) = connection.execute("select json_serialize_sql(?::varchar)", [text]).fetchone()
+    found: set[str] = set()
+    try:
+        left = [json.loads(document)]
+    except RecursionError:
+        return found
+    while left:
+        node = left.pop()
+        if isinstance(node, dict) and node.get("type") == "TABLE_FUNCTION":
+            found.add(str(node["function"]["function_name"]).lower())
+        left += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return found
 
 
 @contextmanager

@@ -308,7 +308,25 @@ class TestWhatAQueryMayDo:
         "select 1 as id from duckdb_secrets(), orders",
     ])  # fmt: skip
     def test_no_files(self, catalog, query):
-        self.refused(catalog, query, "disabled by configuration|does not exist")
+        self.refused(catalog, query, "disabled by configuration|does not exist|sql reads rows of the function")
+
+    @pytest.mark.parametrize("name", ["pandas_scan", "Arrow_Scan", "python_map_function", "duckdb_settings"])
+    @pytest.mark.parametrize("query", [
+        "select 1 as id from {}(null), orders",
+        "with x as (from {}(null)) select id from orders where exists (from x)",
+        "select id from orders, lateral (from {}(0, 0, 0))",
+        "(select id from orders) union all (select 1 as id from {}(null))",
+    ])  # fmt: skip
+    def test_no_function_that_reads_memory(self, catalog, query, name):
+        """A wrong address would end the process."""
+        self.refused(
+            catalog, query.format(name), rf"sql reads rows of the function {name.lower()}\(\), expected inputs"
+        )
+
+    def test_functions_that_make_rows(self, catalog):
+        writer = Writer(catalog, orders="s.orders")
+        writer.append("select r.range as id from range(5) r, unnest([1]) u, generate_series(1, 1) g, orders limit 1")
+        assert writer.table.refresh().scan().to_arrow()["id"].to_pylist() == [0]
 
     @pytest.mark.parametrize("query", [
         "attach '/tmp/x.db'",
@@ -448,7 +466,7 @@ class TestWhatGoesWrong:
             ("select nope from orders", InvalidInputError, 'column "nope" not found'),
             ("select id from orders, elsewhere", InvalidInputError, "Table with name elsewhere does not exist"),
             ("select who as id from orders", InvalidInputError, "id"),
-            ("select id from read_text('/etc/passwd'), orders", InvalidInputError, "disabled by configuration"),
+            ("select id from read_text('/etc/passwd'), orders", InvalidInputError, "rows of the function read_text"),
             ("select id from orders; drop table orders", InvalidInputError, "sql is select, drop, expected one query"),
         ],
     )

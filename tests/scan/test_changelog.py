@@ -1,9 +1,11 @@
 """The changes of a table between two snapshots: applied to the rows of the first they give those of the second."""
 
+import ast
 import random
 from collections import Counter
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
@@ -92,6 +94,60 @@ class TestRandomHistories:
         before, after = (rows_at(table, one, row_filter=where) for one in (first, last))
         for net in (False, True):
             assert applied(before, read(table, first, row_filter=where, net=net)) == after
+
+
+KEEP_IDS = ("delete", "equality", "compact", "manifests", "alter", "merge", "update", "upsert", "upsert")
+
+
+class TestUpdatesOfRandomHistories:
+    """By columns that identify a row, a row before and after is an update of it, of each snapshot and of all."""
+
+    @pytest.mark.sample(6)
+    @pytest.mark.parametrize("seed", range(30))
+    def test_they_are_the_difference_by_id(self, tmp_path, seed: int) -> None:
+        dice = random.Random(2000 + seed)
+        version = 1 + seed % 3
+        kind = dice.choice(kinds_of(version, for_spark=False))
+        table = histories.start(tmp_path, version, kind, dice)
+        histories.make(table, dice, kind, steps=9, chosen=KEEP_IDS, unique=True)
+        history = [snapshot.snapshot_id for snapshot in table.snapshots()]
+        first = dice.randrange(len(history) - 1)
+        how = {"identifier_columns": ["id"]}
+        net = read(table, history[first], net=True, **how)
+        assert counted_changes(net) == self.difference(table, history[first], history[-1])
+        each = read(table, history[first], **how)
+        for before, after in zip(history[first:], history[first + 1 :], strict=False):
+            own = each.filter(pc.equal(each["_commit_snapshot_id"], after))
+            assert counted_changes(own) == self.difference(table, before, after)
+
+    def difference(self, table: Table, before: int, after: int) -> Counter[tuple[str, str]]:
+        old, new = (self.by_id(table, one) for one in (before, after))
+        found: Counter[tuple[str, str]] = Counter()
+        for number in old.keys() | new.keys():
+            if old.get(number) == new.get(number):
+                continue
+            is_update = number in old and number in new
+            if number in old:
+                found["update_before" if is_update else "delete", old[number]] += 1
+            if number in new:
+                found["update_after" if is_update else "insert", new[number]] += 1
+        return found
+
+    def by_id(self, table: Table, snapshot_id: int) -> dict[int, str]:
+        rows = rows_at(table, snapshot_id)
+        place = table.schema().names.index("id")
+        found = {ast.literal_eval(row)[place]: row for row in rows}
+        assert len(found) == rows.total()
+        return found
+
+
+def counted_changes(changes: pa.Table) -> Counter[tuple[str, str]]:
+    found: Counter[tuple[str, str]] = Counter()
+    for kind in SIGNS:
+        rows = counted(changes.filter(pc.equal(changes["_change_type"], kind)).drop_columns(OWN))
+        for row, count in rows.items():
+            found[kind, row] += count
+    return found
 
 
 def table_of(folder, version=2, mode="copy-on-write", **more) -> Table:

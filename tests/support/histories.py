@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -73,14 +74,41 @@ def _plain(value: Any) -> Any:
     return value.bytes if hasattr(value, "bytes") and hasattr(value, "hex") and not isinstance(value, bytes) else value
 
 
-STEPS = ("append", "append", "delete", "delete", "overwrite", "equality", "compact", "manifests", "alter", "upsert")
+STEPS = (
+    *("append", "append", "delete", "delete", "overwrite", "equality", "compact", "manifests", "alter", "same again"),
+    *("merge", "update", "upsert"),
+)
 
 
-def make(table: Table, dice: random.Random, kind: Kind, *, steps: int) -> None:
-    """Do some random steps."""
-    table.append(rows(table, kind, dice, 12))
+MERGE = (
+    "when matched and source.n = 1 then delete when matched then update set n = source.n "
+    "when not matched and source.id < 5 then insert (id, n) values (source.id, source.n) "
+    "when not matched by source and target.id = 8 then update set n = 7"
+)
+
+
+def _mode(version: int, dice: random.Random) -> str:
+    return "copy-on-write" if version == 1 or dice.random() < 0.4 else "merge-on-read"
+
+
+def make(
+    table: Table, dice: random.Random, kind: Kind, *, steps: int, chosen: Sequence[str] = STEPS, unique: bool = False
+) -> None:
+    """Do some random steps.
+
+    Args:
+        unique: whether no two rows have an id; only for steps that keep it so.
+    """
+    first = rows(table, kind, dice, 12)
+    table.append(_by_id(first) if unique else first)
     for _ in range(steps):
-        _do(table, dice.choice(STEPS), dice, kind)
+        _do(table, dice.choice(chosen), dice, kind)
+
+
+def _by_id(found: pa.Table) -> pa.Table:
+    """Return the last of the rows with each id."""
+    places = {number: at for at, number in enumerate(found["id"].to_pylist())}
+    return found.take(list(places.values()))
 
 
 def _do(table: Table, step: str, dice: random.Random, kind: Kind) -> None:
@@ -91,13 +119,20 @@ def _do(table: Table, step: str, dice: random.Random, kind: Kind) -> None:
         case "append":
             table.append(rows(table, kind, dice, dice.randrange(1, 6)))
         case "delete":
-            mode = "copy-on-write" if version == 1 or dice.random() < 0.4 else "merge-on-read"
-            table.delete(where, mode=mode)
+            table.delete(where, mode=_mode(version, dice))
         case "overwrite":
             fresh = rows(table, kind, dice, 4)
             column = pa.array([dice.choice(ids) for _ in range(4)], pa.int64())
             table.overwrite(fresh.set_column(fresh.column_names.index("id"), "id", column), where)
+        case "merge":
+            fresh = rows(table, kind, dice, 9).select(["id", "n"])
+            table.merge(_by_id(fresh), ["id"], MERGE, mode=_mode(version, dice))
+        case "update":
+            table.update({"n": "coalesce(n, 0) + 1"}, where, mode=_mode(version, dice))
         case "upsert":
+            fresh = rows(table, kind, dice, 3)
+            table.upsert(_by_id(fresh), ["id"], mode=_mode(version, dice))
+        case "same again":
             # Most rows are the same again, in one commit.
             found = table.scan(row_filter=where).to_arrow()
             table.overwrite(pa.concat_tables([found, found.slice(0, 1)]), where)

@@ -13,6 +13,7 @@ import math
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_iceberg.data.cast.nulls import mask_of
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.types import type_to_arrow
 
@@ -46,7 +47,21 @@ def assigned(column: pa.ChunkedArray, type_: t.IcebergType) -> pa.ChunkedArray:
         return _rounded_to_decimal(column, type_.scale)
     if isinstance(type_, t.DateType | t.TimestampType | t.TimestamptzType):
         return _moved(column, type_)
+    if isinstance(type_, t.StructType) and pa.types.is_struct(arrow):
+        chunks = column.chunks or [pa.array([], arrow)]
+        return pa.chunked_array([_assigned_fields(chunk, type_) for chunk in chunks])
     return column
+
+
+def _assigned_fields(structs: pa.StructArray, type_: t.StructType) -> pa.StructArray:
+    known = {item.name: item.type for item in type_.fields}
+    names = [item.name for item in structs.type]
+    # Not the children as they are: below a null struct they have any value.
+    columns = [pa.chunked_array([child]) for child in structs.flatten()]
+    found = [
+        assigned(column, known[name]) if name in known else column for name, column in zip(names, columns, strict=True)
+    ]
+    return pa.StructArray.from_arrays([one.combine_chunks() for one in found], names=names, mask=mask_of(structs))
 
 
 def _rounded_to_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:

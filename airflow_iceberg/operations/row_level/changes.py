@@ -18,6 +18,7 @@ from airflow_iceberg.commit.watermarks import with_watermarks
 from airflow_iceberg.commit.write_result import DELETED_ROWS, INSERTED_ROWS, UPDATED_ROWS, Outcome, WriteResult
 from airflow_iceberg.data.write.options import in_format
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.expressions.assignments import whole_columns
 from airflow_iceberg.expressions.binding import parse
 from airflow_iceberg.expressions.merge_clauses import DELETE, NOT_MATCHED_BY_SOURCE, SOURCE, TARGET, MergeClause
 from airflow_iceberg.expressions.merge_sql import columns_needed
@@ -191,6 +192,9 @@ def _task(work: Work, branch: str, changes: RowLevelChanges, source: Source | No
     known = recover_sources(work.table.io, metadata)
     consumer = consumer_of(work, branch)
     schema = metadata.schema()
+    with_defaults = schema if metadata.format_version >= 3 else schema.without_write_defaults()
+    clauses = whole_columns(changes.clauses, with_defaults, dialect=changes.dialect)
+    changes = replace(changes, clauses=clauses)
     known_keys = [(schema.find_field(name, case_sensitive=False), other) for name, other in changes.keys]
     # A field of a struct is compared by the engine alone.
     keys = [(field.name, other) for field, other in known_keys if field in schema.fields]

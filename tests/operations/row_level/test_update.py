@@ -164,3 +164,43 @@ class TestBadInput:
             table.update(set_, where=where)
         assert (data_locations(table), table.refresh().current_snapshot()) == (disk, head)
         assert not staged(table)
+
+
+class TestFieldsOfStructs:
+    """A field is set, the others of its struct stay; a struct that is null becomes one of nulls, as in Java."""
+
+    @pytest.mark.parametrize(("version", "mode"), [(2, COW), (3, MOR)])
+    def test_by_name(self, version, mode):
+        shape = {"id": "long", "st": "struct<a: int, B: string, deep: struct<x: double, y: int>>", "n": "decimal(5,2)"}
+        properties = {"format-version": str(version), "write.update.mode": mode, "write.merge.mode": mode}
+        table = Table.create(MemoryCatalog(), "db.t", schema=shape, properties=properties)
+        full = {"a": 1, "B": "b", "deep": {"x": 0.5, "y": 1}}
+        structs = [full, None, {**full, "deep": None}, full]
+        ids = pa.array([1, 2, 3, 4], pa.int64())
+        columns = table.scan().to_arrow().schema
+        table.append(pa.table({"id": ids, "st": pa.array(structs, columns.field("st").type), "n": [None] * 4}))
+        table.update({"st.Deep.y": "id + 0.75", "ST.a": "st.a + 1", "n": "1.005"}, where="id < 4")
+        found = table.refresh().scan().to_arrow().sort_by("id").to_pylist()
+        assert [row["st"] for row in found] == [
+            {"a": 2, "B": "b", "deep": {"x": 0.5, "y": 1}},
+            {"a": None, "B": None, "deep": {"x": None, "y": 2}},
+            {"a": 2, "B": "b", "deep": {"x": None, "y": 3}},
+            full,
+        ]
+        clauses = (
+            "when matched then update set target.st.b = source.b, n = default",
+            "when not matched then insert (id) values (9)",
+        )
+        table.merge(pa.table({"id": [2, 9], "b": ["new", "x"]}), ["id"], clauses)
+        found = {row["id"]: row for row in table.refresh().scan().to_arrow().to_pylist()}
+        assert found[2] == {"id": 2, "st": {"a": None, "B": "new", "deep": {"x": None, "y": 2}}, "n": None}
+        assert found[9] == {"id": 9, "st": None, "n": None}
+        assert str(found[1]["n"]) == "1.01"
+
+    def test_a_value_that_does_not_fit_its_field(self):
+        table = Table.create(MemoryCatalog(), "db.t", schema={"id": "long", "st": "struct<a: int>"})
+        table.append(pa.table({"id": [1]}))
+        head = table.refresh().current_snapshot()
+        with pytest.raises(InvalidInputError, match="st"):
+            table.update({"st.a": "3000000000"})
+        assert table.refresh().current_snapshot() == head
