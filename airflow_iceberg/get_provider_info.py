@@ -73,6 +73,14 @@ def get_provider_info() -> dict[str, Any]:
             for verb in ("append", "overwrite", "merge")
         ],
         "cli": ["airflow_iceberg.cli.commands.get_iceberg_commands"],
+        "asset-uris": [
+            {
+                "schemes": ["iceberg"],
+                "handler": "airflow_iceberg.assets.sanitize_uri",
+                "factory": "airflow_iceberg.assets.iceberg_asset",
+                "to_openlineage_converter": "airflow_iceberg.lineage.asset_to_openlineage",
+            }
+        ],
         "config": _config(),
     }
 

@@ -13,6 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.jobs.job import Job
+from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
+from airflow.models.asset import AssetDagRunQueue
+from airflow.models.dag import DagModel
+from airflow.models.dagrun import DagRun
+from airflow.sdk.definitions.dag import _run_task
+from airflow.serialization.serialized_objects import DagSerialization
+from airflow.utils.session import create_session
+from sqlalchemy import delete, select
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.operation_key import OperationKey
@@ -142,7 +151,7 @@ class TestExamplesDoNotMeet:
     def test_each_has_tables_of_its_own(self):
         writers = [path for path in DAGS if "IcebergCreateTableOperator(" in path.read_text()]
         tables = [load_module(path).TABLE for path in writers]
-        assert len(writers) == 10
+        assert len(writers) == 11
         assert len(set(tables)) == len(tables)
         # A name that begins with that of another could be one of its further tables.
         assert not [(one, two) for one in tables for two in tables if one != two and two.startswith(f"{one}_")]
@@ -165,6 +174,53 @@ class TestATableIsChangedWhileItHoldsRows:
         assert [field.name for field in evolved.spec().fields] == ["ts_month", "id_bucket_4"]
         specs = evolved.inspect.files()["spec_id"].to_pylist()
         assert sorted(specs) == [0, 0, 1]
+
+
+class TestAConsumerRunsOncePerPartition:
+    """Airflow's own scheduler makes a run of a DAG for each day that was touched, and one for each commit."""
+
+    def test_of_a_load(self, warehouse):
+        module = load_module(EXAMPLES / "orders_by_day.py")
+        for dag in (module.REVENUE_DAG, module.NOTICE_DAG):
+            register(dag)
+            ready(dag.dag_id)
+        for days in (["2026-01-01", "2026-01-02"], ["2026-01-02"]):
+            run = ran(module.DAG, run_conf={"days": days}, day=datetime.fromisoformat(f"{days[0]}T00:00:00+00:00"))
+            assert xcom(run, "load")["outcome"] == "committed"
+            assert sorted(scheduled(module.REVENUE_DAG)) == days
+            assert queued(module.NOTICE_DAG.dag_id)
+        revenue = load_table(warehouse, module.REVENUE).scan().to_arrow().sort_by("day")
+        assert revenue["revenue"].to_pylist() == [20.0, 40.0]
+
+
+def ready(dag_id: str) -> None:
+    """Switch a DAG on."""
+    with create_session() as session:
+        session.get(DagModel, dag_id).is_paused = False
+
+
+def scheduled(dag: Any) -> list[str]:
+    """Let the scheduler make the runs of partitions, and run their task; return their keys."""
+    with create_session() as session:
+        SchedulerJobRunner(Job(), executors=[])._create_dagruns_for_partitioned_asset_dags(session)
+        runs = list(session.scalars(select(DagRun).where(DagRun.dag_id == dag.dag_id, DagRun.state == "queued")))
+        instances = []
+        for run in runs:
+            run.dag = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+            run.state = "running"
+            session.flush()
+            instances += run.update_state(session=session)[0]
+        for instance in instances:
+            instance.try_number, instance.state = 1, "scheduled"
+    for instance in instances:
+        _run_task(ti=instance, task=dag.task_dict[instance.task_id], run_triggerer=True)
+    return [run.partition_key for run in runs]
+
+
+def queued(dag_id: str) -> bool:
+    """Whether the scheduler would make a run for the events so far; they are taken."""
+    with create_session() as session:
+        return session.execute(delete(AssetDagRunQueue).where(AssetDagRunQueue.target_dag_id == dag_id)).rowcount == 1
 
 
 class TestExistingFilesBecomeATable:

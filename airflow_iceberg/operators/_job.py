@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseOperator
 
+from airflow_iceberg.assets import check_partition_keys, own_asset, tell_assets, with_asset
 from airflow_iceberg.backends.config import SparkConfig
 from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.hooks.arguments import whole_number
@@ -49,14 +50,31 @@ class TableOperator(BaseOperator):
     Args:
         table: the namespace and name of the table, `sales.orders`.
         iceberg_conn_id: the id of the catalog's connection.
+        asset_events: whether the table's asset is an outlet of the task, and has an event for its commit.
+        partition_keys: what the events call the partitions that the commit touched: `"path"`, `day=2026-01-01`, or
+            `"value"`, `2026-01-01`, for tables with one partition field that is a column itself or its day.
     """
 
     template_fields: Sequence[str] = ("table", "iceberg_conn_id")
+    # Whether the commits of an operator change no rows. DAGs that wait for rows are not started by them.
+    is_maintenance: ClassVar[bool] = False
+    _opened_table: OpenTable | None = None
 
-    def __init__(self, *, table: str, iceberg_conn_id: str = IcebergHook.default_conn_name, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        table: str,
+        iceberg_conn_id: str = IcebergHook.default_conn_name,
+        asset_events: bool = True,
+        partition_keys: Literal["path", "value"] = "path",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.table = table
         self.iceberg_conn_id = iceberg_conn_id
+        self.asset_events = asset_events
+        self.partition_keys = partition_keys
+        self.outlets = with_asset(self.outlets, own_asset(self))
 
     def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
         """Render the templates, and mask secrets in them: Airflow stores and shows the rendered fields."""
@@ -67,8 +85,10 @@ class TableOperator(BaseOperator):
         """Load the table, and return the work of this task."""
         from airflow_iceberg.operations.work import Work
 
+        check_partition_keys(self.partition_keys)
+        self._opened_table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
         return Work(
-            IcebergHook(self.iceberg_conn_id).load_table(self.table),
+            self._opened_table,
             operation_key=operation_key_of(context),
             try_number=int(context["ti"].try_number),
         )
@@ -78,17 +98,8 @@ class TableOperator(BaseOperator):
         for line in lines:
             self.log.info("%s: %s", result.table, line)
         xcom = result.to_xcom()
-        self._add_to_asset_events(context, xcom)
+        tell_assets(self, context, result, self._opened_table)
         return xcom
-
-    def _add_to_asset_events(self, context: Context, extra: Mapping[str, Any]) -> None:
-        """Add the result to the events of the task's outlets, except aliases, which name no asset by themselves."""
-        from airflow.sdk import Asset
-        from airflow.sdk.definitions.asset import AssetRef
-
-        for outlet in self.outlets or ():
-            if isinstance(outlet, Asset | AssetRef):
-                context["outlet_events"][outlet].extra.update(extra)
 
     def render_template(
         self, content: Any, context: Context, jinja_env: Any = None, seen_oids: set[int] | None = None

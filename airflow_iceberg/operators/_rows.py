@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 
+from airflow_iceberg.assets import input_assets, with_asset
 from airflow_iceberg.backends.config import checked_fields
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.operators._inputs import Changes, Input, input_of
@@ -73,6 +74,8 @@ class InputsOperator(JobOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.inputs = inputs
+        for asset in input_assets(inputs, self.iceberg_conn_id) if self.asset_events else ():
+            self.inlets = with_asset(self.inlets, asset)
         self.branch = branch
         self.snapshot_properties = snapshot_properties
         self.write_format = write_format

@@ -33,6 +33,7 @@ class IcebergAlterTableOperator(TableOperator):
     template_fields: Sequence[str] = (*TableOperator.template_fields, "changes")
     template_fields_renderers: ClassVar[dict[str, str]] = {"changes": "json"}
     ui_color = "#dbeeff"
+    is_maintenance = True
 
     def __init__(self, *, changes: Sequence[Mapping[str, Any]] | str, **kwargs: Any) -> None:
         super().__init__(**kwargs)

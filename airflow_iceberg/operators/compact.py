@@ -52,6 +52,7 @@ class IcebergCompactOperator(JobOperator):
         **{"where": "sql", "predicate_params": "json", "options": "json", "snapshot_properties": "json"},
     }
     ui_color = "#e4f0da"
+    is_maintenance = True
 
     def __init__(
         self,

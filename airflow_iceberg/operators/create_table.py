@@ -47,6 +47,7 @@ class IcebergCreateTableOperator(TableOperator):
         ("schema", "partition_by", "sort_by", "properties"), "json"
     )
     ui_color = "#dbeeff"
+    is_maintenance = True
 
     def __init__(
         self,

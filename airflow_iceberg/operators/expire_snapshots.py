@@ -50,6 +50,7 @@ class IcebergExpireSnapshotsOperator(InventoryOperator):
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"snapshot_ids": "json", "spark_config": "json"}
     ui_color = "#e4f0da"
+    is_maintenance = True
 
     def __init__(
         self,

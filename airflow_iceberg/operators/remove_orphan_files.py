@@ -53,6 +53,7 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"options": "json", "spark_config": "json"}
     ui_color = "#e4f0da"
+    is_maintenance = True
 
     def __init__(
         self,
@@ -123,6 +124,7 @@ class IcebergRestoreOrphanFilesOperator(TableOperator):
 
     template_fields: Sequence[str] = (*TableOperator.template_fields, "quarantine")
     ui_color = "#e4f0da"
+    is_maintenance = True
 
     def __init__(self, *, quarantine: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -32,6 +32,7 @@ class IcebergRewriteManifestsOperator(TableOperator):
     template_fields: Sequence[str] = (*TableOperator.template_fields, "spec_id", "branch", "snapshot_properties")
     template_fields_renderers: ClassVar[dict[str, str]] = {"snapshot_properties": "json"}
     ui_color = "#e4f0da"
+    is_maintenance = True
 
     def __init__(
         self,

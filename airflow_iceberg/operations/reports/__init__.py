@@ -1,0 +1,1 @@
+"""What a commit did, told to others: events of assets, lineage, links."""
