@@ -7,7 +7,7 @@ start no DAG that waits for rows. Not here: what was committed (`operations.repo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
@@ -15,7 +15,6 @@ from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.definitions.asset import AssetRef, AssetUriRef
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.iceberg import IcebergHook
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.operations.reports.commit import CommitReport
 
 SCHEME = "iceberg"
+DEFAULT_CONN_ID = "iceberg_catalog_default"
 MAINTENANCE = "event=maintenance"
 """The query of the asset of a table's maintenance."""
 MAX_PARTITION_EVENTS = 100
@@ -33,7 +33,7 @@ PARTITION_KEYS = ("path", "value")
 _EXPECTED = "expected iceberg://<connection id>/<namespace>/<table>, with each part URL-encoded"
 
 
-def asset_uri(table: str, iceberg_conn_id: str = IcebergHook.default_conn_name, *, maintenance: bool = False) -> str:
+def asset_uri(table: str, iceberg_conn_id: str = DEFAULT_CONN_ID, *, maintenance: bool = False) -> str:
     """Return the URI of a table's asset: `iceberg://iceberg_catalog_default/sales/orders`.
 
     Args:
@@ -53,7 +53,7 @@ def asset_uri(table: str, iceberg_conn_id: str = IcebergHook.default_conn_name, 
 
 def iceberg_asset(
     table: str,
-    iceberg_conn_id: str = IcebergHook.default_conn_name,
+    iceberg_conn_id: str = DEFAULT_CONN_ID,
     *,
     maintenance: bool = False,
     extra: Mapping[str, Any] | None = None,
@@ -155,7 +155,7 @@ def check_partition_keys(given: object) -> None:
         raise InvalidInputError(f"unknown partition_keys {given!r}; one of {', '.join(PARTITION_KEYS)}")
 
 
-def tell_assets(operator: Any, context: Context, result: OperationResult, opened: OpenTable | None) -> None:
+def tell_assets(operator: Any, context: Context, result: OperationResult, opened: Callable[[], OpenTable]) -> None:
     """Let Airflow make the events of a task when it has succeeded.
 
     Those of the table's asset tell what was committed, in whichever try; those of other outlets have the task's result,
@@ -163,7 +163,7 @@ def tell_assets(operator: Any, context: Context, result: OperationResult, opened
 
     Args:
         operator: a `TableOperator`.
-        opened: the table, after the commit; None: it is loaded.
+        opened: returns the table, after the commit.
     """
     from airflow.sdk.execution_time.context import OutletEventAccessors
 
@@ -185,22 +185,43 @@ def tell_assets(operator: Any, context: Context, result: OperationResult, opened
             _add_event(operator, context, asset, report.to_event(), keys)
 
 
-def _report(operator: Any, result: OperationResult, opened: OpenTable | None) -> CommitReport | None:
+def _report(operator: Any, result: OperationResult, opened: Callable[[], OpenTable]) -> CommitReport | None:
     from airflow_iceberg.operations.reports.commit import NO_COMMIT, CommitReport
 
     if result.outcome in NO_COMMIT:
         return None
-    table = opened or IcebergHook(operator.iceberg_conn_id).load_table(operator.table)
     verb = type(operator).__module__.rpartition(".")[2]
-    report = CommitReport.of(table, result, verb=verb, most_partitions=MAX_PARTITION_EVENTS)
+    report = CommitReport.of(opened(), result, verb=verb, most_partitions=MAX_PARTITION_EVENTS)
+    _warn_of_cut(operator, report)
+    return report
+
+
+def _warn_of_cut(operator: Any, report: CommitReport) -> None:
     touched = report.partitions
     if touched.count > len(touched.names):
         operator.log.warning(
             "%s: the commit touched %d partitions, and only the first %d have events; DAGs that run once per partition "
             "do not run for the others",
-            *(result.table, touched.count, len(touched.names)),
+            *(report.result.table, touched.count, len(touched.names)),
         )
-    return report
+
+
+def tell_write(
+    context: Context, table: OpenTable, result: OperationResult, *, iceberg_conn_id: str, verb: str, partition_keys: str
+) -> None:
+    """Let Airflow make the events of a write that a function of a DAG file has made; those of several add up."""
+    from airflow.sdk.execution_time.context import OutletEventAccessors
+
+    from airflow_iceberg.operations.reports.commit import NO_COMMIT, CommitReport
+
+    asset = asset_of(table.name, iceberg_conn_id)
+    is_told = isinstance(context.get("outlet_events"), OutletEventAccessors) and result.outcome not in NO_COMMIT
+    if asset is None or not is_told:
+        return
+    report = CommitReport.of(table, result, verb=verb, most_partitions=MAX_PARTITION_EVENTS)
+    _warn_of_cut(context["task"], report)
+    keys = report.partitions.values if partition_keys == "value" else report.partitions.names
+    _add_event(context["task"], context, asset, report.to_event(), keys)
 
 
 def _without_event(operator: Any, asset: Asset) -> None:

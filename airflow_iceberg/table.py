@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg import operations, scan
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
-from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.commit.operation_key import OnRerun, OperationKey
 from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.metadata import json as metadata_json
@@ -252,7 +252,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
             AlreadyExistsError: something to be added exists and is different.
         """
         request = operations.alter_table.AlterTableRequest(changes=changes)
-        return operations.alter_table.alter_table(Work(self, operation_key=operation_key), request)
+        return operations.alter_table.alter_table(Work.of(self, operation_key), request)
 
     def append(
         self,
@@ -261,6 +261,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
         branch: str = MAIN_BRANCH,
         snapshot_properties: Mapping[str, str] | None = None,
         operation_key: OperationKey | None = None,
+        on_rerun: OnRerun = "append",
         schema_evolution: str | None = None,
         write_format: str | None = None,
     ) -> WriteResult:
@@ -269,7 +270,9 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
         Columns are matched by name; casts lose nothing, or the call fails before anything is committed.
 
         Args:
-            operation_key: key of an Airflow task, whose earlier commit is found; rows of earlier runs are not replaced.
+            operation_key: key of an Airflow task, whose earlier commit is found.
+            on_rerun: what happens to the rows of a run of the task before it was cleared: "append" keeps them,
+                "replace" replaces them in the same commit, "skip" leaves it at them.
             schema_evolution: "add_columns" adds new columns of the rows, and wider types where that is legal, to the
                 table's schema in the same commit.
             write_format: the format of the data files, "parquet" or "avro"; the table's `write.format.default` if left
@@ -282,12 +285,12 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
         request = operations.append.AppendRequest(
             rows=rows,
             branch=branch,
-            on_rerun="append",
+            on_rerun=on_rerun,
             schema_evolution=schema_evolution,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
             write_format=write_format,
         )
-        return operations.append.append(Work(self, operation_key=operation_key), request)
+        return operations.append.append(Work.of(self, operation_key), request)
 
     def overwrite(
         self,
@@ -331,7 +334,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
             write_format=write_format,
         )
-        return operations.overwrite.overwrite(Work(self, operation_key=operation_key), request)
+        return operations.overwrite.overwrite(Work.of(self, operation_key), request)
 
     def dynamic_partition_overwrite(
         self,
@@ -358,7 +361,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
             write_format=write_format,
         )
-        return operations.overwrite.overwrite(Work(self, operation_key=operation_key), request)
+        return operations.overwrite.overwrite(Work.of(self, operation_key), request)
 
 
 def _name_by_location(metadata: TableMetadata) -> TableId:

@@ -151,7 +151,7 @@ class TestExamplesDoNotMeet:
     def test_each_has_tables_of_its_own(self):
         writers = [path for path in DAGS if "IcebergCreateTableOperator(" in path.read_text()]
         tables = [load_module(path).TABLE for path in writers]
-        assert len(writers) == 11
+        assert len(writers) == 12
         assert len(set(tables)) == len(tables)
         # A name that begins with that of another could be one of its further tables.
         assert not [(one, two) for one in tables for two in tables if one != two and two.startswith(f"{one}_")]
@@ -174,6 +174,18 @@ class TestATableIsChangedWhileItHoldsRows:
         assert [field.name for field in evolved.spec().fields] == ["ts_month", "id_bucket_4"]
         specs = evolved.inspect.files()["spec_id"].to_pylist()
         assert sorted(specs) == [0, 0, 1]
+
+
+class TestAFunctionMakesSeveralWrites:
+    """Each is committed once, also if the run is made anew."""
+
+    def test_twice_in_a_row(self, warehouse):
+        module = load_module(EXAMPLES / "settle_accounts.py")
+        for outcomes in (["committed", "committed", "nothing"], ["found", "found", "nothing"]):
+            found = xcom(ran(module.DAG), "settle")
+            assert [found[str(number)] for number in range(3)] == outcomes
+        rows = load_table(warehouse, module.BALANCES).scan().to_arrow().sort_by("account").to_pylist()
+        assert rows == [{"account": "ada", "balance": 16.0}, {"account": "bob", "balance": 20.0}]
 
 
 class TestAConsumerRunsOncePerPartition:

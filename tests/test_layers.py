@@ -74,8 +74,10 @@ LAYERS = {
     # The Airflow modules translate: they open tables, name operations and describe jobs, and decide nothing.
     "get_provider_info": Layer(),
     "retries": Layer("errors", "airflow"),
+    "assets": Layer("errors operations commit.open_table commit.write_result", "airflow"),
     "hooks": Layer(
-        "errors redaction retries table catalogs catalogs.base catalogs.load catalogs.names storage storage.base "
+        "errors redaction retries assets commit.operation_key commit.write_result table catalogs "
+        "catalogs.base catalogs.load catalogs.names storage storage.base "
         "storage.trust storage.conditional_create format.schemas paimon.table",
         "airflow pyarrow",
     ),
@@ -86,7 +88,6 @@ LAYERS = {
         "jobs.spark.connect jobs.spark.errors jobs.spark.run",
         "airflow requests requests_kerberos tenacity yaml",
     ),
-    "assets": Layer("errors hooks operations commit.open_table commit.write_result", "airflow"),
     "triggers": Layer(
         "errors retries hooks catalogs.base storage table format.snapshots plan.new_snapshot paimon.new_snapshot "
         "paimon.table backends.following",

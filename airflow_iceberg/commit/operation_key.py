@@ -2,7 +2,7 @@
 
 The summary of a snapshot is the only place that is written in the same atomic step as the data. So whether a task has
 committed is read from the table, never from Airflow's database. What follows from it (reuse, replace, refuse) is
-decided in `commit.earlier_epochs`; what Airflow tells of a task, in `operators._key`. Nothing heavy is imported here.
+decided in `commit.earlier_epochs`; what Airflow tells of a task, in `hooks.task_key`. Nothing heavy is imported here.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ RUN_ID = "airflow.run-id"
 TASK_ID = "airflow.task-id"
 MAP_INDEX = "airflow.map-index"
 TRY_NUMBER = "airflow.try-number"
+WRITE = "airflow.write"
 # In a snapshot that publishes another one: the key of the task that wrote the rows.
 PUBLISHED_OPERATION_KEY = "airflow.published-operation-key"
 
@@ -97,6 +98,7 @@ class OperationKey:
         map_index: the index of a mapped task, -1 for other tasks.
         epoch: greater each time that the work is to be done again: 0, 1, 2 …, or the number of `epoch_of`.
         installation: the id of the Airflow installation; None for keys of other programs, and of older versions.
+        write: the name of one of several writes of a task, which is work of its own; None for the work of an operator.
         try_number: the number of the task's try, if known; it grows over all clears of a run.
         is_cleared: whether an earlier epoch may have committed; None: if the epoch is not 0.
         run_after_ms: the earliest possible start of the DAG run, if known: the history of a table that reaches back to
@@ -104,7 +106,7 @@ class OperationKey:
         started_ms: the start of the DAG run (the last one, after a clear), if known: all tries of this epoch are newer.
         older_epoch: the epoch in the first form of this key, which had no installation: `max_tries - retries`.
 
-    The attributes after `installation` are not part of the key.
+    The attributes after `write` are not part of the key.
     """
 
     dag_id: str
@@ -113,6 +115,7 @@ class OperationKey:
     map_index: int = -1
     epoch: int = 0
     installation: str | None = None
+    write: str | None = None
     try_number: int | None = field(default=None, compare=False)
     is_cleared: bool | None = field(default=None, compare=False)
     run_after_ms: int | None = field(default=None, compare=False)
@@ -124,6 +127,11 @@ class OperationKey:
             raise InvalidInputError(
                 f"operation key of task {self.dag_id}.{self.task_id}: expected epoch >= 0, map index >= -1 and an "
                 f"installation that is not empty, got {self.epoch}, {self.map_index} and {self.installation!r}"
+            )
+        if self.write is not None and not (self.write.strip() and self.write.isprintable() and len(self.write) <= 100):
+            raise InvalidInputError(
+                f"the write of task {self.dag_id}.{self.task_id} is named {self.write!r}, expected a name of at most "
+                f"100 characters"
             )
 
     def __str__(self) -> str:
@@ -137,7 +145,8 @@ class OperationKey:
     @property
     def task(self) -> str:
         """The task in its run, whatever the installation: `work` in the first form of the key."""
-        return f"{self.run}/{quote(self.task_id, safe=_SAFE)}/{self.map_index}"
+        write = "" if self.write is None else f"#{quote(self.write, safe=_SAFE)}"
+        return f"{self.run}/{quote(self.task_id, safe=_SAFE)}{write}/{self.map_index}"
 
     @property
     def work(self) -> str:
@@ -184,12 +193,14 @@ class OperationKey:
         parts = text.split("/")
         installation = unquote(parts.pop(2)) if len(parts) == 6 else None
         try:
-            dag_id, run_id, task_id, map_index, epoch = parts
+            dag_id, run_id, task, map_index, epoch = parts
+            task_id, is_named, write = task.partition("#")
             return cls(
                 installation=installation,
                 dag_id=unquote(dag_id),
                 run_id=unquote(run_id),
                 task_id=unquote(task_id),
+                write=unquote(write) if is_named else None,
                 map_index=int(map_index),
                 epoch=int(epoch),
             )
@@ -207,6 +218,7 @@ class OperationKey:
             TASK_ID: self.task_id,
             MAP_INDEX: str(self.map_index),
             TRY_NUMBER: str(try_number),
+            **({} if self.write is None else {WRITE: self.write}),
         }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseHook
 
@@ -15,10 +15,12 @@ from airflow_iceberg.hooks.connection import CatalogConfig, read_config, read_co
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from airflow.sdk import Context
 
     from airflow_iceberg.catalogs.base import Catalog
     from airflow_iceberg.format.schemas.schema import Schema
     from airflow_iceberg.hooks.diagnosis import Diagnosis, Finding, Step
+    from airflow_iceberg.hooks.task_table import TaskTable
     from airflow_iceberg.table import Table
 
 
@@ -64,6 +66,39 @@ class IcebergHook(BaseHook):
         from airflow_iceberg.table import Table
 
         return Table.load(self.catalog, name)
+
+    def task_table(
+        self,
+        name: str,
+        *,
+        context: Context | None = None,
+        asset_events: bool = True,
+        partition_keys: Literal["path", "value"] = "path",
+    ) -> TaskTable:
+        """Load a table for the function of a task, each of whose writes is committed exactly once.
+
+        A retry finds the writes that an earlier try has committed; after a clear they are replaced, or made once more,
+        as by the operators. Each write is told to the table's asset.
+
+        Args:
+            name: namespace and name, `sales.orders`.
+            context: that of the task; by default that of the task that runs.
+            asset_events, partition_keys: as of the operators.
+
+        Raises:
+            InvalidInputError: no task runs here.
+            NotFoundError: there is no such table.
+        """
+        from airflow_iceberg.hooks.task_table import TaskTable, running_context
+
+        return TaskTable.bound(
+            self.catalog,
+            name,
+            context or running_context(),
+            iceberg_conn_id=self.iceberg_conn_id,
+            asset_events=asset_events,
+            partition_keys=partition_keys,
+        )
 
     def create_table(
         self,

@@ -78,6 +78,12 @@ class Work:
     started_s: float = field(default_factory=time.monotonic)
     deferred: DeferredJobs | None = None
 
+    @classmethod
+    def of(cls, table: OpenTable, operation_key: OperationKey | None) -> Work:
+        """Return the work of a call of a table's method, without jobs."""
+        tried = None if operation_key is None else operation_key.try_number
+        return cls(table, operation_key=operation_key, try_number=tried)
+
     @property
     def key_text(self) -> str | None:
         """The operation key as results report it."""

@@ -98,8 +98,12 @@ class TableOperator(BaseOperator):
         for line in lines:
             self.log.info("%s: %s", result.table, line)
         xcom = result.to_xcom()
-        tell_assets(self, context, result, self._opened_table)
+        tell_assets(self, context, result, self._table_after)
         return xcom
+
+    def _table_after(self) -> OpenTable:
+        """Return the table after the operation; those that make one, or find one, have not loaded it."""
+        return self._opened_table or IcebergHook(self.iceberg_conn_id).load_table(self.table)
 
     def render_template(
         self, content: Any, context: Context, jinja_env: Any = None, seen_oids: set[int] | None = None

@@ -131,4 +131,4 @@ class ExistingTables(OpenTable):
             check_duplicate_files=check_duplicate_files,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
         )
-        return operations.add_files.add_files(Work(self, operation_key=operation_key), request)
+        return operations.add_files.add_files(Work.of(self, operation_key), request)

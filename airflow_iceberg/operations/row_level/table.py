@@ -63,7 +63,7 @@ class ChangesRows(OpenTable):
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
             write_format=write_format,
         )
-        return operations.delete.delete(Work(self, operation_key=operation_key), request)
+        return operations.delete.delete(Work.of(self, operation_key), request)
 
     def merge(
         self,
@@ -105,7 +105,7 @@ class ChangesRows(OpenTable):
             branch=branch,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
         )
-        return operations.merge.merge(Work(self, operation_key=operation_key), request)
+        return operations.merge.merge(Work.of(self, operation_key), request)
 
     def upsert(
         self,
@@ -144,7 +144,7 @@ class ChangesRows(OpenTable):
             branch=branch,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
         )
-        return operations.merge.merge(Work(self, operation_key=operation_key), request)
+        return operations.merge.merge(Work.of(self, operation_key), request)
 
     def _keys(self, join_cols: Sequence[str] | None, case_sensitive: bool) -> list[str]:
         schema = self.metadata.schema()
@@ -189,4 +189,4 @@ class ChangesRows(OpenTable):
             branch=branch,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
         )
-        return operations.update.update(Work(self, operation_key=operation_key), request)
+        return operations.update.update(Work.of(self, operation_key), request)

@@ -1,0 +1,190 @@
+"""A table whose writes belong to the task that runs: `IcebergHook().task_table("sales.orders")`.
+
+Each write of the task has an operation key of its own, which is the task's with the name of the write. By it the write
+is found after a kill, and replaced after a clear. Not here: what a key is (`hooks.task_key`), the writes (`table`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.assets import check_partition_keys, tell_write
+from airflow_iceberg.commit.operation_key import OnRerun
+from airflow_iceberg.errors import CommitUnknownError, InvalidInputError
+from airflow_iceberg.hooks.task_key import operation_key_of
+from airflow_iceberg.table import Table
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_iceberg.catalogs.base import Catalog
+    from airflow_iceberg.commit.write_result import WriteResult
+
+
+def running_context() -> Context:
+    """Return the context of the task that runs.
+
+    Raises:
+        InvalidInputError: none does.
+    """
+    from airflow.sdk import get_current_context
+
+    try:
+        return get_current_context()
+    except RuntimeError as error:
+        raise InvalidInputError(
+            "task_table() is for the function of a running task, and none runs here; use load_table(), or give it the "
+            "context of a task"
+        ) from error
+
+
+@dataclass(slots=True)
+class _Writes:
+    """The writes of one try of a task, over all of its tables.
+
+    Attributes:
+        names: what was written, by table and name.
+        counts: how many writes of a kind have no name, by table and kind.
+        unknown: writes without a name whose outcome nobody knows.
+    """
+
+    names: set[tuple[str, str]] = field(default_factory=set)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    unknown: dict[tuple[str, str], str] = field(default_factory=dict)
+
+
+# Those of the try that runs in this process. A process has one at a time; a test may have several in turn.
+_of_try: tuple[object, _Writes] = ("", _Writes())
+
+
+def _writes_of(context: Context) -> _Writes:
+    global _of_try
+    ti = context["ti"]
+    # Another one at each try.
+    this = getattr(ti, "id", None) or (ti.dag_id, ti.run_id, ti.task_id, ti.map_index, ti.try_number)
+    if _of_try[0] != this:
+        _of_try = (this, _Writes())
+    return _of_try[1]
+
+
+class TaskTable(Table):
+    """A table whose writes are committed exactly once by the task that runs.
+
+    Its writes take the arguments of those of `Table`, and:
+
+    - `name`, the name of the write. Give one to each write of a task that makes several: by it a retry finds the write
+      that an earlier try has committed, in whatever order it makes them. Without one, writes are told apart by their
+      kind and order for each table: `append-1`, `append-2`, `merge-1`.
+    - `on_rerun` of appends: what happens after a clear to the rows of the run before: `"replace"` replaces them in the
+      same commit, `"append"` keeps them, `"skip"` leaves it at them.
+    """
+
+    _context: Context
+    _conn_id: str
+    _asset_events: bool
+    _partition_keys: str
+
+    @classmethod
+    def bound(
+        cls,
+        catalog: Catalog,
+        name: str,
+        context: Context,
+        *,
+        iceberg_conn_id: str,
+        asset_events: bool,
+        partition_keys: str,
+    ) -> TaskTable:
+        """Load a table, and bind it to a task; see `IcebergHook.task_table`."""
+        check_partition_keys(partition_keys)
+        made = cls.load(catalog, name)
+        assert isinstance(made, cls)
+        made._context, made._conn_id = context, iceberg_conn_id
+        made._asset_events, made._partition_keys = asset_events, partition_keys
+        return made
+
+    def append(
+        self, rows: Any, *, name: str | None = None, on_rerun: OnRerun = "replace", **options: Any
+    ) -> WriteResult:
+        """Append Arrow rows; see `Table.append`."""
+        return self._write("append", name, super().append, rows, on_rerun=on_rerun, **options)
+
+    def overwrite(
+        self, rows: Any, overwrite_filter: Any = None, *, name: str | None = None, **options: Any
+    ) -> WriteResult:
+        """Replace rows by Arrow rows; see `Table.overwrite`."""
+        return self._write("overwrite", name, super().overwrite, rows, overwrite_filter, **options)
+
+    def dynamic_partition_overwrite(self, rows: Any, *, name: str | None = None, **options: Any) -> WriteResult:
+        """Replace the partitions of Arrow rows; see `Table.dynamic_partition_overwrite`."""
+        return self._write("overwrite", name, super().dynamic_partition_overwrite, rows, **options)
+
+    def delete(self, predicate: Any, *, name: str | None = None, **options: Any) -> WriteResult:
+        """Delete rows; see `Table.delete`."""
+        return self._write("delete", name, super().delete, predicate, **options)
+
+    def merge(self, rows: Any, on: Any, clauses: Any, *, name: str | None = None, **options: Any) -> WriteResult:
+        """Merge Arrow rows; see `Table.merge`."""
+        return self._write("merge", name, super().merge, rows, on, clauses, **options)
+
+    def upsert(
+        self, df: Any, join_cols: Sequence[str] | None = None, *args: Any, name: str | None = None, **options: Any
+    ) -> WriteResult:
+        """Update or add Arrow rows; see `Table.upsert`."""
+        return self._write("upsert", name, super().upsert, df, join_cols, *args, **options)
+
+    def update(
+        self, set: Mapping[str, str], where: str | None = None, *, name: str | None = None, **options: Any
+    ) -> WriteResult:
+        """Give rows new values; see `Table.update`."""
+        return self._write("update", name, super().update, set, where, **options)
+
+    def _write(
+        self, verb: str, name: str | None, write: Callable[..., WriteResult], *args: Any, **options: Any
+    ) -> WriteResult:
+        if "operation_key" in options:
+            raise InvalidInputError("a table of a task makes the operation keys of its writes; set name instead")
+        writes, table = _writes_of(self._context), f"{self._conn_id}/{self.name}"
+        named = self._named(writes, table, verb, name)
+        key = replace(operation_key_of(self._context), write=named, older_epoch=None)
+        try:
+            result = write(*args, operation_key=key, **options)
+        except CommitUnknownError:
+            if name is None:
+                writes.unknown[table, verb] = named
+            raise
+        writes.names.add((table, named))
+        writes.counts[table, verb] += name is None
+        if self._asset_events:
+            tell_write(
+                self._context,
+                self,
+                result,
+                iceberg_conn_id=self._conn_id,
+                verb=verb,
+                partition_keys=self._partition_keys,
+            )
+        return result
+
+    def _named(self, writes: _Writes, table: str, verb: str, name: str | None) -> str:
+        """Return the name of a write; after one that failed, the next one without a name has the same name.
+
+        Raises:
+            InvalidInputError: the name was used, and the write would be taken for that one; or nobody knows whether the
+                one before was committed.
+        """
+        if name is None and (table, verb) in writes.unknown:
+            raise InvalidInputError(
+                f"nobody knows whether write {writes.unknown[table, verb]!r} to table {self.name} was committed; let "
+                f"its error fail the task, whose retry finds out, or give the writes names"
+            )
+        named = name if name is not None else f"{verb}-{writes.counts[table, verb] + 1}"
+        if (table, named) in writes.names:
+            raise InvalidInputError(
+                f"this task has made a write named {named!r} to table {self.name} already; give each write a name of "
+                f"its own"
+            )
+        return named

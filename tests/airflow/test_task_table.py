@@ -1,0 +1,255 @@
+"""Writes of a function of a DAG file: `IcebergHook().task_table(…)`, exactly once in whatever way its task dies."""
+
+import json
+import os
+import traceback
+import uuid
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_iceberg.assets import iceberg_asset
+from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, InvalidInputError
+from airflow_iceberg.hooks import IcebergHook
+from airflow_iceberg.table import Table
+from tests.airflow.test_assets import events_of
+from tests.support import mortal
+
+BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def context(try_number: int = 1, epoch: int = 0, task_id: str = "task") -> Any:
+    """Return what Airflow hands to a try of a task, whose run was cleared so many times."""
+    ti = SimpleNamespace(id=uuid.uuid4(), dag_id="own", run_id="run", task_id=task_id, map_index=-1)
+    ti.try_number, ti.max_tries = try_number, 3 + epoch
+    run = SimpleNamespace(run_after=BEGUN, start_date=BEGUN, clear_number=epoch)
+    return {"ti": ti, "task": SimpleNamespace(retries=3), "dag_run": run}
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+def bound(told: Any, name: str = "s.t") -> Any:
+    return IcebergHook().task_table(name, context=told)
+
+
+def keys(lake: Any, name: str = "s.t") -> list[tuple[str, str | None]]:
+    """Return task id and name of each write, oldest first."""
+    texts = [snapshot.summary.get("airflow.operation-key") for snapshot in lake.load(name).snapshots()]
+    found = [OperationKey.parse(text) for text in texts if text is not None]
+    return [(key.task_id, key.write) for key in found]
+
+
+class TestAWriteIsFound:
+    """A retry finds each write of an earlier try, also if there are several to one table."""
+
+    def test_by_its_kind_and_order_for_each_table(self, lake):
+        for name in ("s.t", "s.u"):
+            lake.create(name)
+        outcomes = []
+        for try_number in (1, 2):
+            told = context(try_number)
+            one, other = bound(told), bound(told, "s.u")
+            done = [one.append(rows(1)), other.append(rows(2)), bound(told).append(rows(3)), one.delete("id = 1")]
+            outcomes.append([result.outcome for result in done])
+        assert outcomes == [["committed"] * 4, ["found"] * 4]
+        assert (lake.ids(), lake.ids("s.u")) == ([3], [2])
+        assert keys(lake) == [("task", "append-1"), ("task", "append-2"), ("task", "delete-1")]
+        (added, *_) = lake.load().snapshots()
+        assert (added.summary["airflow.task-id"], added.summary["airflow.write"]) == ("task", "append-1")
+
+    def test_by_its_name_whatever_the_retry_does_first(self, lake):
+        lake.create()
+        first = bound(context(1))
+        assert first.append(rows(1), name="rows").done_by_this_try
+        again = bound(context(2))
+        assert again.append(rows(2), name="corrections").done_by_this_try
+        assert not again.append(rows(1), name="rows").done_by_this_try
+        assert lake.ids() == [1, 2]
+
+    def test_all_kinds(self, lake):
+        lake.create(schema={"id": "long", "x": "long"})
+        row = pa.table({"id": [1, 2], "x": [0, 0]})
+        for try_number in (1, 2):
+            table = bound(context(try_number))
+            done = [
+                table.append(row),
+                table.upsert(pa.table({"id": [2, 3], "x": [5, 5]}), ["id"]),
+                table.update({"x": "x + 1"}, "id = 3"),
+                table.merge(pa.table({"id": [1]}), ["id"], "when matched then update set x = 9"),
+                table.overwrite(pa.table({"id": [4], "x": [4]}), "id = 2", check_filter=False),
+                table.dynamic_partition_overwrite(pa.table({"id": [7], "x": [7]})),
+                table.delete("id = 8"),
+            ]
+            assert {result.done_by_this_try for result in done[:-1]} == {try_number == 1}
+        assert lake.ids() == [7]
+
+    def test_next_to_an_operators_write_of_the_same_task(self, lake):
+        """Its key has no name."""
+        lake.create()
+        told = context()
+        lake.load().append(rows(1), operation_key=OperationKey(dag_id="own", run_id="run", task_id="task"))
+        assert bound(told).append(rows(2)).done_by_this_try
+        assert lake.ids() == [1, 2]
+
+
+class TestAfterAClear:
+    """An append is replaced, on its own; a delete and a merge are made once more, as by the operators."""
+
+    def test_each_append_replaces_its_own_rows(self, lake):
+        lake.create()
+        for epoch, ids in ((0, (1, 2)), (1, (3, 4))):
+            table = bound(context(epoch + 1, epoch))
+            table.append(rows(ids[0]), name="a")
+            table.append(rows(ids[1]), name="b")
+            lake.append([100 + epoch])
+        assert lake.ids() == [3, 4, 100, 101]
+
+    @pytest.mark.parametrize(("on_rerun", "expected"), [("append", [1, 2]), ("skip", [1])])
+    def test_unless_the_write_says_otherwise(self, on_rerun, expected, lake):
+        lake.create()
+        bound(context()).append(rows(1))
+        bound(context(2, 1)).append(rows(2), on_rerun=on_rerun)
+        assert lake.ids() == expected
+
+
+class TestNamesAreUsedOnce:
+    """A second write with the name of the first would be taken for it, and its rows would be lost."""
+
+    def test_in_one_try(self, lake):
+        lake.create()
+        told = context()
+        bound(told).append(rows(1), name="rows")
+        with pytest.raises(InvalidInputError, match=r"a write named 'rows' to table s\.t already"):
+            bound(told).append(rows(2), name="rows")
+        assert bound(told).append(rows(2), name="others").done_by_this_try
+
+    def test_after_a_failure_the_name_is_free(self, lake, monkeypatch):
+        lake.create()
+        table = bound(context())
+        with monkeypatch.context() as patch:
+            patch.setattr(Table, "append", failing(CommitConflictError("others won")))
+            for name in ("rows", None):
+                with pytest.raises(CommitConflictError):
+                    table.append(rows(1), name=name)
+        table.append(rows(1), name="rows")
+        table.append(rows(2))
+        assert keys(lake) == [("task", "rows"), ("task", "append-1")]
+
+    def test_after_an_unknown_outcome_only_a_name_tells_writes_apart(self, lake, monkeypatch):
+        lake.create()
+        table = bound(context())
+        with monkeypatch.context() as patch:
+            patch.setattr(Table, "append", failing(CommitUnknownError("no answer")))
+            with pytest.raises(CommitUnknownError):
+                table.append(rows(1))
+        with pytest.raises(InvalidInputError, match="nobody knows whether write 'append-1'"):
+            table.append(rows(2))
+        assert table.append(rows(2), name="two").done_by_this_try
+
+    @pytest.mark.parametrize("name", ["", " ", "x" * 101, "a\nb"])
+    def test_what_is_no_name(self, name, lake):
+        lake.create()
+        with pytest.raises(InvalidInputError, match="expected a name of at most 100 characters"):
+            bound(context()).append(rows(1), name=name)
+
+    def test_a_key_is_not_an_argument(self, lake):
+        lake.create()
+        with pytest.raises(InvalidInputError, match="set name instead"):
+            bound(context()).append(rows(1), operation_key=OperationKey(dag_id="d", run_id="r", task_id="t"))
+
+    def test_without_a_task_there_is_none(self, lake):
+        lake.create()
+        with pytest.raises(InvalidInputError, match="none runs here"):
+            IcebergHook().task_table("s.t")
+
+
+def failing(error: Exception) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
+
+
+class TestKilledAtAnyStep:
+    """The process is killed at a step of its I/O; the retry leaves the table as one undisturbed run does."""
+
+    # Two thirds of the steps are reads; `make test` tries some.
+    STEPS = range(1, 60, 2)
+
+    @pytest.mark.parametrize("die_at", [pytest.param(n, marks=pytest.mark.sample(9)) for n in STEPS])
+    def test_the_retry_finishes_the_work(self, die_at, lake):
+        lake.create(schema={"id": "long", "x": "long"})
+        lake.load().append(pa.table({"id": [0], "x": [0]}))
+        killed = self.run(1, die_at, lake)
+        assert not self.run(2, None, lake) if killed else True
+        found = lake.load().scan().to_arrow().sort_by("id").to_pylist()
+        assert [(row["id"], row["x"]) for row in found] == [(0, 0), (2, 7), (3, 1), (4, 1)]
+        assert sorted(keys(lake)) == [
+            ("task", "append-1"),
+            ("task", "delete-1"),
+            ("task", "more"),
+            ("task", "upsert-1"),
+        ]
+
+    def run(self, try_number: int, die_at: int | None, lake: Any) -> bool:
+        """Run the function of the task in a process, and return whether it was killed."""
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                mortal.arm(die_at)
+                self.function(context(try_number))
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(pid, 0)
+        assert os.WIFSIGNALED(status) or os.waitstatus_to_exitcode(status) == 0
+        return os.WIFSIGNALED(status)
+
+    @staticmethod
+    def function(told: Any) -> None:
+        table = bound(told)
+        table.append(pa.table({"id": [1, 2], "x": [1, 1]}))
+        table.append(pa.table({"id": [4], "x": [1]}), name="more")
+        table.upsert(pa.table({"id": [2, 3], "x": [7, 1]}), ["id"])
+        table.delete("id = 1")
+
+
+class TestInAirflow:
+    """A `@task` function binds the table to itself; its writes are told to the table's asset."""
+
+    def test_a_retry_and_its_events(self, lake, new_dag, run_dag):
+        from airflow.sdk import task
+
+        name = f"s.own{os.getpid()}"
+        lake.create(name, partition_by=["id"])
+        tries: list[Any] = []
+
+        @task(retries=1, outlets=[iceberg_asset(name)])
+        def load() -> list[str]:
+            table = IcebergHook().task_table(name)
+            done = [table.append(rows(1, 2)), table.append(rows(3), name="more")]
+            tries.append(done)
+            if len(tries) == 1:
+                raise RuntimeError("after the commits")
+            return [str(result.outcome) for result in done]
+
+        with new_dag(retry_delay=0) as dag:
+            load()
+        run = run_dag(dag)
+        assert (run.state, run.result("load")) == ("success", ["found", "found"])
+        assert lake.ids(name) == [1, 2, 3]
+        found = events_of(iceberg_asset(name))
+        assert [key for key, _ in found] == [None, None, "id=1", "id=2", "id=3"]
+        assert {json.dumps(event["partitions"]) for key, event in found if key is None} == {
+            '["id=1", "id=2"]',
+            '["id=3"]',
+        }
