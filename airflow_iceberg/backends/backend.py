@@ -141,7 +141,10 @@ def reason_to_wait(spark_conn_id: str | None, config: SparkConfig) -> str | None
     connection = _connection(spark_conn_id)
     _check_type(connection)
     if connection.conn_type == CONNECTED_TYPE:
-        return f"a job on Spark Connect (connection {connection.conn_id!r}) ends with the process that has started it"
+        return (
+            f"the driver of a job on Spark Connect (connection {connection.conn_id!r}) is a process of the task, which "
+            f"plans each stage and collects what the server's workers report; no other process can go on with it"
+        )
     return clusters.reason_to_wait(connection, config)
 
 

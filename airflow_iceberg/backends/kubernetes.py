@@ -181,10 +181,11 @@ class ApiServer:
         query = {"labelSelector": selector, "limit": str(_PAGE)}
         for _ in range(_MOST_PAGES):
             answer = self._send("GET", "", query=query)
-            if answer is None or not isinstance(answer.get("items"), list):
+            about = (answer or {}).get("metadata") or {}
+            if answer is None or not isinstance(answer.get("items"), list) or not isinstance(about, Mapping):
                 raise NoAnswerError(f"{self.server} lists no pods")
             found += answer["items"]
-            following = (answer.get("metadata") or {}).get("continue")
+            following = about.get("continue")
             if not following:
                 return found
             query = {**query, "continue": str(following)}
@@ -219,7 +220,7 @@ class ApiServer:
     def _document(self, method: str, status: int, text: str) -> dict[str, Any] | None:
         try:
             document = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
         reason = document.get("reason") if isinstance(document, dict) else None
         # A proxy can also answer with 404. Only the server knows whether there is a pod.

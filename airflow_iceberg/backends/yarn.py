@@ -140,7 +140,7 @@ class ResourceManager:
         """
         query = {"applicationTags": tag.lower(), "states": ",".join(RUNNING)}
         answer = self._ask("GET", "apps", query, patience_s=patience_s) or {}
-        found = [_application(one) for one in (answer.get("apps") or {}).get("app") or []]
+        found = [_application(one) for one in _part(answer, "apps").get("app") or []]
         # Whatever the manager makes of the question: what has another tag is not ours.
         return [one.application_id for one in found if one.has_tag(tag) and one.is_running]
 
@@ -196,7 +196,7 @@ class ResourceManager:
             try:
                 info = self._send(address, "GET", "info", self._query, None) or {}
                 # A manager that starts answers before it knows the applications that run.
-                if (info.get("clusterInfo") or {}).get("haState") != "INITIALIZING":
+                if _part(info, "clusterInfo").get("haState") != "INITIALIZING":
                     return self._send(address, method, path, query, body)
                 problems.append(f"{address}: is starting")
             except NoAnswerError as error:
@@ -225,7 +225,7 @@ class ResourceManager:
         try:
             # A manager in standby answers with a redirection to the active one, or with a text.
             document = answer.json() if answer.ok else None
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
             raise NoAnswerError(f"status {answer.status_code}, {len(answer.content)} bytes, expected JSON")
@@ -233,6 +233,13 @@ class ResourceManager:
 
 
 _HEADERS = {"Accept": "application/json", "X-XSRF-Header": "airflow"}
+
+
+def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = document.get(name) or {}
+    if not isinstance(found, Mapping):
+        raise NoAnswerError(f"YARN's resource manager answers with {name} that is no object")
+    return found
 
 
 def _application(document: Any) -> Application:

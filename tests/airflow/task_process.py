@@ -75,6 +75,11 @@ class TaskProcess:
         self.worker.kill()
         self.worker.wait()
 
+    def lose_worker(self) -> None:
+        """Kill what watches the task, as the system does when memory runs out; the task itself lives on."""
+        self.worker.kill()
+        self.worker.wait()
+
     def _processes(self) -> list[psutil.Process]:
         """Return the task, and all that it has started."""
         try:

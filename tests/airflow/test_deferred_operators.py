@@ -147,7 +147,7 @@ class TestWhereNoJobCanBeAskedFor:
             ),
             (
                 {"conn_type": "spark_connect", "host": "server"},
-                "a job on Spark Connect (connection 'spark_default') ends with the process that has started it",
+                "the driver of a job on Spark Connect (connection 'spark_default') is a process of the task, which",
             ),
         ],
         ids=[

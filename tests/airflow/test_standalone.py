@@ -39,7 +39,7 @@ def test_a_job_loads_rows(lake, cluster, run_task):
     assert len(cluster.applications("completedapps")) == 1
 
 
-@pytest.mark.parametrize("how", ["cancel", "die"])
+@pytest.mark.parametrize("how", ["cancel", "die", "lose_worker"])
 def test_the_application_ends_with_its_task(how, lake: Lake, cluster: Standalone, tmp_path: Path, airflow_db: Path):
     lake.create()
     task = TaskProcess(tmp_path / "task", {})

@@ -18,7 +18,7 @@ def document(one: Submitted) -> dict[str, str]:
         "state": one.state,
         "finalStatus": {"RUNNING": "UNDEFINED", "FINISHED": "SUCCEEDED"}.get(one.state, one.state),
         "diagnostics": one.diagnostics,
-        "applicationTags": one.conf["spark.yarn.tags"],
+        "applicationTags": one.conf["spark.yarn.tags"].lower(),
     }
 
 

@@ -20,6 +20,8 @@ from airflow_iceberg.redaction import replaced, without_secrets
 FIRST_VERSION = 4
 # pyspark's own patience is for a server that disappears while a job runs: more than ten minutes.
 _OPENING: Mapping[str, Any] = {"max_retries": 3, "initial_backoff": 200, "backoff_multiplier": 3.0}
+# How long the end of a session may take; a server that lives needs milliseconds.
+END_SECONDS = 30.0
 _MODE = "SPARK_CONNECT_MODE_ENABLED"
 _mode_lock = threading.Lock()
 _mode_users: list[str | None] = []
@@ -95,15 +97,38 @@ class ConnectServer:
     def end(self, session_id: str) -> None:
         """End a session with all that runs in it, opened by this process or another; nothing if there is none.
 
-        It has a channel of its own: the session's may be in use by the code that a signal has interrupted.
+        It has a channel of its own: the session's may be in use by the code that a signal has interrupted. A request
+        whose answer is lost is repeated.
 
         Raises:
-            IcebergError: the server does not answer.
+            IcebergError: the server does not answer, or not in time.
         """
+        errors: list[IcebergError] = []
+
+        def release() -> None:
+            try:
+                self._release(session_id)
+            except IcebergError as error:
+                errors.append(error)
+
+        # The client knows no time limit for this request: one that gets no answer at all would wait for ever.
+        thread = threading.Thread(target=release, name="iceberg-release-session", daemon=True)
+        thread.start()
+        thread.join(END_SECONDS)
+        if thread.is_alive():
+            raise IcebergError(
+                f"Spark Connect at {self.address} does not answer ({self.name}): a session was not ended after "
+                f"{END_SECONDS:.0f} s; check that the server runs"
+            )
+        if errors:
+            raise errors[0]
+
+    def _release(self, session_id: str) -> None:
         from pyspark.sql.connect.client import SparkConnectClient
+        from pyspark.sql.connect.client.retries import DefaultPolicy
 
         client = SparkConnectClient(self._channel_builder(session_id))
-        client.set_retry_policies([])
+        client.set_retry_policies([DefaultPolicy(**_OPENING)])
         try:
             client.release_session()
         except Exception as error:  # noqa: BLE001 - what Connect raises here depends on its version
