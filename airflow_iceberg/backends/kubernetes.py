@@ -30,6 +30,8 @@ WORK_LABEL, SUBMISSION_LABEL = "airflow-iceberg-work", "airflow-iceberg-submissi
 _IS_DRIVER = ("spark-role", "driver")
 _RUNNING = ("Pending", "Running", "Unknown")
 _PAGE, _MOST_PAGES = 100, 100
+# Less than the half minute that a pod has by default: a task that is killed waits for the end, and nothing is saved.
+_GRACE_S = 10
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _UID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -161,8 +163,9 @@ class ApiServer:
         def delete(pod_id: str) -> None:
             name, uid = _parts(pod_id)
             # Executors belong to their driver, and are removed after it. A pod of this name that is another one stays.
-            body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
-            ask_again(patience_s, self._send, "DELETE", f"/{name}", body={**body, "preconditions": {"uid": uid}})
+            kind = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+            body = {**kind, "gracePeriodSeconds": _GRACE_S, "preconditions": {"uid": uid}}
+            ask_again(patience_s, self._send, "DELETE", f"/{name}", body=body)
 
         end_each(pod_ids, delete, lambda one: self.state(one, patience_s=patience_s), patience_s)
 
@@ -213,7 +216,7 @@ class ApiServer:
                 # No API server sends anybody elsewhere, where the token would follow.
                 allow_redirects=False,
             )
-        except (requests.RequestException, OSError) as error:
+        except (requests.RequestException, OSError, ValueError) as error:
             raise NoAnswerError(f"{self.server} does not answer: {type(error).__name__}") from None
         return self._document(method, answer.status_code, answer.text)
 
@@ -328,4 +331,4 @@ def _reason(status: Mapping[str, Any]) -> str:
         for one in status.get("conditions") or []
         if one.get("type") == "PodScheduled" and one.get("status") == "False"
     ]
-    return ", ".join(str(text).strip() for text in said if text)[:_LONGEST_REASON]
+    return ", ".join(" ".join(str(text).split()) for text in said if text)[:_LONGEST_REASON]

@@ -103,7 +103,7 @@ class Access:
 
     def _read(self) -> Proof:
         authority = self._extra.get(CA_FIELD) or self._settings.get(CA_FILE)
-        token = str(self._extra.get(TOKEN_FIELD) or "") or None
+        token = str(self._extra.get(TOKEN_FIELD) or "").strip() or None
         if token is None and self._settings.get(TOKEN_FILE):
             token = _content(self._settings[TOKEN_FILE])
         if token is not None:
