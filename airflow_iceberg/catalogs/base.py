@@ -205,6 +205,9 @@ class Catalog(ABC):
     def load(self, table: str | TableId) -> TableState:
         """Return the table's current state."""
 
+    def remember_states(self) -> None:  # noqa: B027 - most catalogs compare the state by themselves, or cannot
+        """From now on, return the same state again from `load` while the table's pointer has not moved."""
+
     @abstractmethod
     def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
         """Create a table from its first metadata; `AlreadyExistsError` if the name is taken."""

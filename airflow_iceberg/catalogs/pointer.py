@@ -37,6 +37,8 @@ from airflow_iceberg.storage.gate import own_only
 log = logging.getLogger(__name__)
 
 METADATA_SUFFIX = ".metadata.json"
+# Metadata that a catalog remembers at most; those who watch tables open a catalog for each.
+_MOST_STATES = 4
 # How often the files of a table to purge are listed, while other writers commit to it.
 _LOOKS_BEFORE_PURGE = 5
 
@@ -68,9 +70,12 @@ class PointerCatalog(Catalog):
     Attributes:
         rules_out_echoes: whether the catalog's own swap makes sure that it did not lose a race to its own repeated
             request.
+        has_new_names: whether a metadata file of this catalog never gets the name of an earlier one.
     """
 
     rules_out_echoes = False
+    has_new_names = True
+    _known: dict[TableId, TableState] | None = None
 
     def __init__(self, name: str, properties: Mapping[str, str], **outside: Unpack[Outside]) -> None:
         super().__init__(name, properties, io=outside["io"])
@@ -107,8 +112,12 @@ class PointerCatalog(Catalog):
         table = self.id_of(table)
         pointer = self.read_pointer(table)
         while pointer is not None:
+            if known := self._known_state(table, pointer):
+                return known
             try:
-                return self._state(table, self.read_metadata(table, pointer.metadata_location), pointer)
+                state = self._state(table, self.read_metadata(table, pointer.metadata_location), pointer)
+                self._keep(state)
+                return state
             except NotFoundError:
                 # Another writer may have committed since, and have deleted the file as the table's properties say.
                 newer = self.read_pointer(table)
@@ -116,6 +125,22 @@ class PointerCatalog(Catalog):
                     raise
                 pointer = newer
         raise self._unknown_table(table)
+
+    def remember_states(self) -> None:
+        if self.has_new_names:
+            self._known = self._known or {}
+
+    def _known_state(self, table: TableId, pointer: Pointer) -> TableState | None:
+        """Return the remembered state of a table, if the pointer has not moved since."""
+        known = (self._known or {}).get(table)
+        is_same = known and (known.metadata_location, known.token) == (pointer.metadata_location, pointer.token)
+        return known if is_same else None
+
+    def _keep(self, state: TableState) -> None:
+        if self._known is not None:
+            if len(self._known) >= _MOST_STATES:
+                self._known.clear()
+            self._known[state.table] = state
 
     def table_exists(self, table: str | TableId) -> bool:
         return self.read_pointer(self.id_of(table)) is not None

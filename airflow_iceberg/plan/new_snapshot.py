@@ -1,16 +1,19 @@
 """The snapshot that a sensor waits for: one decision, shared by the sensor and its trigger.
 
-Here: the condition as a value, and the search for a snapshot that meets it. Not here: polling and loading (`sensors`,
-`triggers`). Imports neither Arrow nor Airflow: sensors are parsed with every DAG file.
+Here: the condition as a value, the search for a snapshot that meets it, and which snapshots are maintenance. Not here:
+other conditions (`conditions`), polling and loading (`sensors`, `triggers`). Imports neither Arrow nor Airflow: sensors
+are parsed with every DAG file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.values.digits import whole_number
+from airflow_iceberg.plan.conditions.decision import Decision, Facts, described, head_of, when
 
 if TYPE_CHECKING:
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -20,6 +23,9 @@ OPERATIONS = ("append", "replace", "overwrite", "delete")
 
 MAINTENANCE = "airflow.maintenance"
 """Summary entry, with the value "true", of snapshots that change no rows and are not a ``replace``."""
+
+# Counts of a snapshot's summary that are part of the result, where the writer recorded them.
+_COUNTS = tuple(f"{change}-{what}" for change in ("added", "deleted", "total") for what in ("data-files", "records"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,10 +53,46 @@ class SnapshotCondition:
         if self.operations is None:
             return
         object.__setattr__(self, "operations", tuple(self.operations))
-        unknown = [operation for operation in self.operations if operation not in OPERATIONS]
-        if unknown or not self.operations:
-            got = f"'{unknown[0]}'" if unknown else "none"
-            raise InvalidInputError(f"unknown snapshot operation: expected some of {', '.join(OPERATIONS)}, got {got}")
+        check_operations(self.operations)
+
+    def waits_for(self) -> str:
+        """Return the condition as the end of a sentence."""
+        which = "a snapshot" if self.operations is None else f"a snapshot of {' or '.join(self.operations)}"
+        since = f" after snapshot {self.after_snapshot_id}" if self.after_snapshot_id is not None else ""
+        since += f" after {when(self.after_ms)}" if self.after_ms is not None else ""
+        return f"{which} on branch {self.branch!r}{since}"
+
+    def decide(self, metadata: TableMetadata, facts: Facts, *, now_ms: int) -> Decision:
+        """Decide by the newest snapshot that meets the condition."""
+        found = find_snapshot(metadata, self)
+        result = None if found is None else describe(found, branch=self.branch)
+        return Decision(result=result, has=head_of(self.branch, metadata.ref_snapshot(self.branch)))
+
+
+def describe(snapshot: Snapshot, *, branch: str) -> dict[str, Any]:
+    """Return a snapshot with its counts in JSON types."""
+    counts = {name.replace("-", "_"): whole_number(snapshot.summary.get(name, "")) for name in _COUNTS}
+    return {**described(branch, snapshot), **counts}
+
+
+def is_maintenance(snapshot: Snapshot) -> bool:
+    """Tell whether a snapshot changes no rows: a compaction, rewritten manifests, or another that is marked so."""
+    return snapshot.operation == "replace" or _is_marked(snapshot)
+
+
+def is_wanted(snapshot: Snapshot, operations: tuple[str, ...] | None, *, include_maintenance: bool) -> bool:
+    """Tell whether a snapshot has one of the operations; a ``replace`` that is named is wanted as it is."""
+    if operations is not None:
+        return snapshot.operation in operations and (include_maintenance or not _is_marked(snapshot))
+    return include_maintenance or not is_maintenance(snapshot)
+
+
+def check_operations(operations: tuple[str, ...]) -> None:
+    """Reject operations that no snapshot can have."""
+    unknown = [operation for operation in operations if operation not in OPERATIONS]
+    if unknown or not operations:
+        got = f"'{unknown[0]}'" if unknown else "none"
+        raise InvalidInputError(f"unknown snapshot operation: expected some of {', '.join(OPERATIONS)}, got {got}")
 
 
 def find_snapshot(metadata: TableMetadata, condition: SnapshotCondition) -> Snapshot | None:
@@ -96,10 +138,7 @@ def _counts(snapshot: Snapshot, condition: SnapshotCondition) -> bool:
     """Tell whether a snapshot has the wanted operation and age."""
     if condition.after_ms is not None and snapshot.timestamp_ms <= condition.after_ms:
         return False
-    if condition.operations is not None:
-        is_wanted = condition.include_maintenance or not _is_marked(snapshot)
-        return is_wanted and snapshot.operation in condition.operations
-    return condition.include_maintenance or not (snapshot.operation == "replace" or _is_marked(snapshot))
+    return is_wanted(snapshot, condition.operations, include_maintenance=condition.include_maintenance)
 
 
 def _is_marked(snapshot: Snapshot) -> bool:

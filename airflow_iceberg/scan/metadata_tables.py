@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from operator import itemgetter
 from typing import Any
 
@@ -16,13 +17,13 @@ import pyarrow as pa
 
 from airflow_iceberg.errors import FormatError, NotFoundError
 from airflow_iceberg.format.manifests.arrow import OF_ENTRY, EntryTables
-from airflow_iceberg.format.manifests.entries import ManifestContent, ManifestFile
+from airflow_iceberg.format.manifests.entries import EntryStatus, ManifestContent, ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.format.types import NestedField, UnknownType
 from airflow_iceberg.format.values.bytes import canonical_key, from_bytes
 from airflow_iceberg.inventory.lost_sources import recover_sources
-from airflow_iceberg.inventory.manifests import read_columns, read_manifests
+from airflow_iceberg.inventory.manifests import read_columns, read_entries, read_manifests
 from airflow_iceberg.storage.base import FileIO
 
 
@@ -226,6 +227,47 @@ class Inspection:
                 groups[key] |= {"partition": tables.partition_row(spec_id, partition), "spec_id": spec_id}
             self._count_in(groups[key], content, rows, size, changed_by)
         return _table(groups.values(), **{name: (kind, itemgetter(name)) for name, kind in columns.items()})
+
+    def partition_counts(
+        self, snapshot_id: int | None = None
+    ) -> dict[tuple[int, tuple[Any, ...]], tuple[int, int, int]]:
+        """Return data files, their rows and rows of position deletes, by spec id and partition values."""
+        counts: dict[Hashable, list[int]] = {}
+        values: dict[Hashable, tuple[int, tuple[Any, ...]]] = {}
+        for spec_id, partition, content, rows, _, _ in self._live_files(snapshot_id):
+            key = (spec_id, canonical_key(partition))
+            values.setdefault(key, (spec_id, tuple(partition)))
+            found = counts.setdefault(key, [0, 0, 0])
+            if content == 0:
+                found[0] += 1
+            if content < 2:
+                found[1 + content] += rows
+        return {values[key]: (files, rows, deleted) for key, (files, rows, deleted) in counts.items()}
+
+    def touched_partitions(
+        self, snapshot_id: int, most_entries: int = 100_000
+    ) -> set[tuple[int, tuple[Any, ...]]] | None:
+        """Return the spec ids and values of the partitions in which a snapshot added or removed files.
+
+        Returns:
+            None if its own manifests have more entries than allowed, or do not say how many they have.
+        """
+        own = [each for each in self._manifests(snapshot_id) if each.added_snapshot_id == snapshot_id]
+        counts = [manifest.entry_count for manifest in own]
+        if None in counts or sum(count or 0 for count in counts) > most_entries:
+            return None
+        entries = (entry for manifest in own for entry in islice(read_entries(self.io, manifest), most_entries))
+        return {
+            (entry.data_file.spec_id, tuple(entry.data_file.partition))
+            for entry in entries
+            if entry.status is not EntryStatus.EXISTING and entry.snapshot_id == snapshot_id
+        }
+
+    def added_rows(self, snapshot_id: int) -> int | None:
+        """Return the number of rows in the data files that a snapshot added; None if its manifest list does not say."""
+        manifests = _of(self._manifests(snapshot_id), ManifestContent.DATA)
+        counts = [each.added_rows_count for each in manifests if each.added_snapshot_id == snapshot_id]
+        return None if None in counts else sum(count or 0 for count in counts)
 
     def _live_files(self, snapshot_id: int | None) -> Iterator[tuple[int, tuple[Any, ...], int, int, int, int | None]]:
         """Yield spec, partition, content, rows, bytes and the snapshot that added it, of each live file."""

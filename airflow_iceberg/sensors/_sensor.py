@@ -25,12 +25,44 @@ LAST_SEEN = "last_seen"
 _NOTHING = frozenset({"", "None", "none", "null"})
 
 
-class SnapshotSensor(BaseSensorOperator):
-    """Waits for a snapshot, in a worker or in the triggerer."""
+class RemembersSeen:
+    """What a run of a task has seen is known to its later runs."""
 
     # The key of the XCom for later runs: one of its own, so that it is kept when the task's result is not
     # (`do_xcom_push=False`).
     last_seen_key: ClassVar[str]
+    branch: Any
+    task_id: str
+
+    def _write_seen(self, context: Context, table: str, seen: Mapping[str, Any]) -> None:
+        """Store what this run has seen, for later runs of the task."""
+        ti = context["ti"]
+        place = {"table": table, "branch": self.branch, "map_index": _map_index(ti)}
+        ti.xcom_push(key=self.last_seen_key, value={**place, **seen})
+
+    def _read_seen(self, context: Context, table: str, time_key: str) -> dict[str, Any] | None:
+        """Return what the latest earlier run of this task has seen, None at the first run.
+
+        XCom is the only store that is kept from run to run on every Airflow 3: the task state store of 3.3 belongs to a
+        single run, and the asset state store needs an asset. This run's own entries were cleared when its task started,
+        so a cleared task sees the same snapshots again.
+
+        Args:
+            table: the table that is checked now; it may be a template, and earlier runs may have checked another one.
+            time_key: the entry by which the latest run is found.
+        """
+        ti = context["ti"]
+        # All earlier runs, not the latest: Airflow sorts them by logical date alone, databases differ in where runs
+        # without one come, and the latest may have checked another table. Small entries, read once per run.
+        seen = ti.xcom_pull(task_ids=[self.task_id], key=self.last_seen_key, include_prior_dates=True)
+        place = (table, self.branch, _map_index(ti))
+        mine = [one for one in seen or () if one and (one["table"], one["branch"], one["map_index"]) == place]
+        return max(mine, key=lambda one: int(one[time_key]), default=None)
+
+
+class SnapshotSensor(RemembersSeen, BaseSensorOperator):
+    """Waits for a snapshot, in a worker or in the triggerer."""
+
     # Whether the trigger may end before the snapshot is there, so that the sensor has to remember its deadline.
     is_deferred_again: ClassVar[bool] = False
     ui_color = "#dbeeff"
@@ -87,31 +119,6 @@ class SnapshotSensor(BaseSensorOperator):
             raise InvalidInputError(
                 f"sensor {self.task_id}: after_snapshot_id and after={self.after!r} are both given, expected one"
             )
-
-    def _write_seen(self, context: Context, table: str, seen: Mapping[str, Any]) -> None:
-        """Store what this run has seen, for later runs of the task."""
-        ti = context["ti"]
-        place = {"table": table, "branch": self.branch, "map_index": _map_index(ti)}
-        ti.xcom_push(key=self.last_seen_key, value={**place, **seen})
-
-    def _read_seen(self, context: Context, table: str, time_key: str) -> dict[str, Any] | None:
-        """Return what the latest earlier run of this task has seen, None at the first run.
-
-        XCom is the only store that is kept from run to run on every Airflow 3: the task state store of 3.3 belongs to a
-        single run, and the asset state store needs an asset. This run's own entries were cleared when its task started,
-        so a cleared task sees the same snapshots again.
-
-        Args:
-            table: the table that is checked now; it may be a template, and earlier runs may have checked another one.
-            time_key: the entry by which the latest run is found.
-        """
-        ti = context["ti"]
-        # All earlier runs, not the latest: Airflow sorts them by logical date alone, databases differ in where runs
-        # without one come, and the latest may have checked another table. Small entries, read once per run.
-        seen = ti.xcom_pull(task_ids=[self.task_id], key=self.last_seen_key, include_prior_dates=True)
-        place = (table, self.branch, _map_index(ti))
-        mine = [one for one in seen or () if one and (one["table"], one["branch"], one["map_index"]) == place]
-        return max(mine, key=lambda one: int(one[time_key]), default=None)
 
 
 def _map_index(ti: Any) -> int:

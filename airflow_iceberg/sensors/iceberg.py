@@ -1,7 +1,7 @@
 """The sensor that waits for a snapshot of an Iceberg table.
 
-Here: which snapshots are new to this task. `plan.new_snapshot` decides which snapshot meets the condition; one
-check of the table is in `triggers.iceberg`.
+Here: which snapshots are new to this task. `plan.new_snapshot` decides which snapshot meets the condition;
+`triggers.waiting` says what a look at the table means.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.plan.new_snapshot import SnapshotCondition
 from airflow_iceberg.retries import airflow_failures, from_event
-from airflow_iceberg.sensors._sensor import LAST_SEEN, SnapshotSensor, after_to_ms, snapshot_id_of
-from airflow_iceberg.triggers.iceberg import IcebergSnapshotTrigger, look
+from airflow_iceberg.sensors._sensor import LAST_SEEN, LOGICAL_DATE, SnapshotSensor, after_to_ms, snapshot_id_of
+from airflow_iceberg.sensors._table_sensor import WatchesTable, start_in_trigger
+from airflow_iceberg.triggers.iceberg import IcebergSnapshotTrigger
+from airflow_iceberg.triggers.waiting import Waiting
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class IcebergSnapshotSensor(SnapshotSensor):
+class IcebergSnapshotSensor(WatchesTable, SnapshotSensor):
     """Waits until a branch of a table has a snapshot that is new to this task, and returns the newest such snapshot.
 
     Snapshots of compactions and of rewritten manifests change no rows and do not count.
@@ -39,6 +41,10 @@ class IcebergSnapshotSensor(SnapshotSensor):
         wait_for_table: whether the sensor waits for a table or branch that does not exist, instead of failing at once.
         deferrable: whether the sensor waits in the triggerer and frees its worker slot; it needs a triggerer.
 
+        start_from_trigger: whether the sensor starts in the triggerer, without a worker before that; it cannot read
+            what the previous run has seen, so it needs `after_snapshot_id`, or `after` with another value. Templates of
+            its arguments need Airflow 3.3.
+
     Returns:
         table, branch, snapshot_id (text), parent_snapshot_id, timestamp_ms, operation and counts.
     """
@@ -53,6 +59,7 @@ class IcebergSnapshotSensor(SnapshotSensor):
         iceberg_conn_id: str = IcebergHook.default_conn_name,
         operations: Sequence[str] | None = None,
         include_maintenance: bool = False,
+        start_from_trigger: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -60,21 +67,32 @@ class IcebergSnapshotSensor(SnapshotSensor):
         self.iceberg_conn_id = iceberg_conn_id
         self.operations = operations
         self.include_maintenance = include_maintenance
-        self._hook: IcebergHook | None = None
-        self._condition: SnapshotCondition | None = None
+        self.start_from_trigger = start_from_trigger
+        if start_from_trigger:
+            self._start_in_trigger()
+
+    def _start_in_trigger(self) -> None:
+        arguments: dict[str, Any] = {"branch": self.branch, "include_maintenance": self.include_maintenance}
+        if self.after_snapshot_id is not None:
+            arguments["after_snapshot_id"] = self.after_snapshot_id
+        # A run without a logical date has the time after which it could begin instead, as in `after_to_ms`.
+        is_run = self.after == LOGICAL_DATE
+        arguments["after"] = "{{ (dag_run.logical_date or dag_run.run_after).isoformat() }}" if is_run else self.after
+        arguments["operations"] = None if self.operations is None else list(self.operations)
+        start_in_trigger(self, "snapshot", arguments)
 
     def _look(self, context: Context) -> dict[str, Any] | None:
-        # Once per process: what was seen last is read from Airflow's database, not at every poke.
-        self._condition = self._condition or self._condition_of(context)
-        self._hook = self._hook or IcebergHook(self.iceberg_conn_id)
-        found = look(self._hook.catalog, self.table, self._condition, wait_for_table=self.wait_for_table)
-        return None if found is None else self._done(context, found)
+        found = self._look_once(context)
+        return None if found is None else self._done(context, dict(found))
+
+    def _new_waiting(self, context: Context) -> Waiting:
+        return Waiting(self.table, self._condition_of(context), wait_for_table=self.wait_for_table)
 
     def _trigger(self) -> IcebergSnapshotTrigger:
         return IcebergSnapshotTrigger(
             table=self.table,
             iceberg_conn_id=self.iceberg_conn_id,
-            **asdict(cast(SnapshotCondition, self._condition)),
+            **asdict(cast(SnapshotCondition, cast(Waiting, self._waiting).condition)),
             wait_for_table=self.wait_for_table,
             poll_interval=self.poke_interval,
         )
@@ -85,7 +103,7 @@ class IcebergSnapshotSensor(SnapshotSensor):
         with airflow_failures():
             if event.get("status") != "found":
                 raise from_event(event)
-        return self._done(context, dict(event["snapshot"]))
+        return self._done(context, dict(event.get("snapshot") or event["result"]))
 
     def _done(self, context: Context, found: dict[str, Any]) -> dict[str, Any]:
         names = ("snapshot_id", "table", "operation", "branch")

@@ -1,68 +1,19 @@
-"""The trigger of `IcebergSnapshotSensor`, and `look`, one look at a table, which the sensor calls too.
+"""The trigger of `IcebergSnapshotSensor`.
 
-`plan.new_snapshot` decides which snapshot meets the condition. This module imports nothing heavy.
+`plan.new_snapshot` decides which snapshot meets the condition; `waiting` says what a look means. This module imports
+nothing heavy.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow_iceberg.errors import IcebergError
-from airflow_iceberg.plan.new_snapshot import SnapshotCondition, find_snapshot
-from airflow_iceberg.triggers._trigger import SnapshotTrigger, wait_on
-
-if TYPE_CHECKING:
-    from airflow_iceberg.catalogs.base import Catalog
-    from airflow_iceberg.format.snapshots import Snapshot
-
-# Counts of a snapshot's summary that are part of the result, where the writer recorded them.
-_COUNTS = tuple(f"{change}-{what}" for change in ("added", "deleted", "total") for what in ("data-files", "records"))
-
-
-def look(
-    catalog: Catalog, table: str, condition: SnapshotCondition, *, wait_for_table: bool = False
-) -> dict[str, Any] | None:
-    """Look at a table once.
-
-    A store or a catalog that does not answer is logged, and is no error.
-
-    Args:
-        wait_for_table: whether a table or branch that does not exist is no error.
-
-    Returns:
-        The snapshot in the form of XCom; None if the wait continues.
-
-    Raises:
-        IcebergError: no later look can succeed, for example because the table does not exist.
-    """
-    try:
-        snapshot = find_snapshot(catalog.load(table).metadata, condition)
-    except IcebergError as error:
-        wait_on(error, table, wait_for_table=wait_for_table)
-        return None
-    return None if snapshot is None else describe(snapshot, table=table, branch=condition.branch)
-
-
-def describe(snapshot: Snapshot, *, table: str, branch: str) -> dict[str, Any]:
-    """Return a snapshot in JSON types; its id is text, since JavaScript rounds integers above 2**53."""
-    counts = {name.replace("-", "_"): _int(snapshot.summary.get(name)) for name in _COUNTS}
-    parent = snapshot.parent_snapshot_id
-    return {
-        "table": table,
-        "branch": branch,
-        "snapshot_id": str(snapshot.snapshot_id),
-        "parent_snapshot_id": None if parent is None else str(parent),
-        "timestamp_ms": snapshot.timestamp_ms,
-        "operation": snapshot.operation,
-        **counts,
-    }
-
-
-def _int(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
+from airflow_iceberg.plan.new_snapshot import SnapshotCondition
+from airflow_iceberg.triggers._trigger import SnapshotTrigger
+from airflow_iceberg.triggers.conditions import wait_for
+from airflow_iceberg.triggers.waiting import Waiting
 
 
 class IcebergSnapshotTrigger(SnapshotTrigger):
@@ -119,13 +70,5 @@ class IcebergSnapshotTrigger(SnapshotTrigger):
         )
 
     async def _wait(self) -> Mapping[str, Any]:
-        # One catalog for all looks: a client per look would log in and open connections each time.
-        from airflow_iceberg.hooks.iceberg import load_catalog_async
-
-        catalog = await load_catalog_async(self.iceberg_conn_id)
-        options = {"wait_for_table": self.wait_for_table}
-        while True:
-            found = await asyncio.to_thread(look, catalog, self.table, self.condition, **options)
-            if found is not None:
-                return {"status": "found", "snapshot": found}
-            await asyncio.sleep(self.poll_interval)
+        waiting = Waiting(self.table, self.condition, wait_for_table=self.wait_for_table)
+        return {"status": "found", "snapshot": await wait_for(waiting, self.iceberg_conn_id, self.poll_interval)}

@@ -55,6 +55,9 @@ class HadoopCatalog(PointerCatalog):
         sleep: a replacement of `time.sleep` in tests.
     """
 
+    # Versions are numbers, which start again when a table was dropped and created again.
+    has_new_names = False
+
     def __init__(
         self,
         name: str,

@@ -142,8 +142,13 @@ class PartitionSpec:
 
         Paths are for people: values must not be read from them. Names and values are URL-encoded, as in Java.
         """
+        texts = self.partition_texts(values, schema)
+        return "/".join(f"{_encode(name)}={_encode(text)}" for name, text in texts.items())
+
+    def partition_texts(self, values: Sequence[Value], schema: Schema) -> dict[str, str]:
+        """Return the values of a partition as people read them, by the names of the fields."""
         pairs = zip(self.fields, values, strict=True)
-        return "/".join(f"{_encode(child.name)}={_encode(_human(child, value, schema))}" for child, value in pairs)
+        return {child.name: _human(child, value, schema) for child, value in pairs}
 
     def validate(self, schema: Schema) -> None:
         """Check that rows of a schema can be written with this spec.

@@ -1,0 +1,73 @@
+"""`BranchPublishedCondition`: the snapshot of an audit branch has become part of another branch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.plan.conditions.decision import Decision, Facts, described, head_of
+
+if TYPE_CHECKING:
+    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+    from airflow_iceberg.format.snapshots import Snapshot
+
+# How a cherry-picked snapshot names the one that it repeats.
+_SOURCE, _PUBLISHED_WAP_ID, _WAP_ID = "source-snapshot-id", "published-wap-id", "wap.id"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BranchPublishedCondition:
+    """A snapshot of one branch is in the history of another, itself or cherry-picked.
+
+    Attributes:
+        branch: the branch that is published.
+        into: the branch that it is published to.
+        snapshot_id: the snapshot; None for the newest one of the branch.
+    """
+
+    branch: str
+    into: str = "main"
+    snapshot_id: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.branch or self.branch == self.into:
+            raise InvalidInputError(f"branch {self.branch!r} cannot be published into {self.into!r}, name two branches")
+
+    def waits_for(self) -> str:
+        """Return the condition as the end of a sentence."""
+        which = "the newest snapshot" if self.snapshot_id is None else f"snapshot {self.snapshot_id}"
+        return f"{which} of branch {self.branch!r} on branch {self.into!r}"
+
+    def decide(self, metadata: TableMetadata, facts: Facts, *, now_ms: int) -> Decision:
+        """Decide by the history of the branch that it is published to."""
+        target = metadata.ref_snapshot(self.into)
+        wanted, wap_id = self._wanted(metadata)
+        has = head_of(self.into, target)
+        if wanted is None:
+            return Decision(has=f"branch {self.branch!r} has no snapshot; {has}")
+        for snapshot in metadata.ancestors(None if target is None else target.snapshot_id):
+            if snapshot.snapshot_id == wanted or _repeats(snapshot, wanted, wap_id):
+                found = described(self.into, snapshot)
+                result = {**found, "published_branch": self.branch, "published_snapshot_id": str(wanted)}
+                return Decision(result=result, has=has)
+        return Decision(has=f"{has}, which does not have snapshot {wanted}")
+
+    def _wanted(self, metadata: TableMetadata) -> tuple[int | None, str | None]:
+        if self.snapshot_id is None:
+            if self.branch not in metadata.refs:
+                raise NotFoundError(
+                    f"no branch {self.branch!r} in table {metadata.location}; if it is dropped when it is published, "
+                    f"give snapshot_id, too"
+                )
+            known = metadata.ref_snapshot(self.branch)
+        else:
+            known = metadata.snapshot(self.snapshot_id)
+        number = self.snapshot_id if known is None else known.snapshot_id
+        return number, None if known is None else known.summary.get(_WAP_ID)
+
+
+def _repeats(snapshot: Snapshot, wanted: int, wap_id: str | None) -> bool:
+    if snapshot.summary.get(_SOURCE) == str(wanted):
+        return True
+    return wap_id is not None and snapshot.summary.get(_PUBLISHED_WAP_ID) == wap_id

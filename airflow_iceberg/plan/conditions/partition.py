@@ -1,0 +1,126 @@
+"""`PartitionCondition`: a partition is there, has rows, or is marked as complete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.plan.conditions.decision import Decision, Facts, described, head_of
+
+if TYPE_CHECKING:
+    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionCondition:
+    """A partition is complete: all that is given holds.
+
+    Attributes:
+        partition: values of some or all partition fields, as in the partition's path; a field is given by its name
+            (`ts_day`), or by the name of its column. Empty for the marks alone.
+        min_rows: the least number of rows; None if one file is enough.
+        properties: table properties that mark the partition, with their values; None for any value.
+        tag: a tag that marks the partition.
+    """
+
+    branch: str = "main"
+    partition: Mapping[str, str] = field(default_factory=dict)
+    min_rows: int | None = None
+    properties: Mapping[str, str | None] = field(default_factory=dict)
+    tag: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "partition", {str(name): text_of(value) for name, value in self.partition.items()})
+        if not (self.partition or self.properties or self.tag):
+            raise InvalidInputError("nothing to wait for: give partition, properties or tag")
+
+    def waits_for(self) -> str:
+        """Return the condition as the end of a sentence."""
+        parts = []
+        if self.partition:
+            rows = "" if self.min_rows is None else f" with at least {self.min_rows} rows"
+            parts.append(f"partition {_path(self.partition)}{rows} on branch {self.branch!r}")
+        parts += [f"table property {name!r}" + _value(value) for name, value in self.properties.items()]
+        parts += [f"tag {self.tag!r}"] if self.tag else []
+        return " and ".join(parts)
+
+    def decide(self, metadata: TableMetadata, facts: Facts, *, now_ms: int) -> Decision:
+        """Decide by the marks, and only if they are there by the files of the partition."""
+        missing = self._missing_marks(metadata)
+        if missing:
+            return Decision(has=" and ".join(missing))
+        head = metadata.ref_snapshot(self.branch)
+        result: dict[str, Any] = {"partition": dict(self.partition), "rows": None, "data_files": None}
+        if self.partition:
+            wanted = self._by_field(metadata)
+            found = () if head is None else facts.partitions(head.snapshot_id)
+            mine = [count for count in found if all(count.texts.get(n) == t for n, t in wanted.items())]
+            rows, files = sum(count.live_records for count in mine), sum(count.data_files for count in mine)
+            has = f"the partition has {files} data files with {rows} rows"
+            if not files:
+                some = ", ".join(sorted((_path(count.texts) for count in found), reverse=True)[:_SHOWN])
+                has = f"none of its {len(found)} partitions is this one" + (f"; the last ones: {some}" if some else "")
+            if not files or (self.min_rows is not None and rows < self.min_rows):
+                return Decision(has=f"{has}; {head_of(self.branch, head)}")
+            result |= {"rows": rows, "data_files": files}
+        snapshot = {"branch": self.branch, "snapshot_id": None} if head is None else described(self.branch, head)
+        return Decision(result={**snapshot, **result, "tag": self.tag}, has=head_of(self.branch, head))
+
+    def _missing_marks(self, metadata: TableMetadata) -> list[str]:
+        missing = []
+        for name, value in self.properties.items():
+            found = metadata.properties.get(name)
+            if found is None:
+                missing.append(f"no property {name!r}")
+            elif value is not None and found != value:
+                missing.append(f"property {name!r} = {found[:100]!r}")
+        if self.tag:
+            ref = metadata.refs.get(self.tag)
+            if ref is None or ref.is_branch:
+                missing.append(f"no tag {self.tag!r}" if ref is None else f"a branch {self.tag!r}, which is no tag")
+        return missing
+
+    def _by_field(self, metadata: TableMetadata) -> dict[str, str]:
+        return {field_name(metadata, name): text for name, text in self.partition.items()}
+
+
+def field_name(metadata: TableMetadata, name: str) -> str:
+    """Return the partition field of a name, which may be that of its column.
+
+    Raises:
+        InvalidInputError: there is none, or several.
+    """
+    by_name: dict[str, set[str]] = {}
+    for spec in metadata.partition_specs:
+        schema = metadata.schema_of_spec(spec.spec_id)
+        for part in spec.fields:
+            by_name.setdefault(part.name, set()).add(part.name)
+            if column := schema.find_name(part.source_id):
+                by_name.setdefault(column, set()).add(part.name)
+    found = by_name.get(name, set())
+    if name in found:
+        return name
+    if len(found) == 1:
+        return found.pop()
+    known = ", ".join(sorted({each for names in by_name.values() for each in names})) or "none"
+    what = "is one of several partition fields' column" if found else "is no partition field"
+    raise InvalidInputError(f"{name!r} {what} of table {metadata.location}; its partition fields: {known}")
+
+
+def text_of(value: object) -> str:
+    """Return a partition value as it is in the partition's path."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _path(texts: Mapping[str, str]) -> str:
+    return "/".join(f"{name}={text[:100]}" for name, text in texts.items())
+
+
+def _value(value: str | None) -> str:
+    return "" if value is None else f" = {value!r}"

@@ -1,0 +1,63 @@
+"""`SchemaChangeCondition`: a table has another schema than a known one, or has certain columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.format.types import PrimitiveType
+from airflow_iceberg.plan.conditions.decision import Decision, Facts
+
+if TYPE_CHECKING:
+    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+    from airflow_iceberg.format.schemas.schema import Schema
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SchemaChangeCondition:
+    """The current schema has changed.
+
+    Attributes:
+        after_schema_id: the id of the known schema; None if any schema is new.
+        columns: names that the schema must have, nested ones with dots.
+    """
+
+    after_schema_id: int | None = None
+    columns: tuple[str, ...] = ()
+
+    def waits_for(self) -> str:
+        """Return the condition as the end of a sentence."""
+        which = f"a schema with {', '.join(self.columns)}" if self.columns else "a schema"
+        return which if self.after_schema_id is None else f"{which} that is not schema {self.after_schema_id}"
+
+    def decide(self, metadata: TableMetadata, facts: Facts, *, now_ms: int) -> Decision:
+        """Decide by the current schema."""
+        schema = metadata.schema()
+        names = {schema.find_name(field_id) for field_id in schema.fields_by_id}
+        missing = [name for name in self.columns if name not in names]
+        has = f"schema {schema.schema_id} is the current one" + (f", without {', '.join(missing)}" if missing else "")
+        if missing or schema.schema_id == self.after_schema_id:
+            return Decision(has=has)
+        before = next((each for each in metadata.schemas if each.schema_id == self.after_schema_id), None)
+        result: dict[str, Any] = {"schema_id": schema.schema_id, "previous_schema_id": self.after_schema_id}
+        return Decision(result={**result, **_changes(before, schema)}, has=has)
+
+
+def _changes(before: Schema | None, now: Schema) -> dict[str, list[str] | None]:
+    """Return the columns that were added, removed, and changed in name, type or nullability."""
+    if before is None:
+        return {"added_columns": None, "removed_columns": None, "changed_columns": None}
+    old, new = before.fields_by_id, now.fields_by_id
+    changed = [i for i in old if i in new and _shape(before, i) != _shape(now, i)]
+    return {
+        "added_columns": [str(now.find_name(i)) for i in new if i not in old],
+        "removed_columns": [str(before.find_name(i)) for i in old if i not in new],
+        "changed_columns": [str(now.find_name(i)) for i in changed],
+    }
+
+
+def _shape(schema: Schema, field_id: int) -> tuple[object, ...]:
+    found = schema.fields_by_id[field_id]
+    # What is nested is compared by its own ids.
+    kind = str(found.type) if isinstance(found.type, PrimitiveType) else type(found.type).__name__
+    return schema.find_name(field_id), kind, found.required

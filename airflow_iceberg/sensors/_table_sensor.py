@@ -1,0 +1,191 @@
+"""What the sensors of Iceberg tables share: looks at the table, what the log says about them, and the triggers.
+
+`triggers.waiting` says what a look means, to these sensors and to their triggers alike.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.providers.common.compat.sdk import AirflowSensorTimeout, AirflowSkipException, conf
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.triggers.base import StartTriggerArgs
+
+from airflow_iceberg.hooks.iceberg import IcebergHook
+from airflow_iceberg.retries import airflow_failures, from_event
+from airflow_iceberg.triggers.conditions import IcebergConditionTrigger, make_condition
+from airflow_iceberg.triggers.waiting import Found, Waiting, look_at
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class WatchesTable:
+    """Looks at a table, and logs what it waits for and what the table has: at first, every few looks, and at the end.
+
+    The sensor that takes part in this makes its `Waiting` in `_new_waiting`.
+    """
+
+    table: str
+    iceberg_conn_id: str
+    log: Any
+    _hook: IcebergHook | None = None
+    _waiting: Waiting | None = None
+
+    @abstractmethod
+    def _new_waiting(self, context: Context) -> Waiting:
+        """Return the wait as the arguments describe it."""
+
+    def execute(self, context: Context) -> Any:
+        """Wait, and log what the table had if the time was up."""
+        try:
+            return super().execute(context)  # type: ignore[misc]
+        except (AirflowSensorTimeout, AirflowSkipException) as error:
+            if _is_timeout(error) and self._waiting is not None:
+                self.log.warning("timed out while %s", self._waiting.text)
+            raise
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Go on after the trigger; if the time is up, look once more, for the log."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
+        except (AirflowSensorTimeout, AirflowSkipException) as error:
+            if _is_timeout(error):
+                # Only for the log: whatever goes wrong here, the task has timed out.
+                with suppress(Exception):
+                    self._look_once(context)
+                if self._waiting is not None:
+                    self.log.warning("timed out while %s", self._waiting.text)
+            raise
+
+    def _look_once(self, context: Context) -> Mapping[str, Any] | None:
+        """Look at the table, and return the result, None if the wait continues."""
+        # Once per process: what was seen last is read from Airflow's database, not at every poke.
+        self._waiting = self._waiting or self._new_waiting(context)
+        self._hook = self._hook or IcebergHook(self.iceberg_conn_id)
+        answer = self._waiting(look_at(self._hook.catalog, self.table))
+        if isinstance(answer, Found):
+            return answer.result
+        if answer is not None:
+            self.log.log(answer.level, "%s", answer.text)
+        return None
+
+
+def _is_timeout(error: BaseException) -> bool:
+    """Whether the time was up: a sensor that skips itself then has no other cause."""
+    if isinstance(error, AirflowSkipException):
+        return error.__cause__ is None or isinstance(error.__cause__, AirflowSensorTimeout)
+    return True
+
+
+def start_in_trigger(sensor: BaseSensorOperator, kind: str, arguments: Mapping[str, Any]) -> None:
+    """Let Airflow start a sensor in the triggerer, without a worker before that."""
+    own = {name: getattr(sensor, name) for name in ("table", "iceberg_conn_id", "wait_for_table")}
+    sensor.start_from_trigger = True
+    sensor.start_trigger_args = StartTriggerArgs(
+        trigger_cls="airflow_iceberg.triggers.conditions.IcebergConditionTrigger",
+        trigger_kwargs={"kind": kind, **own, "poll_interval": sensor.poke_interval, **arguments},
+        next_method="execute_complete",
+        timeout=timedelta(seconds=sensor.timeout),
+    )
+
+
+class TableSensor(WatchesTable, BaseSensorOperator):
+    """Waits for a table to meet a condition, in a worker or in the triggerer.
+
+    Attributes:
+        kind: the name of the condition; see `triggers.conditions`.
+        arguments: the names of its arguments, which are attributes of the sensor.
+    """
+
+    kind: ClassVar[str]
+    arguments: ClassVar[tuple[str, ...]]
+    template_fields: Sequence[str] = ("table", "iceberg_conn_id")
+    ui_color = "#dbeeff"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        iceberg_conn_id: str = IcebergHook.default_conn_name,
+        wait_for_table: bool = False,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        start_from_trigger: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.iceberg_conn_id = iceberg_conn_id
+        self.wait_for_table = wait_for_table
+        self.deferrable = deferrable
+        self.start_from_trigger = start_from_trigger
+
+    def _start_in_trigger(self) -> None:
+        """Called at the end of a constructor, when all arguments are there."""
+        if self.start_from_trigger:
+            start_in_trigger(self, self.kind, self._given())
+
+    def execute(self, context: Context) -> Any:
+        """Poke until the condition is met, or look once and defer."""
+        if not self.deferrable:
+            return super().execute(context)
+        found = self.poke(context)
+        if not found:
+            trigger = IcebergConditionTrigger(
+                kind=self.kind,
+                table=self.table,
+                iceberg_conn_id=self.iceberg_conn_id,
+                wait_for_table=self.wait_for_table,
+                poll_interval=self.poke_interval,
+                **self._resolved(context),
+            )
+            timeout = timedelta(seconds=max(self.timeout, 1.0))
+            self.defer(trigger=trigger, method_name="execute_complete", timeout=timeout)
+        return found.xcom_value
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look at the table once."""
+        with airflow_failures():
+            result = self._look_once(context)
+        if result is not None:
+            return PokeReturnValue(is_done=True, xcom_value=self._done(context, dict(result)))
+        return PokeReturnValue(is_done=False)
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return what the trigger has found, or raise its error."""
+        event = dict(event or {})
+        with airflow_failures():
+            if event.get("status") != "found":
+                raise from_event(event)
+        return self._done(context, dict(event["result"]))
+
+    def _done(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:
+        """Report the result; overridden by sensors that remember it."""
+        self.log.info("table %s has what was waited for: %s", result["table"], result)
+        return result
+
+    def _given(self) -> dict[str, Any]:
+        """Return the arguments of the condition, for a trigger, in JSON types."""
+        return {name: _plain(getattr(self, name)) for name in self.arguments}
+
+    def _resolved(self, context: Context) -> dict[str, Any]:
+        """Return the arguments with what only this run knows; overridden by sensors that remember."""
+        return self._given()
+
+    def _new_waiting(self, context: Context) -> Waiting:
+        condition = make_condition(self.kind, self._resolved(context))
+        return Waiting(self.table, condition, wait_for_table=self.wait_for_table)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

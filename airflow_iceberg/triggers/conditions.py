@@ -1,0 +1,233 @@
+"""The trigger of the sensors that wait for a condition of a table, and the conditions by their names.
+
+`plan.conditions` decides; `waiting` says what a look means. This module imports nothing heavy: the conditions are
+imported when they are made.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_iceberg.errors import IcebergError, InvalidInputError
+from airflow_iceberg.hooks.arguments import from_json, iso_ms, whole_number, yes_or_no
+from airflow_iceberg.retries import to_event
+from airflow_iceberg.triggers._table_poll import poll_of
+from airflow_iceberg.triggers.waiting import Found, Waiting
+
+if TYPE_CHECKING:
+    from airflow_iceberg.plan.conditions.decision import Condition
+
+log = logging.getLogger(__name__)
+
+_NOTHING = frozenset({"", "None", "none", "null"})
+
+
+async def wait_for(waiting: Waiting, conn_id: str, poll_interval: float) -> Mapping[str, Any]:
+    """Wait until the condition is met, and return the result; log what is waited for in the trigger's own log.
+
+    Raises:
+        IcebergError: no later look can succeed.
+    """
+    async with aclosing(poll_of(conn_id, waiting.table).answers(poll_interval, waiting)) as answers:
+        async for answer in answers:
+            if isinstance(answer, Found):
+                return answer.result
+            log.log(answer.level, "%s", answer.text)
+    raise AssertionError("unreachable: a poll ends with its waiters")
+
+
+class IcebergConditionTrigger(BaseTrigger):
+    """Fires once: when a table meets a condition, or when no look can succeed any more.
+
+    It is also what starts a sensor with `start_from_trigger=True`; then Airflow renders the templates of the arguments.
+
+    Args:
+        kind: the condition: snapshot, partition, freshness, row_count, schema_change or branch_published.
+        table: the namespace and name of the table, `sales.orders`.
+        iceberg_conn_id: the id of the catalog's connection.
+        wait_for_table: whether the trigger waits for a table or branch that does not exist, instead of failing.
+        poll_interval: seconds between two checks.
+        arguments: those of the sensor, under the same names.
+    """
+
+    def __init__(
+        self,
+        *,
+        kind: str,
+        table: str,
+        iceberg_conn_id: str,
+        wait_for_table: bool = False,
+        poll_interval: float = 60.0,
+        **arguments: Any,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.kind = kind
+        self.table = table
+        self.iceberg_conn_id = iceberg_conn_id
+        self.wait_for_table = wait_for_table
+        self.poll_interval = poll_interval
+        self._names = tuple(arguments)
+        # As attributes: Airflow renders templates of what a sensor has under the same name.
+        for name, value in arguments.items():
+            setattr(self, name, value)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the condition."""
+        return {name: getattr(self, name) for name in self._names}
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class and the arguments of an equal trigger; the same for equal triggers."""
+        own = ("kind", "table", "iceberg_conn_id", "wait_for_table", "poll_interval")
+        return (
+            "airflow_iceberg.triggers.conditions.IcebergConditionTrigger",
+            {**{name: getattr(self, name) for name in own}, **self.arguments},
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Wait, and yield one event."""
+        event: Mapping[str, Any]
+        try:
+            self._check_rendered()
+            waiting = Waiting(self.table, make_condition(self.kind, self.arguments), wait_for_table=self.wait_for_table)
+            event = {"status": "found", "result": await wait_for(waiting, self.iceberg_conn_id, self.poll_interval)}
+        except IcebergError as error:
+            event = to_event(error)
+        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+
+    def _check_rendered(self) -> None:
+        given = json.dumps([self.table, self.iceberg_conn_id, self.arguments], default=str)
+        if "{{" in given or "{%" in given:
+            raise InvalidInputError(
+                f"this Airflow did not render the templates of {self.kind} of table {self.table}; a sensor with "
+                f"templates needs Airflow 3.3 for start_from_trigger=True, use deferrable=True"
+            )
+
+
+def make_condition(kind: str, arguments: Mapping[str, Any]) -> Condition:
+    """Return the condition that the arguments of a sensor describe, after their templates were rendered.
+
+    Raises:
+        InvalidInputError: an argument is not what it should be.
+    """
+    if kind not in _MAKE:
+        raise InvalidInputError(f"unknown condition {kind!r}, expected one of {', '.join(_MAKE)}")
+    given = {name: None if isinstance(value, str) and value in _NOTHING else value for name, value in arguments.items()}
+    return _MAKE[kind](given)
+
+
+def _snapshot(given: Mapping[str, Any]) -> Condition:
+    from airflow_iceberg.plan.new_snapshot import SnapshotCondition
+
+    after, operations = given.get("after"), given.get("operations")
+    after_id = whole_number("after_snapshot_id", given.get("after_snapshot_id"))
+    if after == "last_seen" or (after is None and "after_snapshot_id" not in given):
+        raise InvalidInputError(
+            "start_from_trigger=True cannot read what the last run has seen: give after_snapshot_id, or after with "
+            "'logical_date' or a time"
+        )
+    return SnapshotCondition(
+        branch=given["branch"],
+        after_snapshot_id=after_id,
+        after_ms=None if after is None else iso_ms("after", after, instead="a time"),
+        operations=None if operations is None else _texts("operations", operations),
+        include_maintenance=yes_or_no("include_maintenance", given.get("include_maintenance", False)),
+    )
+
+
+def _partition(given: Mapping[str, Any]) -> Condition:
+    from airflow_iceberg.plan.conditions.partition import PartitionCondition
+
+    return PartitionCondition(
+        branch=given["branch"],
+        partition=_mapping("partition", given.get("partition")),
+        min_rows=whole_number("min_rows", given.get("min_rows")),
+        properties=_mapping("properties", given.get("properties")),
+        tag=given.get("tag"),
+    )
+
+
+def _freshness(given: Mapping[str, Any]) -> Condition:
+    from airflow_iceberg.plan.conditions.freshness import FreshnessCondition
+
+    after = given.get("after")
+    return FreshnessCondition(
+        branch=given["branch"],
+        max_age_s=seconds("max_age", given.get("max_age")),
+        after_ms=None if after is None else iso_ms("after", after, instead="a time"),
+        include_maintenance=yes_or_no("include_maintenance", given.get("include_maintenance", False)),
+    )
+
+
+def _row_count(given: Mapping[str, Any]) -> Condition:
+    from airflow_iceberg.plan.conditions.row_count import RowCountCondition
+
+    limits = {name: whole_number(name, given.get(name)) for name in ("min_rows", "max_rows")}
+    return RowCountCondition(branch=given["branch"], **limits)
+
+
+def _schema_change(given: Mapping[str, Any]) -> Condition:
+    from airflow_iceberg.plan.conditions.schema_change import SchemaChangeCondition
+
+    columns = given.get("columns")
+    return SchemaChangeCondition(
+        after_schema_id=whole_number("after_schema_id", given.get("after_schema_id")),
+        columns=() if columns is None else _texts("columns", columns),
+    )
+
+
+def _branch_published(given: Mapping[str, Any]) -> Condition:
+    from airflow_iceberg.plan.conditions.branch_published import BranchPublishedCondition
+
+    return BranchPublishedCondition(
+        branch=given["branch"],
+        into=given["into"],
+        snapshot_id=whole_number("snapshot_id", given.get("snapshot_id")),
+    )
+
+
+_MAKE: dict[str, Callable[[Mapping[str, Any]], Condition]] = {
+    "snapshot": _snapshot,
+    "partition": _partition,
+    "freshness": _freshness,
+    "row_count": _row_count,
+    "schema_change": _schema_change,
+    "branch_published": _branch_published,
+}
+
+
+def seconds(name: str, value: Any) -> float | None:
+    """Return a length of time in seconds, given as a timedelta, as a number, or as its text."""
+    if value is None:
+        return None
+    try:
+        found = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"{name} is {value!r}, expected a timedelta or a number of seconds") from error
+    if not 0 < found < float("inf"):
+        raise InvalidInputError(f"{name} is {value!r}, expected a length of time above 0")
+    return found
+
+
+def _mapping(name: str, value: Any) -> dict[str, Any]:
+    found = from_json(name, "a JSON object of names and values", value)
+    if found is None:
+        return {}
+    if not isinstance(found, Mapping):
+        raise InvalidInputError(f"{name} is a {type(found).__name__}, expected names and values")
+    return dict(found)
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    if not isinstance(value, Sequence):
+        raise InvalidInputError(f"{name} is a {type(value).__name__}, expected a list of names")
+    return tuple(str(each) for each in value)
