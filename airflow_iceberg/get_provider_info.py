@@ -53,7 +53,10 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "sensors": [
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_iceberg.sensors.iceberg"]},
+            {
+                "integration-name": INTEGRATION,
+                "python-modules": ["airflow_iceberg.sensors.iceberg", "airflow_iceberg.sensors.conditions"],
+            },
             {"integration-name": PAIMON, "python-modules": ["airflow_iceberg.sensors.paimon"]},
         ],
         "hooks": [
@@ -63,7 +66,12 @@ def get_provider_info() -> dict[str, Any]:
         "triggers": [
             {
                 "integration-name": INTEGRATION,
-                "python-modules": ["airflow_iceberg.triggers.iceberg", "airflow_iceberg.triggers.job"],
+                "python-modules": [
+                    "airflow_iceberg.triggers.iceberg",
+                    "airflow_iceberg.triggers.conditions",
+                    "airflow_iceberg.triggers.watcher",
+                    "airflow_iceberg.triggers.job",
+                ],
             },
             {"integration-name": PAIMON, "python-modules": ["airflow_iceberg.triggers.paimon"]},
         ],

@@ -1,5 +1,6 @@
 """The example DAGs run for real: Airflow's `dag.test`, a Spark that is submitted, a table on disk."""
 
+import asyncio
 import importlib.util
 import json
 import subprocess
@@ -7,11 +8,13 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from airflow.jobs.job import Job
 from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
@@ -26,6 +29,7 @@ from sqlalchemy import delete, select
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.table import Table
+from airflow_iceberg.triggers import IcebergTableSnapshotTrigger
 from tests.support.airflow_home import EXAMPLES, ROOT, register, xcom
 from tests.support.paimon_env import peer
 
@@ -388,6 +392,60 @@ class TestFunctionsWriteTables:
             summary = load_table(warehouse, f"{module.TABLE}_by_station").scan().to_arrow().sort_by("station")
             assert summary["warmest"].to_pylist() == [21.0, 21.5, 21.0]
             assert summary["checked"].to_pylist() == [None, True, None]
+
+
+@pytest.fixture
+def shop(airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A catalog behind the default connection."""
+    connection = {"type": "hadoop", "warehouse": tmp_path.as_uri()}
+    iceberg = json.dumps({"conn_type": "iceberg_catalog", "extra": connection})
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", iceberg)
+    catalog = load_catalog("shop", **connection)
+    catalog.create_namespace("shop")
+    return catalog
+
+
+class TestATableIsWaitedFor:
+    """Five sensors, each with a condition of its own, find what the table has."""
+
+    def test_all_conditions_are_met(self, shop):
+        module = load_module(EXAMPLES / "wait_for_tables.py")
+        table = Table.create(shop, module.TABLE, schema={"day": "date", "amount": "long"}, partition_by=["day"])
+        table.append(pa.table({"day": [date(2026, 1, 1)] * 3, "amount": [1, 2, 3]}))
+        table.create_branch("audit")
+        table.create_tag("complete-2026-01-01")
+        run = ran(module.DAG, datetime(2026, 1, 1, tzinfo=UTC))
+        assert xcom(run, "partition")["rows"] == xcom(run, "rows")["total_records"] == 3
+        assert xcom(run, "mark")["tag"] == "complete-2026-01-01"
+        assert xcom(run, "published")["published_branch"] == "audit"
+
+
+class TestCommitsAreReactedTo:
+    """The event of a watcher, as Airflow stores it, is what the task reads."""
+
+    def test_the_event_of_a_commit(self, shop):
+        module = load_module(EXAMPLES / "react_to_commits.py")
+        table = Table.create(shop, module.TABLE, schema={"day": "date"}, partition_by=["day"])
+        snapshot = table.append(pa.table({"day": [date(2026, 1, 1)]}))
+        _, kwargs = module.commits.serialize()
+        assert kwargs["exclude_dag_ids"] == [module.DAG.dag_id]
+        watcher = IcebergTableSnapshotTrigger(**{**kwargs, "since": "beginning"})
+
+        async def first() -> Any:
+            async for event in watcher.run():
+                return event.payload
+
+        fired = SimpleNamespace(extra={"from_trigger": True, "payload": asyncio.run(first())})
+        react = module.DAG.get_task("react").python_callable
+        assert react({module.ORDERS: [fired]}) == [
+            {
+                "snapshot_id": str(snapshot.snapshot_id),
+                "operation": "append",
+                "added_records": 1,
+                "partitions": ("day=2026-01-01",),
+                "dag_id": None,
+            }
+        ]
 
 
 class TestAPaimonTableIsWaitedFor:

@@ -100,7 +100,9 @@ class Story:
         register(dag)
         run = dag.test(logical_date=DAY, run_after=DAY, run_conf=conf)
         assert run.state == "success", dag.dag_id
-        self.results = {task_id: xcom(run, task_id) for task_id in dag.task_ids}
+        self.results = {task_id: xcom(run, task_id) for task_id in dag.task_ids} | {
+            name: result for name, result in self.results.items() if name not in dag.task_ids
+        }
 
     def check_result(self, shown: dict[str, Any]) -> None:
         """The page shows what a task returns: one of those that ran last has returned such a thing."""
@@ -239,6 +241,11 @@ class TestTheStory:
         story.tell("wait-for-a-snapshot")
         assert story.results["report"] == 200
         assert story.results["new_orders"]["snapshot_id"] == str(story.table.current_snapshot().snapshot_id)
+
+    def test_its_commits_are_reacted_to(self, story):
+        story.tell("react-to-commits")
+        assert story.results["month"]["rows"] == 302
+        assert story.results["react"] == []  # `dag.test()` runs without an event
 
     def test_it_is_maintained(self, story):
         story.tell("wait-for-a-snapshot")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class WatchesTable:
+class WatchesTable(BaseSensorOperator):
     """Looks at a table, and logs what it waits for and what the table has: at first, every few looks, and at the end.
 
     The sensor that takes part in this makes its `Waiting` in `_new_waiting`.
@@ -32,7 +32,6 @@ class WatchesTable:
 
     table: str
     iceberg_conn_id: str
-    log: Any
     _hook: IcebergHook | None = None
     _waiting: Waiting | None = None
 
@@ -43,7 +42,7 @@ class WatchesTable:
     def execute(self, context: Context) -> Any:
         """Wait, and log what the table had if the time was up."""
         try:
-            return super().execute(context)  # type: ignore[misc]
+            return super().execute(context)
         except (AirflowSensorTimeout, AirflowSkipException) as error:
             if _is_timeout(error) and self._waiting is not None:
                 self.log.warning("timed out while %s", self._waiting.text)
@@ -52,7 +51,7 @@ class WatchesTable:
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Go on after the trigger; if the time is up, look once more, for the log."""
         try:
-            return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
+            return super().resume_execution(next_method, next_kwargs, context)
         except (AirflowSensorTimeout, AirflowSkipException) as error:
             if _is_timeout(error):
                 # Only for the log: whatever goes wrong here, the task has timed out.
@@ -94,7 +93,7 @@ def start_in_trigger(sensor: BaseSensorOperator, kind: str, arguments: Mapping[s
     )
 
 
-class TableSensor(WatchesTable, BaseSensorOperator):
+class TableSensor(WatchesTable):
     """Waits for a table to meet a condition, in a worker or in the triggerer.
 
     Attributes:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_NOTHING = frozenset({"", "None", "none", "null"})
+# What an empty XCom of an upstream task is rendered to; a branch has a name in any case.
+_NOTHING, _NAMES = ("", "None"), ("branch", "into")
 
 
 async def wait_for(waiting: Waiting, conn_id: str, poll_interval: float) -> Mapping[str, Any]:
@@ -119,7 +120,10 @@ def make_condition(kind: str, arguments: Mapping[str, Any]) -> Condition:
     """
     if kind not in _MAKE:
         raise InvalidInputError(f"unknown condition {kind!r}, expected one of {', '.join(_MAKE)}")
-    given = {name: None if isinstance(value, str) and value in _NOTHING else value for name, value in arguments.items()}
+    given = {
+        name: None if isinstance(value, str) and value in _NOTHING and name not in _NAMES else value
+        for name, value in arguments.items()
+    }
     return _MAKE[kind](given)
 
 

@@ -156,7 +156,7 @@ class IcebergTableSnapshotTrigger(BaseEventTrigger):
                         yield TriggerEvent(content)  # type: ignore[no-untyped-call]
                 finally:  # the event at which the generator was closed has been taken, too
                     await self._keep(taken)
-                await self._keep(mark)
+                await self._keep(mark or self._unsaved)
 
     def shared_stream_key(self) -> Hashable | None:
         """Return what all watchers of a table have in common, where Airflow confirms events."""
@@ -297,7 +297,9 @@ class IcebergTableSnapshotTrigger(BaseEventTrigger):
         for key in self._keys:
             found = [mark for store in self._stores if (mark := Watermark.from_dict(store.get(key)))]
             if found:  # an asset that joined later has none, or an old one of another time
-                return max(found, key=lambda mark: (mark.sequence_number, mark.timestamp_ms))
+                newest = max(found, key=lambda mark: (mark.sequence_number, mark.timestamp_ms))
+                self._unsaved = newest if len(found) < len(self._stores) else None
+                return newest
         return None
 
     async def _keep(self, mark: Watermark | None) -> None:

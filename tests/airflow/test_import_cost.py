@@ -16,6 +16,9 @@ MODULES = (
     "airflow_iceberg.sensors.iceberg",
     "airflow_iceberg.backends.spark_submit",
     "airflow_iceberg.triggers.iceberg",
+    "airflow_iceberg.triggers.watcher",
+    "airflow_iceberg.sensors.conditions",
+    "airflow_iceberg.events",
     "airflow_iceberg.operators",
     "airflow_iceberg.decorators.iceberg",
 )

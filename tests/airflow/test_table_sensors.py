@@ -1,0 +1,216 @@
+"""The sensors for conditions of a table: poking, deferring and started in the triggerer, they decide the same."""
+
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException, TaskDeferred
+from airflow.sdk.exceptions import TaskDeferralTimeout as DeferralTimeout
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.retries import from_event
+from airflow_iceberg.sensors import (
+    IcebergBranchPublishedSensor,
+    IcebergFreshnessSensor,
+    IcebergPartitionSensor,
+    IcebergRowCountSensor,
+    IcebergSchemaChangeSensor,
+    IcebergSnapshotSensor,
+)
+from airflow_iceberg.triggers import IcebergConditionTrigger
+from tests.airflow.conftest import DAY, Instance, Lake, first_event
+
+LATER = "2999-01-01T00:00:00+00:00"
+# What is met by the table of the fixture, and what is not.
+CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "partition": (IcebergPartitionSensor, {"partition": {"id": 1}, "min_rows": "1"}, {"partition": {"id": 9}}),
+    "mark": (IcebergPartitionSensor, {"properties": {"done": "yes"}}, {"tag": "done"}),
+    "freshness": (IcebergFreshnessSensor, {"max_age": timedelta(days=1)}, {"after": LATER}),
+    "rows": (IcebergRowCountSensor, {"min_rows": 2}, {"max_rows": 1}),
+    "schema": (IcebergSchemaChangeSensor, {"columns": ["id"]}, {"after_schema_id": 0}),
+    "branch": (IcebergBranchPublishedSensor, {"branch": "audit"}, {"branch": "audit", "snapshot_id": 5}),
+    "snapshot": (IcebergSnapshotSensor, {"after": "2020-01-01"}, {"after": LATER}),
+}
+ALL = pytest.mark.parametrize("name", CASES)
+
+
+@pytest.fixture
+def table(lake: Lake) -> Lake:
+    lake.create(partition_by=["id"], properties={"done": "yes"})
+    lake.append([1, 2])
+    lake.load().create_branch("audit")
+    return lake
+
+
+def sensor(kind: Any, **options: Any) -> Any:
+    return kind(**{"task_id": "wait", "table": "s.t", "poke_interval": 0.05, "timeout": 0.2, **options})
+
+
+def context() -> dict[str, Any]:
+    return {"ti": Instance(), "logical_date": DAY}
+
+
+def restored(trigger: Any) -> Any:
+    """Make a trigger again, as a triggerer does."""
+    _, kwargs = trigger.serialize()
+    return type(trigger)(**json.loads(json.dumps(kwargs)))
+
+
+def deferred(waiting: Any) -> Any:
+    """Return the trigger with which a sensor defers."""
+    with pytest.raises(TaskDeferred) as raised:
+        waiting.execute(context())
+    return restored(raised.value.trigger)
+
+
+def said(capfd: Any) -> list[str]:
+    """Return what a sensor's log says about the wait."""
+    return re.findall(r"\] ((?:timed out while )?waiting for .*?) \[airflow", capfd.readouterr().out)
+
+
+class TestWhereverASensorWaits:
+    """One decision, in the worker and in the triggerer."""
+
+    @ALL
+    def test_it_finds_what_is_there(self, name, table):
+        kind, met, _ = CASES[name]
+        poked = sensor(kind, **met).execute(context())
+        assert sensor(kind, **met, deferrable=True).execute(context()).items() >= {"table": "s.t"}.items()
+        started = sensor(kind, **met, start_from_trigger=True)
+        args = started.start_trigger_args
+        event = first_event(IcebergConditionTrigger(**json.loads(json.dumps(args.trigger_kwargs))), timeout=60)
+        done = getattr(started, args.next_method)(context(), event)
+        unstable = {"age_seconds"}
+        assert {k: v for k, v in done.items() if k not in unstable} == {
+            k: v for k, v in poked.items() if k not in unstable
+        }
+        assert (args.trigger_cls, args.timeout) == (
+            IcebergConditionTrigger(**args.trigger_kwargs).serialize()[0],
+            timedelta(seconds=0.2),
+        )
+        assert json.loads(json.dumps(poked)) == poked
+
+    @ALL
+    def test_it_waits_for_what_is_not_there_and_says_what_the_table_has(self, name, table, capfd):
+        kind, _, unmet = CASES[name]
+        with pytest.raises(AirflowSensorTimeout):
+            sensor(kind, **unmet).execute(context())
+        lines = said(capfd)
+        assert lines[0].startswith("waiting for ")
+        assert " of table s.t: " in lines[0]
+        assert lines[-1] == f"timed out while {lines[0]}"
+        assert len(lines) == 2  # not each time it looks
+
+    @ALL
+    def test_it_defers_and_its_trigger_waits_on(self, name, table, caplog):
+        kind, _, unmet = CASES[name]
+        trigger = deferred(sensor(kind, **unmet, deferrable=True))
+        caplog.clear()
+        with pytest.raises(TimeoutError):
+            first_event(trigger, timeout=0.5)
+        assert any(record.getMessage().startswith("waiting for ") for record in caplog.records)
+
+    @ALL
+    def test_when_the_time_of_a_deferred_one_is_up_the_log_says_what_the_table_has(self, name, table, capfd):
+        kind, _, unmet = CASES[name]
+        for options, error in (({}, AirflowSensorTimeout), ({"soft_fail": True}, AirflowSkipException)):
+            waiting = sensor(kind, **unmet, **options)
+            waiting.execute_complete = lambda *_, **__: (_ for _ in ()).throw(DeferralTimeout("time is up"))
+            with pytest.raises(error):
+                waiting.resume_execution("execute_complete", {}, context())
+            assert said(capfd)[-1].startswith("timed out while waiting")
+
+
+class TestTheTriggerSeesChanges:
+    """What happens after the sensor has deferred."""
+
+    @pytest.mark.parametrize(
+        ("kind", "options", "change"),
+        [
+            (IcebergPartitionSensor, {"partition": {"id": "7"}}, lambda lake: lake.append([7])),
+            (IcebergPartitionSensor, {"tag": "done"}, lambda lake: lake.load().create_tag("done")),
+            (IcebergRowCountSensor, {"min_rows": 3}, lambda lake: lake.append([7])),
+            (
+                IcebergSchemaChangeSensor,
+                {"columns": "name"},
+                lambda lake: lake.load().alter([{"add_column": {"name": "name", "type": "string"}}]),
+            ),
+            (IcebergPartitionSensor, {"table": "s.new", "tag": "x", "wait_for_table": True}, None),
+        ],
+        ids=["partition", "tag", "rows", "schema", "table"],
+    )
+    def test_it_fires(self, kind, options, change, table, before_look):
+        def create(lake: Lake) -> None:
+            lake.create("s.new")
+            lake.append([1], "s.new")
+            lake.load("s.new").create_tag("x")
+
+        trigger = deferred(sensor(kind, **options, deferrable=True))
+        before_look(lambda: (change or create)(table))
+        assert first_event(trigger, timeout=60)["status"] == "found"
+
+
+class TestASchemaThatWasSeen:
+    """The next run waits for another one, and says what has changed."""
+
+    def test_two_runs(self, table):
+        ti = Instance()
+        place = {"ti": ti, "logical_date": DAY}
+        first = sensor(IcebergSchemaChangeSensor).execute(place)
+        with pytest.raises(AirflowSensorTimeout):
+            sensor(IcebergSchemaChangeSensor).execute(place)
+        table.load().alter([{"add_column": {"name": "name", "type": "string"}}])
+        second = sensor(IcebergSchemaChangeSensor).execute(place)
+        assert (second["previous_schema_id"], second["added_columns"]) == (first["schema_id"], ["name"])
+
+
+class TestWhatFailsAtOnce:
+    """No later look can succeed."""
+
+    @pytest.mark.parametrize(
+        ("kind", "options", "message"),
+        [
+            (IcebergPartitionSensor, {"partition": {"nothing": 1}}, "its partition fields: id"),
+            (IcebergPartitionSensor, {"partition": "{'id'"}, "partition is not a JSON object"),
+            (IcebergPartitionSensor, {}, "nothing to wait for"),
+            (IcebergRowCountSensor, {"min_rows": "few"}, "min_rows is 'few'"),
+            (IcebergRowCountSensor, {"min_rows": 1, "table": "s.none"}, "s.none"),
+            (IcebergRowCountSensor, {"min_rows": 1, "branch": "none"}, "'none'"),
+            (IcebergFreshnessSensor, {"max_age": "long"}, "max_age is 'long'"),
+            (IcebergFreshnessSensor, {"after": "yesterday"}, "after='yesterday'"),
+            (IcebergBranchPublishedSensor, {"branch": "nobody"}, "no branch 'nobody'"),
+        ],
+    )
+    def test_it(self, kind, options, message, table):
+        with pytest.raises(AirflowFailException) as caught:
+            sensor(kind, **options).execute(context())
+        assert message in str(caught.value)
+        arguments = sensor(kind, **options, start_from_trigger=True).start_trigger_args.trigger_kwargs
+        assert message in str(from_event(first_event(IcebergConditionTrigger(**arguments), timeout=60)))
+
+    @pytest.mark.parametrize("options", [{}, {"after": "last_seen"}])
+    def test_what_was_last_seen_is_not_known_in_the_triggerer(self, options, table):
+        arguments = sensor(IcebergSnapshotSensor, **options, start_from_trigger=True).start_trigger_args.trigger_kwargs
+        error = from_event(first_event(IcebergConditionTrigger(**arguments), timeout=60))
+        assert isinstance(error, InvalidInputError)
+        assert "cannot read what the last run has seen" in str(error)
+
+    def test_templates_that_an_older_airflow_does_not_render(self, table):
+        options = {"partition": {"id": "{{ params.id }}"}}
+        arguments = sensor(IcebergPartitionSensor, **options, start_from_trigger=True).start_trigger_args.trigger_kwargs
+        assert "did not render" in str(from_event(first_event(IcebergConditionTrigger(**arguments), timeout=60)))
+
+
+def test_every_argument_of_a_condition_is_a_template():
+    for kind, _, _ in CASES.values():
+        if kind is not IcebergSnapshotSensor:
+            assert {"table", "iceberg_conn_id", *kind.arguments} <= set(kind.template_fields)
+
+
+def test_a_table_that_is_waited_for_is_no_warning(table, capfd):
+    with pytest.raises(AirflowSensorTimeout):
+        sensor(IcebergRowCountSensor, min_rows=1, table="s.none", wait_for_table=True).execute(context())
+    out = capfd.readouterr().out
+    assert re.search(r"\[info +\] waiting for at least 1 rows on branch 'main' of table s.none: there is no table", out)
