@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -411,7 +411,7 @@ class TestATableIsWaitedFor:
     def test_all_conditions_are_met(self, shop):
         module = load_module(EXAMPLES / "wait_for_tables.py")
         table = Table.create(shop, module.TABLE, schema={"day": "date", "amount": "long"}, partition_by=["day"])
-        table.append(pa.table({"day": [date(2026, 1, 1)] * 3, "amount": [1, 2, 3]}))
+        table.append(pa.table({"day": [DATE.replace(2026).date()] * 3, "amount": [1, 2, 3]}))
         table.create_branch("audit")
         table.create_tag("complete-2026-01-01")
         run = ran(module.DAG, datetime(2026, 1, 1, tzinfo=UTC))
@@ -426,14 +426,13 @@ class TestCommitsAreReactedTo:
     def test_the_event_of_a_commit(self, shop):
         module = load_module(EXAMPLES / "react_to_commits.py")
         table = Table.create(shop, module.TABLE, schema={"day": "date"}, partition_by=["day"])
-        snapshot = table.append(pa.table({"day": [date(2026, 1, 1)]}))
+        snapshot = table.append(pa.table({"day": [DATE.replace(2026).date()]}))
         _, kwargs = module.commits.serialize()
         assert kwargs["exclude_dag_ids"] == [module.DAG.dag_id]
         watcher = IcebergTableSnapshotTrigger(**{**kwargs, "since": "beginning"})
 
         async def first() -> Any:
-            async for event in watcher.run():
-                return event.payload
+            return (await anext(watcher.run())).payload
 
         fired = SimpleNamespace(extra={"from_trigger": True, "payload": asyncio.run(first())})
         react = module.DAG.get_task("react").python_callable

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # A smaller interval would leave no time for anything else.
 _LEAST_INTERVAL_S = 0.05
+_WOKEN_AT_ONCE = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +146,7 @@ class TablePoll:
     def _end(self) -> None:
         if self._task is not None:
             self._task.cancel()
-        polls = _polls()
+        polls = _shared().polls
         if polls.get((self.conn_id, self.table)) is self:
             del polls[(self.conn_id, self.table)]
 
@@ -195,9 +196,14 @@ class TablePoll:
         asked = tuple(waiter for waiter in waiters if waiter in self._waiters)
         if not asked:
             return
-        for waiter, answer, error in await asyncio.to_thread(_answers, look, asked):
-            waiter.answer, waiter.error = answer, error
-            waiter.woken.set()
+        answers = await asyncio.to_thread(_answers, look, asked)
+        # A few at a time, of all tables: each writes to a log or ends its task, and the event loop is everybody's.
+        async with _shared().waking:
+            for number, (waiter, answer, error) in enumerate(answers, start=1):
+                waiter.answer, waiter.error = answer, error
+                waiter.woken.set()
+                if number % _WOKEN_AT_ONCE == 0:
+                    await asyncio.sleep(0)
 
 
 def _answers(look: Look, waiters: Iterable[_Waiter]) -> list[tuple[_Waiter, Any, Exception | None]]:
@@ -227,16 +233,27 @@ def _is_same(before: TableState, now: TableState) -> bool:
     )
 
 
-_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], TablePoll]] = WeakKeyDictionary()
+@dataclass(slots=True)
+class _Shared:
+    """What all polls of an event loop share."""
+
+    polls: dict[tuple[str, str], TablePoll] = field(default_factory=dict)
+    waking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-def _polls() -> dict[tuple[str, str], TablePoll]:
-    return _by_loop.setdefault(asyncio.get_running_loop(), {})
+_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictionary()
+
+
+def _shared() -> _Shared:
+    loop = asyncio.get_running_loop()
+    if loop not in _by_loop:
+        _by_loop[loop] = _Shared()
+    return _by_loop[loop]
 
 
 def poll_of(conn_id: str, table: str) -> TablePoll:
     """Return the poll of a table, begun if there is none in this event loop."""
-    polls = _polls()
+    polls = _shared().polls
     if (conn_id, table) not in polls:
         polls[(conn_id, table)] = TablePoll(conn_id, table)
     return polls[(conn_id, table)]

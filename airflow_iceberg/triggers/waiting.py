@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import IcebergError, NotFoundError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 # Between two lines of a log that say the same.
 LOOKS_BETWEEN_NOTES = 10
+_turns = count()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +58,8 @@ class Waiting:
         self.wait_for_table = wait_for_table
         self.text = f"waiting for {condition.waits_for()} of table {table}"
         self._looks = 0
+        # Those who wait for the same take turns in the log.
+        self._turn = next(_turns) % LOOKS_BETWEEN_NOTES
         self._decided: TableState | None = None
         self._found: Found | None = None
 
@@ -79,7 +83,7 @@ class Waiting:
             self._set_text(str(error))
         if self._found is not None:
             return self._found
-        is_due = self._looks % LOOKS_BETWEEN_NOTES == 0
+        is_due = self._looks == 0 or (self._looks + self._turn) % LOOKS_BETWEEN_NOTES == 0
         self._looks += 1
         return Note(level=level, text=self.text) if is_due or level > logging.INFO else None
 

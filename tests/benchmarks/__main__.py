@@ -37,6 +37,7 @@ AREAS = {
     "changes": ("changes",),
     "history": ("history",),
     "paimon": ("paimon",),
+    "sensors": ("sensors",),
 }
 
 
@@ -56,7 +57,7 @@ def selected(names: Sequence[str]) -> list[tuple[Line, str]]:
     by_name = {line.name: (line, module) for found in by_area.values() for line, module in found}
     chosen = {}
     for name in names or AREAS:
-        # "commit", "imports" and "paimon" are an area and a line: the area is meant.
+        # "commit", "imports", "paimon" and "sensors" are an area and a line: the area is meant.
         for line, module in by_area.get(name) or [by_name[name]]:
             chosen[line.name] = (line, module)
     return list(chosen.values())
