@@ -26,6 +26,7 @@ _OPERATORS = (
     "rewrite_manifests",
     "update",
 )
+TRIGGERS = ("iceberg", "conditions", "watcher", "job")
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -66,12 +67,7 @@ def get_provider_info() -> dict[str, Any]:
         "triggers": [
             {
                 "integration-name": INTEGRATION,
-                "python-modules": [
-                    "airflow_iceberg.triggers.iceberg",
-                    "airflow_iceberg.triggers.conditions",
-                    "airflow_iceberg.triggers.watcher",
-                    "airflow_iceberg.triggers.job",
-                ],
+                "python-modules": [f"airflow_iceberg.triggers.{name}" for name in TRIGGERS],
             },
             {"integration-name": PAIMON, "python-modules": ["airflow_iceberg.triggers.paimon"]},
         ],

@@ -244,7 +244,7 @@ class TestTheStory:
 
     def test_its_commits_are_reacted_to(self, story):
         story.tell("react-to-commits")
-        assert story.results["month"]["rows"] == 302
+        assert story.results["day"]["rows"] == 300
         assert story.results["react"] == []  # `dag.test()` runs without an event
 
     def test_it_is_maintained(self, story):
