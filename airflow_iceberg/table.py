@@ -259,6 +259,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
         rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
         *,
         branch: str = MAIN_BRANCH,
+        create_branch: bool = False,
         snapshot_properties: Mapping[str, str] | None = None,
         operation_key: OperationKey | None = None,
         on_rerun: OnRerun = "append",
@@ -270,6 +271,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
         Columns are matched by name; casts lose nothing, or the call fails before anything is committed.
 
         Args:
+            create_branch: whether a branch that the table does not have is created from main, in the same commit.
             operation_key: key of an Airflow task, whose earlier commit is found.
             on_rerun: what happens to the rows of a run of the task before it was cleared: "append" keeps them,
                 "replace" replaces them in the same commit, "skip" leaves it at them.
@@ -285,6 +287,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
         request = operations.append.AppendRequest(
             rows=rows,
             branch=branch,
+            create_branch=create_branch,
             on_rerun=on_rerun,
             schema_evolution=schema_evolution,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
@@ -300,6 +303,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
         predicate_params: Mapping[str, Any] | None = None,
         check_filter: bool = True,
         branch: str = MAIN_BRANCH,
+        create_branch: bool = False,
         isolation_level: str | None = None,
         snapshot_properties: Mapping[str, str] | None = None,
         operation_key: OperationKey | None = None,
@@ -329,6 +333,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
             check_filter=check_filter,
             isolation_level=isolation_level,
             branch=branch,
+            create_branch=create_branch,
             deletes_when_empty=True,
             schema_evolution=schema_evolution,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
@@ -341,6 +346,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
         rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
         *,
         branch: str = MAIN_BRANCH,
+        create_branch: bool = False,
         isolation_level: str | None = None,
         snapshot_properties: Mapping[str, str] | None = None,
         operation_key: OperationKey | None = None,
@@ -357,6 +363,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
             replace="partitions",
             isolation_level=isolation_level,
             branch=branch,
+            create_branch=create_branch,
             schema_evolution=schema_evolution,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
             write_format=write_format,

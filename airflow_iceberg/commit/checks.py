@@ -45,6 +45,18 @@ def check_writable(metadata: TableMetadata, table: str) -> None:
         )
 
 
+def check_branch(metadata: TableMetadata, name: str, table: str | None = None) -> None:
+    """Check that a ref to which rows are written is a branch, if it exists.
+
+    Raises:
+        InvalidInputError: it is a tag.
+    """
+    ref = metadata.refs.get(name)
+    if ref is not None and not ref.is_branch:
+        where = table or metadata.location
+        raise InvalidInputError(f"{name!r} is a tag of table {where}; rows are written to branches only")
+
+
 def check_same_table(metadata: TableMetadata, table_uuid: str) -> None:
     """Check that the table is the one that was planned for.
 

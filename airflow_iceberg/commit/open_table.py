@@ -5,19 +5,21 @@ Operations work on an `OpenTable`; users have `airflow_iceberg.table.Table`, whi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Self
 
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
-from airflow_iceberg.commit.checks import check_writable
+from airflow_iceberg.commit.checks import check_branch, check_writable
 from airflow_iceberg.commit.engine import Action, Landed, commit
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.refs.marks import PREFIX as MARKS_OF_REFS
+from airflow_iceberg.commit.refs.new_branch import NewBranch, WithNewBranch
 from airflow_iceberg.commit.settings import CommitSettings, settings_for
-from airflow_iceberg.commit.snapshot_action import MakesSnapshot
+from airflow_iceberg.commit.snapshot_action import MakesSnapshot, as_snapshot_action
 from airflow_iceberg.commit.write_result import WriteResult, describe
-from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
@@ -36,6 +38,7 @@ class OpenTable:
         self._gated: tuple[TableMetadata, FileIO] | None = None
         self._state = state
         self._newest: TableState | None = None
+        self._new_branch: NewBranch | None = None
         self._take(state)
 
     def refresh(self) -> Self:
@@ -84,7 +87,22 @@ class OpenTable:
     @property
     def newest_metadata(self) -> TableMetadata:
         """The metadata that was loaded last, also of a table that was rewound."""
-        return (self._newest or self._state).metadata
+        return self._with_branch((self._newest or self._state).metadata)
+
+    @contextmanager
+    def new_branch(self, name: str) -> Iterator[None]:
+        """Show the table with a branch in the block, and create the branch with what is committed to it there.
+
+        A branch that the table has is used as it is.
+        """
+        self._new_branch = NewBranch(name, io=self.io, metadata=self.metadata)
+        try:
+            yield
+        finally:
+            self._new_branch = None
+
+    def _with_branch(self, metadata: TableMetadata) -> TableMetadata:
+        return metadata if self._new_branch is None else self._new_branch.shown(metadata)
 
     def _take(self, state: TableState) -> None:
         self._state, self._newest = state, None
@@ -117,7 +135,7 @@ class OpenTable:
     @property
     def metadata(self) -> TableMetadata:
         """The content of the metadata file."""
-        return self._state.metadata
+        return self._with_branch(self._state.metadata)
 
     @property
     def metadata_location(self) -> str:
@@ -171,10 +189,8 @@ class OpenTable:
             UnsupportedError: this version does not write the table.
         """
         check_writable(self.metadata, self.name)
-        ref = self.metadata.refs.get(branch)
         self.metadata.ref_snapshot(branch)
-        if ref is not None and ref.type != "branch":
-            raise InvalidInputError(f"{branch!r} is a tag of table {self.name}; rows are written to branches only")
+        check_branch(self.metadata, branch, self.name)
 
     def commit_settings(
         self,
@@ -226,6 +242,9 @@ class OpenTable:
 
     def land(self, action: Action) -> Landed:
         """Commit any action, also one that makes the table writable again, and return how that ended."""
+        branch = self._new_branch
+        if branch is not None and (of_snapshot := as_snapshot_action(action)) is not None:
+            action = WithNewBranch(of_snapshot, branch) if of_snapshot.settings.branch == branch.name else action
         landed = commit(self.catalog, self._newest or self._state, action)
         self._take(landed.state)
         return landed

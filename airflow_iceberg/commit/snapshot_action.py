@@ -11,9 +11,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, cast
 
-from airflow_iceberg.commit.checks import check_same_table, of_this_table
+from airflow_iceberg.commit.checks import check_branch, check_same_table, of_this_table
 from airflow_iceberg.commit.conflicts import ChangedFiles, History
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs, check_no_later_epoch
 from airflow_iceberg.commit.engine import Action, AlreadyCommittedError
@@ -71,6 +71,11 @@ class MakesSnapshot(Action, Protocol):
         """The snapshot of the last attempt."""
 
 
+def as_snapshot_action(action: Action) -> MakesSnapshot | None:
+    """Return an action that adds a snapshot, and None for any other."""
+    return cast("MakesSnapshot", action) if isinstance(getattr(action, "settings", None), CommitSettings) else None
+
+
 class SnapshotAction(ABC):
     """A change that adds one snapshot to a branch.
 
@@ -106,6 +111,7 @@ class SnapshotAction(ABC):
         check_same_table(metadata, settings.table_uuid)
         if settings.operation_key is not None:
             check_no_later_epoch(metadata, settings.operation_key, settings.branch)
+        check_branch(metadata, settings.branch)
         parent = metadata.ref_snapshot(settings.branch)
         inherited = self.inherited(parent)
         changes = self.changes(metadata, parent)

@@ -44,6 +44,7 @@ from airflow_iceberg.operations.existing.listing import (
     partitions_of,
 )
 from airflow_iceberg.operations.new_rows import check_on_rerun, check_options, earlier_epochs, find_earlier
+from airflow_iceberg.operations.refs.creates_branch import creates_branch
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.alter_table.properties import name_mapping_of
 from airflow_iceberg.storage.base import FileIO
@@ -69,6 +70,7 @@ class AddFilesRequest:
         check_duplicate_files: whether a file that the branch has already is an error.
         on_rerun: what happens to the files of an earlier run after the task was cleared: "replace" leaves the table
             with the files that are named now, "append" adds them, "skip" does nothing.
+        create_branch: whether a branch that the table does not have is created from main, in the same commit.
     """
 
     files: Sequence[str] | None = None
@@ -76,6 +78,7 @@ class AddFilesRequest:
     partition_filter: Mapping[str, Any] | None = None
     check_duplicate_files: bool = True
     branch: str = MAIN_BRANCH
+    create_branch: bool = False
     on_rerun: OnRerun = "replace"
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
 
@@ -92,6 +95,7 @@ class AddFilesRequest:
             raise InvalidInputError("partition_filter selects files of source; leave it out with files")
 
 
+@creates_branch
 def add_files(work: Work, request: AddFilesRequest) -> WriteResult:
     """Add existing files in one commit; a try that finds the commit of an earlier try reports it.
 

@@ -34,6 +34,7 @@ from airflow_iceberg.operations.new_rows import (
     find_earlier,
     new_rows,
 )
+from airflow_iceberg.operations.refs.creates_branch import creates_branch
 from airflow_iceberg.operations.work import Work
 
 if TYPE_CHECKING:
@@ -52,10 +53,12 @@ class AppendRequest:
             table's schema in the same commit.
         inputs: tables that a query or a callable reads, by the names that it has for them.
         write_format: the format of the data files, "parquet" or "avro"; None for that of the table.
+        create_branch: whether a branch that the table does not have is created from main, in the same commit.
     """
 
     rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader | RowsFunction
     branch: str = MAIN_BRANCH
+    create_branch: bool = False
     on_rerun: OnRerun = "replace"
     schema_evolution: str | None = None
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
@@ -67,6 +70,7 @@ class AppendRequest:
         check_properties(self.snapshot_properties)
 
 
+@creates_branch
 def append(work: Work, request: AppendRequest) -> WriteResult:
     """Append rows; a try that finds the commit of an earlier try reports it.
 

@@ -34,6 +34,7 @@ from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.operations.inputs.tables import Input, check_names
+from airflow_iceberg.operations.refs.creates_branch import creates_branch
 from airflow_iceberg.operations.row_changes import (
     DELETE_ISOLATION,
     MERGE_ON_READ,
@@ -71,6 +72,7 @@ class DeleteRequest:
             cannot, with functions or subqueries. None rejects such a predicate.
         inputs: tables that subqueries of the predicate read, by the names that it has for them.
         write_format: the format of the data files, "parquet" or "avro"; None for that of the table.
+        create_branch: whether a branch that the table does not have is created from main, in the same commit.
     """
 
     predicate: str | Expression
@@ -79,6 +81,7 @@ class DeleteRequest:
     isolation_level: str | None = None
     max_rows: int | None = None
     branch: str = MAIN_BRANCH
+    create_branch: bool = False
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
     dialect: str | None = None
     inputs: Mapping[str, Input] = field(default_factory=dict)
@@ -110,6 +113,7 @@ class DeleteRequest:
         return needs_engine(self.predicate, self.predicate_params, self.dialect) or bool(self.inputs)
 
 
+@creates_branch
 def delete(work: Work, request: DeleteRequest) -> WriteResult:
     """Delete the rows that a predicate selects; a try that finds the commit of an earlier try reports it.
 

@@ -46,6 +46,7 @@ from airflow_iceberg.operations.new_rows import (
     find_earlier,
     new_rows,
 )
+from airflow_iceberg.operations.refs.creates_branch import creates_branch
 from airflow_iceberg.operations.row_changes import (
     COPY_ON_WRITE,
     change_files,
@@ -93,6 +94,7 @@ class OverwriteRequest:
         write_format: the format of the data files, as for an append.
         dialect: the SQL of the engine that runs the job, "spark": it evaluates a filter that metadata and Arrow cannot,
             with functions or subqueries over `inputs`. None rejects such a filter.
+        create_branch: whether a branch that the table does not have is created from main, in the same commit.
     """
 
     rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader | RowsFunction
@@ -102,6 +104,7 @@ class OverwriteRequest:
     check_filter: bool = True
     isolation_level: str | None = None
     branch: str = MAIN_BRANCH
+    create_branch: bool = False
     on_rerun: OnRerun = "replace"
     deletes_when_empty: bool = False
     schema_evolution: str | None = None
@@ -166,6 +169,7 @@ class OverwriteRequest:
         return self.condition if self.check_filter else None
 
 
+@creates_branch
 def overwrite(work: Work, request: OverwriteRequest) -> WriteResult:
     """Replace rows by new ones in one commit; a try that finds the commit of an earlier try reports it.
 

@@ -25,6 +25,7 @@ from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations.inputs.changes import Changes
 from airflow_iceberg.operations.inputs.tables import Input, check_inputs
 from airflow_iceberg.operations.new_rows import RowsFunction
+from airflow_iceberg.operations.refs.creates_branch import creates_branch
 from airflow_iceberg.operations.row_level.changes import (
     OWN_ENTRIES,
     OWN_NAMES,
@@ -56,6 +57,7 @@ class MergeRequest:
         isolation_level: "serializable" or "snapshot"; None selects the table's `write.merge.isolation-level`.
         inputs: tables that the source reads, as for an append.
         write_format: the format of the data files, "parquet" or "avro"; None for that of the table.
+        create_branch: whether a branch that the table does not have is created from main, in the same commit.
     """
 
     rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader | RowsFunction
@@ -67,6 +69,7 @@ class MergeRequest:
     mode: str | None = None
     isolation_level: str | None = None
     branch: str = MAIN_BRANCH
+    create_branch: bool = False
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, Input | Changes] = field(default_factory=dict)
     write_format: str | None = None
@@ -122,6 +125,7 @@ class MergeRequest:
         )
 
 
+@creates_branch
 def merge(work: Work, request: MergeRequest) -> WriteResult:
     """Change and add rows in one commit; a try that finds the commit of an earlier try reports it.
 

@@ -31,6 +31,7 @@ class ChangesRows(OpenTable):
         *,
         predicate_params: Mapping[str, Any] | None = None,
         branch: str = MAIN_BRANCH,
+        create_branch: bool = False,
         max_rows: int | None = None,
         mode: str | None = None,
         isolation_level: str | None = None,
@@ -46,7 +47,7 @@ class ChangesRows(OpenTable):
             max_rows: the largest number of rows that may be deleted; with more, nothing is committed.
             mode: "copy-on-write" or "merge-on-read"; the table's `write.delete.mode` if left out.
             isolation_level: "serializable" or "snapshot"; the table's `write.delete.isolation-level` if left out.
-            write_format: the argument of `append`.
+            create_branch, write_format: the arguments of `append`.
 
         Raises:
             InvalidInputError, NotFoundError: the predicate does not fit the table, or selects more rows.
@@ -60,6 +61,7 @@ class ChangesRows(OpenTable):
             isolation_level=isolation_level,
             max_rows=max_rows,
             branch=branch,
+            create_branch=create_branch,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
             write_format=write_format,
         )
@@ -75,6 +77,7 @@ class ChangesRows(OpenTable):
         mode: str | None = None,
         isolation_level: str | None = None,
         branch: str = MAIN_BRANCH,
+        create_branch: bool = False,
         snapshot_properties: Mapping[str, str] | None = None,
         operation_key: OperationKey | None = None,
     ) -> WriteResult:
@@ -103,6 +106,7 @@ class ChangesRows(OpenTable):
             mode=mode,
             isolation_level=isolation_level,
             branch=branch,
+            create_branch=create_branch,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
         )
         return operations.merge.merge(Work.of(self, operation_key), request)
@@ -115,6 +119,7 @@ class ChangesRows(OpenTable):
         when_not_matched_insert_all: bool = True,
         case_sensitive: bool = True,
         branch: str = MAIN_BRANCH,
+        create_branch: bool = False,
         snapshot_properties: Mapping[str, str] | None = None,
         *,
         mode: str | None = None,
@@ -142,6 +147,7 @@ class ChangesRows(OpenTable):
             dialect=DUCKDB,
             mode=mode,
             branch=branch,
+            create_branch=create_branch,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
         )
         return operations.merge.merge(Work.of(self, operation_key), request)
@@ -167,6 +173,7 @@ class ChangesRows(OpenTable):
         mode: str | None = None,
         isolation_level: str | None = None,
         branch: str = MAIN_BRANCH,
+        create_branch: bool = False,
         snapshot_properties: Mapping[str, str] | None = None,
         operation_key: OperationKey | None = None,
     ) -> WriteResult:
@@ -187,6 +194,7 @@ class ChangesRows(OpenTable):
             mode=mode,
             isolation_level=isolation_level,
             branch=branch,
+            create_branch=create_branch,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
         )
         return operations.update.update(Work.of(self, operation_key), request)

@@ -20,6 +20,7 @@ from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.jobs.protocol import sql_params
 from airflow_iceberg.operations.inputs.changes import Changes
 from airflow_iceberg.operations.inputs.tables import Input, check_names
+from airflow_iceberg.operations.refs.creates_branch import creates_branch
 from airflow_iceberg.operations.row_level.changes import (
     OWN_ENTRIES,
     OWN_NAMES,
@@ -40,6 +41,7 @@ class UpdateRequest:
             `inputs`.
         params: the values of the placeholders of the SQL, by name.
         dialect, mode, isolation_level, inputs, write_format: as for a merge, with the properties `write.update.*`.
+        create_branch: whether a branch that the table does not have is created from main, in the same commit.
     """
 
     set: Mapping[str, str]
@@ -49,6 +51,7 @@ class UpdateRequest:
     mode: str | None = None
     isolation_level: str | None = None
     branch: str = MAIN_BRANCH
+    create_branch: bool = False
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, Input | Changes] = field(default_factory=dict)
     write_format: str | None = None
@@ -69,6 +72,7 @@ class UpdateRequest:
         return update_clause(self.set, where=self.where)
 
 
+@creates_branch
 def update(work: Work, request: UpdateRequest) -> WriteResult:
     """Give rows new values in one commit; a try that finds the commit of an earlier try reports it.
 
