@@ -12,6 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSki
 from airflow_iceberg.assets import input_assets, with_asset
 from airflow_iceberg.backends.config import checked_fields
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.hooks.arguments import yes_or_no
 from airflow_iceberg.operators._inputs import Changes, Input, input_of
 from airflow_iceberg.operators._job import JobOperator
 
@@ -54,7 +55,7 @@ class InputsOperator(JobOperator):
 
     template_fields: Sequence[str] = (
         *JobOperator.template_fields,
-        *("inputs", "branch", "snapshot_properties", "write_format"),
+        *("inputs", "branch", "create_branch", "snapshot_properties", "write_format"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **JobOperator.template_fields_renderers,
@@ -68,6 +69,7 @@ class InputsOperator(JobOperator):
         *,
         inputs: Mapping[str, str | Input | Changes | Mapping[str, Any]] | None = None,
         branch: str = "main",
+        create_branch: bool | str = False,
         snapshot_properties: Mapping[str, str] | None = None,
         write_format: Literal["parquet", "avro"] | None = None,
         **kwargs: Any,
@@ -77,6 +79,7 @@ class InputsOperator(JobOperator):
         for asset in input_assets(inputs, self.iceberg_conn_id) if self.asset_events else ():
             self.inlets = with_asset(self.inlets, asset)
         self.branch = branch
+        self.create_branch = create_branch
         self.snapshot_properties = snapshot_properties
         self.write_format = write_format
 
@@ -84,6 +87,10 @@ class InputsOperator(JobOperator):
     def dialect(self) -> str:
         """The dialect of the task's SQL: that of the engine which runs it."""
         return "duckdb" if self.spark_conn_id is None else "spark"
+
+    def creates_branch(self) -> bool:
+        """Whether a branch that the table does not have is created."""
+        return yes_or_no("create_branch", self.create_branch)
 
     def inputs_to_open(self) -> dict[str, Any]:
         """Return the inputs, each of which is loaded once when the job is planned."""
@@ -198,6 +205,7 @@ class RowsOperator(SourceOperator):
         return kind(
             rows=self.source(),
             branch=self.branch,
+            create_branch=self.creates_branch(),
             on_rerun=self.on_rerun,
             schema_evolution=self.schema_evolution or None,
             write_format=self.write_format or None,

@@ -29,6 +29,7 @@ class IcebergAddFilesOperator(TableOperator):
             `{"day": "{{ dag_run.run_after | ds }}"}`.
         check_duplicate_files: whether a file that the table has already fails the task.
         branch: the branch to add to.
+        create_branch: whether a branch that the table does not have is created from main, in the same commit.
         snapshot_properties: additional entries of the snapshot's summary.
         on_rerun: what a cleared task does if its earlier run has committed: `"replace"` leaves the table with the files
             that are named now, `"append"` adds them, `"skip"` does nothing. No file is deleted from the store.
@@ -40,7 +41,8 @@ class IcebergAddFilesOperator(TableOperator):
 
     template_fields: Sequence[str] = (
         *TableOperator.template_fields,
-        *("files", "source", "partition_filter", "check_duplicate_files", "branch", "snapshot_properties", "on_rerun"),
+        *("files", "source", "partition_filter", "check_duplicate_files", "branch", "create_branch"),
+        *("snapshot_properties", "on_rerun"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"partition_filter": "json", "snapshot_properties": "json"}
     ui_color = "#dbeeff"
@@ -53,6 +55,7 @@ class IcebergAddFilesOperator(TableOperator):
         partition_filter: Mapping[str, Any] | None = None,
         check_duplicate_files: bool = True,
         branch: str = "main",
+        create_branch: bool | str = False,
         snapshot_properties: Mapping[str, str] | None = None,
         on_rerun: Literal["replace", "append", "skip"] = "replace",
         **kwargs: Any,
@@ -63,6 +66,7 @@ class IcebergAddFilesOperator(TableOperator):
         self.partition_filter = partition_filter
         self.check_duplicate_files = check_duplicate_files
         self.branch = branch
+        self.create_branch = create_branch
         self.snapshot_properties = snapshot_properties
         self.on_rerun = on_rerun
 
@@ -77,6 +81,7 @@ class IcebergAddFilesOperator(TableOperator):
                 partition_filter=from_json("partition_filter", "a JSON object", self.partition_filter),
                 check_duplicate_files=yes_or_no("check_duplicate_files", self.check_duplicate_files),
                 branch=self.branch,
+                create_branch=yes_or_no("create_branch", self.create_branch),
                 snapshot_properties=self.snapshot_properties or {},
                 on_rerun=self.on_rerun,
             )

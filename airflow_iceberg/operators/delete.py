@@ -39,6 +39,7 @@ class IcebergDeleteOperator(InputsOperator):
         isolation_level: with `"serializable"`, matching rows that other writers added meanwhile are conflicts, with
             `"snapshot"` they are not; by default the table's `write.delete.isolation-level`, serializable.
         branch: the branch to delete from.
+        create_branch: whether a branch that the table does not have is created from main, in the same commit.
         snapshot_properties: additional entries of the snapshot's summary.
         write_format: `"parquet"` or `"avro"`, the format of data files; the table's `write.format.default` if left out.
         iceberg_conn_id: the id of the catalog's connection.
@@ -91,6 +92,7 @@ class IcebergDeleteOperator(InputsOperator):
                 isolation_level=self.isolation_level or None,
                 max_rows=self._most_rows(),
                 branch=self.branch,
+                create_branch=self.creates_branch(),
                 snapshot_properties=self.snapshot_properties or {},
                 write_format=self.write_format or None,
                 dialect=None if self.spark_conn_id is None else self.dialect,

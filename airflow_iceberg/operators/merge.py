@@ -54,6 +54,7 @@ class IcebergMergeOperator(SourceOperator):
             elsewhere the task waits. By default Airflow's `[operators] default_deferrable`.
         poll_interval: seconds between two looks of the triggerer at the job; 30.
         branch: the branch to write to.
+        create_branch: whether a branch that the table does not have is created from main, in the same commit.
         snapshot_properties: additional entries of the snapshot's summary.
         write_format: the format of the new data files, `"parquet"` or `"avro"`; by default that of the table.
 
@@ -105,6 +106,7 @@ class IcebergMergeOperator(SourceOperator):
                 mode=self.mode or None,
                 isolation_level=self.isolation_level or None,
                 branch=self.branch,
+                create_branch=self.creates_branch(),
                 snapshot_properties=self.snapshot_properties or {},
                 write_format=self.write_format or None,
                 inputs=self.inputs_to_open(),

@@ -56,6 +56,7 @@ class IcebergOverwriteOperator(RowsOperator):
             elsewhere the task waits. By default Airflow's `[operators] default_deferrable`.
         poll_interval: seconds between two looks of the triggerer at the job; 30.
         branch: the branch to write to.
+        create_branch: whether a branch that the table does not have is created from main, in the same commit.
         snapshot_properties: additional entries of the snapshot's summary.
         on_rerun: what a cleared task does if its earlier run has committed: `"replace"` also replaces the rows of the
             earlier run by the new ones in one commit, wherever they are; `"append"` keeps those of them that the filter

@@ -11,6 +11,8 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.operations.refs.change_ref import RefResult, change_ref
 from airflow_iceberg.operations.work import Work
 
+__all__ = ["BranchRequest", "Retention", "TagRequest", "branch"]
+
 RefAction = Literal["create", "replace", "drop", "retention"]
 ACTIONS: tuple[RefAction, ...] = ("create", "replace", "drop", "retention")
 

@@ -1,0 +1,1 @@
+"""Operators that change branches and tags: metadata alone, no job."""
