@@ -239,6 +239,19 @@ def queued(dag_id: str) -> bool:
         return session.execute(delete(AssetDagRunQueue).where(AssetDagRunQueue.target_dag_id == dag_id)).rowcount == 1
 
 
+class TestBranchesAndTags:
+    """A branch is published, rolled back, picked again, and dropped; a second run of the DAG does the same."""
+
+    def test_main_ends_where_it_was(self, warehouse):
+        module = load_module(EXAMPLES / "branches_and_tags.py")
+        run = ran(module.DAG)
+        assert (xcom(run, "look")["disappearing"]["rows"], xcom(run, "back")["outcome"]) == (2, "committed")
+        table = load_table(warehouse, module.TABLE)
+        assert table.refs.keys() == {"main", "last_good"}
+        assert sorted(table.scan().to_arrow()["price"].to_pylist()) == [2.0, 5.0]
+        assert xcom(run, "again")["snapshot_id"] == xcom(run, "publish")["snapshot_id"]
+
+
 class TestExistingFilesBecomeATable:
     """They are added once, and the table comes back under its name after it was dropped."""
 

@@ -281,6 +281,14 @@ class TestTheStory:
         changes = story.table.changes(story.names["first"], mode="changelog").read_all()["_change_type"].to_pylist()
         assert changes.count("insert") - changes.count("delete") == story.count() - before
 
+    def test_a_branch_is_published_and_rolled_back(self, story):
+        story.tell("load-changes")
+        before = story.count()
+        story.tell("branches-and-tags")
+        assert story.results["look"]["disappearing"]["snapshot_count"] == 1
+        assert (story.results["back"]["outcome"], story.count()) == ("committed", before)
+        assert story.table.refs.keys() >= {"main", "v1", "last_good"}
+
     def test_another_table_is_waited_for(self, story):
         write_paimon(story.folder)
         story.tell("wait-for-paimon")

@@ -19,7 +19,7 @@ from airflow_iceberg.commit.refs.new_branch import NewBranch, WithNewBranch
 from airflow_iceberg.commit.settings import CommitSettings, settings_for
 from airflow_iceberg.commit.snapshot_action import MakesSnapshot, as_snapshot_action
 from airflow_iceberg.commit.write_result import WriteResult, describe
-from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.errors import NotFoundError, UnsupportedError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
@@ -189,8 +189,14 @@ class OpenTable:
             UnsupportedError: this version does not write the table.
         """
         check_writable(self.metadata, self.name)
-        self.metadata.ref_snapshot(branch)
         check_branch(self.metadata, branch, self.name)
+        try:
+            self.metadata.ref_snapshot(branch)
+        except NotFoundError as error:
+            hint = "create it first, or with create_branch=True"
+            if self._catalog is not None and self._catalog.names_have_refs:
+                hint += f"; a branch of the catalog, which has all tables, is named in the table: {self.name}@{branch}"
+            raise NotFoundError(f"{error}; {hint}") from error
 
     def commit_settings(
         self,

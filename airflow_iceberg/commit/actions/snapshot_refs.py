@@ -326,19 +326,24 @@ def set_current(
 
 
 def rollback_to_snapshot(
-    snapshot_id: int, *, branch: str = MAIN_BRANCH, expected_snapshot_id: int | None = None
+    snapshot_id: int | None = None,
+    *,
+    ref: str | None = None,
+    branch: str = MAIN_BRANCH,
+    expected_snapshot_id: int | None = None,
 ) -> RefChange:
-    """Return the change that moves a branch back to one of its ancestors."""
+    """Return the change that moves a branch back to one of its ancestors, by its id or by a ref that is there."""
 
     def wanted(metadata: TableMetadata) -> SnapshotRef:
-        known_snapshot(metadata, snapshot_id)
+        target = metadata.ref_snapshot(ref) if ref is not None else known_snapshot(metadata, snapshot_id or 0)
         head = metadata.ref_snapshot(branch)
         ancestors = metadata.ancestors(None if head is None else head.snapshot_id)
-        if not any(s.snapshot_id == snapshot_id for s in ancestors):
+        if target is None or not any(s.snapshot_id == target.snapshot_id for s in ancestors):
+            what = snapshot_id if target is None else target.snapshot_id
             raise InvalidInputError(
-                f"cannot roll back to snapshot {snapshot_id}: it is not an ancestor of the head of branch {branch!r}"
+                f"cannot roll back to snapshot {what}: it is not an ancestor of the head of branch {branch!r}"
             )
-        return _moved(metadata, branch, snapshot_id)
+        return _moved(metadata, branch, target.snapshot_id)
 
     step = f"roll back {branch!r}"
     return RefChange(name=_named(branch, "branch"), step=step, wanted=wanted, expected_snapshot_id=expected_snapshot_id)

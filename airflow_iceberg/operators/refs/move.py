@@ -24,6 +24,7 @@ class IcebergRollbackOperator(RefOperator):
     Args:
         table: the namespace and name of the table, `sales.orders`.
         snapshot_id: a snapshot in the history of the branch; or
+        ref: a tag or branch at such a snapshot; or
         timestamp: a time: the newest snapshot of the branch from before it. A datetime, ISO text, or a timedelta before
             now.
         branch: the branch that is moved.
@@ -35,18 +36,20 @@ class IcebergRollbackOperator(RefOperator):
         the fields of `RefResult`, as plain values; see docs/reference.md.
     """
 
-    template_fields: Sequence[str] = (*RefOperator.template_fields, "snapshot_id", "timestamp", "branch")
+    template_fields: Sequence[str] = (*RefOperator.template_fields, "snapshot_id", "ref", "timestamp", "branch")
 
     def __init__(
         self,
         *,
         snapshot_id: int | str | None = None,
+        ref: str | None = None,
         timestamp: datetime | timedelta | str | None = None,
         branch: str = "main",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.snapshot_id = snapshot_id
+        self.ref = ref
         self.timestamp = timestamp
         self.branch = branch
 
@@ -57,6 +60,7 @@ class IcebergRollbackOperator(RefOperator):
         with airflow_failures():
             request = RollbackRequest(
                 snapshot_id=snapshot_id("snapshot_id", self.snapshot_id),
+                ref=self.ref,
                 timestamp_ms=timestamp_ms("timestamp", self.timestamp),
                 branch=self.branch,
                 **self.guard(),
