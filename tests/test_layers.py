@@ -571,6 +571,7 @@ class TestFunctionsTakeFewArguments:
         "scan.incremental_scan.incremental_append_scan",
         "operations.row_level.table.upsert",
         "operations.row_level.table.merge",
+        "operations.row_level.table.update",
     }
 
     def test_eight_at_most(self) -> None:

@@ -6,6 +6,7 @@ what the cases are (`cases`) and who compares (`case_runs`).
 
 import contextlib
 import json
+import re
 from typing import Any
 
 from tests.support.iceberg_java import SMALL, items_of, plain, table_of
@@ -100,3 +101,30 @@ def _text(jvm: Any, value: Any) -> Any:
     if "List" in kind:
         return [_text(jvm, item) for item in value]
     return str(value.toString())
+
+
+def each(spark: Any, *, statements: list[list[Any]]) -> list[Any]:
+    """Run statements with settings of their own, and return the error of each, or None.
+
+    A text `{staged w1}` stands for the id of the snapshot that was staged with this `wap.id`, in the table of the last
+    statement that named one as `ref.db.name`.
+    """
+    session, found, table = _session(spark), [], ""
+    for statement, conf in statements:
+        table = next((name for name in re.findall(r"ref\.db\.\w+", statement)), table)
+        for wap_id in re.findall(r"\{staged (\w+)\}", statement):
+            rows = session.sql(
+                f"select snapshot_id from {table}.snapshots where summary['wap.id'] = '{wap_id}'"
+            ).collect()
+            statement = statement.replace(f"{{staged {wap_id}}}", str(rows[0][0]))
+        for key, value in conf.items():
+            session.conf.set(key, value)
+        try:
+            session.sql(statement).collect()
+            found.append(None)
+        except Exception as error:
+            found.append(f"{type(error).__name__}: {error}"[:500])
+        finally:
+            for key in conf:
+                session.conf.unset(key)
+    return found
