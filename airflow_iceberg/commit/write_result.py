@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import Enum, StrEnum
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from airflow_iceberg.catalogs.base import TableState
 from airflow_iceberg.commit.operation_key import OPERATION_KEY, find_landed
@@ -56,6 +56,9 @@ class OperationResult:
         table: namespace and name.
         operation_key: key of the Airflow task; None outside of Airflow.
     """
+
+    makes_snapshots: ClassVar[bool] = True
+    """Whether the snapshots that the result names were made by the operation."""
 
     table: str
     outcome: Outcome

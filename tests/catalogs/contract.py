@@ -11,10 +11,12 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
+from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
     FormatError,
+    IncompatibleChangeError,
     InvalidInputError,
     NotFoundError,
     UnsupportedError,
@@ -308,6 +310,30 @@ class CatalogContract:
         with pytest.raises(CommitConflictError, match="requirement failed"):
             catalog.commit(state, change)
         assert catalog.load("db.t") == state
+
+    def test_branches_and_tags_are_changed_for_everybody(self, catalog, other):
+        """Refs other than main, rows of a branch that is made with them, and main, which a catalog may keep itself."""
+        first, _, last = (snapshot.snapshot_id for snapshot in fill_table(catalog).metadata.snapshots)
+        table = Table.load(catalog, "db.t")
+        rows = table.scan().to_arrow()
+        made = table.append(rows, branch="audit", create_branch=True).snapshot_id
+        table.create_tag("v1", first, max_ref_age_ms=1000)
+        key = OperationKey(dag_id="d", run_id="r", task_id="t", installation="i")
+        back = table.rollback_to_snapshot(first, expected_snapshot_id=last, operation_key=key)
+        seen = Table.load(other, "db.t")
+        assert (back.previous_snapshot_id, seen.metadata.current_snapshot_id) == (last, first)
+        assert {name: ref.snapshot_id for name, ref in seen.refs.items()} == {"main": first, "audit": made, "v1": first}
+        assert seen.scan().count() == 2
+        seen.fast_forward("main", "audit", to_snapshot_id=made)
+        again = Table.load(catalog, "db.t").rollback_to_snapshot(first, operation_key=key)
+        assert again.outcome == "found"
+        with pytest.raises(IncompatibleChangeError, match="expected_snapshot_id is 1"):
+            table.refresh().set_current_snapshot(last, expected_snapshot_id=1)
+        table.manage_snapshots().create_tag(made, "v2").remove_branch("audit").remove_tag("v1").commit()
+        seen.refresh()
+        assert {name: ref.snapshot_id for name, ref in seen.refs.items()} == {"main": made, "v2": made}
+        assert [snapshot_id for _, snapshot_id in seen.metadata.snapshot_log][-3:] == [last, first, made]
+        assert seen.scan().count() == 4
 
     def test_a_change_without_updates_writes_nothing(self, catalog, properties):
         state = make_table(catalog)

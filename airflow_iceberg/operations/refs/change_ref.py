@@ -6,7 +6,7 @@ One load and one commit of metadata; only a dry run reads manifests.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow_iceberg.commit.actions.snapshot_refs import RefChange
 from airflow_iceberg.commit.checks import check_writable
@@ -27,6 +27,8 @@ class RefResult(OperationResult):
         snapshot_id: where it is now; None if it does not exist any more.
         appearing, disappearing: what readers of the ref see now, and do not see any more.
     """
+
+    makes_snapshots: ClassVar[bool] = False
 
     ref: str
     previous_snapshot_id: int | None = None
