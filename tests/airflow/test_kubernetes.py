@@ -5,15 +5,21 @@ The real back end submits, with a `spark-submit` that hands its command to the s
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk import BaseHook
 
-from airflow_iceberg.backends import kubernetes_access
+from airflow_iceberg.backends import following, kubernetes_access
+from airflow_iceberg.backends.applications import Applications
 from airflow_iceberg.backends.backend import open_backend, run_job
 from airflow_iceberg.backends.config import SparkConfig
+from airflow_iceberg.backends.kubernetes import ApiServer
+from airflow_iceberg.backends.spark_submit import SparkSubmit
+from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operators import IcebergAppendOperator
@@ -76,6 +82,40 @@ class TestAJob:
         assert lake.ids() == [1, 2]
 
 
+@pytest.mark.services
+@pytest.mark.spark
+@pytest.mark.slow
+class TestSparksOwnSubmission:
+    """The real spark-submit creates the pod at the stand-in: no container runs, but all that is sent is seen."""
+
+    def test_labels_the_pod_and_sends_no_secret_to_the_cluster(self, cluster, lake, tmp_path, monkeypatch):
+        monkeypatch.delenv("SPARK_HOME")
+        conf = {"spark.kubernetes.container.image": "x", "spark.kubernetes.file.upload.path": f"file://{tmp_path}/up"}
+        table = lake.create()
+        source = Source.from_sql("select 's3cr3t-value' as id")
+        made = open_backend("spark_default", SparkConfig(conf=conf), table=table, source=source, name="job")
+        assert isinstance(made, SparkSubmit)
+        key = OperationKey.parse("dag/run/home/task/-1/1")
+        reference = made.submit(plan_append(table, source, operation_key=key))
+        (one,) = cluster.submitted
+        assert reference["pod"] == f"{one.id}/uid-0"
+        kinds = {document["kind"] for document in cluster.created}
+        assert {"Pod", "Service", "ConfigMap"} <= kinds
+        sent = json.dumps(cluster.created)
+        for secret in (TOKEN, "s3cr3t-value", made._result_secret):
+            assert secret not in sent
+        # The next try finds it by its work, and ends it; a trigger follows it by its submission.
+        assert following.follow(reference).look() is None
+        Applications(str(key), str(table.metadata.table_uuid), lambda: server(cluster)).end_earlier()
+        assert cluster.is_deleted(one)
+        assert [following.follow(reference).look() for _ in range(2)] == [None, None]
+
+
+def server(cluster: StandInKubernetes) -> ApiServer:
+    connection = BaseHook.get_connection("spark_default")
+    return ApiServer.of(connection, {}, {"spark.kubernetes.namespace": cluster.namespace})
+
+
 class TestWhatAnEarlierTryHasLeft:
     """It is ended, by its label, before the next try submits its own; and nothing else is."""
 
@@ -113,9 +153,16 @@ class TestATaskThatIsEnded:
         table = lake.create()
         source = Source.from_files(str(lake.write_file("a.parquet", [1])))
         made = open_backend("spark_default", SparkConfig(), table=table, source=source, name="job")
-        cluster.then = lambda one: made.cancel()
+        cancelled = threading.Event()
+
+        def cancel(one: Submitted) -> None:
+            made.cancel()
+            cancelled.set()
+
+        cluster.then = cancel
         with pytest.raises(IcebergError, match="was killed; nothing was committed"):
             run_job(made, table, plan_append(table, source))
+        assert cancelled.wait(60)
         (one,) = cluster.submitted
         assert cluster.is_deleted(one)
 

@@ -146,7 +146,13 @@ class StandInCluster:
             def do_DELETE(self) -> None:
                 self.do_GET()
 
+            def do_PATCH(self) -> None:
+                self.do_GET()
+
             def do_POST(self) -> None:
+                if self.path != "/submit":
+                    self.do_GET()
+                    return
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 try:
                     self._reply(200, cluster._submit(body))
@@ -156,6 +162,7 @@ class StandInCluster:
             def _reply(self, status: int, text: str) -> None:
                 try:
                     self.send_response(status)
+                    self.send_header("Content-Type", "application/json")
                     self.end_headers()
                     self.wfile.write(text.encode())
                 except OSError:

@@ -2,7 +2,8 @@
 
 No Kubernetes can run where the tests run. What is imitated, by the documented REST API: the list of pods by labels, in
 pages whose continuation expires (410), one pod, its deletion with a precondition and a period of grace, bearer tokens
-(401), missing rights (403), `Status` documents, and answers that are lost.
+(401), missing rights (403), `Status` documents, and answers that are lost. What Spark's own submission
+creates is taken, too.
 """
 
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ class StandInKubernetes(StandInCluster):
         namespace: that of the pods.
         token: what a request has to show.
         requests: the method, the path and the query of each request.
+        created: the documents of all that was created or changed.
         expires: how many continuations of a list are not known any more.
         page: how many pods a page has at most.
         grace: how often a pod that is deleted is still there.
@@ -34,6 +36,7 @@ class StandInKubernetes(StandInCluster):
     def __init__(self, folder: Path, *, token: str = "the-t0ken-of-etl") -> None:
         self.namespace, self.token = "jobs", token
         self.requests: list[tuple[str, str, dict[str, str]]] = []
+        self.created: list[dict[str, Any]] = []
         self.expires, self.page, self.grace, self.may_delete = 0, 100, 1, True
         self.waiting: dict[str, str] = {}
         self._deleted: dict[str, int] = {}
@@ -89,6 +92,10 @@ class StandInKubernetes(StandInCluster):
         if headers.get("Authorization") != f"Bearer {self.token}":
             return _status(401, "Unauthorized")
         folder = f"/api/v1/namespaces/{self.namespace}/pods"
+        if method in ("POST", "PATCH"):
+            return self._create(body)
+        if "watch" in query:
+            return 200, ""
         if not path.startswith(folder):
             return _status(403, "Forbidden")
         if path == folder:
@@ -101,6 +108,14 @@ class StandInKubernetes(StandInCluster):
         if known.id in self._deleted:
             self._deleted[known.id] -= 1
         return 200, self.document(known)
+
+    def _create(self, body: dict[str, Any]) -> tuple[int, Any]:
+        self.created.append(body)
+        if body["kind"] != "Pod":
+            return 200, body
+        one = self.add(body["metadata"]["name"], **body["metadata"]["labels"])
+        known = self.document(one)["metadata"]
+        return 201, {**body, "metadata": {**body["metadata"], **known, "resourceVersion": "1"}, "status": {}}
 
     def _there(self) -> list[Submitted]:
         return [one for one in self.submitted if self._deleted.get(one.id, 1) > 0]
