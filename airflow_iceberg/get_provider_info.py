@@ -18,6 +18,7 @@ _OPERATORS = (
     "create_table",
     "delete",
     "expire_snapshots",
+    "history/undo",
     "merge",
     "new_table",
     "overwrite",
@@ -50,7 +51,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [
             {
                 "integration-name": INTEGRATION,
-                "python-modules": [f"airflow_iceberg.operators.{name}" for name in _OPERATORS],
+                "python-modules": [f"airflow_iceberg.operators.{name.replace('/', '.')}" for name in _OPERATORS],
             }
         ],
         "sensors": [

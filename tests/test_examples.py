@@ -356,6 +356,19 @@ class TestADayIsLoadedAgain:
         assert load_table(warehouse, module.TABLE).scan("day = DATE '2026-01-03'").count() == 100
 
 
+class TestARunIsUndone:
+    """A run whose rows are wrong takes them back, and no others; the example says before what that would be."""
+
+    def test_one_right_and_one_wrong_run(self, warehouse):
+        module = load_module(EXAMPLES / "undo_run.py")
+        for date, outcome, rows in ((1, None, 24), (2, "committed", 24)):
+            run = ran(module.DAG, datetime(2026, 1, date, tzinfo=UTC))
+            looked = xcom(run, "look")
+            assert (looked["outcome"], looked["removed_records"], len(looked["files"])) == ("dry_run", 24, 1)
+            assert (xcom(run, "undo") or {}).get("outcome") == outcome
+            assert load_table(warehouse, module.TABLE).scan().count() == rows
+
+
 class TestATableIsMadeFromAnother:
     """DuckDB counts the rows of a day; a second run of the day replaces its counts, and each names what it read."""
 

@@ -289,6 +289,15 @@ class TestTheStory:
         assert (story.results["back"]["outcome"], story.count()) == ("committed", before)
         assert story.table.refs.keys() >= {"main", "v1", "last_good"}
 
+    def test_a_run_is_undone(self, story):
+        story.tell("load-changes")
+        before = story.count()
+        story.tell("undo-a-run")
+        assert story.count() == before
+        assert (story.names["would"].removed_records, story.names["undone"].removed_records) == (2, 2)
+        assert story.results["undo"]["outcome"] == "nothing"
+        assert story.names["table"].runs()[0].undoes
+
     def test_another_table_is_waited_for(self, story):
         write_paimon(story.folder)
         story.tell("wait-for-paimon")

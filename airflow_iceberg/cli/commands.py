@@ -7,6 +7,7 @@ from typing import Any
 from airflow.cli.cli_config import (
     ARG_OUTPUT,
     ARG_VERBOSE,
+    ARG_YES,
     ActionCommand,
     Arg,
     CLICommand,
@@ -34,6 +35,9 @@ _LIMIT = _arg("--limit", help="The largest number of rows to show (default: 20)"
 _DAG_ID = _arg("--dag-id", help="The id of the DAG")
 _RUN_ID = _arg("--run-id", help="The id of the DAG run")
 _TASK_ID = _arg("--task-id", help="The id of the task")
+_MAIN = _arg("--branch", help="The branch to change (default: main)", default="main")
+_KEY = _arg("--operation-key", help="The operation key of a task, as the command runs prints it with -o json")
+_DRY_RUN = _arg("--dry-run", help="Change nothing, and say what would be changed", action="store_true")
 _COMMON = (_CONNECTION, ARG_OUTPUT, ARG_VERBOSE)
 
 
@@ -53,6 +57,12 @@ def get_iceberg_commands() -> list[CLICommand]:
             "runs",
             "Show which DAG run, task and try made which snapshot, newest first",
             *(_TABLE, _DAG_ID, _RUN_ID, _TASK_ID, _BRANCH, _LIMIT),
+        ),
+        _command(
+            "undo",
+            "Take back what a DAG run or a task has changed, or say with --dry-run what that would be",
+            *(_TABLE, _KEY, _DAG_ID, _RUN_ID, _TASK_ID, _MAIN, _DRY_RUN, ARG_YES),
+            module="history",
         ),
         _command(
             "doctor",

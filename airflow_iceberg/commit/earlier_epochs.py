@@ -8,7 +8,7 @@ asks the same: the commit of an earlier try may have expired, and then its rows 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from airflow_iceberg.commit.operation_key import (
     APPENDED_FILE,
@@ -186,19 +186,9 @@ class EarlierEpochs:
 
     def _history_tells_all(self, metadata: TableMetadata, head: Snapshot) -> bool:
         """Whether no commit of this work can have left the branch's history by expiry."""
-        history = list(metadata.ancestors(head.snapshot_id))
         # Tries of this epoch began after the run was started, earlier epochs after the run could begin.
         after = self._key.run_after_ms if self._is_cleared else self._key.started_ms
-        since = history if after is None else [s for s in history if s.timestamp_ms >= after - CLOCKS_DIFFER_MS]
-        if has_picked_gone(metadata, since):
-            return False
-        oldest = history[-1]
-        if oldest.parent_snapshot_id is None:
-            return True
-        # The clock of a worker may be behind: here no commit is given a time before the start of its run, or before
-        # the last commit.
-        slack_ms = 0 if oldest.summary.get("engine-name") == ENGINE["engine-name"] else CLOCKS_DIFFER_MS
-        return after is not None and oldest.timestamp_ms < after - slack_ms
+        return history_tells_all(metadata, head, after)
 
     def _has_gap(self, metadata: TableMetadata, head: Snapshot) -> bool:
         """Whether commits since the work began may have left the history: one of a later epoch, too."""
@@ -298,11 +288,11 @@ class EarlierEpochs:
             if not remaining:
                 return
             remaining.discard(snapshot.snapshot_id)
-            if _has_only_new_rows(snapshot) or snapshot.snapshot_id in own:
+            if snapshot.snapshot_id in own:
                 continue
-            # From the manifests: a summary may leave out what was added.
-            may_carry = any(not APPENDED_FILE.match(_name(path)) for path in self._changed_by(snapshot))
-            if may_carry and not missing.isdisjoint(self._changed_by(snapshot, EntryStatus.DELETED)):
+            if may_carry_rows(snapshot, self._changed_by(snapshot)) and not missing.isdisjoint(
+                self._changed_by(snapshot, EntryStatus.DELETED)
+            ):
                 who = snapshot.summary.get(OPERATION_KEY) or snapshot.summary.get("engine-name") or "another writer"
                 raise IncompatibleChangeError(
                     f"cannot replace the rows of the earlier run of {self._key.work}: snapshot {snapshot.snapshot_id} "
@@ -321,6 +311,25 @@ class EarlierEpochs:
             yield from self._entries[path]
 
 
+def history_tells_all(metadata: TableMetadata, head: Snapshot, after_ms: int | None) -> bool:
+    """Whether no commit of a work can have left a branch's history by expiry.
+
+    Args:
+        after_ms: a time before all commits of the work; None if none is known.
+    """
+    history = list(metadata.ancestors(head.snapshot_id))
+    since = history if after_ms is None else [s for s in history if s.timestamp_ms >= after_ms - CLOCKS_DIFFER_MS]
+    if has_picked_gone(metadata, since):
+        return False
+    oldest = history[-1]
+    if oldest.parent_snapshot_id is None:
+        return True
+    # The clock of a worker may be behind: here no commit is given a time before the start of its run, or before the
+    # last commit.
+    slack_ms = 0 if oldest.summary.get("engine-name") == ENGINE["engine-name"] else CLOCKS_DIFFER_MS
+    return after_ms is not None and oldest.timestamp_ms < after_ms - slack_ms
+
+
 def is_appended(metadata: TableMetadata, entry: ManifestEntry) -> bool:
     """Whether a file is known to hold new rows, and not rows of older files."""
     if APPENDED_FILE.match(_name(entry.data_file.file_path)):
@@ -329,9 +338,23 @@ def is_appended(metadata: TableMetadata, entry: ManifestEntry) -> bool:
     return snapshot is not None and _has_only_new_rows(snapshot)
 
 
+def may_carry_rows(snapshot: Snapshot, added: Iterable[str]) -> bool:
+    """Whether the new files of a snapshot may hold rows of older files: by a compaction, or an update.
+
+    Args:
+        added: the paths of its new files, from the manifests: a summary may leave out what was added.
+    """
+    return not _has_only_new_rows(snapshot) and any(not APPENDED_FILE.match(_name(path)) for path in added)
+
+
 def _has_only_new_rows(snapshot: Snapshot) -> bool:
     """Whether all files that a snapshot has added hold new rows."""
     return snapshot.operation == "append" or EXISTING_FILES in snapshot.summary
+
+
+def token_of(path: str) -> str | None:
+    """Return the token of the task in the path of a file with new rows; None for any other file."""
+    return _parts(_name(path))[0]
 
 
 def _parts(name: str) -> tuple[str | None, int, int]:

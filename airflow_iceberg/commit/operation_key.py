@@ -35,6 +35,9 @@ PUBLISHED_OPERATION_KEY = "airflow.published-operation-key"
 UNDONE_SNAPSHOTS = "airflow.undone-snapshots"
 """Entry of the summary of an undo: the ids of the snapshots whose changes it has taken back, with commas between."""
 
+UNDONE_KEYS = "airflow.undone-operation-keys"
+"""Entry of the summary of an undo: the operation keys of what it has undone, as a JSON list."""
+
 # In a snapshot that added existing files, whose names tell nothing of their task: all of them hold new rows.
 EXISTING_FILES = "airflow.existing-files"
 
@@ -330,8 +333,10 @@ def find_kin(metadata: TableMetadata, key: OperationKey, branch: str) -> Iterato
 
 
 def find_earlier_epochs(metadata: TableMetadata, key: OperationKey, branch: str) -> list[Snapshot]:
-    """Return the snapshots of the same work in earlier epochs, newest first."""
-    return [snapshot for kin, snapshot, _ in find_kin(metadata, key, branch) if kin is Kin.EARLIER]
+    """Return the snapshots of the same work in earlier epochs, newest first; those that were undone have no rows."""
+    found = [snapshot for kin, snapshot, _ in find_kin(metadata, key, branch) if kin is Kin.EARLIER]
+    undone = find_undone(_history(metadata, branch)) if found else {}
+    return [snapshot for snapshot in found if snapshot.snapshot_id not in undone]
 
 
 def keys_of(snapshot: Snapshot) -> list[str]:
@@ -346,9 +351,17 @@ def undone_in(snapshot: Snapshot) -> tuple[int, ...]:
     return tuple(number for text in texts if (number := whole_number(text)) is not None)
 
 
-def undone_by(snapshots: Iterable[Snapshot]) -> dict[int, int]:
-    """Return the snapshot that has undone it for each snapshot that one of these has undone."""
-    return {undone: snapshot.snapshot_id for snapshot in snapshots for undone in undone_in(snapshot)}
+def find_undone(history: Iterable[Snapshot]) -> dict[int, int]:
+    """Return the snapshots that are undone, and by which snapshot; an undo that was undone itself counts no more.
+
+    Args:
+        history: snapshots, newest first.
+    """
+    found: dict[int, int] = {}
+    for snapshot in history:
+        if snapshot.snapshot_id not in found:
+            found |= dict.fromkeys(undone_in(snapshot), snapshot.snapshot_id)
+    return found
 
 
 def _history(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:

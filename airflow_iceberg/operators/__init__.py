@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.operators.create_table import IcebergCreateTableOperator
     from airflow_iceberg.operators.delete import IcebergDeleteOperator
     from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
+    from airflow_iceberg.operators.history.undo import IcebergUndoOperator
     from airflow_iceberg.operators.merge import IcebergMergeOperator
     from airflow_iceberg.operators.new_table import IcebergMigrateTableOperator, IcebergSnapshotTableOperator
     from airflow_iceberg.operators.overwrite import IcebergOverwriteOperator
@@ -64,6 +65,7 @@ __all__ = [
     "IcebergSetCurrentSnapshotOperator",
     "IcebergSnapshotTableOperator",
     "IcebergTagOperator",
+    "IcebergUndoOperator",
     "IcebergUpdateOperator",
     "Input",
     "SparkConfig",
@@ -95,6 +97,7 @@ __getattr__ = lazy_names(
     IcebergSetCurrentSnapshotOperator="operators.refs.move",
     IcebergSnapshotTableOperator="new_table",
     IcebergTagOperator="operators.refs.branch",
+    IcebergUndoOperator="operators.history.undo",
     IcebergUpdateOperator="update",
     Input="_inputs",
     SparkConfig="backends.config",

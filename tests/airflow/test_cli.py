@@ -1,5 +1,6 @@
 """`airflow iceberg …`: what a person on call types, and what the terminal shows."""
 
+import io
 import json
 import os
 import subprocess
@@ -18,8 +19,9 @@ KEY = OperationKey(dag_id="daily_load_of_all_orders", run_id="scheduled__2026-01
 
 
 @pytest.fixture
-def run(lake, capsys):
+def run(airflow_db, lake, capsys, monkeypatch):
     """Return a function that runs a command line in this process, and returns what it has printed."""
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")  # as a command sets it in its own process
     parser = cli_parser.get_parser()
 
     def run(*words, code=0):
@@ -55,7 +57,7 @@ class TestTheCommands:
         assert (shown.output, shown.iceberg_conn_id, shown.limit) == ("json", "iceberg_catalog_default", 20)
         assert {one.name for one in group.subcommands} >= {"show", "snapshots", "refs", "files", "runs", "doctor"}
 
-    def test_the_program_prints_json_and_nothing_else(self, lake, table):
+    def test_the_program_prints_json_and_nothing_else(self, airflow_db, lake, table):
         done = program("runs", "s.t", "--output", "json")
         newest, oldest = json.loads(done.stdout)
         assert (oldest["dag_id"], oldest["operation_key"]) == (KEY.dag_id, str(KEY))
@@ -136,6 +138,33 @@ class TestForgedNames:
             assert not {"\x1b", "\x07", "\r"} & set(shown)
         assert "[/bold]" in run("runs", "s.f", "-o", "plain")
         assert json.loads(run("runs", "s.f", "-o", "json"))[0]["run_id"] == key.run_id
+
+
+class TestUndo:
+    """It asks first, and says what it would do; with `--dry-run` that is all."""
+
+    def rows(self, lake):
+        return lake.load().scan().count()
+
+    def test_a_dry_run_changes_nothing(self, run, table, lake):
+        (found,) = json.loads(run("undo", "s.t", "--operation-key", str(KEY), "--dry-run", "-o", "json"))
+        assert (found["outcome"], found["removed_records"], len(found["files"])) == ("dry_run", "3", 2)
+        assert self.rows(lake) == 4
+
+    @pytest.mark.parametrize(("answer", "rows"), [("y\n", 1), ("n\n", 4), ("", 4)])
+    def test_it_asks(self, run, table, lake, monkeypatch, answer, rows):
+        monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+        run("undo", "s.t", "--dag-id", KEY.dag_id, "--run-id", KEY.run_id, code=0 if rows == 1 else 1)
+        assert self.rows(lake) == rows
+
+    def test_what_is_undone_is_seen_in_the_runs(self, run, table, lake):
+        run("undo", "s.t", "--dag-id", KEY.dag_id, "--run-id", KEY.run_id, "--yes")
+        newest, _, oldest = json.loads(run("runs", "s.t", "-o", "json"))
+        assert (newest["undoes"], oldest["undone_by"]) == ([oldest["snapshot_id"]], newest["snapshot_id"])
+        assert "nothing" in run("undo", "s.t", "--dag-id", KEY.dag_id, "--run-id", KEY.run_id, "--yes")
+
+    def test_an_unknown_run(self, run, table):
+        assert "no snapshot of the table" in run("undo", "s.t", "--dag-id", "d", "--run-id", "r", code=1)
 
 
 class TestDoctor:

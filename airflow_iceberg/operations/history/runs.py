@@ -18,7 +18,7 @@ from airflow_iceberg.commit.operation_key import (
     RUN_ID,
     TASK_ID,
     TRY_NUMBER,
-    undone_by,
+    find_undone,
     undone_in,
 )
 from airflow_iceberg.commit.write_result import RowCounts, count_of, inputs_of
@@ -98,8 +98,9 @@ def find_runs(
     refs: dict[int, tuple[str, ...]] = {}
     for name, ref in metadata.refs.items():
         refs[ref.snapshot_id] = (*refs.get(ref.snapshot_id, ()), name)
-    undone = undone_by(metadata.snapshots)
-    found = _newest_first(metadata) if branch is None else _history(metadata, branch)
+    newest_first = _newest_first(metadata)
+    undone = find_undone(newest_first)
+    found = newest_first if branch is None else _history(metadata, branch)
     wanted = {DAG_ID: dag_id, RUN_ID: run_id, TASK_ID: task_id}
     asked = [(name, value) for name, value in wanted.items() if value is not None]
     return tuple(

@@ -1,0 +1,233 @@
+"""The plan of an undo: which files it removes and restores, and why it may; or why it is refused.
+
+Rows that a run has only added: their files are removed. Rows that were rewritten into other files since, by a
+compaction or an update, are found by their row ids (version 3). Rows that a run has deleted or replaced: the files of
+the snapshot before are restored, if all that the run wrote is as it was, and no other writer has changed the same
+partitions since.
+
+Not here: which snapshots are of the run (`targets`), rows in files with other rows (`lineage`), the commit (`undo`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_iceberg.commit.conflicts import ChangedFiles, describe
+from airflow_iceberg.commit.earlier_epochs import may_carry_rows
+from airflow_iceberg.commit.file_filters import PartitionFilter
+from airflow_iceberg.commit.write_result import RowCounts
+from airflow_iceberg.errors import IncompatibleChangeError
+from airflow_iceberg.format.manifests.entries import (
+    DataFile,
+    EntryStatus,
+    FileContent,
+    ManifestContent,
+    ManifestEntry,
+)
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.operations.history.net_changes import NetChanges, live_entries, net_changes
+from airflow_iceberg.operations.history.targets import Targets
+from airflow_iceberg.plan.deletes import DeleteIndex, referenced_file
+from airflow_iceberg.storage.base import FileIO
+
+_DATA, _DELETES = ManifestContent.DATA, ManifestContent.DELETES
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UndoPlan:
+    """What an undo does.
+
+    Attributes:
+        removed: data files and delete files that are removed.
+        restored: data files and delete files that are added as they were.
+        run_files: the data files that the run has added, with their row ids.
+        carriers: the snapshots of others that may have written rows of the run into other files, and these files.
+        counts: rows that are removed and restored, where the run's own summaries say so; None: they are counted.
+    """
+
+    removed: tuple[DataFile, ...] = ()
+    restored: tuple[ManifestEntry, ...] = ()
+    run_files: tuple[ManifestEntry, ...] = ()
+    carriers: tuple[tuple[Snapshot, frozenset[str]], ...] = ()
+    counts: tuple[int, int] | None = None
+
+
+def plan_undo(io: FileIO, metadata: TableMetadata, targets: Targets, head: Snapshot) -> UndoPlan:
+    """Return what an undo does.
+
+    Raises:
+        IncompatibleChangeError: it cannot be proved what the rows of the run are now, or that rows can be restored.
+    """
+    planner = _Planner(io, metadata, targets, head)
+    return planner.removal() if planner.net.only_adds else planner.restoration()
+
+
+class _Planner:
+    def __init__(self, io: FileIO, metadata: TableMetadata, targets: Targets, head: Snapshot) -> None:
+        self._io, self._metadata, self._targets = io, metadata, targets
+        self._files = ChangedFiles(io)
+        self.net: NetChanges = net_changes(io, metadata, targets, self._files)
+        self._live = {entry.data_file.identity: entry for entry in live_entries(io, head, _DATA)}
+        self._head = head
+
+    # -- rows that were only added -------------------------------------------------------------------------------------
+
+    def removal(self) -> UndoPlan:
+        """Remove the rows that the run has added, wherever they are now."""
+        carriers = tuple(self._carriers())
+        if carriers and self._metadata.format_version < 3:
+            raise self._refused(
+                f"{describe(carriers[0][0])} may have written rows of the run into other files, and rows are found "
+                f"again by their row ids only in format version 3"
+            )
+        without = [e for e in self.net.added.values() if e.data_file.first_row_id is None] if carriers else []
+        if without:
+            raise self._refused(
+                f"{describe(carriers[0][0])} may have written rows of the run into other files, and file "
+                f"{without[0].data_file.file_path} had no row ids, as it was written before the table's upgrade to "
+                f"version 3"
+            )
+        return UndoPlan(
+            removed=tuple(e.data_file for identity, e in self.net.added.items() if identity in self._live),
+            run_files=tuple(self.net.added.values()),
+            carriers=carriers,
+        )
+
+    def _carriers(self) -> Iterable[tuple[Snapshot, frozenset[str]]]:
+        """Yield the snapshots that may have written rows of the run anew, and their files that are live."""
+        tainted = {entry.data_file.file_path: entry for entry in self.net.added.values()}
+        for snapshot in self._targets.later:
+            added = list(self._files.of(snapshot, EntryStatus.ADDED, _DATA))
+            if not may_carry_rows(snapshot, (entry.data_file.file_path for entry in added)):
+                continue
+            removed = {entry.data_file.file_path for entry in self._files.of(snapshot, EntryStatus.DELETED, _DATA)}
+            if tainted.keys() & removed or self._has_deletes_for(snapshot, tainted):
+                tainted |= {entry.data_file.file_path: entry for entry in added}
+                live = {entry.data_file.file_path for entry in added if entry.data_file.identity in self._live}
+                yield snapshot, frozenset(live)
+
+    def _has_deletes_for(self, snapshot: Snapshot, tainted: Mapping[str, ManifestEntry]) -> bool:
+        deletes = list(self._files.of(snapshot, EntryStatus.ADDED, _DELETES))
+        index = DeleteIndex(deletes, metadata=self._metadata) if deletes else None
+        for entry in tainted.values() if index else ():
+            for delete in index.of(entry) if index else ():
+                if delete.content is FileContent.EQUALITY_DELETES:
+                    raise self._refused(
+                        f"{describe(snapshot)} has added the equality deletes {delete.file_path} together with new "
+                        f"rows: these may be rows of the run with new values, which have new row ids"
+                    )
+                return True
+        return False
+
+    # -- rows that were deleted or replaced ----------------------------------------------------------------------------
+
+    def restoration(self) -> UndoPlan:
+        """Restore the files that the run has removed, and remove those that it has added."""
+        net = self.net
+        live_deletes = {e.data_file.identity: e for e in live_entries(self._io, self._head, _DELETES)}
+        self._check_untouched(live_deletes)
+        self._check_partitions()
+        left = [entry for identity, entry in live_deletes.items() if identity not in net.added_deletes]
+        after = DeleteIndex([*left, *net.removed_deletes.values()], metadata=self._metadata)
+        self._check_restorable(after)
+        self._check_deletes_as_before(after)
+        counts = [RowCounts.of(snapshot) for snapshot in self._targets.snapshots]
+        updated = sum(one.updated for one in counts)
+        return UndoPlan(
+            removed=tuple(entry.data_file for entry in (*net.added.values(), *net.added_deletes.values())),
+            restored=(*net.removed.values(), *net.removed_deletes.values()),
+            counts=(
+                max(sum(one.added for one in counts) + updated, 0),
+                max(sum(one.deleted for one in counts) + updated, 0),
+            ),
+        )
+
+    def _check_untouched(self, live_deletes: Mapping[tuple[str, int | None], ManifestEntry]) -> None:
+        """Check that all that the run wrote is there as it was, and the files whose rows it marked as deleted."""
+        net = self.net
+        for identity, entry in net.added.items():
+            if identity not in self._live:
+                raise self._refused(f"file {entry.data_file.file_path} of the run was rewritten or removed since")
+        others = [entry for identity, entry in live_deletes.items() if identity not in net.added_deletes]
+        index = DeleteIndex(others, metadata=self._metadata)
+        for entry in net.added.values():
+            for delete in index.of(entry):
+                raise self._refused(
+                    f"rows of file {entry.data_file.file_path} of the run were deleted since, in {delete.file_path}"
+                )
+        paths = {path for path, _ in self._live}
+        for identity, entry in net.added_deletes.items():
+            file = entry.data_file
+            target = referenced_file(file)
+            if file.content is FileContent.EQUALITY_DELETES or target is None:
+                raise self._refused(
+                    f"the run has written the delete file {file.file_path}, which does not name a single data file"
+                )
+            if identity not in live_deletes or target not in paths:
+                raise self._refused(f"data file {target}, whose rows the run has deleted, was changed since")
+
+    def _check_partitions(self) -> None:
+        """Check that no other writer has changed rows in the partitions whose rows the run has changed."""
+        net = self.net
+        entries = (*net.added.values(), *net.removed.values(), *net.added_deletes.values())
+        touched = PartitionFilter([entry.data_file for entry in entries], self._metadata)
+        for snapshot in self._targets.later:
+            if snapshot.operation in ("append", "replace"):
+                continue
+            for status in (EntryStatus.ADDED, EntryStatus.DELETED):
+                for content in (_DATA, _DELETES):
+                    for entry in self._files.of(snapshot, status, content):
+                        if touched.concerns(entry.data_file):
+                            raise self._refused(f"{describe(snapshot)} has changed rows of the same partitions since")
+
+    def _check_restorable(self, after: DeleteIndex) -> None:
+        for identity, entry in (*self.net.removed.items(), *self.net.removed_deletes.items()):
+            file = entry.data_file
+            if identity in self._live:
+                raise self._refused(f"file {file.file_path}, which the run has removed, is in the table again")
+            is_position = file.content is FileContent.POSITION_DELETES
+            if is_position and file.is_deletion_vector != (self._metadata.format_version >= 3):
+                raise self._refused(f"delete file {file.file_path} is of an older format version than the table")
+            if not self._io.exists(file.file_path):
+                raise self._refused(f"file {file.file_path}, which the run has removed, was deleted from the store")
+
+    def _check_deletes_as_before(self, after: DeleteIndex) -> None:
+        """Check that the restored files get the deletes that they had: none was lost, and none came later."""
+        wanted = dict(self.net.removed)
+        marked = {referenced_file(entry.data_file) for entry in self.net.added_deletes.values()}
+        wanted |= {identity: entry for identity, entry in self._live.items() if identity[0] in marked}
+        for snapshot in self._targets.snapshots if wanted else ():
+            parent = self._metadata.snapshot(snapshot.parent_snapshot_id or 0)
+            if parent is None:
+                raise self._refused(f"the snapshot before snapshot {snapshot.snapshot_id} has expired")
+            there = {entry.data_file.identity for entry in live_entries(self._io, parent, _DATA)}
+            known = [identity for identity in wanted if identity in there]
+            before = DeleteIndex(live_entries(self._io, parent, _DELETES), metadata=self._metadata) if known else None
+            for identity in known:
+                entry = wanted.pop(identity)
+                assert before is not None
+                if _names(before.of(entry)) != _names(after.of(entry)):
+                    raise self._refused(
+                        f"other delete files apply to file {entry.data_file.file_path} than before the run"
+                    )
+
+    def _refused(self, why: str) -> IncompatibleChangeError:
+        first = self._targets.snapshots[0]
+        before = first.parent_snapshot_id
+        kept = before is not None and self._metadata.snapshot(before) is not None
+        roll_back = (
+            f"roll the branch back to snapshot {before}, which also takes back what others have committed since; or "
+            f"copy the rows of that snapshot into the table; or "
+            if kept
+            else ""
+        )
+        return IncompatibleChangeError(
+            f"cannot undo the changes of snapshot {first.snapshot_id} (operation {self._targets.keys[0]}): {why}; "
+            f"nothing was changed; {roll_back}delete and write its rows with a predicate"
+        )
+
+
+def _names(files: Sequence[DataFile]) -> set[tuple[str, int | None]]:
+    return {file.identity for file in files}

@@ -1,0 +1,1 @@
+"""Operators that work with a table's history."""

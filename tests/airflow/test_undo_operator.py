@@ -1,0 +1,81 @@
+"""The operator that undoes a run: by its own run, another run, or an operation key."""
+
+import pyarrow as pa
+import pytest
+
+from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.operators import IcebergAppendOperator, IcebergUndoOperator
+
+KEY = OperationKey(dag_id="other", run_id="r", task_id="t")
+
+
+@pytest.fixture
+def loaded(lake):
+    lake.create(properties={"format-version": "3"})
+    lake.append([1, 2], operation_key=KEY)
+    return lake
+
+
+class TestItsOwnRun:
+    """Without names it is the run of the task."""
+
+    def test_and_no_other_one(self, loaded, new_dag, run_dag):
+        path = loaded.write_file("new.parquet", [3, 4, 5])
+        with new_dag() as dag:
+            load = IcebergAppendOperator(task_id="load", table="s.t", files=str(path), spark_conn_id=None)
+            load >> IcebergUndoOperator(task_id="undo", table="s.t", undo_task_id="load")
+        run = run_dag(dag)
+        assert loaded.ids() == [1, 2]
+        result = run.result("undo")
+        assert (result["outcome"], result["removed_records"], result["done_by_this_try"]) == ("committed", 3, True)
+        assert isinstance(result["snapshot_id"], str)
+
+
+class TestAnotherRun:
+    """By DAG and run, or by an operation key; both may be templates."""
+
+    @pytest.mark.parametrize(
+        "chosen",
+        [
+            {"operation_key": "{{ params.key }}", "params": {"key": str(KEY)}},
+            {"dag_id": "other", "run_id": "{{ params.run }}", "undo_task_id": "t", "params": {"run": "r"}},
+            {"dag_id": "other", "run_id": "r", "undo_task_id": "t", "map_index": "-1"},
+        ],
+        ids=["key", "run", "task"],
+    )
+    def test_is_undone(self, loaded, run_task, chosen):
+        run_task(IcebergUndoOperator, task_id="undo", table="s.t", **chosen)
+        assert loaded.ids() == []
+
+    def test_a_dry_run(self, loaded, run_task):
+        found = run_task(IcebergUndoOperator, task_id="undo", table="s.t", operation_key=str(KEY), dry_run=True).result(
+            "undo"
+        )
+        assert (found["outcome"], found["removed_records"], len(found["files"])) == ("dry_run", 2, 1)
+        assert loaded.ids() == [1, 2]
+
+    @pytest.mark.parametrize(
+        ("chosen", "message"),
+        [
+            ({"dag_id": "other"}, "no run_id says which of its runs"),
+            ({"dag_id": "other", "run_id": "r", "operation_key": str(KEY)}, "not both"),
+            ({"dag_id": "other", "run_id": "unknown"}, "no snapshot of the table"),
+        ],
+    )
+    def test_a_wrong_choice_fails_at_once(self, loaded, run_task, chosen, message):
+        run = run_task(IcebergUndoOperator, task_id="undo", table="s.t", **chosen)
+        (failure,) = run.failures
+        assert message in str(failure)
+        assert type(failure).__name__ == "AirflowFailException"
+        assert loaded.ids() == [1, 2]
+
+
+def test_a_refusal_is_not_retried(lake, run_task):
+    lake.create(properties={"format-version": "2"})
+    lake.append([1], operation_key=KEY)
+    lake.load().overwrite(pa.table({"id": pa.array([7], pa.int64())}))
+    lake.load().delete("id = 7")
+    run = run_task(IcebergUndoOperator, task_id="undo", table="s.t", operation_key=str(KEY), retries=2)
+    # The overwrite was no task's: whether it kept a row cannot be told in version 2.
+    assert [type(one).__name__ for one in run.failures] == ["AirflowFailException"]
+    assert lake.ids() == []
