@@ -291,12 +291,10 @@ class TestTheStory:
 
     def test_a_run_is_undone(self, story):
         story.tell("load-changes")
-        before = story.count()
         story.tell("undo-a-run")
-        assert story.count() == before
         assert (story.names["would"].removed_records, story.names["undone"].removed_records) == (2, 2)
+        assert story.names["returns"].scan().to_arrow()["id"].to_pylist() == [3]
         assert story.results["undo"]["outcome"] == "nothing"
-        assert story.names["table"].runs()[0].undoes
 
     def test_another_table_is_waited_for(self, story):
         write_paimon(story.folder)

@@ -38,6 +38,10 @@ _TASK_ID = _arg("--task-id", help="The id of the task")
 _MAIN = _arg("--branch", help="The branch to change (default: main)", default="main")
 _KEY = _arg("--operation-key", help="The operation key of a task, as the command runs prints it with -o json")
 _DRY_RUN = _arg("--dry-run", help="Change nothing, and say what would be changed", action="store_true")
+_LEFT = _arg("left", help="sales.orders, or sales.orders#<branch, tag or snapshot id>; with --table only the latter")
+_RIGHT = _arg("right", help="The same of what it is compared with")
+_OF_TABLE = _arg("--table", help="The table of which both are branches, tags or snapshot ids")
+_KEYS = _arg("--key", help="The columns that identify a row, with commas between")
 _COMMON = (_CONNECTION, ARG_OUTPUT, ARG_VERBOSE)
 
 
@@ -57,6 +61,12 @@ def get_iceberg_commands() -> list[CLICommand]:
             "runs",
             "Show which DAG run, task and try made which snapshot, newest first",
             *(_TABLE, _DAG_ID, _RUN_ID, _TASK_ID, _BRANCH, _LIMIT),
+        ),
+        _command(
+            "diff",
+            "Compare two snapshots, branches or tables: schema, properties, partitions and rows",
+            *(_LEFT, _RIGHT, _OF_TABLE, _KEYS, _LIMIT),
+            module="history",
         ),
         _command(
             "undo",

@@ -1,11 +1,16 @@
-"""The command that takes a run back."""
+"""The commands about a history: diff, and the undo of a run."""
 
 from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
+from typing import Any
 
 from airflow_iceberg.cli.output import command, emit, load_table, printable
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.operations.history.diff import State, StateDiff
+from airflow_iceberg.operations.history.diff import diff as compare
 
 
 @command
@@ -37,3 +42,44 @@ def _is_confirmed(lines: list[str]) -> bool:
     sys.stderr.write("Undo this? (y/n) ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+@command
+def diff(args: Namespace) -> None:
+    """Show how two snapshots, branches or tables differ."""
+    left, right = (_state(args, name) for name in (args.left, args.right))
+    keys = [key.strip() for key in (args.key or "").split(",") if key.strip()]
+    if args.limit < 1:
+        raise InvalidInputError(f"--limit is {args.limit}, expected 1 or more")
+    found = compare(left, right, key_columns=keys, limit=args.limit)
+    if args.output in ("json", "yaml"):
+        emit(args, [found.to_dict()])
+        return
+    emit(args, list(_summary(found)))
+    if found.rows:
+        sys.stdout.write("\n")
+        emit(args, found.rows)
+
+
+def _state(args: Namespace, text: str) -> State:
+    """Return the state that a command names: `table`, `table#ref`, or with --table a branch, tag or snapshot id."""
+    name, _, at = (args.table, "", text) if args.table else text.partition("#")
+    return State.of(load_table(args, name), at or None)
+
+
+def _summary(found: StateDiff) -> Iterator[dict[str, Any]]:
+    if found.is_same:
+        yield {"what": "all", "difference": "none"}
+    for sentence in found.schema:
+        yield {"what": "schema", "difference": sentence}
+    for name, (before, after) in found.properties.items():
+        yield {"what": "property", "difference": f"{name}: {before} -> {after}"}
+    for name, (then, now) in list(found.partitions.items())[:20]:
+        files, rows = (f"{then[number]} -> {now[number]}" for number in (0, 1))
+        yield {"what": "partition", "difference": f"{name or 'all'}: {files} files, {rows} rows"}
+    if len(found.partitions) > 20:
+        yield {"what": "partition", "difference": f"and {len(found.partitions) - 20} more"}
+    if found.counts:
+        yield {"what": "rows", "difference": ", ".join(f"{count} {kind}" for kind, count in found.counts.items())}
+    if found.note:
+        yield {"what": "rows", "difference": found.note}

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from airflow_iceberg.expressions.tree import Expression
+from airflow_iceberg.expressions.tree import ALWAYS_TRUE, Expression
 from airflow_iceberg.format.manifests.entries import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.schemas.schema import Schema
@@ -97,6 +97,24 @@ def _changes(
         )
         yield SnapshotChanges(ordinal=ordinal, snapshot_id=after.snapshot_id, files=tuple(files))
         ordinal += 1
+
+
+def difference_of(io: FileIO, metadata: TableMetadata, before: Snapshot | None, after: Snapshot) -> SnapshotChanges:
+    """Return the files whose rows may differ between two snapshots, of which none has to be an ancestor of the other.
+
+    Raises:
+        FormatError, NotFoundError, StorageError: a manifest cannot be read.
+    """
+    reader = _Reader(io)
+    files = changed_files(
+        () if before is None else reader.manifests(before),
+        reader.manifests(after),
+        read=reader.live,
+        read_some=reader.some,
+        metadata=metadata,
+        row_filter=ALWAYS_TRUE,
+    )
+    return SnapshotChanges(ordinal=0, snapshot_id=after.snapshot_id, files=tuple(files))
 
 
 class _Reader:

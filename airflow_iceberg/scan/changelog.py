@@ -83,26 +83,40 @@ def read_changes(
     whole = TableScan.of(metadata, io, snapshot_id=to_snapshot_id, ref=ref, **selected)
     if isinstance(fields, str):
         raise InvalidInputError(f"selected_fields is the text {fields!r}, expected a list of columns")
-    reader = ChangelogReader(
+    identifiers = identifier_names(
+        metadata,
+        whole.schema,
+        compute_updates=options.compute_updates,
+        identifier_columns=options.identifier_columns,
+    )
+    reader = reader_of(whole, tuple(fields), identifiers, case_sensitive=case_sensitive)
+    steps = snapshot_changes(io, metadata, from_snapshot_id=from_snapshot_id, last=last, row_filter=whole.row_filter)
+    return _streamed(reader, steps, net=options.net)
+
+
+def reader_of(
+    whole: TableScan, fields: tuple[str, ...], identifiers: tuple[str, ...] | None, *, case_sensitive: bool = True
+) -> ChangelogReader:
+    """Return what reads changes in the columns of a scan.
+
+    Args:
+        fields: the columns of the result.
+        identifiers: see `ChangelogReader`.
+    """
+    metadata = whole.metadata
+    return ChangelogReader(
         read=ReadAs(
-            io=io,
+            io=whole.io,
             schemas=metadata.newest_schemas(),
             specs={spec.spec_id: spec for spec in metadata.partition_specs},
             name_mapping=TableProperties.of(metadata.properties).name_mapping,
         ),
         schema=whole.schema,
-        projection=changelog_columns(metadata, whole.schema, tuple(fields), case_sensitive=case_sensitive),
+        projection=changelog_columns(metadata, whole.schema, fields, case_sensitive=case_sensitive),
         row_filter=whole.row_filter,
-        identifiers=identifier_names(
-            metadata,
-            whole.schema,
-            compute_updates=options.compute_updates,
-            identifier_columns=options.identifier_columns,
-        ),
+        identifiers=identifiers,
         has_row_ids=metadata.format_version >= 3,
     )
-    steps = snapshot_changes(io, metadata, from_snapshot_id=from_snapshot_id, last=last, row_filter=whole.row_filter)
-    return _streamed(reader, steps, net=options.net)
 
 
 def _appends(whole: TableScan, from_snapshot_id: int) -> pa.RecordBatchReader:

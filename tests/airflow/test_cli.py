@@ -140,6 +140,29 @@ class TestForgedNames:
         assert json.loads(run("runs", "s.f", "-o", "json"))[0]["run_id"] == key.run_id
 
 
+class TestDiff:
+    """Two tables, or two branches or snapshots of one."""
+
+    def test_of_branches_and_snapshots(self, run, table, lake):
+        lake.load().append(pa.table({"id": [9], "day": ["b"]}), branch="audit")
+        first = str(table.snapshots()[0].snapshot_id)
+        for words in (["--table", "s.t", "main", "audit"], ["s.t#main", "s.t#audit"], ["s.t", "s.t#audit"]):
+            assert "1 added, 0 removed, 0 updated" in run("diff", *words)
+        (found,) = json.loads(run("diff", "--table", "s.t", first, "audit", "-o", "json"))
+        assert found["counts"] == {"added": "2", "removed": "0", "updated": "0"}
+        assert [row["id"] for row in found["rows"]] == ["4", "9"]
+        assert "none" in run("diff", "s.t", "s.t#main")
+        assert "nowhere" in run("diff", "s.t", "s.t#nowhere", code=1)
+
+    def test_of_tables(self, run, table, lake):
+        lake.create("s.o", {"id": "long"}).append(pa.table({"id": [1, 7]}))
+        shown = run("diff", "s.t", "s.o", "--key", "id", "--limit", "2")
+        assert "column day is removed" in shown
+        assert "1 added, 3 removed, 0 updated" in shown
+        assert SECRET not in shown
+        assert len(shown.partition("_change")[2].splitlines()) == 4
+
+
 class TestUndo:
     """It asks first, and says what it would do; with `--dry-run` that is all."""
 

@@ -49,7 +49,8 @@ class HasHistory(OpenTable):
         """Take back what a task or a DAG run has changed, in one commit, although others have committed since.
 
         Args:
-            operation_key: the key of a task, as `runs` shows it; or, instead of it,
+            operation_key: the key of a task, as `runs` shows it; a key of your own tells with `started_ms` when its
+                work began, for a table whose snapshots expire. Or, instead of it,
             dag_id, run_id, task_id: a DAG run, or one task of it.
             dry_run: whether nothing is changed; the result says how many rows and which files it would be, and who has
                 read them.
@@ -63,6 +64,7 @@ class HasHistory(OpenTable):
             dag_id=dag_id,
             run_id=run_id,
             task_id=task_id,
+            started_ms=operation_key.started_ms if isinstance(operation_key, OperationKey) else None,
         )
         request = UndoRequest(
             selection=selection, branch=branch, dry_run=dry_run, snapshot_properties=dict(snapshot_properties or {})

@@ -30,6 +30,7 @@ class Selection:
         operation_key: the key of one task in one epoch, as snapshots have it.
         dag_id, run_id: a DAG run, with all epochs of its tasks.
         task_id, map_index: only this task of the run, and this index of a mapped task.
+        started_ms: a time before all commits of the work, if one is known that its key does not tell.
     """
 
     operation_key: str | None = None
@@ -37,6 +38,7 @@ class Selection:
     run_id: str | None = None
     task_id: str | None = None
     map_index: int | None = None
+    started_ms: int | None = None
 
     def __post_init__(self) -> None:
         by_run = (self.dag_id, self.run_id, self.task_id, self.map_index)
@@ -146,6 +148,8 @@ def find_targets(metadata: TableMetadata, selection: Selection, branch: str) -> 
 
 def _first_start_ms(selection: Selection, keys: tuple[OperationKey, ...]) -> int | None:
     """Return a time before all commits of the selected works, from their epochs; None if they do not tell."""
+    if selection.started_ms is not None:
+        return selection.started_ms
     if selection.operation_key is not None:
         keys = (OperationKey.parse(selection.operation_key),)
     elif any(key.epoch // _CLEARS % _CLEARS for key in keys):

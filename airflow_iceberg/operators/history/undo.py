@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.arguments import whole_number, yes_or_no
 from airflow_iceberg.operators._job import TableOperator
+from airflow_iceberg.operators._key import operation_key_of
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:
@@ -91,11 +92,14 @@ class IcebergUndoOperator(TableOperator):
 
         if self.undo_dag_id and not self.undo_run_id and self.undo_dag_id != context["ti"].dag_id:
             raise InvalidInputError(f"dag_id is {self.undo_dag_id!r}, and no run_id says which of its runs is undone")
-        by_key = bool(self.operation_key)
+        by_key, own = bool(self.operation_key), operation_key_of(context)
+        dag_id = self.undo_dag_id or (None if by_key else own.dag_id)
+        run_id = self.undo_run_id or (None if by_key else own.run_id)
         return Selection(
             operation_key=self.operation_key or None,
-            dag_id=self.undo_dag_id or (None if by_key else context["ti"].dag_id),
-            run_id=self.undo_run_id or (None if by_key else context["ti"].run_id),
+            dag_id=dag_id,
+            run_id=run_id,
+            started_ms=own.run_after_ms if (dag_id, run_id) == (own.dag_id, own.run_id) else None,
             task_id=self.undo_task_id or None,
             map_index=None if self.undo_map_index in (None, "") else _index(self.undo_map_index),
         )

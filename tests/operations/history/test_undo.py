@@ -8,6 +8,7 @@ import pytest
 
 from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.commit.operation_key import UNDONE_KEYS, OperationKey, undone_in
+from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError
 from airflow_iceberg.operations.append import AppendRequest, append
 from airflow_iceberg.operations.compact import CompactRequest, compact
@@ -299,6 +300,13 @@ class TestExpiredSnapshots:
         for selection in ({"operation_key": key("r1")}, {"dag_id": "d", "run_id": "r1"}, {"operation_key": key("r2")}):
             with pytest.raises(REFUSED, match="does not surely reach back"):
                 table.undo(**selection)
+        assert ids(table) == list(range(10))
+
+    def test_a_key_of_ones_own_tells_with_its_start(self, table):
+        own = key("r3", started_ms=now_ms())
+        table.append(id_rows([20]), operation_key=own)
+        expire_snapshots(Work(table), ExpireSnapshotsRequest(snapshot_ids=(table.snapshots()[0].snapshot_id,)))
+        table.undo(own)
         assert ids(table) == list(range(10))
 
     def test_a_younger_run_is_undone_if_its_epoch_tells_its_start(self, table):

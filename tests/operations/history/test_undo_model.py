@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import IncompatibleChangeError, NotFoundError
@@ -56,14 +56,18 @@ class Commit:
 
     Attributes:
         kind: "append", "change", "compact" or "undo".
+        replaced: rows of the run before the task was cleared.
         undone: commits that it has undone.
+        snapshot_id: the head of the branch after it.
     """
 
     key: OperationKey
     kind: str
     added: frozenset = frozenset()
     removed: frozenset = frozenset()
+    replaced: frozenset = frozenset()
     undone: list = field(default_factory=list)
+    snapshot_id: int = 0
 
 
 class History(RuleBasedStateMachine):
@@ -112,8 +116,9 @@ class History(RuleBasedStateMachine):
             self.catalog.dies = None
 
     def record(self, branch, commit):
+        commit.snapshot_id = self.load().metadata.refs[branch].snapshot_id
         self.history[branch].append(commit)
-        self.rows[branch] = (self.rows[branch] - commit.removed) | commit.added
+        self.rows[branch] = (self.rows[branch] - commit.removed - commit.replaced) | commit.added
 
     # -- writes --------------------------------------------------------------------------------------------------------
 
@@ -160,13 +165,29 @@ class History(RuleBasedStateMachine):
 
     @rule(branch=branches, which=st.integers(0, 30), dies=crashes, by_run=st.booleans())
     def undo(self, branch, which, dies, by_run):
-        target = self.keys[which % len(self.keys)]
+        self.undo_one(branch, self.history[branch][which % len(self.history[branch])].key, dies, by_run)
+
+    @rule(branch=branches, back=st.integers(1, 3), dies=crashes)
+    def undo_a_late_one(self, branch, back, dies):
+        self.undo_one(branch, self.history[branch][-min(back, len(self.history[branch]))].key, dies, by_run=False)
+
+    @rule(branch=branches, which=st.integers(0, 30))
+    def undo_any(self, branch, which):
+        """Undo a run that may be of the other branch, or may be rolled back."""
+        self.undo_one(branch, self.keys[which % len(self.keys)], None, by_run=True)
+
+    def undo_one(self, branch, target, dies, by_run):
         chosen = {"dag_id": "d", "run_id": target.run_id} if by_run else {"operation_key": str(target)}
         request = UndoRequest(selection=Selection(**chosen), branch=branch)
-        undone = [one for commit in self.live(branch) if commit.kind == "undo" for one in commit.undone]
-        commits = [c for c in self.live(branch) if c.key == target and c.kind != "compact" and c not in undone]
-        if by_run:
-            commits = [commit for commit in commits if commit.kind != "undo"]
+        undone = [one for commit in self.live(branch) for one in commit.undone]
+        commits = [
+            commit
+            for commit in self.live(branch)
+            if (commit.key.run_id == target.run_id if by_run else commit.key == target)
+            and commit.kind != "compact"
+            and not any(commit is one for one in undone)
+            and not (by_run and commit.kind == "undo")
+        ]
         key = self.new_key()
         try:
             result = self.commit(key, branch, lambda work: undo(work, request), dies)
@@ -186,7 +207,7 @@ class History(RuleBasedStateMachine):
             return
         assert result.outcome in ("committed", "found")
         assert len(result.undone_snapshot_ids) == len(commits)
-        self.record(branch, Commit(key, "undo", now - was, was - now, commits))
+        self.record(branch, Commit(key, "undo", now - was, was - now, undone=commits))
 
     def live(self, branch):
         """Return the commits of a branch that were not undone, newest first: an undo may be undone, too."""
@@ -228,8 +249,7 @@ class History(RuleBasedStateMachine):
             return
         self.keys.append(key)
         # Rows that are replaced are not restored by an undo of the later epoch.
-        self.rows[branch] = self.rows[branch] - old.added
-        self.record(branch, Commit(key, "append", numbers))
+        self.record(branch, Commit(key, "append", numbers, replaced=old.added & self.rows[branch]))
 
     # -- refs and maintenance ------------------------------------------------------------------------------------------
 
@@ -243,7 +263,17 @@ class History(RuleBasedStateMachine):
             self.load().fast_forward("main", "dev")
             self.history["main"], self.rows["main"] = list(self.history["dev"]), self.rows["dev"]
 
-    @precondition(lambda self: len(self.history["main"]) > 1)
+    @rule(back=st.integers(1, 4))
+    def roll_back(self, back):
+        history, table = self.history["main"], self.load()
+        kept = history[: max(1, len(history) - back)]
+        if table.metadata.snapshot(kept[-1].snapshot_id) is None or not self.is_whole:
+            return
+        table.rollback_to_snapshot(kept[-1].snapshot_id)
+        self.history["main"], self.rows["main"] = kept, frozenset()
+        for commit in kept:
+            self.rows["main"] = (self.rows["main"] - commit.removed - commit.replaced) | commit.added
+
     @rule()
     def branch_again(self):
         """Give dev the state of main."""
@@ -270,5 +300,5 @@ class History(RuleBasedStateMachine):
 
 TestAnUndoGivesTheModelsRowsOrRefuses = History.TestCase
 TestAnUndoGivesTheModelsRowsOrRefuses.settings = settings(
-    examples(60), stateful_step_count=14, suppress_health_check=list(HealthCheck), deadline=None
+    examples(100), stateful_step_count=12, suppress_health_check=list(HealthCheck), deadline=None
 )
