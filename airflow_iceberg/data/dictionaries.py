@@ -209,7 +209,7 @@ def plain_columns(rows: pa.Table, *, most_bytes: int, sampled: int = SAMPLED_ROW
         if _hardly_repeats(rows.column(field.name)):
             found.add(field.name)
             continue
-        distinct = pc.count_distinct(column).as_py()
+        distinct = _distinct(column)
         width = column.nbytes / sample.num_rows
         indices = sample.num_rows * max(distinct, 2).bit_length() / 8
         in_all = distinct * width * rows.num_rows / sample.num_rows  # if values keep coming in
@@ -228,15 +228,21 @@ def _hardly_repeats(column: pa.ChunkedArray) -> bool:
     Values do not repeat among neighbours, nor among rows from all over the column: each alone could be chance.
     """
     count = len(column)
-    if count < 2 * _FEW_ROWS or pc.count_distinct(column.slice(0, _FEW_ROWS)).as_py() < _DISTINCT * _FEW_ROWS:
+    if count < 2 * _FEW_ROWS or _distinct(column.slice(0, _FEW_ROWS)) < _DISTINCT * _FEW_ROWS:
         return False
     step = count // _FEW_ROWS
     # Not at regular distances, which would miss values that come round and round.
     places = np.arange(_FEW_ROWS) * step + np.random.Generator(np.random.PCG64(1)).integers(0, step, _FEW_ROWS)
-    return bool(pc.count_distinct(column.take(number_array(places))).as_py() >= _DISTINCT * _FEW_ROWS)
+    return _distinct(column.take(number_array(places))) >= _DISTINCT * _FEW_ROWS
 
 
 def _keeps_coming(column: pa.ChunkedArray, distinct: int) -> bool:
     """Return whether the second half of a column has nearly as many new values as the first."""
-    before = pc.count_distinct(column.slice(0, len(column) // 2)).as_py()
-    return bool(distinct - before >= _AS_BEFORE * before)
+    before = _distinct(column.slice(0, len(column) // 2))
+    return distinct - before >= _AS_BEFORE * before
+
+
+def _distinct(column: pa.ChunkedArray) -> int:
+    """Return the number of distinct values, without nulls; `count_distinct` needs more than twice the time."""
+    found = pc.unique(column)
+    return len(found) - int(found.null_count)

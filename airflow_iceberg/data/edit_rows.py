@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from airflow_iceberg.data.carried_rows import carried_rows
 from airflow_iceberg.data.cast.rows import conform
+from airflow_iceberg.data.new_values import with_values
 from airflow_iceberg.data.read.file import ReadAs, Unit
 from airflow_iceberg.data.row_changes import COPY_ON_WRITE, FileChanger, RowChange, RowChanges, WriteAs, count_rows
 from airflow_iceberg.data.write.partitioned import PartitionedWriter
@@ -327,7 +327,7 @@ class _Edits:
                 for at, update in zip(places, found, strict=True)
                 if field.name in update.names
             ]
-            columns.append(_with_values(stored, given, len(positions)))
+            columns.append(with_values(stored, given, len(positions)))
         yield pa.RecordBatch.from_arrays(columns, names=[field.name for field in schema.fields])
 
     def check_found(self) -> None:
@@ -365,25 +365,3 @@ def _update(table: pa.Table, schema: Schema, path: str, *, has_lineage: bool) ->
         # Null: the row inherits the number of the commit.
         rows = rows.append_column(LAST_UPDATED.name, pa.nulls(rows.num_rows, pa.int64()))
     return _Update(positions=positions, rows=rows)
-
-
-def _with_values(stored: pa.Array | None, given: list[tuple[Any, pa.ChunkedArray]], count: int) -> pa.Array:
-    """Return a column of `count` rows with new values at some places.
-
-    Args:
-        stored: the values of the file; a dictionary of texts remains one. None if all rows are given values.
-        given: places among the rows, and the value of each.
-    """
-    if stored is not None and not given:
-        return stored
-    pieces = [] if stored is None else [stored]
-    chosen = np.arange(count)
-    start = 0 if stored is None else count
-    for places, values in given:
-        chosen[places] = np.arange(start, start + len(values))
-        start += len(values)
-        pieces += values.chunks
-    if stored is not None and pa.types.is_dictionary(stored.type):
-        encoded = [stored, *(piece.dictionary_encode() for piece in pieces[1:])]
-        pieces = pa.chunked_array(encoded, type=stored.type).unify_dictionaries().chunks
-    return pa.concat_arrays(pieces).take(number_array(chosen))
