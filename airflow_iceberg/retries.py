@@ -1,34 +1,100 @@
-"""Which errors Airflow retries, and which fail the task: operators, sensors and triggers all use this module."""
+"""Which errors Airflow retries, and which fail the task: operators, sensors and triggers all use this module.
+
+Each failure is told in two lines of the task's log: what happened, and what to do.
+"""
 
 from __future__ import annotations
 
+import logging
+import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
 from airflow_iceberg.errors import (
     AlreadyExistsError,
+    CommitConflictError,
     CommitUnknownError,
     FormatError,
     IcebergError,
     IncompatibleChangeError,
     InvalidInputError,
     NotFoundError,
+    StalePlanError,
+    StorageError,
     UnsupportedError,
     error_class,
 )
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
+else:
+    try:
+        from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
+    except ImportError:
+        # Before Airflow 3.3 there are no policies; what is final fails at once all the same.
+        RetryDecision, RetryPolicy = None, object
+
+log = logging.getLogger(__name__)
 
 # No retry can succeed until a person corrects the DAG, the connection, the data or the table. All other errors are
 # retried: a retry reads the table first, so that it is safe even if the outcome of this try is unknown; unless the
 # table will never tell (`CommitUnknownError.is_final`).
 FINAL = (NotFoundError, AlreadyExistsError, InvalidInputError, FormatError, UnsupportedError, IncompatibleChangeError)
 
+# What to do, by the class of the error, the narrower one first.
+_ADVICE: tuple[tuple[type[IcebergError], str], ...] = (
+    (InvalidInputError, "correct the task's arguments, its data or the connection, then clear the task"),
+    (NotFoundError, "check the name, and whether the connection leads to the right catalog, then clear the task"),
+    (AlreadyExistsError, "choose another name, or use what exists, then clear the task"),
+    (FormatError, "look at the file: another program has written it, or it is damaged; then clear the task"),
+    (UnsupportedError, "nothing was changed; use another way, or install what is missing, then clear the task"),
+    (IncompatibleChangeError, "a person has to decide: look at the table's snapshots, then clear the task"),
+    (StalePlanError, "nothing was committed; the next try plans the work again on the latest snapshot"),
+    (CommitConflictError, "nothing was committed; the next try commits on the latest snapshot; a pool makes it rare"),
+    (CommitUnknownError, "nothing was deleted; the next try looks for the commit in the table first: let it do so"),
+    (StorageError, "the next try starts from the beginning; if it fails again, check the store and the network"),
+)  # fmt: skip
+_UNKNOWN_FOREVER = (
+    "look in the table whether the rows are there, since nothing else can tell; then mark the task as successful, or "
+    "clear it"
+)
+_NO_PERMISSION = "give the identity of the connection the permission, or the connection another identity, then clear it"
+
 
 def is_final(error: IcebergError) -> bool:
     """Tell whether a retry is useless; an error of an unknown type is retried."""
-    return isinstance(error, FINAL) or (isinstance(error, CommitUnknownError) and error.is_final)
+    is_lost = isinstance(error, CommitUnknownError) and error.is_final
+    return isinstance(error, FINAL) or is_lost or _lacks_permission(error)
+
+
+def _lacks_permission(error: IcebergError) -> bool:
+    """Whether a store has refused a request because of who has sent it."""
+    return isinstance(error, StorageError) and any(isinstance(cause, PermissionError) for cause in _causes(error))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and its causes."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__
+
+
+def advice(error: IcebergError) -> str:
+    """Return what to do about an error, or what Airflow does next."""
+    if isinstance(error, CommitUnknownError) and error.is_final:
+        return _UNKNOWN_FOREVER
+    if _lacks_permission(error):
+        return _NO_PERMISSION
+    found = next((text for kind, text in _ADVICE if isinstance(error, kind)), None)
+    return found or "the next try starts from the beginning; if it fails again, look at the lines above"
 
 
 def to_airflow(error: IcebergError) -> AirflowException:
@@ -43,7 +109,77 @@ def airflow_failures() -> Iterator[None]:
     try:
         yield
     except IcebergError as error:
+        # Before the traceback, which Airflow logs.
+        log.error("what happened: %s", error)
+        log.error("what to do: %s", advice(error))
         raise to_airflow(error) from error
+
+
+class IcebergRetryPolicy(RetryPolicy):
+    """When a failed task is tried again: `retry_policy=IcebergRetryPolicy()`, with Airflow 3.3 or later.
+
+    A lost race is retried soon, after a random delay that grows with each try, so that writers who have met do not meet
+    again. An unknown outcome is retried after a while: the next try looks for the commit in the table first. What no
+    retry can mend (wrong arguments, a missing permission or package) fails at once. All else, and other packages'
+    errors, are retried as the task says. No policy gives a task more than its `retries`.
+
+    Args:
+        conflict_delay: the first delay after a lost race.
+        most_delay: the longest delay after a lost race.
+        unknown_delay: the delay after an unknown outcome, in which a request that is late may still arrive.
+    """
+
+    def __init__(
+        self,
+        *,
+        conflict_delay: timedelta = timedelta(seconds=5),
+        most_delay: timedelta = timedelta(minutes=2),
+        unknown_delay: timedelta = timedelta(seconds=30),
+    ) -> None:
+        if RetryDecision is None:
+            raise ImportError("retry policies need Airflow 3.3; before, what is final fails at once without one")
+        self.conflict_delay = conflict_delay
+        self.most_delay = most_delay
+        self.unknown_delay = unknown_delay
+
+    def evaluate(
+        self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
+    ) -> RetryDecision:
+        """Decide whether and when a task is tried again; Airflow calls it in the task's process."""
+        causes = list(_causes(exception))
+        error = next((one for one in causes if isinstance(one, IcebergError)), None)
+        if error is None:
+            missing = next((one for one in causes if isinstance(one, ImportError | PermissionError)), None)
+            return (
+                RetryDecision.default() if missing is None else RetryDecision.fail(_reason("no retry helps", missing))
+            )
+        if is_final(error):
+            return RetryDecision.fail(_reason("no retry helps", error))
+        if isinstance(error, CommitConflictError):
+            return RetryDecision.retry(self._soon(try_number), _reason("another writer was faster", error))
+        if isinstance(error, CommitUnknownError):
+            return RetryDecision.retry(self.unknown_delay, _reason("the next try looks for the commit first", error))
+        return RetryDecision.default()
+
+    def _soon(self, try_number: int) -> timedelta:
+        most = self.most_delay.total_seconds()
+        longest = min(self.conflict_delay.total_seconds() * 2 ** min(try_number - 1, 20), most)
+        return timedelta(seconds=longest * random.uniform(0.5, 1.0))
+
+    def serialize(self) -> dict[str, Any]:
+        """Return the arguments."""
+        names = ("conflict_delay", "most_delay", "unknown_delay")
+        return {name: getattr(self, name).total_seconds() for name in names}
+
+    @classmethod
+    def deserialize(cls, data: dict[str, Any]) -> IcebergRetryPolicy:
+        """Return the policy of these arguments."""
+        return cls(**{name: timedelta(seconds=seconds) for name, seconds in data.items()})
+
+
+def _reason(why: str, error: BaseException) -> str:
+    # Airflow keeps it in its database.
+    return f"{why}: {error}"[:500]
 
 
 def to_event(error: IcebergError) -> dict[str, str]:
