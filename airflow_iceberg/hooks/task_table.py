@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from airflow_iceberg.assets import check_partition_keys, tell_write
+from airflow.sdk.lineage import get_hook_lineage_collector
+
+from airflow_iceberg.assets import SCHEME, check_partition_keys, tell_write
 from airflow_iceberg.commit.operation_key import OnRerun
 from airflow_iceberg.errors import CommitUnknownError, InvalidInputError
 from airflow_iceberg.hooks.task_key import operation_key_of
@@ -158,6 +160,9 @@ class TaskTable(Table):
             raise
         writes.names.add((table, named))
         writes.counts[table, verb] += name is None
+        get_hook_lineage_collector().add_output_asset(
+            context=cast(Any, self), scheme=SCHEME, asset_kwargs={"table": self.name, "iceberg_conn_id": self._conn_id}
+        )
         if self._asset_events:
             tell_write(
                 self._context,

@@ -30,6 +30,7 @@ from airflow_iceberg.retries import airflow_failures, from_event
 from airflow_iceberg.triggers.job import POLL_INTERVAL_S, IcebergJobTrigger
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from airflow_iceberg.backends.backend import Backend
@@ -59,6 +60,7 @@ class TableOperator(BaseOperator):
     # Whether the commits of an operator change no rows. DAGs that wait for rows are not started by them.
     is_maintenance: ClassVar[bool] = False
     _opened_table: OpenTable | None = None
+    _result: OperationResult | None = None
 
     def __init__(
         self,
@@ -97,9 +99,23 @@ class TableOperator(BaseOperator):
         """Report the result in the log, in asset events and in XCom; the same if an earlier try has committed it."""
         for line in lines:
             self.log.info("%s: %s", result.table, line)
+        self._result = result
         xcom = result.to_xcom()
         tell_assets(self, context, result, self._table_after)
         return xcom
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:
+        """Return what the task has read and written; called by Airflow's provider of OpenLineage, if there is one."""
+        from airflow_iceberg.lineage import operator_lineage
+
+        if self._result is None:
+            return None
+        verb = type(self).__module__.rpartition(".")[2]
+        return operator_lineage(self._table_after(), self._result, self.tables_read(self._result), verb=verb)
+
+    def tables_read(self, result: OperationResult) -> Mapping[str, OpenTable]:
+        """Return the tables that the rows were made from, by the names in the result."""
+        return {}
 
     def _table_after(self) -> OpenTable:
         """Return the table after the operation; those that make one, or find one, have not loaded it."""

@@ -13,6 +13,7 @@ from airflow_iceberg.assets import input_assets, with_asset
 from airflow_iceberg.backends.config import checked_fields
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.arguments import yes_or_no
+from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._inputs import Changes, Input, input_of
 from airflow_iceberg.operators._job import JobOperator
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_iceberg.commit.open_table import OpenTable
-    from airflow_iceberg.commit.write_result import WriteResult
+    from airflow_iceberg.commit.write_result import OperationResult, WriteResult
     from airflow_iceberg.jobs.protocol.plan import JobPlan
     from airflow_iceberg.jobs.protocol.source import Source
 
@@ -104,6 +105,17 @@ class InputsOperator(JobOperator):
             for name, one in named.items()
         }
         return dict(self._to_open)
+
+    def tables_read(self, result: OperationResult) -> Mapping[str, OpenTable]:
+        """Return the inputs that the result names; a try that has found the commit of another one loads them."""
+        named = {str(name): input_of(name, one) for name, one in (self.inputs or {}).items()}
+        read = {name: one for name, one in named.items() if name in getattr(result, "inputs", {})}
+        loaded = {
+            name: IcebergHook(one.iceberg_conn_id or self.iceberg_conn_id).load_table(one.table)
+            for name, one in read.items()
+            if name not in self._opened
+        }
+        return {name: self._opened[name] if name in self._opened else loaded[name] for name in read}
 
     def opened_inputs(self, plan: JobPlan) -> Mapping[str, OpenTable]:
         """Return the inputs as they were loaded for a plan; those that an earlier process has pinned are loaded now."""

@@ -1,0 +1,247 @@
+"""OpenLineage: what a task has read and written, named as Iceberg's tables are in the lineage of Spark.
+
+A dataset is the location of its table; the name in its catalog is a link to it. So the lineage of Airflow's tasks and
+that of Spark's jobs is one graph. The packages of OpenLineage are imported when Airflow asks for lineage.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from airflow_iceberg.assets import table_of_uri
+from airflow_iceberg.commit.open_table import OpenTable
+from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.hooks.iceberg import IcebergHook
+from airflow_iceberg.operations.reports.commit import NO_COMMIT, CommitReport
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from airflow.sdk import Asset
+    from openlineage.client.event_v2 import Dataset, InputDataset, OutputDataset
+
+    from airflow_iceberg.commit.write_result import OperationResult
+    from airflow_iceberg.format.snapshots import Snapshot
+
+log = logging.getLogger(__name__)
+
+# As the lineage of Spark writes them.
+_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "": "file"}
+
+
+def operator_lineage(
+    table: OpenTable, result: OperationResult, inputs: Mapping[str, OpenTable], *, verb: str
+) -> OperatorLineage[Any, Any]:
+    """Return the lineage of a task.
+
+    Args:
+        table: the table of the task, after the commit.
+        inputs: the tables that the rows were made from, by the names in the result.
+        verb: the operation.
+    """
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    report = None if result.outcome in NO_COMMIT else CommitReport.of(table, result, verb=verb)
+    read = getattr(result, "inputs", {})
+    snapshots = {name: (read.get(name) or {}).get("snapshot-id") for name in inputs}
+    return OperatorLineage(
+        inputs=[_input(one, snapshots[name]) for name, one in inputs.items()],
+        outputs=[_output(table, report)],
+    )
+
+
+def asset_to_openlineage(asset: Asset, lineage_context: Any) -> Dataset | None:
+    """Return the dataset of a table's asset; None if the table cannot be loaded. Airflow calls this for its lineage.
+
+    Args:
+        lineage_context: what has told of the asset: the table itself, a hook, or None.
+    """
+    from openlineage.client.event_v2 import Dataset
+
+    conn_id, name = table_of_uri(asset.uri)
+    try:
+        is_table = isinstance(lineage_context, OpenTable)
+        table = lineage_context if is_table else IcebergHook(conn_id).load_table(name)
+        return Dataset(*_identifier(table.location), facets=_facets(table, table.metadata.current_snapshot()))
+    except IcebergError as error:
+        log.debug("no lineage of %s: %s", asset.uri, error)
+        return None
+
+
+def _input(table: OpenTable, snapshot_id: str | None) -> InputDataset:
+    from openlineage.client.event_v2 import InputDataset
+    from openlineage.client.facet_v2 import input_statistics_input_dataset as statistics
+
+    snapshot = table.metadata.snapshot(int(snapshot_id)) if snapshot_id else None
+    found: dict[str, Any] = {}
+    if snapshot is not None:
+        found["inputStatistics"] = statistics.InputStatisticsInputDatasetFacet(
+            rowCount=_count(snapshot, "total-records"),
+            size=_count(snapshot, "total-files-size"),
+            fileCount=_count(snapshot, "total-data-files"),
+        )
+    return InputDataset(*_identifier(table.location), inputFacets=found, facets=_facets(table, snapshot))
+
+
+def _output(table: OpenTable, report: CommitReport | None) -> OutputDataset:
+    from openlineage.client.event_v2 import OutputDataset
+    from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
+
+    snapshot = None if report is None else report.snapshot
+    found: dict[str, Any] = {}
+    if report is not None and snapshot is not None:
+        result = report.result
+        found["outputStatistics"] = statistics.OutputStatisticsOutputDatasetFacet(
+            rowCount=getattr(result, "added_records", None),
+            size=getattr(result, "added_files_size_bytes", None),
+            fileCount=getattr(result, "added_data_files", None),
+        )
+        found["icebergCommitReport"] = _commit_report(snapshot)
+        if report.partitions.names:
+            found["subset"] = _partitions(report.partitions.names)
+    return OutputDataset(*_identifier(table.location), outputFacets=found, facets=_facets(table, snapshot))
+
+
+def _facets(table: OpenTable, snapshot: Snapshot | None) -> dict[str, Any]:
+    from openlineage.client.facet_v2 import (
+        catalog_dataset,
+        dataset_version_dataset,
+        schema_dataset,
+        storage_dataset,
+        symlinks_dataset,
+    )
+
+    metadata = table.metadata
+    schema_id = None if snapshot is None else snapshot.schema_id
+    schema = metadata.schema() if schema_id is None else metadata.schema(schema_id)
+    fields = [
+        schema_dataset.SchemaDatasetFacetFields(name=one.name, type=str(one.type), description=one.doc)
+        for one in schema.fields
+    ]
+    kind, uri = _catalog(table)
+    found: dict[str, Any] = {
+        "schema": schema_dataset.SchemaDatasetFacet(fields=fields),
+        "storage": storage_dataset.StorageDatasetFacet(
+            storageLayer="iceberg", fileFormat=metadata.properties.get(TableProperties.file_format.name, "parquet")
+        ),
+        "catalog": catalog_dataset.CatalogDatasetFacet(
+            framework="iceberg",
+            type=kind,
+            name=table.catalog.name,
+            metadataUri=uri,
+            warehouseUri=_without_login(table.catalog.properties.get("warehouse")),
+            source="airflow",
+        ),
+    }
+    if snapshot is not None:
+        version = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(snapshot.snapshot_id))
+        found["version"] = version
+    link = _link(table)
+    if link is not None:
+        identifier = symlinks_dataset.Identifier(namespace=link[0], name=link[1], type="TABLE")
+        found["symlinks"] = symlinks_dataset.SymlinksDatasetFacet(identifiers=[identifier])
+    return found
+
+
+def _identifier(location: str) -> tuple[str, str]:
+    """Return namespace and name of a location: `s3://bucket` and `wh/db/orders`, `file` and `/wh/db/orders`."""
+    parts = urlsplit(location)
+    scheme = _SCHEMES.get(parts.scheme, parts.scheme)
+    path = parts.path.rstrip("/")
+    if scheme == "file":
+        return "file", path or "/"
+    return f"{scheme}://{parts.netloc}", path.lstrip("/") or "/"
+
+
+def _catalog(table: OpenTable) -> tuple[str, str | None]:
+    properties = table.catalog.properties
+    kind = type(table.catalog).__name__.removesuffix("Catalog").lower()
+    return properties.get("type") or kind, _without_login(properties.get("uri"))
+
+
+def _link(table: OpenTable) -> tuple[str, str] | None:
+    """Return the namespace and the name of a table in its catalog."""
+    kind, uri = _catalog(table)
+    properties, name = table.catalog.properties, table.name
+    match kind:
+        case "glue":
+            region = properties.get("glue.region") or properties.get("client.region") or ""
+            account = properties.get("glue.id") or ""
+            return f"arn:aws:glue:{region}:{account}", f"table/{name.replace('.', '/', 1)}"
+        case "hive" if uri:
+            return f"hive://{urlsplit(uri.split(',')[0]).netloc}", name
+        case "hadoop":
+            warehouse = properties.get("warehouse")
+            return None if warehouse is None else (_identifier(warehouse)[0], name)
+    return None if uri is None else (uri, name)
+
+
+def _without_login(uri: str | None) -> str | None:
+    """Return an address without user, password and query; None for what is none."""
+    if not uri:
+        return None
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return None
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+
+
+def _partitions(names: tuple[str, ...]) -> Any:
+    from openlineage.client.facet_v2 import base_subset_dataset as subset
+
+    partitions = [subset.Partition(identifier=name, dimensions=dict(_dimensions(name))) for name in names]
+    return subset.OutputSubsetOutputDatasetFacet(outputCondition=subset.PartitionSubsetCondition(partitions=partitions))
+
+
+def _dimensions(name: str) -> Iterator[tuple[str, str]]:
+    for part in name.split("/"):
+        field, _, value = part.partition("=")
+        yield field, value
+
+
+def _commit_report(snapshot: Snapshot) -> Any:
+    """Return what Spark's lineage says of a commit, in its words."""
+    import attr
+    from openlineage.client.facet_v2 import OutputDatasetFacet
+
+    @attr.define
+    class IcebergCommitReport(OutputDatasetFacet):
+        snapshotId: str  # noqa: N815
+        sequenceNumber: int  # noqa: N815
+        operation: str
+        commitMetrics: dict[str, int | None]  # noqa: N815
+        metadata: dict[str, str]
+
+    metrics = {_camel(name): _count(snapshot, name) for name in _METRICS if name in snapshot.summary}
+    own = {name: value for name, value in snapshot.summary.items() if name.startswith("airflow.")}
+    return IcebergCommitReport(
+        snapshotId=str(snapshot.snapshot_id),
+        sequenceNumber=snapshot.sequence_number,
+        operation=snapshot.operation,
+        commitMetrics=metrics,
+        metadata=own,
+    )
+
+
+_METRICS = tuple(
+    f"{verb}-{what}"
+    for what in (
+        *("data-files", "delete-files", "records", "files-size"),
+        *("position-delete-files", "equality-delete-files", "position-deletes", "equality-deletes", "dvs"),
+    )
+    for verb in ("added", "deleted", "removed", "total")
+)
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("-")
+    return first + "".join(part.title() for part in rest)
+
+
+def _count(snapshot: Snapshot, name: str) -> int | None:
+    text = snapshot.summary.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None

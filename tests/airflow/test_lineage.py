@@ -1,0 +1,133 @@
+"""OpenLineage: what tasks have read and written, with the names that Spark's lineage has for it."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.providers.openlineage.extractors.manager import ExtractorManager
+from airflow.providers.openlineage.utils.utils import translate_airflow_asset
+from airflow.utils.state import TaskInstanceState
+from openlineage.client.serde import Serde
+
+from airflow_iceberg.assets import iceberg_asset
+from airflow_iceberg.hooks import IcebergHook
+from airflow_iceberg.lineage import _identifier, _link
+from airflow_iceberg.operators import IcebergAppendOperator, IcebergExpireSnapshotsOperator
+from tests.airflow.killed_operator import context_of
+
+
+def executed(task: Any) -> Any:
+    task.execute(context_of(task, {"try": 1, "epoch": 0}))
+    return task
+
+
+def lineage_of(task: Any) -> dict[str, Any]:
+    """Return what Airflow's provider of OpenLineage gets from a task, as it would be sent."""
+    run, ti = SimpleNamespace(run_id="run"), SimpleNamespace()
+    found = ExtractorManager().extract_metadata(run, task, TaskInstanceState.SUCCESS, ti)
+    return {kind: [json.loads(Serde.to_json(one)) for one in getattr(found, kind)] for kind in ("inputs", "outputs")}
+
+
+class TestAnAppend:
+    """Its output has schema, version, statistics, partitions, link and the report of the commit."""
+
+    def test_of_a_query_over_another_table(self, lake):
+        source = lake.create("s.source")
+        lake.append([1, 2], "s.source")
+        table = lake.create(partition_by=["id"])
+        task = IcebergAppendOperator(
+            task_id="append", table="s.t", spark_conn_id=None, sql="select id from a", inputs={"a": "s.source"}
+        )
+        found = lineage_of(executed(task))
+        ((read,), (written,)) = found["inputs"], found["outputs"]
+        location, snapshot = table.location.removeprefix("file://"), lake.load().current_snapshot()
+        assert (written["namespace"], written["name"]) == ("file", location)
+        facets = written["facets"]
+        assert [(one["name"], one["type"]) for one in facets["schema"]["fields"]] == [("id", "long")]
+        assert facets["version"]["datasetVersion"] == str(snapshot.snapshot_id)
+        assert (facets["storage"]["storageLayer"], facets["storage"]["fileFormat"]) == ("iceberg", "parquet")
+        assert (facets["catalog"]["type"], facets["catalog"]["name"]) == ("sql", "lake")
+        (link,) = facets["symlinks"]["identifiers"]
+        assert (link["name"], link["type"]) == ("s.t", "TABLE")
+        statistics = written["outputFacets"]["outputStatistics"]
+        assert (statistics["rowCount"], statistics["fileCount"]) == (2, 2)
+        assert statistics["size"] == sum(path.stat().st_size for path in lake.data_files())
+        report = written["outputFacets"]["icebergCommitReport"]
+        assert (report["snapshotId"], report["operation"]) == (str(snapshot.snapshot_id), "append")
+        assert (report["commitMetrics"]["addedRecords"], report["commitMetrics"]["addedDataFiles"]) == (2, 2)
+        partitions = written["outputFacets"]["subset"]["outputCondition"]["partitions"]
+        assert [(one["identifier"], one["dimensions"]) for one in partitions] == [
+            ("id=1", {"id": "1"}),
+            ("id=2", {"id": "2"}),
+        ]
+        assert (read["namespace"], read["name"]) == ("file", source.location.removeprefix("file://"))
+        version = lake.load("s.source").current_snapshot().snapshot_id
+        assert read["facets"]["version"]["datasetVersion"] == str(version)
+        assert read["inputFacets"]["inputStatistics"]["rowCount"] == 2
+
+    def test_a_retry_that_finds_the_commit_tells_the_same(self, lake):
+        lake.create("s.source")
+        lake.append([1], "s.source")
+        lake.create()
+        options = {"table": "s.t", "spark_conn_id": None, "sql": "select id from a", "inputs": {"a": "s.source"}}
+        first, second = (lineage_of(executed(IcebergAppendOperator(task_id="t", **options))) for _ in range(2))
+        assert first == second
+
+    def test_maintenance_has_the_table_alone(self, lake):
+        lake.create()
+        lake.append([1])
+        task = IcebergExpireSnapshotsOperator(task_id="t", table="s.t", spark_conn_id=None)
+        found = lineage_of(executed(task))
+        assert (found["inputs"], len(found["outputs"])) == ([], 1)
+
+    def test_a_task_that_failed_tells_nothing(self):
+        task = IcebergAppendOperator(task_id="t", table="s.t", files="/x", asset_events=False)
+        assert lineage_of(task) == {"inputs": [], "outputs": []}
+
+
+class TestNames:
+    """Those of the Spark integration: the location, and a link to the name in the catalog."""
+
+    @pytest.mark.parametrize(
+        ("location", "expected"),
+        [
+            ("s3://bucket/wh/db/orders", ("s3://bucket", "wh/db/orders")),
+            ("s3a://bucket/wh/db/orders/", ("s3://bucket", "wh/db/orders")),
+            ("gs://bucket/t", ("gs://bucket", "t")),
+            ("hdfs://name:8020/wh/t", ("hdfs://name:8020", "wh/t")),
+            ("abfss://c@a.dfs.core.windows.net/t", ("abfss://c@a.dfs.core.windows.net", "t")),
+            ("file:///wh/t", ("file", "/wh/t")),
+            ("/wh/t", ("file", "/wh/t")),
+        ],
+    )
+    def test_of_a_location(self, location, expected):
+        assert _identifier(location) == expected
+
+    @pytest.mark.parametrize(
+        ("properties", "expected"),
+        [
+            ({"type": "rest", "uri": "https://me:pw@c.example.com/api?t=1"}, ("https://c.example.com/api", "db.t")),
+            ({"type": "nessie", "uri": "http://n:19120/api/v2"}, ("http://n:19120/api/v2", "db.t")),
+            ({"type": "hive", "uri": "thrift://host:9083,thrift://other:9083"}, ("hive://host:9083", "db.t")),
+            ({"type": "glue", "glue.region": "eu-west-1", "glue.id": "1"}, ("arn:aws:glue:eu-west-1:1", "table/db/t")),
+            ({"type": "hadoop", "warehouse": "s3://bucket/wh"}, ("s3://bucket", "db.t")),
+            ({"type": "sql", "uri": "postgresql://u:secret@h/db"}, ("postgresql://h/db", "db.t")),
+        ],
+    )
+    def test_of_the_link(self, properties, expected):
+        table: Any = SimpleNamespace(catalog=SimpleNamespace(properties=properties), name="db.t")
+        assert _link(table) == expected
+
+
+class TestAnAsset:
+    """An asset in the inlets or outlets of any task is the dataset of its table."""
+
+    def test_is_the_location_of_its_table(self, lake):
+        table = lake.create()
+        for context in (None, IcebergHook(), table):
+            found = translate_airflow_asset(iceberg_asset("s.t"), context)
+            assert (found.namespace, found.name) == ("file", table.location.removeprefix("file://"))
+
+    def test_of_a_table_that_is_not_there_is_none(self, lake):
+        assert translate_airflow_asset(iceberg_asset("s.gone"), None) is None
