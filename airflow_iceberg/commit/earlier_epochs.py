@@ -33,6 +33,9 @@ from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
 
+NO_SNAPSHOT = -1
+"""The head of a branch that has no snapshot: no snapshot has this id."""
+
 WAYS_OUT = (
     "run it with on_rerun='append' if the earlier rows are deleted or to be kept, with on_rerun='skip' to leave the "
     "table as it is, or replace the rows yourself"
@@ -64,7 +67,7 @@ class EarlierEpochs:
         try_number: the task's try; from the second on, a commit of an earlier try may have been expired. None if any
             call may be the second one.
         on_rerun: "replace" the rows of earlier epochs, "append" to them, or "skip" the work.
-        since: the head of the branch when the work began, if known.
+        since: the head of the branch when the work began, or NO_SNAPSHOT; None if it is not known.
     """
 
     def __init__(
@@ -150,19 +153,22 @@ class EarlierEpochs:
         return [live[path].data_file for path in sorted(named)]
 
     def changed_before(self, metadata: TableMetadata) -> list[DataFile]:
-        """Return the live files of an earlier try of this epoch whose snapshot has expired, for work that changes rows,
+        """Return the live files of another try of this epoch whose snapshot has expired, for work that changes rows,
         and that would not have the same effect a second time.
 
         Raises:
             IncompatibleChangeError: it cannot be told whether an earlier try has committed.
         """
         head = metadata.ref_snapshot(self._branch)
-        if head is None or not self._may_have_expired or self._history_tells_all(metadata, head):
+        if head is None or not (self._may_have_expired or self._has_gap(metadata, head)):
+            return []
+        if self._history_tells_all(metadata, head):
             return []
         live = self._live(head)
         start = f"carried-{self._key.file_token}-{self._key.epoch}-"
         found = [live[path].data_file for path in sorted(live) if _name(path).startswith(start)]
-        if not found:
+        # A first try is the only one, but for a task that is given up while it runs.
+        if not found and self._may_have_expired:
             raise IncompatibleChangeError(
                 f"cannot tell whether an earlier try of {self._key.work} has changed the table: the history of branch "
                 f"{self._branch!r} does not reach back to it (snapshots were expired), and no live file has its name; "

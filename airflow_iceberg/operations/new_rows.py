@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_iceberg.commit.compose import with_schema
-from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
+from airflow_iceberg.commit.earlier_epochs import NO_SNAPSHOT, EarlierEpochs
 from airflow_iceberg.commit.manifest_merging import MergePolicy
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import ON_RERUN, TRY_NUMBER, OnRerun, find_earlier_epochs, may_be_a_retry
@@ -333,7 +333,7 @@ def earlier_epochs(work: Work, request: RerunRequest, settings: CommitSettings) 
         settings.branch,
         try_number=work.try_number,
         on_rerun=request.on_rerun,
-        since=None if head is None else head.snapshot_id,
+        since=NO_SNAPSHOT if head is None else head.snapshot_id,
     )
 
 

@@ -31,8 +31,8 @@ from airflow_iceberg.operations.row_level.update import UpdateRequest, update
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.retries import is_final
 from airflow_iceberg.table import Table
-from tests.commit.test_combined_faults import CASES, LOGS, interrupted, start
-from tests.support.changes import NAME, Append, Expire, arrow, ids, plan
+from tests.commit.test_combined_faults import CASES, LOGS, ServerCatalog, interrupted, start
+from tests.support.changes import NAME, Append, Expire, arrow, ids, make_table, plan
 from tests.support.faults import check_whole, rows_now
 from tests.support.memory import Fault
 
@@ -172,15 +172,26 @@ class Task:
         time.sleep(0.002)
         self.started_ms = int(time.time() * 1000)
 
-    def attempt(self, catalog):
-        """Return how a try ended: "done", "again" if Airflow tries it again, "refused"; and whether it is unknown."""
+    def attempt(self, catalog, meanwhile=lambda: None):
+        """Return how a try ended: "done", "again" if Airflow tries it again, or "refused".
+
+        Args:
+            meanwhile: called after the job, or for work without one, when its files are described.
+        """
         self.tries += 1
+        number = self.tries
         key = OperationKey(
             dag_id="d", run_id="r", task_id="t", installation="i", epoch=self.epoch, is_cleared=self.epoch > 0,
-            try_number=self.tries, run_after_ms=self.began_ms, started_ms=self.started_ms,
+            try_number=number, run_after_ms=self.began_ms, started_ms=self.started_ms,
         )  # fmt: skip
         table = Table.load(catalog, NAME)
-        work = Work(table, run=lambda p: run_local(p, table.io, threads=1), operation_key=key, try_number=self.tries)
+
+        def job(job_plan):
+            result = run_local(job_plan, table.io, threads=1)
+            meanwhile()
+            return result
+
+        work = Work(table, run=job, operation_key=key, try_number=number)
         try:
             self.operation.run(work, self.operation.request(self.catalog))
         except IcebergError as error:
@@ -236,3 +247,46 @@ def test_its_effect_is_there_once_a_run(name, is_short, kind, fault):
             return
         expected = found
         task.clear()
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("expires", [True, False], ids=["expires", "stays"])
+@pytest.mark.parametrize("kind", ["pointer", "server", "hadoop"])
+@pytest.mark.parametrize("late", [1, 2], ids=["first try late", "second try late"])
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name not in ("add files", "append of a function")])
+def test_two_tries_at_the_same_time(name, late, kind, expires):
+    """One outlives its worker: the other one commits while it works, and perhaps its snapshot expires."""
+    catalog, operation = start(kind, is_short=False), OPERATIONS[name]
+    Table.create(catalog, SOURCE, schema={"part": "string", "id": "long"}).append(made())
+    check_two_tries(catalog, operation, late, kind, expires=expires)
+
+
+@pytest.mark.parametrize("name", ["append", "overwrite by SQL", "merge, merge-on-read", "upsert, copy-on-write"])
+def test_two_tries_of_a_first_load(name):
+    catalog = start("pointer", is_short=False)
+    catalog.drop_table(NAME)
+    make_table(catalog, 2)
+    Table.create(catalog, SOURCE, schema={"part": "string", "id": "long"}).append(made())
+    check_two_tries(catalog, OPERATIONS[name], 1, "pointer", expires=True)
+
+
+def check_two_tries(catalog, operation, late, kind, *, expires):
+    before, task = rows_now(catalog), Task(catalog, operation)
+    others = []
+
+    def other_try():
+        if others:
+            return
+        others.append(None)
+        mine, task.tries = task.tries, 2 - late
+        others[0] = task.attempt(catalog)
+        task.tries = mine
+        plan(catalog, Append("c", ids(70))).commit()
+        if expires:
+            plan(catalog, Expire()).commit()
+
+    task.tries = late - 1
+    task.attempt(ServerCatalog(catalog) if kind == "server" else catalog, other_try)
+    check_whole(catalog)
+    assert others == ["done"]
+    assert +rows_now(catalog) == +(operation.after(before) + Rows({("c", 70): 1}))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.commit.actions.overwrite import OverwriteFiles
 from airflow_iceberg.commit.actions.row_delta import RowDelta
-from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
+from airflow_iceberg.commit.earlier_epochs import NO_SNAPSHOT, EarlierEpochs
 from airflow_iceberg.commit.snapshot_action import SnapshotAction
 from airflow_iceberg.commit.watermarks import with_watermarks
 from airflow_iceberg.commit.write_result import DELETED_ROWS, INSERTED_ROWS, UPDATED_ROWS, Outcome, WriteResult
@@ -122,11 +122,13 @@ def change_rows(work: Work, request: CommitRequest, changes: RowLevelChanges) ->
     """Change rows in one commit; errors as of `operations.row_level.merge`."""
     if not isinstance(changes.rows, Source | None):
         work = work.waiting("the file with its rows is one of this process")
+    head = work.table.metadata.ref_snapshot(request.branch)
+    since = NO_SNAPSHOT if head is None else head.snapshot_id
     with rows_file(work, changes.rows) as rows:
-        return work.on_latest(lambda: _round(work, request, changes, rows), branch=request.branch)
+        return work.on_latest(lambda: _round(work, request, changes, rows, since), branch=request.branch)
 
 
-def _round(work: Work, request: CommitRequest, changes: RowLevelChanges, rows: RowsFile) -> WriteResult:
+def _round(work: Work, request: CommitRequest, changes: RowLevelChanges, rows: RowsFile, since: int) -> WriteResult:
     table, branch = work.table, request.branch
     work.settings(request)  # fails for a table that cannot be written
     table.check_branch(branch)
@@ -134,7 +136,7 @@ def _round(work: Work, request: CommitRequest, changes: RowLevelChanges, rows: R
     found = work.find_landed(branch)
     if found is not None:
         return WriteResult.of([found], table=table.name, branch=branch, outcome=Outcome.FOUND)
-    if not changes.only_deletes and (lost := _changed_before(work, branch)):
+    if not changes.only_deletes and (lost := _changed_before(work, branch, since)):
         return lost
     isolation = isolation_level(table.metadata, changes.isolation_level, property_name=changes.isolation_property.name)
     plan, done = run_changes(work, branch, changes, rows.source())
@@ -166,8 +168,11 @@ def run_changes(
     return plan, work.run_job(plan, lambda result: Done.of(work, plan, result))
 
 
-def _changed_before(work: Work, branch: str) -> WriteResult | None:
-    """Return the result of an earlier try whose snapshot has expired: values would be computed from its own.
+def _changed_before(work: Work, branch: str, since: int) -> WriteResult | None:
+    """Return the result of another try whose snapshot has expired: values would be computed from its own.
+
+    Args:
+        since: the head of the branch when the work began.
 
     Raises:
         IncompatibleChangeError: it cannot be told whether there was one.
@@ -176,7 +181,7 @@ def _changed_before(work: Work, branch: str) -> WriteResult | None:
         return None
     # An earlier run, before the task was cleared, does not count: a cleared task changes the table as it is.
     tries = EarlierEpochs(
-        work.table.io, work.operation_key, branch, try_number=work.try_number, on_rerun="append"
+        work.table.io, work.operation_key, branch, try_number=work.try_number, on_rerun="append", since=since
     ).changed_before(work.table.metadata)
     if not tries:
         return None
