@@ -314,6 +314,10 @@ def _errors(duckdb: Any, rows: Mapping[str, _Stream]) -> Iterator[None]:
         if failed is not None:
             raise failed from error
         text = " ".join(str(error).split("\n\n")[0].split())
+        if isinstance(error, duckdb.CatalogException) and text.startswith("Catalog Error: Table with name "):
+            # Not what DuckDB asks: whether a table of its own catalog was meant.
+            known = f"the tables here are {', '.join(sorted(rows))}" if rows else "there are no tables here"
+            text = f"{text.partition('! Did you mean')[0]}; {known}: give each table that the SQL reads in inputs"
         # Another try may find more memory, or more space to spill.
         may_pass = isinstance(error, duckdb.OperationalError | duckdb.InterruptException | OSError | MemoryError)
         kind = IcebergError if may_pass else InvalidInputError

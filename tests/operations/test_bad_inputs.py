@@ -1,6 +1,7 @@
 """What is wrong with inputs and sources: one clear error for each operation that has them, and nothing is committed."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -129,7 +130,8 @@ class TestInputs:
     def test_a_view_that_does_not_exist(self, lake, make):
         error = refused(lake, make, query="select id, n from nope", where="id in (select id from nope)", inputs={})
         assert isinstance(error, InvalidInputError)
-        assert "nope" in str(error)
+        assert "Table with name nope does not exist" in str(error)
+        assert "give each table that the SQL reads in inputs" in str(error)
 
     def test_a_column_that_does_not_exist(self, lake, make):
         error = refused(lake, make, query="select id, nope as n from src", where="id in (select nope from src)")
@@ -161,6 +163,7 @@ def test_a_watermark_that_has_expired(lake, make):
     error = refused(lake, make, inputs=changes)
     assert "input 'src'" in str(error)
     assert str(first) in str(error)
+    assert "say in `since` which snapshot, tag or time of the input" in str(error)
 
 
 @pytest.mark.parametrize("make", ALL, ids=IDS.get)
@@ -177,6 +180,21 @@ def test_an_input_whose_schema_changes_while_the_job_runs(lake, make):
     result = operation(Work(lake.table, run=job, operation_key=KEY, try_number=1), request)
     assert result.outcome == "committed"
     assert lake.source.schema().find_field("key").id == 1
+
+
+@pytest.mark.parametrize("make", ALL, ids=IDS.get)
+def test_what_was_read_is_told_by_the_summary_the_result_and_the_next_try(lake, make):
+    source = Source.from_sql("select id, n from src", dialect="duckdb")
+    operation, request = make(source, "id in (select src.id from src)", lake.input())
+    read = {"table": "db.source", "snapshot-id": str(lake.source.current_snapshot().snapshot_id)}
+    for number, outcome in ((1, "committed"), (2, "found")):
+        work = Work(lake.table.refresh(), run=lambda plan: run_local(plan, lake.table.io), operation_key=KEY)
+        result = operation(replace(work, try_number=number), request)
+        assert result.outcome == outcome
+        assert list(result.inputs) == ["src"]
+        assert read.items() <= result.inputs["src"].items()
+        lake.source.append(rows((5, 55)))
+    assert json.loads(lake.table.refresh().current_snapshot().summary["airflow.inputs"]) == result.inputs
 
 
 class TestSources:

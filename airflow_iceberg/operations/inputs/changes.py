@@ -19,7 +19,7 @@ from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.watermarks import WAYS_OUT, Consumed, Range, Watermarks
 from airflow_iceberg.data.read.selection import choose_snapshot
-from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError
+from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.jobs.protocol.pinned import PinnedChanges, PinnedTable
 from airflow_iceberg.operations.work import Work
@@ -159,7 +159,10 @@ def _given(one: Changes, source: TableMetadata) -> int | None:
     """Return the snapshot after which changes begin, as the author has said."""
     if one.snapshot_id is None and one.since_ref is None and one.as_of_ms is None:
         return None
-    found, _ = choose_snapshot(source, snapshot_id=one.snapshot_id, ref=one.since_ref, as_of_ms=one.as_of_ms)
+    try:
+        found, _ = choose_snapshot(source, snapshot_id=one.snapshot_id, ref=one.since_ref, as_of_ms=one.as_of_ms)
+    except NotFoundError as error:
+        raise NotFoundError(f"{error}; {WAYS_OUT}") from error
     return None if found is None else found.snapshot_id
 
 
