@@ -29,11 +29,17 @@ def execute(order: dict[str, Any], answer: Path) -> None:
     from airflow.sdk import DAG
 
     from airflow_iceberg import operators
+    from airflow_iceberg.decorators import iceberg as decorated
     from tests.support import mortal
 
-    kind = getattr(operators, order["operator"])
+    name, arguments = order["operator"], order["arguments"]
+    kind = getattr(operators, name, None) or getattr(decorated, name)
+    if "rows_of" in arguments:
+        arguments |= {"python_callable": rows_of_file, "op_args": [arguments.pop("rows_of")]}
+    if "changes" in arguments:
+        arguments["inputs"] = {"i": operators.Changes(arguments.pop("changes"), since="last")}
     with DAG("killed", schedule=None, start_date=BEGUN):
-        task = kind(task_id="task", retries=RETRIES, **order["arguments"])
+        task = kind(task_id="task", retries=RETRIES, **arguments)
     if order["die_at"] is None:
         mortal.count()
     else:
@@ -46,6 +52,13 @@ def execute(order: dict[str, Any], answer: Path) -> None:
         told["trace"] = traceback.format_exc()
     mortal.arm(None)
     answer.write_text(json.dumps({**told, "steps": mortal.steps(), "kinds": mortal.kinds()}))
+
+
+def rows_of_file(path: str) -> Any:
+    """Return rows, as the function of a decorator does."""
+    import pyarrow.parquet as pq
+
+    return pq.read_table(path)
 
 
 def context_of(task: Any, order: dict[str, Any]) -> Any:

@@ -90,10 +90,11 @@ class Case:
     """An operator and what it has to leave.
 
     Attributes:
-        arguments: of the operator; those with `{folder}` name files.
+        arguments: of the operator; those with `{folder}` and `{table}` name files.
         after: the ids in the table when it is done.
         after_clear: and when it was cleared and is done again, with the source of the second run; as before if left
             out.
+        updated: the ids of rows that get new values.
         commits: snapshots that it makes in the table; None for any number.
         prepare: what is done to the table before.
         finished: what else has to be true.
@@ -104,6 +105,7 @@ class Case:
     arguments: dict[str, Any] = field(default_factory=dict)
     after: Counter[int] = field(default_factory=lambda: ROWS)
     after_clear: Counter[int] | None = None
+    updated: tuple[int, ...] = ()
     commits: int | None = 1
     prepare: Callable[[Lake], None] = lambda lake: None
     finished: Callable[[Lake, dict[str, Any]], None] = lambda lake, result: None
@@ -167,10 +169,25 @@ def litter_is_back(lake: Lake, result: dict[str, Any]) -> None:
 
 def old_files(lake: Lake) -> None:
     """A folder of files with a partition, which becomes a table."""
+    put_files(lake.folder / "warehouse" / "old")
+
+
+def landed(lake: Lake) -> None:
+    """Files that join the table; below it, so that none of them may be taken for an orphan."""
+    put_files(folder_of(lake) / "landing")
+
+
+def put_files(folder: Path) -> None:
     for part, number in (("a", 200), ("b", 201)):
-        path = lake.folder / "warehouse" / "old" / f"part={part}" / "0.parquet"
+        path = folder / f"part={part}" / "0.parquet"
         path.parent.mkdir(parents=True)
         pq.write_table(pa.table({"id": pa.array([number], pa.int64())}), path)
+
+
+def changed(lake: Lake) -> None:
+    """A table whose changes are read."""
+    table = lake.create("s.source", schema={"id": "long", "part": "string"})
+    table.append(pa.table({"id": pa.array([100, 101], pa.int64()), "part": ["a", "a"]}))
 
 
 def made_once(lake: Lake, result: dict[str, Any]) -> None:
@@ -192,6 +209,8 @@ MERGED = {
     "on": ["id"],
     "clauses": ["when matched then delete", "when not matched then insert *"],
 }
+CHANGED = {"changes": "s.source", "sql": "select id, part from i"}
+ROWS_OF = {"rows_of": "{folder}/source-{run}.parquet"}
 NEW_TABLE = {"table": "s.made", "source": "{folder}/warehouse/old"}
 ODD = Counter(n for n in ROWS if n % 2)
 FILES = {"files": "{folder}/source-{run}.parquet"}
@@ -232,6 +251,41 @@ CASES = {
         )
         for mode in ("copy-on-write", "merge-on-read")
     },
+    "upsert": Case(
+        "IcebergMergeOperator",
+        {"files": MERGED["files"], "on": ["id"], "upsert": True},
+        updated=(5, 38),
+        after=ROWS + Counter([100]),
+        after_clear=ROWS + Counter([100, 102]),
+    ),
+    "append of changes": Case("IcebergAppendOperator", CHANGED, after=ROWS + APPENDED, prepare=changed),
+    "merge of changes": Case(
+        "IcebergMergeOperator",
+        {**CHANGED, "on": ["id"], "clauses": "when not matched then insert * when matched then delete"},
+        after=ROWS + APPENDED,
+        # It reads its own rows again, and merges them once more into the table as it is.
+        after_clear=ROWS,
+        prepare=changed,
+    ),
+    "append, decorated": Case("_AppendTask", ROWS_OF, after=ROWS + APPENDED, after_clear=ROWS + Counter([102])),
+    "overwrite, decorated": Case(
+        "_OverwriteTask",
+        {**ROWS_OF, "overwrite_filter": "id = 5", "check_filter": False},
+        after=without(5) + APPENDED,
+        after_clear=without(5) + Counter([102]),
+    ),
+    "merge, decorated": Case(
+        "_MergeTask",
+        {"rows_of": MERGED["files"], "on": ["id"], "clauses": MERGED["clauses"]},
+        after=without(5, 38) + Counter([100]),
+        after_clear=without(5, 38) + Counter([100, 102]),
+    ),
+    "add files": Case(
+        "IcebergAddFilesOperator",
+        {"source": "{table}/landing"},
+        after=ROWS + Counter([200, 201]),
+        prepare=landed,
+    ),
     "snapshot table": Case(
         "IcebergSnapshotTableOperator", NEW_TABLE, commits=0, prepare=old_files, finished=made_once, cleared=there_once
     ),
@@ -351,7 +405,7 @@ class Scene:
 
     def execute(self, *, try_number: int, epoch: int = 0, die_at: int | None = None, **more: Any) -> dict[str, Any]:
         case, run = self.case, "first" if epoch == 0 else "second"
-        words = {"{folder}": str(self.lake.folder), "{run}": run}
+        words = {"{folder}": str(self.lake.folder), "{table}": str(folder_of(self.lake)), "{run}": run}
         if "quarantine" in case.arguments:
             words["{quarantine}"] = self._quarantine()
         text = json.dumps({**case.arguments, **(SPARK_LESS if case.operator in WITH_JOBS else {})})
@@ -376,9 +430,10 @@ class Scene:
         table = self.lake.load()
         own = [s for s in table.snapshots() if s.summary.get(OPERATION_KEY, "").startswith("killed/")]
         assert self.case.commits in (None, len(own)), [s.summary for s in own]
-        assert {n: self.lineage[n] for n in ROWS & self.case.after} == {
-            n: line for n, line in lineage(self.lake).items() if n in ROWS
-        }
+        found = {n: line for n, line in lineage(self.lake).items() if n in ROWS}
+        for n in self.case.updated:
+            assert found.pop(n)[0] == self.lineage[n][0]
+        assert found == {n: self.lineage[n] for n in ROWS & self.case.after if n not in self.case.updated}
         self.case.finished(self.lake, result)
 
     def check_clean(self, wanted: Counter[int]) -> None:

@@ -5,6 +5,7 @@ The last table has the rows that one undisturbed run of the chain gives, whateve
 
 import random
 import time
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,6 +19,7 @@ from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.append import AppendRequest, append
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.inputs.changes import Changes, ChangesOptions
+from airflow_iceberg.operations.row_level.merge import MergeRequest, merge
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.retries import is_final
 from airflow_iceberg.table import Table
@@ -62,6 +64,8 @@ def change_source(catalog: Catalog, dice: random.Random) -> None:
 class Chain:
     """Runs of the tasks, which may be tried again and cleared."""
 
+    tasks = CHAIN
+
     def __init__(self, catalog: MemoryCatalog, dice: random.Random | None = None) -> None:
         self.catalog, self.dice = catalog, dice
         self.tries: dict[tuple[str, int], int] = {}
@@ -90,7 +94,7 @@ class Chain:
         return True
 
     def work(self, catalog: Catalog, task: str, run: int, number: int, *, dies: bool) -> None:
-        source, options, sql = CHAIN[task]
+        source, options, sql = self.tasks[task]
         epoch = self.epochs.get((task, run), 0)
         key = OperationKey(
             dag_id="d",
@@ -111,8 +115,11 @@ class Chain:
             return run_local(plan, table.io, threads=1)
 
         changes = Changes(open=lambda: Table.load(catalog, f"db.{source}"), is_since_last=True, options=options)
-        request = AppendRequest(rows=Source.from_sql(sql, dialect="duckdb"), inputs={"i": changes})
-        append(Work(table, run=job, operation_key=key, try_number=number), request)
+        given = {"rows": Source.from_sql(sql, dialect="duckdb"), "inputs": {"i": changes}}
+        self.write(Work(table, run=job, operation_key=key, try_number=number), given)
+
+    def write(self, work: Work, given: dict[str, Any]) -> None:
+        append(work, AppendRequest(**given))
 
     def clear(self, task: str, run: int) -> None:
         self.epochs[task, run] = self.epochs.get((task, run), 0) + 1
@@ -167,3 +174,49 @@ def test_the_snapshots_of_the_last_table_expire_meanwhile(seed: int) -> None:
         )
     found = [row for row in rows(wild.catalog, "c") if "other" not in row]
     assert found == rows(calm.catalog, "c")
+
+
+class Mirrors(Chain):
+    """Each table is a copy of the one before, made by merges of its changes."""
+
+    _options = ChangesOptions(mode="changelog", net=True, identifier_columns=("id",))
+    _sql = "select id, n, _change_type as kind from i where _change_type <> 'update_before'"
+    tasks = {"a": ("src", _options, _sql), "b": ("a", _options, _sql)}
+
+    def write(self, work: Work, given: dict[str, Any]) -> None:
+        clauses = (
+            "when matched and source.kind = 'delete' then delete when matched then update set n = source.n "
+            "when not matched and source.kind <> 'delete' then insert (id, n) values (source.id, source.n)"
+        )
+        merge(work, MergeRequest(**given, on=["id"], clauses=clauses, dialect="duckdb"))
+
+
+def change_keys(catalog: Catalog, dice: random.Random) -> None:
+    """Change the first table, in which each id is once."""
+    table, ids = Table.load(catalog, "db.src"), dice.sample(range(6), 3)
+    mode = dice.choice(("copy-on-write", "merge-on-read"))
+    if dice.random() < 0.3:
+        table.delete(f"id = {ids[0]}", mode=mode)
+    else:
+        table.upsert(pa.table({"id": ids, "n": [dice.randrange(3) for _ in ids]}), ["id"], mode=mode)
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("seed", range(8))
+def test_mirrors_made_by_merges_are_those_of_an_undisturbed_chain(seed: int, mode: str) -> None:
+    """The last run of a task may be cleared: its changes are merged once more, which changes nothing."""
+    dice = random.Random(200 + seed)
+    catalog = MemoryCatalog()
+    for name in ("src", *Mirrors.tasks):
+        properties = {"format-version": str(2 + seed % 2), "write.merge.mode": mode}
+        Table.create(catalog, f"db.{name}", schema={"id": "long", "n": "long"}, properties=properties)
+    wild = Mirrors(catalog, dice)
+    for run in range(4):
+        for _ in range(dice.randrange(3)):
+            change_keys(catalog, dice)
+        for task in Mirrors.tasks:
+            wild.do(task, run)
+            if dice.random() < 0.4:
+                wild.clear(task, run)
+    assert rows(catalog, "a") == rows(catalog, "b") == rows(catalog, "src")
