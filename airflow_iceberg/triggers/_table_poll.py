@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 # A smaller interval would leave no time for anything else.
 _LEAST_INTERVAL_S = 0.05
-_WOKEN_AT_ONCE = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -197,13 +196,12 @@ class TablePoll:
         if not asked:
             return
         answers = await asyncio.to_thread(_answers, look, asked)
-        # A few at a time, of all tables: each writes to a log or ends its task, and the event loop is everybody's.
+        # One at a time, of all tables: each writes to a log or ends its task, and the event loop is everybody's.
         async with _shared().waking:
-            for number, (waiter, answer, error) in enumerate(answers, start=1):
+            for waiter, answer, error in answers:
                 waiter.answer, waiter.error = answer, error
                 waiter.woken.set()
-                if number % _WOKEN_AT_ONCE == 0:
-                    await asyncio.sleep(0)
+                await asyncio.sleep(0)
 
 
 def _answers(look: Look, waiters: Iterable[_Waiter]) -> list[tuple[_Waiter, Any, Exception | None]]:

@@ -6,6 +6,7 @@ imported when they are made.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -97,7 +98,9 @@ class IcebergConditionTrigger(BaseTrigger):
         event: Mapping[str, Any]
         try:
             self._check_rendered()
-            waiting = Waiting(self.table, make_condition(self.kind, self.arguments), wait_for_table=self.wait_for_table)
+            # In a thread: the first condition of its kind is imported here.
+            condition = await asyncio.to_thread(make_condition, self.kind, self.arguments)
+            waiting = Waiting(self.table, condition, wait_for_table=self.wait_for_table)
             event = {"status": "found", "result": await wait_for(waiting, self.iceberg_conn_id, self.poll_interval)}
         except IcebergError as error:
             event = to_event(error)

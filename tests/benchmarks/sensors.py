@@ -87,7 +87,8 @@ async def _wait(catalog: Any) -> dict[str, float]:
     intervals = (time.monotonic() - started) / INTERVAL_S
     memory_mb = psutil.Process().memory_info().rss / 1e6 - before_mb
     ended = [task for task in tasks if task.done()]
-    for task in (*tasks, watchdog):
+    watchdog.cancel()  # a triggerer does not end all its triggers in one turn
+    for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, watchdog, return_exceptions=True)
     SqlCatalog.read_pointer = real  # type: ignore[method-assign]
