@@ -155,7 +155,7 @@ class TestExamplesDoNotMeet:
     def test_each_has_tables_of_its_own(self):
         writers = [path for path in DAGS if "IcebergCreateTableOperator(" in path.read_text()]
         tables = [load_module(path).TABLE for path in writers]
-        assert len(writers) == 12
+        assert len(writers) == 15
         assert len(set(tables)) == len(tables)
         # A name that begins with that of another could be one of its further tables.
         assert not [(one, two) for one in tables for two in tables if one != two and two.startswith(f"{one}_")]
@@ -316,6 +316,25 @@ class TestATableIsFollowed:
             {"change": "update_after", "id_count": 2},
         ]
         assert load_table(warehouse, module.SHIPPED).scan().to_arrow()["id"].sort().to_pylist() == [1, 2, 3]
+
+
+class TestOnlyWhatWasAuditedIsPublished:
+    """A run whose audits pass adds its rows; one whose audits fail leaves main as it is."""
+
+    def test_a_good_day_and_a_broken_one(self, warehouse):
+        module = load_module(EXAMPLES / "write_audit_publish.py")
+        run = ran(module.DAG)
+        assert xcom(run, "wap.publish")["how"] == "fast_forward"
+        table = load_table(warehouse, module.TABLE)
+        assert (table.scan().count(), set(table.refs)) == (100, {"main"})
+        day = datetime(2026, 1, 2, tzinfo=UTC)
+        run = module.DAG.test(logical_date=day, run_after=day, run_conf={"broken": True})
+        assert run.state == "failed"
+        results = {one["audit"]: one["passed"] for one in xcom(run, "wap.audit", key="audits")}
+        assert [name for name, passed in results.items() if not passed] == ["amounts are positive"]
+        table.refresh()
+        branch = xcom(run, "wap.create_branch")["branch"]
+        assert (table.scan().count(), table.scan(ref=branch).count()) == (100, 201)
 
 
 class TestACustomerIsForgotten:

@@ -296,6 +296,13 @@ class TestTheStory:
         assert story.names["returns"].scan().to_arrow()["id"].to_pylist() == [3]
         assert story.results["undo"]["outcome"] == "nothing"
 
+    def test_rows_are_audited_before_they_are_published(self, story):
+        story.tell("write-audit-publish")
+        payments = Table.load(load_catalog("prod", type="hadoop", warehouse=story.warehouse), "sales.payments")
+        assert payments.scan().count() == 300
+        assert set(payments.refs) == {"main"}
+        assert story.results["publish"]["how"] == "found"
+
     def test_another_table_is_waited_for(self, story):
         write_paimon(story.folder)
         story.tell("wait-for-paimon")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +21,7 @@ from airflow_iceberg.errors import (
     IcebergError,
     InvalidInputError,
     NotFoundError,
+    UnsupportedError,
 )
 from airflow_iceberg.inventory.ownership import places_of, proven_gate
 from airflow_iceberg.storage.base import FileIO
@@ -130,9 +131,11 @@ class Catalog(ABC):
 
     Attributes:
         names_have_refs: whether a name may end in a reference ("orders@feature/x").
+        commits_together: whether `commit_together` changes several tables in one commit.
     """
 
     names_have_refs: ClassVar[bool] = False
+    commits_together: ClassVar[bool] = False
 
     def __init__(self, name: str, properties: Mapping[str, str], *, io: FileIO) -> None:
         self.name = name
@@ -220,6 +223,14 @@ class Catalog(ABC):
             CommitConflictError: the table is no longer in the base's state; nothing was changed.
             CommitUnknownError: the outcome is unknown; the change may have landed.
         """
+
+    def commit_together(self, changes: Sequence[tuple[TableState, Change]]) -> tuple[TableState, ...]:
+        """Apply changes to several tables, to exactly the states they were made for: all of them or none; as `commit`.
+
+        Raises:
+            UnsupportedError: the catalog commits one table at a time.
+        """
+        raise UnsupportedError(f"catalog {self.name} cannot change several tables in one commit")
 
     def attempts(self, table: TableId) -> AbstractContextManager[None]:
         """Return a context for the attempts at one commit to a table, by one thread.

@@ -85,6 +85,11 @@ class OpenTable:
         return self._newest is not None
 
     @property
+    def state(self) -> TableState:
+        """The state that was loaded last, for a commit to several tables."""
+        return self._newest or self._state
+
+    @property
     def newest_metadata(self) -> TableMetadata:
         """The metadata that was loaded last, also of a table that was rewound."""
         return self._with_branch((self._newest or self._state).metadata)

@@ -29,8 +29,10 @@ TASK_ID = "airflow.task-id"
 MAP_INDEX = "airflow.map-index"
 TRY_NUMBER = "airflow.try-number"
 WRITE = "airflow.write"
-# In a snapshot that publishes another one: the key of the task that wrote the rows.
+# In a snapshot that publishes others: the keys of the tasks that wrote the rows, one a line.
 PUBLISHED_OPERATION_KEY = "airflow.published-operation-key"
+# In a snapshot with the changes of one that was audited on another branch: the id of that one.
+AUDITED_SNAPSHOT_ID = "airflow.audited-snapshot-id"
 
 UNDONE_SNAPSHOTS = "airflow.undone-snapshots"
 """Entry of the summary of an undo: the ids of the snapshots whose changes it has taken back, with commas between."""
@@ -340,9 +342,14 @@ def find_earlier_epochs(metadata: TableMetadata, key: OperationKey, branch: str)
 
 
 def keys_of(snapshot: Snapshot) -> list[str]:
-    """Return the keys of the works whose rows a snapshot has brought to its branch: its own, and the published one."""
-    found = (snapshot.summary.get(name) for name in (OPERATION_KEY, PUBLISHED_OPERATION_KEY))
-    return [text for text in found if text is not None]
+    """Return the keys of the works whose rows a snapshot has brought to its branch: its own, and the published ones."""
+    own = snapshot.summary.get(OPERATION_KEY)
+    return [*([] if own is None else [own]), *published_keys(snapshot)]
+
+
+def published_keys(snapshot: Snapshot) -> list[str]:
+    """Return the keys of the works whose rows a snapshot has published; a key has no line break."""
+    return [text for text in snapshot.summary.get(PUBLISHED_OPERATION_KEY, "").split("\n") if text]
 
 
 def undone_in(snapshot: Snapshot) -> tuple[int, ...]:

@@ -32,6 +32,7 @@ from airflow_iceberg.jobs.table_reader import plan_pinned
 if TYPE_CHECKING:
     from airflow_iceberg.jobs.merge.tasks import Matching
     from airflow_iceberg.jobs.protocol.plan import AppendTask, JobPlan
+    from airflow_iceberg.jobs.protocol.source import Source
     from airflow_iceberg.jobs.task import Staging, TaskReport
     from airflow_iceberg.storage.base import FileIO
 
@@ -85,6 +86,18 @@ def open_match(
         with _errors(duckdb, rows):
             reader = _execute(duckdb, connection, query, task.sql_args)
         yield DuckdbQuery(io=io, rows=rows, reader=reader, duckdb=duckdb, name="the merge")
+
+
+@contextmanager
+def open_rows(
+    source: Source, tables: Iterable[PinnedTable], inputs: Mapping[str, FileIO], *, threads: int
+) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Open the rows of a query over tables, for this process alone; errors as of `open_query`."""
+    duckdb = _duckdb()
+    with _connected(duckdb, threads) as connection:
+        rows = _register_inputs(connection, tables, inputs)
+        with _errors(duckdb, rows):
+            yield iter(_execute(duckdb, connection, str(source.sql), source.sql_args))
 
 
 @contextmanager

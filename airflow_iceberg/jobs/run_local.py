@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import UnsupportedError
-from airflow_iceberg.jobs.duckdb_query import DuckdbQuery, open_match, open_query
+from airflow_iceberg.jobs.duckdb_query import DuckdbQuery, open_match, open_query, open_rows
 from airflow_iceberg.jobs.run_plan import run_job
 from airflow_iceberg.jobs.run_task import open_context, run_task
 from airflow_iceberg.jobs.task import TaskReport
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from airflow_iceberg.jobs.merge.tasks import Matching
     from airflow_iceberg.jobs.phase import Query
     from airflow_iceberg.jobs.protocol.merge_task import MergeTask
+    from airflow_iceberg.jobs.protocol.pinned import PinnedTable
     from airflow_iceberg.jobs.protocol.plan import AppendTask, JobPlan
     from airflow_iceberg.jobs.protocol.result import JobResult
+    from airflow_iceberg.jobs.protocol.source import Source
     from airflow_iceberg.jobs.task import TaskSpec
     from airflow_iceberg.storage.base import FileIO
 
@@ -60,6 +62,27 @@ def run_local(
             plan=plan,
         )
         return run_job(plan, io, lambda _: engine, engine=ENGINE)
+
+
+def first_rows(
+    source: Source, tables: Sequence[PinnedTable], inputs: Mapping[str, FileIO], *, limit: int
+) -> list[dict[str, Any]]:
+    """Return the first rows of a query over tables, without a job.
+
+    Args:
+        source: a query in the dialect of DuckDB.
+        inputs: access to the files of each table, by its name.
+    Raises:
+        InvalidInputError: the query is wrong.
+        UnsupportedError: DuckDB is not installed.
+    """
+    found: list[dict[str, Any]] = []
+    with open_rows(source, tables, inputs, threads=default_threads()) as batches:
+        for batch in batches:
+            found += batch.slice(0, limit - len(found)).to_pylist()
+            if len(found) >= limit:
+                break
+    return found
 
 
 def default_threads() -> int:

@@ -12,6 +12,16 @@ from airflow_iceberg import lazy_names
 
 if TYPE_CHECKING:
     from airflow_iceberg.backends.config import SparkConfig
+    from airflow_iceberg.operations.wap.audits import (
+        Freshness,
+        NoRows,
+        NullShare,
+        PythonAudit,
+        RowCount,
+        RowCountChange,
+        SchemaUnchanged,
+        UniqueShare,
+    )
     from airflow_iceberg.operators._inputs import Changes, Input
     from airflow_iceberg.operators._rows import FileOptions
     from airflow_iceberg.operators.add_files import IcebergAddFilesOperator
@@ -39,15 +49,20 @@ if TYPE_CHECKING:
     )
     from airflow_iceberg.operators.rewrite_manifests import IcebergRewriteManifestsOperator
     from airflow_iceberg.operators.update import IcebergUpdateOperator
+    from airflow_iceberg.operators.wap.audit import IcebergAuditOperator
+    from airflow_iceberg.operators.wap.group import iceberg_wap
+    from airflow_iceberg.operators.wap.publish import IcebergPublishOperator
 
 __all__ = [
     "Changes",
     "FileOptions",
+    "Freshness",
     "IcebergAddFilesOperator",
     "IcebergAlterTableOperator",
     "IcebergAppendOperator",
     "IcebergBranchOperator",
     "IcebergCherryPickOperator",
+    "IcebergAuditOperator",
     "IcebergCompactOperator",
     "IcebergCreateTableOperator",
     "IcebergDeleteOperator",
@@ -57,6 +72,7 @@ __all__ = [
     "IcebergMigrateTableOperator",
     "IcebergOverwriteOperator",
     "IcebergPublishChangesOperator",
+    "IcebergPublishOperator",
     "IcebergRegisterTableOperator",
     "IcebergRemoveOrphanFilesOperator",
     "IcebergRestoreOrphanFilesOperator",
@@ -68,18 +84,28 @@ __all__ = [
     "IcebergUndoOperator",
     "IcebergUpdateOperator",
     "Input",
+    "NoRows",
+    "NullShare",
+    "PythonAudit",
+    "RowCount",
+    "RowCountChange",
+    "SchemaUnchanged",
     "SparkConfig",
+    "UniqueShare",
+    "iceberg_wap",
 ]
 
 __getattr__ = lazy_names(
     __name__,
     Changes="_inputs",
     FileOptions="_rows",
+    Freshness="operations.wap.audits",
     IcebergAddFilesOperator="add_files",
     IcebergAlterTableOperator="alter_table",
     IcebergAppendOperator="append",
     IcebergBranchOperator="operators.refs.branch",
     IcebergCherryPickOperator="operators.refs.publish",
+    IcebergAuditOperator="operators.wap.audit",
     IcebergCompactOperator="compact",
     IcebergCreateTableOperator="create_table",
     IcebergDeleteOperator="delete",
@@ -89,6 +115,7 @@ __getattr__ = lazy_names(
     IcebergMigrateTableOperator="new_table",
     IcebergOverwriteOperator="overwrite",
     IcebergPublishChangesOperator="operators.refs.publish",
+    IcebergPublishOperator="operators.wap.publish",
     IcebergRegisterTableOperator="register_table",
     IcebergRemoveOrphanFilesOperator="remove_orphan_files",
     IcebergRestoreOrphanFilesOperator="remove_orphan_files",
@@ -100,5 +127,13 @@ __getattr__ = lazy_names(
     IcebergUndoOperator="operators.history.undo",
     IcebergUpdateOperator="update",
     Input="_inputs",
+    NoRows="operations.wap.audits",
+    NullShare="operations.wap.audits",
+    PythonAudit="operations.wap.audits",
+    RowCount="operations.wap.audits",
+    RowCountChange="operations.wap.audits",
+    SchemaUnchanged="operations.wap.audits",
     SparkConfig="backends.config",
+    UniqueShare="operations.wap.audits",
+    iceberg_wap="operators.wap.group",
 )

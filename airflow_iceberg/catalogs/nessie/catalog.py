@@ -36,8 +36,9 @@ from airflow_iceberg.catalogs.nessie.contents import (
 from airflow_iceberg.catalogs.nessie.keys import Key, Place, own_ref, place_of
 from airflow_iceberg.catalogs.nessie.login import author_of
 from airflow_iceberg.catalogs.nessie.references import NessieReferences
+from airflow_iceberg.catalogs.nessie.together import COMMIT_ID, CommitsTogether, pointer_of, token_of
 from airflow_iceberg.catalogs.nessie.tree import NessieTree
-from airflow_iceberg.catalogs.pointer import DescribingCatalog, Outside, Pointer
+from airflow_iceberg.catalogs.pointer import Outside, Pointer
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitUnknownError,
@@ -52,11 +53,10 @@ from airflow_iceberg.inventory.purge import TableFiles
 
 log = logging.getLogger(__name__)
 
-COMMIT_ID = "nessie.commit.id"
 _GC_ENABLED, _DELETE_AFTER_COMMIT = TableProperties.gc_enabled, TableProperties.metadata_delete_after_commit
 
 
-class NessieCatalog(DescribingCatalog):
+class NessieCatalog(CommitsTogether):
     """Tables on a Nessie server.
 
     Args:
@@ -91,11 +91,11 @@ class NessieCatalog(DescribingCatalog):
                 return None
             raise self._tree.refused(error, f"read {table}", place.ref) from error
         found, reference = answer.get("content") or {}, answer.get("effectiveReference") or {}
-        return None if found.get("type") != TABLE else _pointer(read_content(found, reference, place.ref))
+        return None if found.get("type") != TABLE else pointer_of(read_content(found, reference, place.ref))
 
     def swap_metadata(self, table: TableId, *, base: TableState | None, new: str, metadata: TableMetadata) -> Pointer:
         place = self._place(table)
-        before = _token(base) if base else None
+        before = token_of(base) if base else None
         branch, hash_ = (before.branch, before.hash) if before else self._free_key(table, place)
         wanted = Content(
             id=before.id if before else "",
@@ -114,7 +114,7 @@ class NessieCatalog(DescribingCatalog):
             return self._landed(place, wanted, error)
         except Refusal as error:
             return self._explain(table, place, base, wanted, error)
-        return _pointer(
+        return pointer_of(
             replace(wanted, id=wanted.id or added_id(answer, place.key), hash=str(answer["targetBranch"]["hash"]))
         )
 
@@ -138,13 +138,13 @@ class NessieCatalog(DescribingCatalog):
         """Return the pointer of our own commit if it is in the history; a creation gets its content id there."""
         hash_ = self._tree.find_commit(place.key, wanted)
         if hash_ is None or wanted.id:
-            return _pointer(replace(wanted, hash=hash_)) if hash_ else None
+            return pointer_of(replace(wanted, hash=hash_)) if hash_ else None
         path = f"{ref_path(wanted.branch, hash_)}/contents/{key_path(place.key)}"
         try:
             found = self._client.get(path)["content"]
         except (Refusal, StorageError) as error:
             raise CommitUnknownError(f"{place} was created, and cannot be read back: {error}") from error
-        return _pointer(replace(wanted, id=str(found["id"]), hash=hash_))
+        return pointer_of(replace(wanted, id=str(found["id"]), hash=hash_))
 
     def _explain(
         self, table: TableId, place: Place, base: TableState | None, wanted: Content, refusal: Refusal
@@ -171,7 +171,7 @@ class NessieCatalog(DescribingCatalog):
             raise self._unknown_namespace(table.namespace) from refusal
         if current is None and base is not None:
             raise self._unknown_table(table) from refusal
-        if refusal.status in (404, 409) or (base is not None and current != _pointer(_token(base))):
+        if refusal.status in (404, 409) or (base is not None and current != pointer_of(token_of(base))):
             where = current.metadata_location if current else "nothing"
             expected = base.metadata_location if base else "nothing"
             raise self._changed_by_another(table, f"it points to {where}, expected {expected}") from refusal
@@ -208,7 +208,7 @@ class NessieCatalog(DescribingCatalog):
 
     def _publish(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> TableState:
         if base is not None:
-            content = _token(base)
+            content = token_of(base)
             self._tree.require_branch(self._place(table), content.branch)
             metadata = replace(metadata, properties={**metadata.properties, COMMIT_ID: content.hash})
         return super()._publish(table, base, metadata)
@@ -388,13 +388,3 @@ class NessieCatalog(DescribingCatalog):
         if (found or {}).get("type") != NAMESPACE:
             raise self._unknown_namespace(namespace)
         return dict((found or {}).get("properties") or {})
-
-
-def _pointer(content: Content) -> Pointer:
-    return Pointer(metadata_location=content.metadata_location, token=content)
-
-
-def _token(base: TableState) -> Content:
-    if not isinstance(base.token, Content):
-        raise InvalidInputError(f"the state of table {base.table} is not of a Nessie catalog, load the table again")
-    return base.token

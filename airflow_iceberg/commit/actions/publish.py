@@ -1,0 +1,134 @@
+"""Moves main forward to one snapshot, and begins and removes the branch that leads to it: the refs of write, audit,
+publish.
+
+Each action names snapshots by their ids, and not by a branch: a branch may move at any time. What a branch has more
+than main is applied in a new snapshot by `reapply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from airflow_iceberg.commit.actions.reapply import find_published
+from airflow_iceberg.commit.actions.snapshot_refs import ChangeRefs, RefChange
+from airflow_iceberg.commit.checks import check_same_table
+from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
+from airflow_iceberg.commit.write_result import Outcome
+from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError, StalePlanError
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata.updates import Change
+from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef, summarize
+
+
+class MovedError(StalePlanError):
+    """Main has snapshots that the audited one does not have."""
+
+
+class ForwardTo(ChangeRefs):
+    """Moves main forward to one snapshot, whatever the branch is at that led to it.
+
+    The call raises MovedError if main has moved on, and NotFoundError if the snapshot is gone.
+    """
+
+    def __init__(self, snapshot_id: int, *, table_uuid: str, new_uuid: str) -> None:
+        forward = RefChange(name=MAIN_BRANCH, step=f"publish snapshot {snapshot_id}", wanted=self._moved)
+        super().__init__((forward,), table_uuid=table_uuid, new_uuid=new_uuid)
+        self._target = snapshot_id
+
+    def _moved(self, metadata: TableMetadata) -> SnapshotRef:
+        main = metadata.refs.get(MAIN_BRANCH)
+        if main is not None and find_published(metadata, self._target) is not None:
+            return main
+        if metadata.snapshot(self._target) is None:
+            raise NotFoundError(f"table {metadata.location} has no snapshot {self._target}; it may have been expired")
+        if main is None:
+            return SnapshotRef(snapshot_id=self._target, type="branch")
+        if not any(one.snapshot_id == main.snapshot_id for one in metadata.ancestors(self._target)):
+            raise MovedError(
+                f"branch 'main' of table {metadata.location} is at snapshot {main.snapshot_id}, which snapshot "
+                f"{self._target} does not have: another writer has committed since the branch was made"
+            )
+        return replace(main, snapshot_id=self._target)
+
+    def landed(self, metadata: TableMetadata) -> Outcome | None:
+        """Whether the snapshot is in main, also below later ones."""
+        found = super().landed(metadata)
+        if found is None and self._asked and find_published(metadata, self._target) is not None:
+            return Outcome.COMMITTED
+        return found
+
+    def has_surely_not_landed(self, metadata: TableMetadata, base: TableMetadata) -> bool:
+        """Whether main's history reaches back to where it was: the snapshot would be part of it."""
+        if find_published(metadata, self._target) is not None:
+            return False
+        history = list(metadata.ancestors(metadata.current_snapshot_id))
+        if base.current_snapshot_id is None:
+            return not history or history[-1].parent_snapshot_id is None
+        return any(snapshot.snapshot_id == base.current_snapshot_id for snapshot in history)
+
+
+def begin_branch(
+    name: str, seen: SnapshotRef | None, *, at: int | None, max_ref_age_ms: int | None, table_uuid: str, new_uuid: str
+) -> ChangeRefs:
+    """Return the action that lets a branch begin at the head of main as it is then, also one that is there already.
+
+    Args:
+        seen: the branch when this try began; if it has moved since, another try is at work, and the action raises
+            StalePlanError.
+        at: the snapshot to begin at while main has none.
+    """
+
+    def wanted(metadata: TableMetadata) -> SnapshotRef:
+        found, head = metadata.refs.get(name), metadata.current_snapshot_id or at
+        if head is None:
+            raise InvalidInputError(f"table {metadata.location} has no snapshot, at which branch {name!r} could begin")
+        is_moved = found is not None and (seen is None or found.snapshot_id != seen.snapshot_id)
+        if found is not None and is_moved and found.snapshot_id != head:
+            raise StalePlanError(
+                f"branch {name!r} of table {metadata.location} was moved to snapshot {found.snapshot_id} since this "
+                f"try has begun; another try of the task, or another writer, uses it; nothing was changed"
+            )
+        return replace(found or SnapshotRef(snapshot_id=head), snapshot_id=head, max_ref_age_ms=max_ref_age_ms)
+
+    begin = RefChange(name=name, step=f"begin branch {name!r}", wanted=wanted)
+    return ChangeRefs((begin,), table_uuid=table_uuid, new_uuid=new_uuid)
+
+
+def end_branch(name: str, head: int, *, table_uuid: str, new_uuid: str) -> ChangeRefs:
+    """Return the action that removes a branch if it is still at this snapshot, else raises IncompatibleChangeError."""
+
+    def wanted(metadata: TableMetadata) -> None:
+        found = metadata.refs.get(name)
+        if found is not None and (found.snapshot_id != head or not found.is_branch):
+            raise IncompatibleChangeError(
+                f"branch {name!r} of table {metadata.location} is at snapshot {found.snapshot_id}, expected {head}; it "
+                f"was not removed"
+            )
+
+    end = RefChange(name=name, step=f"remove branch {name!r}", wanted=wanted)
+    return ChangeRefs((end,), table_uuid=table_uuid, new_uuid=new_uuid)
+
+
+class FirstSnapshot(SnapshotAction):
+    """Gives a branch of an empty table a snapshot without rows: no branch is without one. As in Java's createBranch."""
+
+    def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
+        return FileChanges(operation="append")
+
+    def __call__(self, metadata: TableMetadata) -> Change:
+        check_same_table(metadata, self.settings.table_uuid)
+        if self.settings.branch in metadata.refs:
+            return Change(updates=(), requirements=())
+        summary: Mapping[str, str] = summarize(
+            added=(),
+            removed=(),
+            previous=None,
+            operation="append",
+            properties=self.settings.properties,
+            specs={spec.spec_id: spec for spec in metadata.partition_specs},
+            schema=metadata.schema(),
+            partition_limit=TableProperties.of(metadata.properties).summary_partition_limit,
+        )
+        return self.change(self.snapshot(metadata, None, (), summary), metadata, None)

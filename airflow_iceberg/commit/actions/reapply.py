@@ -1,0 +1,254 @@
+"""Applies what a branch has staged to another branch that has moved on: the same files in one new snapshot.
+
+A cherry-pick of all snapshots that the branch has more, as one: no reader sees a part of them. Rows that were written
+and replaced again on the branch are not applied. Not here: the move of a branch forward to the staged snapshot itself,
+which needs no new one (`snapshot_refs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from airflow_iceberg.commit.conflicts import History
+from airflow_iceberg.commit.file_filters import partition_key
+from airflow_iceberg.commit.manifest_filter import FilesToRemove
+from airflow_iceberg.commit.operation_key import (
+    AUDITED_SNAPSHOT_ID,
+    EXISTING_FILES,
+    PUBLISHED_OPERATION_KEY,
+    SOURCE_SNAPSHOT_ID,
+    keys_of,
+)
+from airflow_iceberg.commit.settings import CommitSettings
+from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
+from airflow_iceberg.commit.snapshot_writer import AddedFiles
+from airflow_iceberg.commit.write_result import INPUTS, Outcome
+from airflow_iceberg.errors import IncompatibleChangeError, NotFoundError
+from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent, ManifestEntry
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot
+from airflow_iceberg.format.values.digits import whole_number
+from airflow_iceberg.storage.base import FileIO
+
+_REPLACE_PARTITIONS = "replace-partitions"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Staged:
+    """What a branch has more than another one.
+
+    Attributes:
+        base: the newest snapshot that both have; None if the other one had none when the branch was made.
+        snapshots: the snapshots of the branch after it, oldest first, without those whose changes were applied before.
+    """
+
+    base: int | None
+    snapshots: tuple[Snapshot, ...]
+
+
+def staged_since(metadata: TableMetadata, snapshot_id: int, history: Sequence[Snapshot]) -> Staged | None:
+    """Return what a snapshot has more than a branch; None if the histories do not reach back to where they part.
+
+    Args:
+        history: the snapshots of the branch, newest first.
+    """
+    known = {snapshot.snapshot_id for snapshot in history}
+    applied = {snapshot.summary.get(AUDITED_SNAPSHOT_ID) for snapshot in history}
+    own: list[Snapshot] = []
+    oldest: Snapshot | None = None
+    is_new = True
+    for snapshot in metadata.ancestors(snapshot_id):
+        if snapshot.snapshot_id in known:
+            return Staged(base=snapshot.snapshot_id, snapshots=tuple(reversed(own)))
+        is_new = is_new and str(snapshot.snapshot_id) not in applied
+        own += [snapshot] if is_new else []
+        oldest = snapshot
+    is_whole = oldest is not None and oldest.parent_snapshot_id is None
+    if is_whole and (not history or history[-1].parent_snapshot_id is None):
+        return Staged(base=None, snapshots=tuple(reversed(own)))
+    return None
+
+
+def find_published(metadata: TableMetadata, audited_id: int, branch: str = MAIN_BRANCH) -> Snapshot | None:
+    """Return the snapshot by which an audited one was published: itself, or the one that has its changes.
+
+    That is also one with the changes of a later snapshot of the audited branch.
+    """
+    ref = metadata.refs.get(branch)
+    history = list(metadata.ancestors(None if ref is None else ref.snapshot_id))
+    known = {snapshot.snapshot_id for snapshot in history}
+    for snapshot in history:
+        applied = whole_number(snapshot.summary.get(AUDITED_SNAPSHOT_ID, ""))
+        if audited_id in (snapshot.snapshot_id, applied):
+            return snapshot
+        for older in metadata.ancestors(applied):
+            if older.snapshot_id in known:
+                break
+            if older.snapshot_id == audited_id:
+                return snapshot
+    return None
+
+
+class Reapply(SnapshotAction):
+    """Commits the net change of the snapshots that lead to an audited one, on a branch that has moved on.
+
+    Without `is_audited_again` only what a cherry-pick allows: appends, and dynamic overwrites whose partitions no
+    writer has changed since. With it, other overwrites, too, if the files that they replace are still there and no rows
+    of them were deleted: the result is audited before it is published.
+
+    Args:
+        audited_id: the audited snapshot.
+        branch: the branch that has moved on; `settings.branch` is the one that gets the snapshot.
+    """
+
+    def __init__(
+        self, io: FileIO, settings: CommitSettings, *, audited_id: int, is_audited_again: bool = False
+    ) -> None:
+        super().__init__(io, settings)
+        self._audited_id = audited_id
+        self._again = is_audited_again
+
+    def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
+        if metadata.snapshot(self._audited_id) is None:
+            raise NotFoundError(f"table {metadata.location} has no snapshot {self._audited_id}; it may have expired")
+        history = list(metadata.ancestors(None if parent is None else parent.snapshot_id))
+        staged = staged_since(metadata, self._audited_id, history)
+        if staged is None:
+            raise self._refused(
+                f"branch {self.settings.branch!r} does not reach back to where the audited branch began (snapshots "
+                f"were expired, or it was rolled back), so that it is unknown what was changed since"
+            )
+        self._check_not_picked(staged, history)
+        added, removed = self._net(staged)
+        self._check_not_applied(metadata, parent, added, history)
+        since = History.since(metadata, self.settings.branch, staged.base, self.changed_files)
+        replaces = bool(removed) or any(_REPLACE_PARTITIONS in one.summary for one in staged.snapshots)
+        if replaces and not self._again:
+            self._check_partitions(staged, since)
+        return FileChanges(
+            added=(AddedFiles(files=added),),
+            removal=FilesToRemove(files=removed),
+            operation="overwrite" if removed else "append",
+            properties=self._properties(staged),
+            all_there=removed,
+            history=since,
+        )
+
+    def check(self, removed: Sequence[ManifestEntry], changes: FileChanges, metadata: TableMetadata) -> None:
+        """Check that no rows of the replaced files were deleted since: they would come back."""
+        if changes.history is not None and removed:
+            changes.history.check_no_deletes_for(removed)
+
+    def landed(self, metadata: TableMetadata) -> Outcome | None:
+        """Whether the changes are in the branch, by whatever process.
+
+        The key of the task does not tell: it may have published an earlier snapshot.
+        """
+        if metadata.snapshot(self.snapshot_id) is not None:
+            return Outcome.COMMITTED
+        if self.settings.branch != MAIN_BRANCH and self.settings.branch not in metadata.refs:
+            return None
+        published = find_published(metadata, self._audited_id, self.settings.branch)
+        return None if published is None else Outcome.FOUND
+
+    def _net(self, staged: Staged) -> tuple[tuple[DataFile, ...], tuple[DataFile, ...]]:
+        """Return the files that the staged snapshots have added and removed in the end.
+
+        Raises:
+            IncompatibleChangeError: one of them has added or removed delete files.
+        """
+        added: dict[str, DataFile] = {}
+        removed: dict[str, DataFile] = {}
+        for snapshot in staged.snapshots:
+            if any(True for status in _CHANGED for _ in self._entries(snapshot, status, ManifestContent.DELETES)):
+                raise self._refused(
+                    f"snapshot {snapshot.snapshot_id} has delete files (merge-on-read), which belong to the state that "
+                    f"the branch began with"
+                )
+            for file in self._entries(snapshot, EntryStatus.DELETED, ManifestContent.DATA):
+                if added.pop(file.file_path, None) is None:
+                    removed[file.file_path] = file
+            for file in self._entries(snapshot, EntryStatus.ADDED, ManifestContent.DATA):
+                # New row ids are assigned: those of the staged rows are in no other branch.
+                added[file.file_path] = replace(file, first_row_id=None)
+        return tuple(added.values()), tuple(removed.values())
+
+    def _entries(self, snapshot: Snapshot, status: EntryStatus, content: ManifestContent) -> Iterable[DataFile]:
+        return (entry.data_file for entry in self.changed_files.of(snapshot, status, content))
+
+    def _check_not_picked(self, staged: Staged, history: Sequence[Snapshot]) -> None:
+        own = {str(snapshot.snapshot_id) for snapshot in staged.snapshots}
+        for snapshot in history:
+            if snapshot.summary.get(SOURCE_SNAPSHOT_ID) in own:
+                raise self._refused(f"snapshot {snapshot.snapshot_id} has picked a part of it already")
+
+    def _check_not_applied(
+        self, metadata: TableMetadata, parent: Snapshot | None, added: Sequence[DataFile], history: Sequence[Snapshot]
+    ) -> None:
+        """Check the files themselves, where an applied snapshot has expired: the audited one may have led to it."""
+        applied = (whole_number(snapshot.summary.get(AUDITED_SNAPSHOT_ID, "")) for snapshot in history)
+        if all(each is None or metadata.snapshot(each) is not None for each in applied):
+            return
+        if self.writer.are_live(added, self.writer.read_parent(parent)):
+            raise self._refused("files of it are in the branch already")
+
+    def _check_partitions(self, staged: Staged, since: History) -> None:
+        """Check that each overwrite is a dynamic one, of partitions that no writer has changed since."""
+        partitions = set()
+        for snapshot in staged.snapshots:
+            removes = list(self._entries(snapshot, EntryStatus.DELETED, ManifestContent.DATA))
+            if removes and snapshot.summary.get(_REPLACE_PARTITIONS) != "true":
+                raise self._refused(
+                    f"snapshot {snapshot.snapshot_id} ({snapshot.operation}) has removed files, and is no dynamic "
+                    f"overwrite of partitions"
+                )
+            if snapshot.summary.get(_REPLACE_PARTITIONS) == "true":
+                added = self._entries(snapshot, EntryStatus.ADDED, ManifestContent.DATA)
+                partitions |= {partition_key(file) for file in (*removes, *added)}
+        for snapshot in since.snapshots:
+            if AUDITED_SNAPSHOT_ID in snapshot.summary and self._is_own(since.metadata, snapshot):
+                continue
+            for status in _CHANGED:
+                for content in ManifestContent:
+                    for file in self._entries(snapshot, status, content):
+                        if partition_key(file) in partitions:
+                            raise self._refused(
+                                f"snapshot {snapshot.snapshot_id} has changed a partition since that it replaces "
+                                f"({file.file_path})"
+                            )
+
+    def _is_own(self, metadata: TableMetadata, snapshot: Snapshot) -> bool:
+        """Whether a snapshot has applied changes that the audited one has, too."""
+        applied = snapshot.summary[AUDITED_SNAPSHOT_ID]
+        return any(str(older.snapshot_id) == applied for older in metadata.ancestors(self._audited_id))
+
+    def _properties(self, staged: Staged) -> dict[str, str]:
+        """Return what the summary tells of the works whose rows are published.
+
+        Raises:
+            IncompatibleChangeError: one summary cannot tell it for all of them.
+        """
+        keys = list(dict.fromkeys(key for one in staged.snapshots for key in keys_of(one)))
+        with_inputs = [one.summary[INPUTS] for one in staged.snapshots if INPUTS in one.summary]
+        if len(keys) > 1 and any(EXISTING_FILES in one.summary for one in staged.snapshots):
+            raise self._refused("tasks have staged rows next to existing files, whose names do not tell their task")
+        if any('"from-snapshot-id"' in text for text in with_inputs):
+            raise self._refused("its rows were made from changes of a table, which a later run may have read again")
+        properties = {AUDITED_SNAPSHOT_ID: str(self._audited_id)}
+        if keys:
+            properties[PUBLISHED_OPERATION_KEY] = "\n".join(keys)
+        if with_inputs:
+            properties[INPUTS] = with_inputs[-1]
+        if any(EXISTING_FILES in one.summary for one in staged.snapshots):
+            properties[EXISTING_FILES] = "true"
+        return properties
+
+    def _refused(self, why: str) -> IncompatibleChangeError:
+        return IncompatibleChangeError(
+            f"cannot apply audited snapshot {self._audited_id} to branch {self.settings.branch!r}, which has moved on: "
+            f"{why}"
+        )
+
+
+_CHANGED = (EntryStatus.ADDED, EntryStatus.DELETED)

@@ -1,0 +1,1 @@
+"""Write, audit, publish: the task group (`group`), and operators for use without it."""
