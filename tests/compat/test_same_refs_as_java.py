@@ -111,7 +111,8 @@ def compare(java, warehouse, catalog, base, chosen, prefix):
             refusal = f"{type(found).__name__}: {found}"
         mine = side.load(f"{prefix}_o{number}")
         same = (shape(mine, rows.known), rows.of(mine)) == (shape(theirs, rows.known), rows.of(theirs))
-        if not same or (bool(error) != bool(refusal) and not (case.is_idempotent and refusal is None)):
+        departs = (case.is_idempotent and refusal is None) or (case.is_stricter and error is None)
+        if not same or (bool(error) != bool(refusal) and not departs):
             differs = [key for key, value in shape(mine, rows.known).items() if value != shape(theirs, rows.known)[key]]
             wrong.append(f"{case.name}: {case.java}\n  java: {error}\n  ours: {refusal}\n  differs: {differs}")
         elif refusal is None and mine.metadata_location != f"{mine.location}/metadata/v1.metadata.json":

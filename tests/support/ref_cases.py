@@ -8,6 +8,7 @@ them (`compat.test_same_refs_as_java`).
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -26,12 +27,14 @@ class Case:
         java: the statement, with `{table}` for the name of the table.
         ours: the same.
         is_idempotent: whether ours is no error where Java's is, if the ref is as it is to be.
+        is_stricter: whether ours is an error where Java does nothing: a ref of the other kind has the name.
     """
 
     name: str
     java: str
     ours: Callable[[Table], Any]
     is_idempotent: bool = False
+    is_stricter: bool = False
 
 
 def history(seed: int, version: int) -> Iterator[Statement]:
@@ -116,7 +119,8 @@ def _moves(metadata: TableMetadata) -> Iterator[Case]:
             )
     for number, snapshot in enumerate(metadata.snapshots):
         moment = snapshot.timestamp_ms + number % 2
-        java = f"call ref.system.rollback_to_timestamp('{TABLE}', timestamp_millis({moment}))"
+        text = datetime.fromtimestamp(moment / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+        java = f"call ref.system.rollback_to_timestamp('{TABLE}', timestamp '{text}')"
         yield Case(f"to_time_{number}", java, lambda table, moment=moment: table.rollback_to_timestamp(moment))
     for wap_id in ("w1", "w2", "w3", "w4", "w9"):
         yield Case(
@@ -165,6 +169,7 @@ def _ddl(metadata: TableMetadata, kind: str) -> Iterator[Case]:
                 f"alter table {TABLE} {words.format(kind=kind)} `{name}`{suffix}",
                 lambda table, name=name, options=options: getattr(table, f"create_{kind}")(name, **options),
                 is_idempotent=True,
+                is_stricter="if_not_exists" in options and name in metadata.refs and metadata.refs[name].type != kind,
             )
         for if_exists in (False, True):
             yield Case(
