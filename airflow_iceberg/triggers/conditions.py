@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 _NOTHING, _NAMES = ("", "None"), ("branch", "into")
 
 
+_imported: set[str] = set()
+
+
 async def wait_for(waiting: Waiting, conn_id: str, poll_interval: float) -> Mapping[str, Any]:
     """Wait until the condition is met, and return the result; log what is waited for in the trigger's own log.
 
@@ -98,8 +101,10 @@ class IcebergConditionTrigger(BaseTrigger):
         event: Mapping[str, Any]
         try:
             self._check_rendered()
-            # In a thread: the first condition of its kind is imported here.
-            condition = await asyncio.to_thread(make_condition, self.kind, self.arguments)
+            if self.kind not in _imported:  # the first of its kind is imported, in a thread
+                await asyncio.to_thread(make_condition, self.kind, self.arguments)
+                _imported.add(self.kind)
+            condition = make_condition(self.kind, self.arguments)
             waiting = Waiting(self.table, condition, wait_for_table=self.wait_for_table)
             event = {"status": "found", "result": await wait_for(waiting, self.iceberg_conn_id, self.poll_interval)}
         except IcebergError as error:

@@ -71,8 +71,9 @@ async def _wait(catalog: Any) -> dict[str, float]:
 
     SqlCatalog.read_pointer = counted  # type: ignore[method-assign]
     blocked: list[float] = []
+    worked: list[float] = []
     before_mb = psutil.Process().memory_info().rss / 1e6
-    watchdog = asyncio.create_task(_watch(blocked))
+    watchdog = asyncio.create_task(_watch(blocked, worked))
     started = time.monotonic()
     tasks = []
     for number in range(WAITERS):
@@ -97,15 +98,17 @@ async def _wait(catalog: Any) -> dict[str, float]:
     # The first look is at the beginning of the first interval.
     most = max(requests.values()) / (int(intervals) + 1)
     found = f"{sum(requests.values())} requests in {intervals:.1f} intervals"
-    note(f"    {found}, blocked {max(blocked):.3f} s, {memory_mb:.0f} MB")
+    note(f"    {found}, blocked {max(blocked):.3f} s ({max(worked):.3f} s of work), {memory_mb:.0f} MB")
     return {"requests": most, "blocked": max(blocked), "memory": memory_mb}
 
 
-async def _watch(blocked: list[float]) -> None:
+async def _watch(blocked: list[float], worked: list[float]) -> None:
+    """Note how late the loop comes back, and how long its own thread has worked meanwhile."""
     while True:
-        before = time.monotonic()
+        before, worked_before = time.monotonic(), time.thread_time()
         await asyncio.sleep(0.01)
         blocked.append(time.monotonic() - before - 0.01)
+        worked.append(time.thread_time() - worked_before)
 
 
 def _side(what: str) -> Side:
