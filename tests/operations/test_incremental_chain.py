@@ -201,7 +201,7 @@ def change_keys(catalog: Catalog, dice: random.Random) -> None:
         table.upsert(pa.table({"id": ids, "n": [dice.randrange(3) for _ in ids]}), ["id"], mode=mode)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
 @pytest.mark.parametrize("seed", range(8))
 def test_mirrors_made_by_merges_are_those_of_an_undisturbed_chain(seed: int, mode: str) -> None:

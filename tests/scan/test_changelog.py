@@ -102,8 +102,8 @@ KEEP_IDS = ("delete", "equality", "compact", "manifests", "alter", "merge", "upd
 class TestUpdatesOfRandomHistories:
     """By columns that identify a row, a row before and after is an update of it, of each snapshot and of all."""
 
-    @pytest.mark.sample(6)
-    @pytest.mark.parametrize("seed", range(30))
+    @pytest.mark.sample(8)
+    @pytest.mark.parametrize("seed", range(24))
     def test_they_are_the_difference_by_id(self, tmp_path, seed: int) -> None:
         dice = random.Random(2000 + seed)
         version = 1 + seed % 3
