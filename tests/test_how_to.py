@@ -293,7 +293,7 @@ class TestTheStory:
         story.tell("load-changes")
         story.tell("undo-a-run")
         assert (story.names["would"].removed_records, story.names["undone"].removed_records) == (2, 2)
-        assert story.names["returns"].scan().to_arrow()["id"].to_pylist() == [3]
+        assert story.names["refunds"].scan().to_arrow()["id"].to_pylist() == [3]
         assert story.results["undo"]["outcome"] == "nothing"
 
     def test_rows_are_audited_before_they_are_published(self, story):
