@@ -168,12 +168,16 @@ class OperationKey:
     @property
     def file_token(self) -> str:
         """Twelve hexadecimal digits that stand for `work` in names of data files."""
-        return _token(self.work)
+        return hashlib.sha256(self.work.encode()).hexdigest()[:12]
 
     @property
     def file_tokens(self) -> tuple[str, ...]:
         """The tokens by which files of this work are known: also the one that older versions wrote."""
-        return (self.file_token,) if self.older_epoch is None else (self.file_token, _token(self.task))
+        return (
+            (self.file_token,)
+            if self.older_epoch is None
+            else (self.file_token, hashlib.sha256(self.task.encode()).hexdigest()[:12])
+        )
 
     def file_prefix(self, try_number: int, unique: str) -> str:
         """Return the beginning of the names of one try's data files, which tells their task after the snapshot has
@@ -266,7 +270,8 @@ def has_same_start(key: OperationKey, epoch: int | None) -> bool:
 def _kin_of_epoch(key: OperationKey, epoch: int, own: int, snapshot: Snapshot) -> Kin:
     if epoch == own:
         return Kin.SAME
-    return Kin.LATER if is_later(key, epoch, _try_number(snapshot), own=own) else Kin.EARLIER
+    try_number = whole_number(snapshot.summary.get(TRY_NUMBER, ""))
+    return Kin.LATER if is_later(key, epoch, try_number, own=own) else Kin.EARLIER
 
 
 def is_later(key: OperationKey, epoch: int, try_number: int | None, *, own: int | None = None) -> bool:
@@ -309,10 +314,6 @@ def may_be_a_retry(key: OperationKey, earlier: Snapshot) -> bool:
             same = key.installation is not None and other.installation is not None and start == own_start > 0
             return same and tries == key.epoch % _PARTS
     return False
-
-
-def _try_number(snapshot: Snapshot) -> int | None:
-    return whole_number(snapshot.summary.get(TRY_NUMBER, ""))
 
 
 def find_landed(metadata: TableMetadata, key: OperationKey, branch: str) -> Snapshot | None:
@@ -374,10 +375,6 @@ def find_undone(history: Iterable[Snapshot]) -> dict[int, int]:
 def _history(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
     head = metadata.ref_snapshot(branch)
     return iter(()) if head is None else metadata.ancestors(head.snapshot_id)
-
-
-def _token(work: str) -> str:
-    return hashlib.sha256(work.encode()).hexdigest()[:12]
 
 
 def check_properties(properties: Mapping[str, str], *, own: Sequence[str] = ()) -> None:
