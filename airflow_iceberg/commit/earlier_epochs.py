@@ -22,7 +22,7 @@ from airflow_iceberg.commit.operation_key import (
     find_kin,
     has_picked_gone,
     is_later,
-    published_keys,
+    keys_of,
 )
 from airflow_iceberg.commit.settings import ENGINE
 from airflow_iceberg.errors import IncompatibleChangeError, StalePlanError
@@ -276,7 +276,7 @@ class EarlierEpochs:
         """Yield the files with new rows of this task: an overwrite also adds files with carried rows."""
         is_append = _has_only_new_rows(snapshot)
         # A snapshot that publishes the rows of several tasks has files of all of them.
-        tokens = self._key.file_tokens if len(published_keys(snapshot)) > 1 else None
+        tokens = self._key.file_tokens if len(keys_of(snapshot, own=False)) > 1 else None
         for path in self._changed_by(snapshot):
             if _parts(_name(path))[0] in tokens if tokens else is_append or APPENDED_FILE.match(_name(path)):
                 yield path

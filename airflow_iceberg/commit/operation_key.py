@@ -342,15 +342,10 @@ def find_earlier_epochs(metadata: TableMetadata, key: OperationKey, branch: str)
     return [snapshot for snapshot in found if snapshot.snapshot_id not in undone]
 
 
-def keys_of(snapshot: Snapshot) -> list[str]:
+def keys_of(snapshot: Snapshot, *, own: bool = True) -> list[str]:
     """Return the keys of the works whose rows a snapshot has brought to its branch: its own, and the published ones."""
-    own = snapshot.summary.get(OPERATION_KEY)
-    return [*([] if own is None else [own]), *published_keys(snapshot)]
-
-
-def published_keys(snapshot: Snapshot) -> list[str]:
-    """Return the keys of the works whose rows a snapshot has published; a key has no line break."""
-    return [text for text in snapshot.summary.get(PUBLISHED_OPERATION_KEY, "").split("\n") if text]
+    names = (OPERATION_KEY, PUBLISHED_OPERATION_KEY) if own else (PUBLISHED_OPERATION_KEY,)
+    return [text for name in names for text in snapshot.summary.get(name, "").split("\n") if text]
 
 
 def undone_in(snapshot: Snapshot) -> tuple[int, ...]:
