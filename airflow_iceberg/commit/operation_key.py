@@ -173,11 +173,8 @@ class OperationKey:
     @property
     def file_tokens(self) -> tuple[str, ...]:
         """The tokens by which files of this work are known: also the one that older versions wrote."""
-        return (
-            (self.file_token,)
-            if self.older_epoch is None
-            else (self.file_token, hashlib.sha256(self.task.encode()).hexdigest()[:12])
-        )
+        older = hashlib.sha256(self.task.encode()).hexdigest()[:12]
+        return (self.file_token,) if self.older_epoch is None else (self.file_token, older)
 
     def file_prefix(self, try_number: int, unique: str) -> str:
         """Return the beginning of the names of one try's data files, which tells their task after the snapshot has
