@@ -76,6 +76,7 @@ def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str], private: dict[s
         from airflow_iceberg.jobs.spark.run import run_spark
 
         spark = _session(plan)
+        _say_progress(spark)
     except Exception as error:  # noqa: BLE001 - any error that keeps Spark from starting belongs in the result
         traceback.print_exc()
         result = write_result(plan, io, JobResult.failed(_readable(error)), secret=secret)
@@ -111,6 +112,20 @@ def _session(plan: "JobPlan") -> Any:
     from pyspark.sql import SparkSession
 
     return SparkSession.builder.appName(f"airflow_iceberg {plan.operation} {plan.table}").getOrCreate()
+
+
+def _say_progress(spark: Any) -> None:
+    """Let the output of the driver, which is in the task's log, say which application runs and how far it is."""
+    import logging
+
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter("airflow_iceberg: %(message)s"))
+    log = logging.getLogger("airflow_iceberg.jobs.progress")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    context = spark.sparkContext
+    page = f", its page is {context.uiWebUrl}" if context.uiWebUrl else ""
+    log.info("the Spark application is %s%s", context.applicationId, page)
 
 
 def _say(plan: "JobPlan", result: "JobResult") -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.jobs.duckdb_query import DuckdbQuery, open_match, open_query, open_rows
+from airflow_iceberg.jobs.progress import Progress, watched
 from airflow_iceberg.jobs.run_plan import run_job
 from airflow_iceberg.jobs.run_task import open_context, run_task
 from airflow_iceberg.jobs.task import TaskReport
@@ -60,6 +61,7 @@ def run_local(
             is_stopped=is_stopped,
             stack=stack,
             plan=plan,
+            progress=Progress(f"{plan.operation} {plan.table}"),
         )
         return run_job(plan, io, lambda _: engine, engine=ENGINE)
 
@@ -100,6 +102,7 @@ class _Threads:
     is_stopped: Callable[[], bool]
     stack: ExitStack
     plan: JobPlan
+    progress: Progress
     _context: TaskContext[Any] | None = None
 
     def run(self, plan: JobPlan, specs: Sequence[TaskSpec]) -> list[TaskReport]:
@@ -110,8 +113,15 @@ class _Threads:
         def run_unless_stopped(spec: TaskSpec) -> TaskReport:
             return TaskReport(number=spec.number, is_stopped=True) if self.is_stopped() else run_task(context, spec)
 
-        with ThreadPoolExecutor(max_workers=self.parallelism, thread_name_prefix="iceberg-job") as pool:
-            futures = [pool.submit(run_unless_stopped, spec) for spec in specs]
+        def run_one(spec: TaskSpec) -> TaskReport:
+            report = run_unless_stopped(spec)
+            self.progress.add(report)
+            return report
+
+        self.progress.begin(len(specs))
+        pool_of_tasks = ThreadPoolExecutor(max_workers=self.parallelism, thread_name_prefix="iceberg-job")
+        with watched(self.progress), pool_of_tasks as pool:
+            futures = [pool.submit(run_one, spec) for spec in specs]
             reports = []
             try:
                 for future in futures:

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.jobs.phase import Timings
+from airflow_iceberg.jobs.progress import Progress
 from airflow_iceberg.jobs.run_plan import run_job
 from airflow_iceberg.jobs.spark.encrypted import encrypted
 from airflow_iceberg.jobs.spark.errors import as_iceberg_error, query_errors
+from airflow_iceberg.jobs.spark.following import followed
 from airflow_iceberg.jobs.spark.inputs import open_inputs
 from airflow_iceberg.jobs.spark.merge import create_views
 from airflow_iceberg.jobs.spark.package import is_connect, ship
@@ -88,6 +90,7 @@ def run_spark(
             inputs={name: encrypted(spark, properties) for name, properties in (inputs or {}).items()},
             parallelism=plan.parallelism or default_parallelism(spark),
             plan=plan,
+            progress=Progress(f"{plan.operation} {plan.table}"),
         )
 
     return run_job(plan, io, start, engine=f"spark {spark.version}", as_error=as_error, secret=secret)
@@ -102,13 +105,20 @@ class _Spark:
     inputs: Mapping[str, Mapping[str, str]] = field(repr=False)
     parallelism: int
     plan: JobPlan
+    progress: Progress
     source_schema: Any = None
 
     def run(self, plan: JobPlan, specs: Sequence[TaskSpec]) -> list[TaskReport]:
         if not specs:
             return []
         frame = self.spark.range(0, len(specs), 1, len(specs))
-        return _collect(frame, self.worker(plan).with_specs(specs))
+        return self.collect(frame, self.worker(plan).with_specs(specs), tasks=len(specs))
+
+    def collect(self, frame: Any, function: MapFunction, *, tasks: int | None = None) -> list[TaskReport]:
+        """Let Spark's tasks run a function over the rows of a frame, and return their reports."""
+        self.progress.begin(tasks)
+        with followed(self.spark, self.progress):
+            return [TaskReport.from_json(row[0]) for row in frame.mapInArrow(function, REPORT_DDL).collect()]
 
     def query(self, task: AppendTask | MergeTask) -> _Query:
         assert task.source is not None
@@ -157,11 +167,7 @@ class _Query:
     schema: pa.Schema
 
     def stage(self, plan: JobPlan, staging: Staging) -> list[TaskReport]:
-        return _collect(self.frame, self.engine.worker(plan, staging).run_rows)
-
-
-def _collect(frame: Any, function: MapFunction) -> list[TaskReport]:
-    return [TaskReport.from_json(row[0]) for row in frame.mapInArrow(function, REPORT_DDL).collect()]
+        return self.engine.collect(self.frame, self.engine.worker(plan, staging).run_rows)
 
 
 def configure(spark: Any) -> None:
