@@ -32,6 +32,7 @@ OF_OUR_OWN = {
     "format.properties.metrics_mode": "table properties, which the specification leaves to engines",
     "format.properties.property": "table properties, which the specification leaves to engines",
     "format.properties.table_properties": "table properties, which the specification leaves to engines",
+    "expressions.assignments": "SQL",
     "expressions.json": "predicates on their way into a job",
     "expressions.literals": "literals of SQL",
     "expressions.merge_clauses": "clauses of a merge",
@@ -42,9 +43,14 @@ OF_OUR_OWN = {
     "plan.alter_table.words": "changes as people write them",
     "plan.changelog": "what snapshots have changed",
     "plan.compact": "which files are worth rewriting",
+    **{
+        f"plan.conditions.{name}": "sensors"
+        for name in ("branch_published", "decision", "freshness", "partition", "row_count", "schema_change")
+    },
     "plan.new_snapshot": "sensors",
     "plan.orphan_files": "files that no table knows",
     "plan.path_hashes": "sets of very many paths",
+    "plan.snapshot_events": "events of a watcher",
     "plan.snapshot_range": "what snapshots have changed",
 }
 
