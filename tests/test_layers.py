@@ -595,8 +595,8 @@ class TestFunctionsTakeFewArguments:
 class TestEverythingPublicIsUsed:
     """A public function, class or method is used by the package or an example, or is documented; or it is deleted."""
 
-    # The reference and the how-to pages; what Airflow and its OpenLineage provider call by its name is an entry point, or
-    # one of these methods.
+    # The reference and the how-to pages; what Airflow and its OpenLineage provider call by its name is an entry point,
+    # or one of these methods.
     PAGES = (ROOT / "docs" / "reference.md", *(ROOT / "docs" / "how-to").glob("*.md"), ROOT / "pyproject.toml")
     BY_AIRFLOW = ("test_connection", "get_openlineage_facets_on_complete")
     CODE = re.compile(r"^```.*?^```|`[^`\n]+`|^:::[^\n]*|^\w+ = [^\n]*", re.MULTILINE | re.DOTALL)

@@ -25,7 +25,7 @@ class IcebergPartitionSensor(TableSensor):
     Args:
         table: the namespace and name of the table, `sales.orders`.
         iceberg_conn_id: the id of the catalog's connection.
-        partition: values of some or all partition fields, as in the partition's path: `{"ts_day": "2026-11-25"}`; a field
+        partition: values of some or all partition fields, as in its path: `{"ts_day": "2026-11-25"}`; a field
             may be given by the name of its column.
         min_rows: the least number of rows in the partition; without it, one data file is enough.
         properties: table properties that mark the partition as complete, with their values (None for any value).
