@@ -7,6 +7,7 @@ start no DAG that waits for rows. Not here: what was committed (`operations.repo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit
@@ -146,6 +147,18 @@ def own_asset(operator: Any) -> Asset | None:
     return asset_of(operator.table, operator.iceberg_conn_id, maintenance=operator.is_maintenance)
 
 
+def verb_of(operator: Any) -> str:
+    """Return the word for what a task does: `set_current_snapshot` of an `IcebergSetCurrentSnapshotOperator`.
+
+    A class that the author of a DAG, or a decorator, derives from an operator does the same.
+    """
+    for kind in type(operator).__mro__:
+        named = re.fullmatch(r"Iceberg(\w+)Operator", kind.__name__)
+        if named and kind.__module__.startswith("airflow_iceberg."):
+            return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", named[1]).lower()
+    return type(operator).__module__.rpartition(".")[2]
+
+
 # -- the events of a task ----------------------------------------------------------------------------------------------
 
 
@@ -190,8 +203,7 @@ def _report(operator: Any, result: OperationResult, opened: Callable[[], OpenTab
 
     if result.outcome in NO_COMMIT:
         return None
-    verb = type(operator).__module__.rpartition(".")[2]
-    report = CommitReport.of(opened(), result, verb=verb, most_partitions=MAX_PARTITION_EVENTS)
+    report = CommitReport.of(opened(), result, verb=verb_of(operator), most_partitions=MAX_PARTITION_EVENTS)
     _warn_of_cut(operator, report)
     return report
 

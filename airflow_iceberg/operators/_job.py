@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseOperator
 
-from airflow_iceberg.assets import check_partition_keys, own_asset, tell_assets, with_asset
+from airflow_iceberg.assets import check_partition_keys, own_asset, tell_assets, verb_of, with_asset
 from airflow_iceberg.backends.config import SparkConfig
 from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.hooks.arguments import whole_number
@@ -110,8 +110,8 @@ class TableOperator(BaseOperator):
 
         if self._result is None:
             return None
-        verb = type(self).__module__.rpartition(".")[2]
-        return operator_lineage(self._table_after(), self._result, self.tables_read(self._result), verb=verb)
+        inputs = self.tables_read(self._result)
+        return operator_lineage(self._table_after(), self._result, inputs, verb=verb_of(self))
 
     def tables_read(self, result: OperationResult) -> Mapping[str, OpenTable]:
         """Return the tables that the rows were made from, by the names in the result."""

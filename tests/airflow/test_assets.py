@@ -2,6 +2,8 @@
 
 import itertools
 import os
+import re
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,15 +14,19 @@ from airflow.sdk.exceptions import AirflowException
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from airflow_iceberg.assets import asset_uri, iceberg_asset, table_of_uri
+from airflow_iceberg import operators as offered
+from airflow_iceberg.assets import asset_uri, iceberg_asset, table_of_uri, verb_of
 from airflow_iceberg.operators import (
     Changes,
     IcebergAlterTableOperator,
     IcebergAppendOperator,
+    IcebergBranchOperator,
     IcebergCompactOperator,
     IcebergDeleteOperator,
     IcebergExpireSnapshotsOperator,
+    IcebergRollbackOperator,
     IcebergSnapshotTableOperator,
+    IcebergTagOperator,
     Input,
 )
 from tests.airflow.conftest import operators
@@ -101,9 +107,17 @@ class TestWhatADagFileDeclares:
         assert task.outlets == [iceberg_asset("s.t")]
         assert task.inlets == [iceberg_asset("s.a"), iceberg_asset("s.b", "other"), *map(iceberg_asset, ("s.c", "s.d"))]
 
-    def test_maintenance_has_the_other_asset(self):
-        task = IcebergCompactOperator(task_id="t", table="s.t")
+    @pytest.mark.parametrize(
+        ("kind", "more"),
+        [(IcebergCompactOperator, {}), (IcebergTagOperator, {"tag": "v1"}), (IcebergBranchOperator, {"branch": "b"})],
+    )
+    def test_maintenance_has_the_other_asset(self, kind, more):
+        task = kind(task_id="t", table="s.t", **more)
         assert task.outlets == [iceberg_asset("s.t", maintenance=True)]
+
+    def test_what_moves_a_branch_has_the_asset_of_the_rows(self):
+        task = IcebergRollbackOperator(task_id="t", table="s.t", snapshot_id=1)
+        assert task.outlets == [iceberg_asset("s.t")]
 
     def test_an_asset_that_the_author_gave_stays_the_only_one(self):
         mine = Asset(name="orders", uri="iceberg://iceberg_catalog_default/s/t")
@@ -213,6 +227,24 @@ class TestEventsOfACommit:
         run_task(append, table=name, files=str(lake.write_file("a.parquet", [1])), outlets=[mine])
         assert [key for key, _ in events_of(mine)] == [None, "id=1"]
         assert events_of(iceberg_asset(name)) == []
+
+
+class TestTheWordForAnOperation:
+    """An event without a snapshot says what was done in the word that the documentation has for it."""
+
+    def test_it_is_in_the_table_of_the_architecture_page(self):
+        page = Path(__file__).parents[2] / "docs" / "architecture.md"
+        known = set(re.findall(r"^\| (\w+) \| `operators\.", page.read_text(), re.MULTILINE))
+        kinds = [getattr(offered, name) for name in offered.__all__ if re.fullmatch(r"Iceberg\w+Operator", name)]
+        words = {verb_of(object.__new__(kind)) for kind in kinds}
+        assert words - {"restore_orphan_files"} == known
+        assert {"rollback", "set_current_snapshot", "tag", "expire_snapshots", "snapshot_table"} < words
+
+    def test_a_derived_class_has_the_word_of_its_operator(self):
+        class Mine(IcebergRollbackOperator):
+            """Written in a DAG file."""
+
+        assert verb_of(Mine(task_id="t", table="s.t", snapshot_id=1)) == "rollback"
 
 
 class TestEventsOfMaintenance:

@@ -45,6 +45,7 @@ class IcebergBranchOperator(RefOperator):
         *RefOperator.template_fields,
         *("branch", *_FIELDS, "max_snapshot_age_ms", "min_snapshots_to_keep"),
     )
+    is_maintenance = True
 
     def __init__(
         self,
@@ -114,6 +115,7 @@ class IcebergTagOperator(RefOperator):
     """
 
     template_fields: Sequence[str] = (*RefOperator.template_fields, "tag", *_FIELDS)
+    is_maintenance = True
 
     def __init__(
         self,
