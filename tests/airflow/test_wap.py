@@ -252,11 +252,12 @@ class TestTheOperators:
         assert "no audit of this run has passed" in run.refusal
 
     @pytest.mark.parametrize("keeps", [True, False])
-    def test_a_branch_that_has_not_passed(self, lake, run_task, keeps):
+    def test_a_branch_that_has_not_passed(self, lake, run_task, keeps, caplog):
         lake.create()
         lake.append([1])
         lake.load().create_branch("wap")
         audit = operators(IcebergAuditOperator, task_id="audit", branch="wap", audits=[RowCount(min=2)])
         run = run_task(audit, keep_branch_on_failure=keeps)
         assert ("the branch was removed" in run.refusal) is not keeps
+        assert f"what happened: {run.refusal}" in caplog.messages
         assert ("wap" in lake.load().refs) is keeps

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowFailException
-
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.arguments import whole_number, yes_or_no
 from airflow_iceberg.operators._inputs import Changes, Input, input_of
@@ -110,6 +108,7 @@ class IcebergAuditOperator(AuditsOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Make all audits."""
         from airflow_iceberg.operations.wap.audit import AuditRequest, advice, audit, drop_failed
+        from airflow_iceberg.operations.wap.publish import AuditFailedError
 
         with airflow_failures():
             sample_rows = whole_number("sample_rows", self.sample_rows)
@@ -133,4 +132,4 @@ class IcebergAuditOperator(AuditsOperator):
         with airflow_failures():
             if not is_kept:
                 is_kept = not drop_failed(work, report)
-        raise AirflowFailException(advice(report, is_kept=is_kept))
+            raise AuditFailedError(advice(report, is_kept=is_kept))
