@@ -48,9 +48,8 @@ class TestAnotherRun:
         assert loaded.ids() == []
 
     def test_a_dry_run(self, loaded, run_task):
-        found = run_task(IcebergUndoOperator, task_id="undo", table="s.t", operation_key=str(KEY), dry_run=True).result(
-            "undo"
-        )
+        chosen = {"operation_key": str(KEY), "dry_run": "{{ 1 == 1 }}"}
+        found = run_task(IcebergUndoOperator, task_id="undo", table="s.t", **chosen).result("undo")
         assert (found["outcome"], found["removed_records"], len(found["files"])) == ("dry_run", 2, 1)
         assert loaded.ids() == [1, 2]
 

@@ -42,7 +42,7 @@ class IcebergUndoOperator(TableOperator):
 
     template_fields: Sequence[str] = (
         *TableOperator.template_fields,
-        *("operation_key", "undo_dag_id", "undo_run_id", "undo_task_id", "undo_map_index", "branch"),
+        *("operation_key", "undo_dag_id", "undo_run_id", "undo_task_id", "undo_map_index", "branch", "is_dry_run"),
         "snapshot_properties",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"snapshot_properties": "json"}
@@ -57,7 +57,7 @@ class IcebergUndoOperator(TableOperator):
         undo_task_id: str | None = None,
         map_index: int | str | None = None,
         branch: str = "main",
-        dry_run: bool = False,
+        dry_run: bool | str = False,
         snapshot_properties: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -70,7 +70,7 @@ class IcebergUndoOperator(TableOperator):
         self.undo_map_index = map_index
         self.branch = branch
         # Not `dry_run`, which is a method of Airflow's.
-        self._is_dry_run = dry_run
+        self.is_dry_run = dry_run
         self.snapshot_properties = snapshot_properties
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class IcebergUndoOperator(TableOperator):
             request = UndoRequest(
                 selection=self._selection(context),
                 branch=self.branch,
-                dry_run=yes_or_no("dry_run", self._is_dry_run),
+                dry_run=yes_or_no("dry_run", self.is_dry_run),
                 snapshot_properties=self.snapshot_properties or {},
             )
             result = undo(self.work(context), request)

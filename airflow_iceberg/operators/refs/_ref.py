@@ -26,7 +26,7 @@ class RefOperator(TableOperator):
         dry_run: whether only to report what would appear and disappear: snapshots, rows and files.
     """
 
-    template_fields: Sequence[str] = (*TableOperator.template_fields, "expected_snapshot_id", "dry_run")
+    template_fields: Sequence[str] = (*TableOperator.template_fields, "expected_snapshot_id", "is_dry_run")
     ui_color = "#e9e2f5"
 
     def __init__(
@@ -34,14 +34,14 @@ class RefOperator(TableOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.expected_snapshot_id = expected_snapshot_id
-        # It takes the place of a method by which Airflow's CLI renders the templates of a task.
-        self.dry_run = dry_run  # type: ignore[method-assign, assignment]
+        # Not `dry_run`, which is a method of Airflow's.
+        self.is_dry_run = dry_run
 
     def guard(self) -> dict[str, Any]:
         """Return the fields of a request that all of these operators have."""
         return {
             "expected_snapshot_id": snapshot_id("expected_snapshot_id", self.expected_snapshot_id),
-            "dry_run": yes_or_no("dry_run", self.dry_run),
+            "dry_run": yes_or_no("dry_run", self.is_dry_run),
         }
 
     def report_ref(self, context: Context, result: RefResult) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _line(verb: str, snapshot: Mapping[str, Any]) -> str:
 _SENTENCES = {
     "committed": "the change was committed",
     "found": "an earlier try of this task has made the change already",
-    "nothing": "the table is as it is to be, nothing was committed",
+    "nothing": "the table is already as it was asked to be, nothing was committed",
     "dry_run": "a dry run, nothing was committed",
 }
 
