@@ -18,14 +18,19 @@ _OPERATORS = (
     "create_table",
     "delete",
     "expire_snapshots",
-    "history/undo",
+    "history.undo",
     "merge",
     "new_table",
     "overwrite",
+    "refs.branch",
+    "refs.move",
+    "refs.publish",
     "register_table",
     "remove_orphan_files",
     "rewrite_manifests",
     "update",
+    "wap.audit",
+    "wap.publish",
 )
 TRIGGERS = ("iceberg", "conditions", "watcher", "job")
 
@@ -51,7 +56,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [
             {
                 "integration-name": INTEGRATION,
-                "python-modules": [f"airflow_iceberg.operators.{name.replace('/', '.')}" for name in _OPERATORS],
+                "python-modules": [f"airflow_iceberg.operators.{name}" for name in _OPERATORS],
             }
         ],
         "sensors": [

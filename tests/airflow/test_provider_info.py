@@ -29,6 +29,14 @@ class TestTheDescription:
         named = [module for entry in entries for module in entry["python-modules"]]
         assert {importlib.import_module(name).__name__ for name in named} == set(named)
 
+    @pytest.mark.parametrize("kind", ["operators", "sensors", "triggers"])
+    def test_every_operator_sensor_and_trigger_that_is_offered_is_named(self, kind):
+        package = importlib.import_module(f"airflow_iceberg.{kind}")
+        offered = [getattr(package, name) for name in package.__all__]
+        classes = [one for one in offered if one.__name__.endswith(kind.rstrip("s").capitalize())]
+        named = {module for entry in get_provider_info()[kind] for module in entry["python-modules"]}
+        assert {one.__module__ for one in classes} == named
+
     @pytest.mark.parametrize("entry", get_provider_info()["task-decorators"], ids=lambda entry: entry["name"])
     def test_airflow_offers_every_decorator(self, entry):
         module, _, name = entry["class-name"].rpartition(".")
