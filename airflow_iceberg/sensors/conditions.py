@@ -71,7 +71,7 @@ class IcebergFreshnessSensor(TableSensor):
     Args:
         table: the namespace and name of the table, `sales.orders`.
         iceberg_conn_id: the id of the catalog's connection.
-        max_age: the largest age of the newest change, from each look on: a timedelta, or seconds.
+        max_age: the largest age of the newest change at the time of a poll: a timedelta, or seconds.
         after: instead of `max_age`, the ISO 8601 time that the newest change must be later than.
         branch: the branch (or tag) to check.
         include_maintenance: whether snapshots that change no rows count, too.

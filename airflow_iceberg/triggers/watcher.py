@@ -73,17 +73,17 @@ class IcebergTableSnapshotTrigger(BaseEventTrigger):
         table: the namespace and name of the table, `sales.orders`.
         iceberg_conn_id: the id of the catalog's connection.
         branch: the branch to watch.
-        poll_interval: seconds between two looks; the smallest one of all who wait for the table counts.
+        poll_interval: seconds between two polls; the smallest one of all who wait for the table counts.
         operations: the operations that count, some of append, overwrite, delete, replace; None for all.
         include_maintenance: whether snapshots that change no rows (compaction, rewritten manifests) count.
         partition: values of partition fields, `{"ts_day": "2026-01-01"}`; only snapshots that changed it count.
         min_records: the least number of rows that a snapshot must add.
         dag_ids: only commits of these DAGs count.
         exclude_dag_ids: commits of these DAGs do not count, such as that of the DAG that is scheduled by the asset.
-        coalesce: whether all new snapshots of a look are one event.
+        coalesce: whether all new snapshots of a poll are one event.
         since: where a watcher without a watermark begins: `"beginning"`, the id of a snapshot, or an ISO 8601 time; by
             default after the current snapshot.
-        missing_after: the number of looks after which a table that does not exist is reported as an error in the
+        missing_after: the number of polls after which a table that does not exist is reported as an error in the
             triggerer's log, and again each time.
     """
 
@@ -259,7 +259,7 @@ class IcebergTableSnapshotTrigger(BaseEventTrigger):
         self._failed_looks += 1
         if isinstance(error, NotFoundError):
             if self._failed_looks % self.missing_after == 0:
-                log.error("watched table %s is missing for %s looks: %s", self.table, self._failed_looks, error)
+                log.error("watched table %s is missing for %s polls: %s", self.table, self._failed_looks, error)
             elif count == 0:
                 log.warning("watched table %s is missing: %s", self.table, error)
             if self._is_read and self._seen is None and self.since is None:
