@@ -351,7 +351,7 @@ class TestALookThatFails:
                 assert fired.ids == ids
 
         asyncio.run(watch())
-        assert any("s.t is missing for 3 looks" in r.message and r.levelno == logging.ERROR for r in caplog.records)
+        assert any("s.t is missing for 3 polls" in r.message and r.levelno == logging.ERROR for r in caplog.records)
 
     def test_a_store_that_is_away_delays_events(self, table, monkeypatch):
         real, refused = SqlCatalog.load, []
