@@ -80,7 +80,7 @@ def emit(args: Namespace, rows: Sequence[Row], columns: Mapping[str, Callable[[R
     from airflow.cli.simple_table import AirflowConsole
 
     if args.output == "plain":
-        shown = [{name: printable(_text(value)) for name, value in row.items()} for row in shown]
+        shown = [{printable(_text(name)): printable(_text(value)) for name, value in row.items()} for row in shown]
     AirflowConsole().print_as(shown if args.output == "plain" else [dict(row) for row in rows], args.output)
 
 
@@ -94,6 +94,7 @@ def table_lines(rows: Sequence[Row], width: int | None = None) -> Iterator[str]:
     # A column that says nothing takes the place of others.
     names = [name for name in rows[0] if any(_text(row.get(name)) for row in rows)]
     cells = [[printable(_text(row.get(name))) for name in names] for row in rows]
+    names = [printable(_text(name)) for name in names]
     widths = _widths(names, cells, most)
     for line in (names, ["=" * width for width in widths], *cells):
         yield from _wrapped(line, widths)

@@ -112,6 +112,8 @@ def _summary(fields: Fields) -> Mapping[str, str]:
     return fields.str_map("summary")
 
 
+# An int, and longs, of Iceberg Java: nobody could read a table with greater ones.
+_RETENTION = {"min_snapshots_to_keep": 2**31 - 1, "max_snapshot_age_ms": MAX_LONG, "max_ref_age_ms": MAX_LONG}
 _REF_KEYS = frozenset(("snapshot-id", "type", "min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age-ms"))
 
 
@@ -139,10 +141,12 @@ class SnapshotRef:
             raise InvalidInputError(
                 "a tag keeps one snapshot: min-snapshots-to-keep and max-snapshot-age-ms are for branches"
             )
-        for name in ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms"):
-            value = getattr(self, name)
+        for name, most in _RETENTION.items():
+            value, what = getattr(self, name), name.replace("_", "-")
             if value is not None and value <= 0:
-                raise InvalidInputError(f"unexpected value {value} (expected at least 1) of {name.replace('_', '-')}")
+                raise InvalidInputError(f"unexpected value {value} (expected at least 1) of {what}")
+            if value is not None and value > most:
+                raise InvalidInputError(f"unexpected value {value} (expected at most {most}) of {what}")
 
     @property
     def is_branch(self) -> bool:

@@ -139,6 +139,13 @@ class TestForgedNames:
         assert "[/bold]" in run("runs", "s.f", "-o", "plain")
         assert json.loads(run("runs", "s.f", "-o", "json"))[0]["run_id"] == key.run_id
 
+    def test_nor_those_in_names_of_columns(self, run, lake):
+        left, right = (lake.create(f"s.{name}", {"a\x1b[31m\nb": "long"}) for name in ("f1", "f2"))
+        left.append(pa.table({"a\x1b[31m\nb": [1]}))
+        right.append(pa.table({"a\x1b[31m\nb": [2]}))
+        for output in ("table", "plain"):
+            assert "\x1b" not in run("diff", "s.f1", "s.f2", "-o", output)
+
 
 class TestDiff:
     """Two tables, or two branches or snapshots of one."""

@@ -213,6 +213,14 @@ class TestReferences:
         with pytest.raises(InvalidInputError, match="expected at least 1"):
             SnapshotRef(snapshot_id=5, **{name: 0})
 
+    @pytest.mark.parametrize("name", ["min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms"])
+    def test_retention_can_be_read_by_others(self, name: str) -> None:
+        most = 2**31 - 1 if name == "min_snapshots_to_keep" else 2**63 - 1
+        ref = SnapshotRef(snapshot_id=5, **{name: most})
+        assert SnapshotRef.from_dict(ref.to_dict()) == ref
+        with pytest.raises(InvalidInputError, match=f"expected at most {most}"):
+            SnapshotRef(snapshot_id=5, **{name: most + 1})
+
     def test_another_type_in_a_file_is_a_format_error(self) -> None:
         with pytest.raises(FormatError, match=r"in 'refs\.x\.type' of m"):
             SnapshotRef.from_dict({"snapshot-id": 5, "type": "leaf"}, path="m", where="refs.x")

@@ -13,6 +13,7 @@ from dataclasses import replace
 from airflow_iceberg.commit.actions.reapply import find_published
 from airflow_iceberg.commit.actions.snapshot_refs import ChangeRefs, RefChange
 from airflow_iceberg.commit.checks import check_same_table
+from airflow_iceberg.commit.operation_key import AUDITED_SNAPSHOT_ID
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.write_result import Outcome
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError, StalePlanError
@@ -91,6 +92,31 @@ def begin_branch(
                 f"try has begun; another try of the task, or another writer, uses it; nothing was changed"
             )
         return replace(found or SnapshotRef(snapshot_id=head), snapshot_id=head, max_ref_age_ms=max_ref_age_ms)
+
+    begin = RefChange(name=name, step=f"begin branch {name!r}", wanted=wanted)
+    return ChangeRefs((begin,), table_uuid=table_uuid, new_uuid=new_uuid)
+
+
+def begin_again(name: str, head: int, *, table_uuid: str, new_uuid: str) -> ChangeRefs:
+    """Return the action that lets a branch for another audit begin at a snapshot of main.
+
+    It raises IncompatibleChangeError if the branch has snapshots of others, and InvalidInputError if it is a tag.
+    """
+
+    def wanted(metadata: TableMetadata) -> SnapshotRef:
+        found = metadata.refs.get(name)
+        if found is not None and not found.is_branch:
+            raise InvalidInputError(f"{name!r} is a tag of table {metadata.location}; drop it, or choose another name")
+        of_main = {one.snapshot_id for one in metadata.ancestors(metadata.current_snapshot_id)}
+        of_main |= {snapshot_id for _, snapshot_id in metadata.snapshot_log}  # before it was rolled back
+        for snapshot in metadata.ancestors(None if found is None else found.snapshot_id):
+            if snapshot.snapshot_id not in of_main and AUDITED_SNAPSHOT_ID not in snapshot.summary:
+                raise IncompatibleChangeError(
+                    f"branch {name!r} of table {metadata.location}, on which the change would be audited again, has "
+                    f"snapshot {snapshot.snapshot_id} of other work, which would be lost; publish it, or drop the "
+                    f"branch; nothing was published"
+                )
+        return replace(found or SnapshotRef(snapshot_id=head), snapshot_id=head)
 
     begin = RefChange(name=name, step=f"begin branch {name!r}", wanted=wanted)
     return ChangeRefs((begin,), table_uuid=table_uuid, new_uuid=new_uuid)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
-from airflow_iceberg.commit.conflicts import History
+from airflow_iceberg.commit.conflicts import ChangedFiles, History
 from airflow_iceberg.commit.file_filters import partition_key
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
 from airflow_iceberg.commit.operation_key import (
@@ -88,6 +89,36 @@ def find_published(metadata: TableMetadata, audited_id: int, branch: str = MAIN_
             if older.snapshot_id == audited_id:
                 return snapshot
     return None
+
+
+def missing_change(metadata: TableMetadata, audited_id: int, files: ChangedFiles) -> str | None:
+    """Return a file that an audited snapshot has added or removed, and those that say that they publish it have not.
+
+    Summaries may be forged. None if there is none, or if the snapshots that tell may have expired.
+    """
+    history = list(metadata.ancestors(metadata.current_snapshot_id))
+    known: set[int | None] = {snapshot.snapshot_id for snapshot in history}
+    staged = list(takewhile(lambda one: one.snapshot_id not in known, metadata.ancestors(audited_id)))
+    is_whole = not history or history[-1].parent_snapshot_id is None
+    if not staged or staged[-1].parent_snapshot_id not in (known | {None} if is_whole else known):
+        return None
+    added: set[str] = set()
+    removed: set[str] = set()
+    for snapshot in reversed(staged):
+        gone = _paths(files, snapshot, EntryStatus.DELETED)
+        removed |= gone - added
+        added = (added - gone) | _paths(files, snapshot, EntryStatus.ADDED)
+    ids = {snapshot.snapshot_id for snapshot in staged}
+    for snapshot in history:
+        applied = whole_number(snapshot.summary.get(AUDITED_SNAPSHOT_ID, ""))
+        if applied is not None and any(one.snapshot_id in ids for one in metadata.ancestors(applied)):
+            added -= _paths(files, snapshot, EntryStatus.ADDED)
+            removed -= _paths(files, snapshot, EntryStatus.DELETED)
+    return min(added | removed, default=None)
+
+
+def _paths(files: ChangedFiles, snapshot: Snapshot, status: EntryStatus) -> set[str]:
+    return {entry.data_file.file_path for entry in files.of(snapshot, status, ManifestContent.DATA)}
 
 
 class Reapply(SnapshotAction):

@@ -11,7 +11,7 @@ from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
 from airflow_iceberg.errors import StalePlanError
-from airflow_iceberg.format.manifests.entries import DataFile, ManifestEntry
+from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent, ManifestEntry
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
@@ -60,6 +60,7 @@ class Undo(SnapshotAction):
                     f"{describe(snapshot)} was committed while the undo was planned; nothing was committed, re-plan on "
                     f"the latest snapshot"
                 )
+            self._check_not_added(snapshot)
         restored = tuple(entry.data_file for entry in self._restored)
         check_files_fit(metadata, (*restored, *self._vectors), written_schema=self._written_schema)
         return FileChanges(
@@ -70,6 +71,16 @@ class Undo(SnapshotAction):
             all_there=self._removed,
             history=history,
         )
+
+    def _check_not_added(self, snapshot: Snapshot) -> None:
+        """Check that an append has not added one of the files anew: it would be removed, or would be there twice."""
+        planned = {file.file_path for file in (*self._removed, *(entry.data_file for entry in self._restored))}
+        for entry in self.changed_files.of(snapshot, EntryStatus.ADDED, ManifestContent.DATA):
+            if entry.data_file.file_path in planned:
+                raise StalePlanError(
+                    f"{describe(snapshot)} has added file {entry.data_file.file_path} again while the undo was "
+                    f"planned; nothing was committed, re-plan on the latest snapshot"
+                )
 
     def _groups(self, metadata: TableMetadata) -> tuple[AddedFiles, ...]:
         by_number: dict[int | None, list[DataFile]] = {}

@@ -84,7 +84,13 @@ def _entries_before(
             f"snapshot {snapshot.snapshot_id} has removed files, and the snapshot before it has expired, so that they "
             f"cannot be restored; nothing was changed; write the rows again"
         )
-    found = {entry.data_file.identity: entry for entry in live_entries(io, parent, content)}
+    before = [entry for entry in live_entries(io, parent, content) if entry.data_file.identity in wanted]
+    found = {entry.data_file.identity: entry for entry in before}
+    if len(found) < len(before):
+        raise IncompatibleChangeError(
+            f"snapshot {snapshot.snapshot_id} has removed files that the snapshot before it had twice, so that it is "
+            f"not known how often their rows were there; nothing was changed; write the rows again"
+        )
     missing = [path for path, offset in wanted if (path, offset) not in found]
     if missing:
         raise IncompatibleChangeError(

@@ -10,12 +10,14 @@ Not here: which snapshots are of the run (`targets`), rows in files with other r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_iceberg.commit.conflicts import ChangedFiles, describe
 from airflow_iceberg.commit.earlier_epochs import may_carry_rows
 from airflow_iceberg.commit.file_filters import PartitionFilter
+from airflow_iceberg.commit.operation_key import undone_in
 from airflow_iceberg.commit.write_result import RowCounts
 from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.format.manifests.entries import (
@@ -69,8 +71,28 @@ class _Planner:
         self._io, self._metadata, self._targets = io, metadata, targets
         self._files = ChangedFiles(io)
         self.net: NetChanges = net_changes(io, metadata, targets, self._files)
-        self._live = {entry.data_file.identity: entry for entry in live_entries(io, head, _DATA)}
+        live = list(live_entries(io, head, _DATA))
+        self._live = {entry.data_file.identity: entry for entry in live}
         self._head = head
+        self._check_single(live)
+
+    def _check_single(self, live: Sequence[ManifestEntry]) -> None:
+        """Check that no file of the run is listed twice: files are removed by their paths, so with the rows of both."""
+        for path, count in Counter(
+            e.data_file.file_path for e in live if e.data_file.identity in self.net.added
+        ).items():
+            if count > 1:
+                raise self._refused(f"file {path} of the run was added to the table once more, by other work")
+
+    def _is_live(self, entry: ManifestEntry) -> bool:
+        """Whether a file that the run has added is live, and was not removed and added again by others since."""
+        live = self._live.get(entry.data_file.identity)
+        if live is None or live.snapshot_id == entry.snapshot_id:
+            return live is not None
+        if self._metadata.format_version > 1:
+            return live.sequence_number == entry.sequence_number  # an undo gives restored files their old number
+        adder = self._metadata.snapshot(live.snapshot_id or 0)
+        return adder is not None and bool(undone_in(adder))
 
     # -- rows that were only added -------------------------------------------------------------------------------------
 
@@ -90,7 +112,7 @@ class _Planner:
                 f"version 3"
             )
         return UndoPlan(
-            removed=tuple(e.data_file for identity, e in self.net.added.items() if identity in self._live),
+            removed=tuple(entry.data_file for entry in self.net.added.values() if self._is_live(entry)),
             run_files=tuple(self.net.added.values()),
             carriers=carriers,
         )
@@ -147,8 +169,8 @@ class _Planner:
     def _check_untouched(self, live_deletes: Mapping[tuple[str, int | None], ManifestEntry]) -> None:
         """Check that all that the run wrote is there as it was, and the files whose rows it marked as deleted."""
         net = self.net
-        for identity, entry in net.added.items():
-            if identity not in self._live:
+        for entry in net.added.values():
+            if not self._is_live(entry):
                 raise self._refused(f"file {entry.data_file.file_path} of the run was rewritten or removed since")
         others = [entry for identity, entry in live_deletes.items() if identity not in net.added_deletes]
         index = DeleteIndex(others, metadata=self._metadata)

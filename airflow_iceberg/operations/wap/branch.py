@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from airflow_iceberg.commit.actions.publish import FirstSnapshot, begin_branch, end_branch
-from airflow_iceberg.commit.actions.reapply import find_published
+from airflow_iceberg.commit.actions.reapply import find_published, missing_change
+from airflow_iceberg.commit.conflicts import ChangedFiles
 from airflow_iceberg.commit.open_table import OpenTable
-from airflow_iceberg.commit.operation_key import OperationKey, keys_of
+from airflow_iceberg.commit.operation_key import AUDITED_SNAPSHOT_ID, OperationKey, keys_of
 from airflow_iceberg.commit.settings import settings_for
 from airflow_iceberg.commit.write_result import OperationResult, Outcome
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError
@@ -108,7 +109,10 @@ def clean_up(work: Work, branch: str, snapshot_id: int) -> BranchResult:
     check_name(branch)
     seen = table.metadata.refs.get(branch)
     if seen is not None and table.metadata.snapshot(snapshot_id) is not None:
-        if find_published(table.metadata, snapshot_id) is None and not _has_no_rows(table, snapshot_id):
+        published = find_published(table.metadata, snapshot_id)
+        if published is not None:
+            check_published(table, published, snapshot_id)
+        elif not _has_no_rows(table, snapshot_id):
             raise IncompatibleChangeError(
                 f"snapshot {snapshot_id} of table {table.name} is not published, so that branch {branch!r} (of the "
                 f"table) is kept; clear the task that publishes it"
@@ -131,6 +135,23 @@ def clean_up(work: Work, branch: str, snapshot_id: int) -> BranchResult:
     )
 
 
+def check_published(table: OpenTable, published: Snapshot, audited_id: int) -> None:
+    """Check that a snapshot which says that it has the changes of an audited one has them: summaries may be forged.
+
+    Raises:
+        IncompatibleChangeError: it does not have them.
+    """
+    if published.snapshot_id == audited_id:
+        return
+    missing = missing_change(table.metadata, audited_id, ChangedFiles(table.io))
+    if missing is not None:
+        raise IncompatibleChangeError(
+            f"snapshot {published.snapshot_id} of table {table.name} says ({AUDITED_SNAPSHOT_ID}) that it publishes "
+            f"audited snapshot {audited_id}, and does not have its change of file {missing}: the summary is forged; "
+            f"nothing was changed, and the branch is kept; find out who has made it, and write the rows again"
+        )
+
+
 def remove_again(table: OpenTable, branch: str) -> None:
     """Remove the branch on which the changes of a branch were audited again, if they are published."""
     name = f"{branch}{AGAIN}"
@@ -144,7 +165,7 @@ def check_name(branch: object) -> None:
     """Check the name of a branch.
 
     Raises:
-        InvalidInputError: main, an empty or a long name, or one of a branch of a Nessie catalog.
+        InvalidInputError: main, an empty, a long or a reserved name, or one of a branch of a Nessie catalog.
     """
     if isinstance(branch, str) and ("@" in branch or "#" in branch):
         raise InvalidInputError(
@@ -155,6 +176,11 @@ def check_name(branch: object) -> None:
         raise InvalidInputError(
             f"branch is {branch!r}, expected the name of a branch of the table for rows that wait for their audit: not "
             f"'main', and at most {_MOST_CHARACTERS} characters"
+        )
+    if branch.endswith(AGAIN):
+        raise InvalidInputError(
+            f"branch is {branch!r}, expected a name that does not end with {AGAIN!r}: so are the branches named on "
+            f"which changes are audited again"
         )
 
 

@@ -22,9 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from airflow_iceberg.commit.actions.publish import ForwardTo, MovedError
+from airflow_iceberg.commit.actions.publish import ForwardTo, MovedError, begin_again
 from airflow_iceberg.commit.actions.reapply import Reapply, find_published
-from airflow_iceberg.commit.actions.snapshot_refs import ChangeRefs, set_current
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import check_properties
 from airflow_iceberg.commit.write_result import OperationResult, Outcome
@@ -35,7 +34,7 @@ from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.operations.inputs.tables import Input
 from airflow_iceberg.operations.wap.audit import AuditRequest, audit
 from airflow_iceberg.operations.wap.audits import Audit
-from airflow_iceberg.operations.wap.branch import AGAIN, remove_again
+from airflow_iceberg.operations.wap.branch import AGAIN, check_published, remove_again
 from airflow_iceberg.operations.work import MOST_ROUNDS, Work
 
 log = logging.getLogger(__name__)
@@ -164,11 +163,13 @@ def find_before(table: OpenTable, audited_id: int) -> tuple[int | None] | None:
     """Return the snapshot by which an audited one was published, in a tuple; None if it is still to be published.
 
     Raises:
-        IncompatibleChangeError: the snapshot has expired, and nothing tells that it was published.
+        IncompatibleChangeError: the snapshot has expired, and nothing tells that it was published; or a forged summary
+            says that it was.
     """
     metadata = table.metadata
     published = find_published(metadata, audited_id)
     if published is not None:
+        check_published(table, published, audited_id)
         return (published.snapshot_id,)
     if metadata.snapshot(audited_id) is not None:
         return None
@@ -216,7 +217,7 @@ def _audit_again(work: Work, request: PublishRequest) -> PublishResult | None:
     uuid = table.metadata.table_uuid or ""
     head = table.refresh().metadata.current_snapshot_id
     assert head is not None
-    table.change(ChangeRefs((set_current(head, branch=name),), table_uuid=uuid, new_uuid=str(uuid4())))
+    table.change(begin_again(name, head, table_uuid=uuid, new_uuid=str(uuid4())))
     try:
         applied = _commit(work, request, name, "audited_again", is_audited_again=True)
     except (IncompatibleChangeError, StalePlanError) as error:

@@ -107,7 +107,11 @@ def _planned(work: Work, request: PublishRequest) -> tuple[str, Action | None, C
             raise IncompatibleChangeError(
                 f"{error}, and several tables cannot be audited again together; {WRITE_AGAIN}"
             ) from error
-    settings = table.commit_settings(operation_key=work.operation_key, try_number=work.try_number or 1)
+    settings = table.commit_settings(
+        operation_key=work.operation_key,
+        try_number=work.try_number or 1,
+        snapshot_properties=request.snapshot_properties,
+    )
     action = Reapply(table.io, settings, audited_id=request.snapshot_id)
     try:
         return "reapplied", action, action(table.metadata)

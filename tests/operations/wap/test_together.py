@@ -1,6 +1,7 @@
 """Several tables: in one commit where the catalog has such, else one after the other."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -81,11 +82,12 @@ class TestInOneCommit:
     def test_one_that_has_moved_on(self):
         catalog = TogetherCatalog()
         asked = staged(catalog)
+        asked = [(name, replace(request, snapshot_properties={"team": "sales"})) for name, request in asked]
         Table.load(catalog, "db.b").append(id_rows([7]))
         assert published(catalog, asked) == ["fast_forward", "reapplied"]
         assert rows(catalog) == [[0, 10], [1, 7, 11]]
         summary = Table.load(catalog, "db.b").current_snapshot().summary
-        assert summary[AUDITED_SNAPSHOT_ID] == str(asked[1][1].snapshot_id)
+        assert (summary[AUDITED_SNAPSHOT_ID], summary["team"]) == (str(asked[1][1].snapshot_id), "sales")
 
     def test_another_writer_commits_just_before(self):
         catalog = TogetherCatalog()

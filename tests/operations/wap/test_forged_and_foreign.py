@@ -1,0 +1,101 @@
+"""Publish beside branches of others and forged summaries: rows of nobody are lost, or published without their audit."""
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_iceberg.commit.operation_key import AUDITED_SNAPSHOT_ID
+from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError
+from airflow_iceberg.operations.append import AppendRequest, append
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
+from airflow_iceberg.operations.wap.audits import UniqueShare
+from airflow_iceberg.operations.wap.branch import AGAIN, clean_up, start_branch
+from airflow_iceberg.operations.wap.publish import AuditFailedError
+from airflow_iceberg.operations.work import Work
+from airflow_iceberg.table import Table
+from tests.operations.wap.test_publish import audited, main_of, new_table, partitioned, published, staged, work, write
+from tests.support.builders import ids
+
+
+class TestTheBranchOfTheSecondAudit:
+    """It is the publisher's own: rows of others on it are not thrown away."""
+
+    def test_a_branch_of_others_is_kept(self):
+        table = new_table()
+        Table.load(table.catalog, "db.t").create_branch(f"wap{AGAIN}")
+        append(Work(Table.load(table.catalog, "db.t")), AppendRequest(rows=partitioned([77]), branch=f"wap{AGAIN}"))
+        request = replace(staged(table, 2), is_always_audited=True)
+        table.refresh().append(partitioned([7]))
+        with pytest.raises(IncompatibleChangeError, match="of other work, which would be lost"):
+            published(table, request)
+        assert main_of(table) == [0, 1, 7]
+        assert ids(table, ref=f"wap{AGAIN}") == [0, 1, 77]
+
+    def test_one_of_an_earlier_try_is_used_again_also_after_a_rollback_of_main(self):
+        table = new_table()
+        old = table.metadata.current_snapshot_id
+        request = replace(staged(table, 7, audits=(UniqueShare("id"),)), is_always_audited=True)
+        table.refresh().append(partitioned([7]))
+        with pytest.raises(AuditFailedError):
+            published(table, request)
+        assert ids(table.refresh(), ref=f"wap{AGAIN}") == [0, 1, 7, 7]
+        table.rollback_to_snapshot(old)
+        table.append(partitioned([8]))
+        assert published(table, request).how == "audited_again"
+        assert main_of(table) == [0, 1, 7, 8]
+
+    def test_its_name_is_reserved(self):
+        with pytest.raises(InvalidInputError, match="does not end with '_again'"):
+            start_branch(work(new_table(), "start"), f"wap{AGAIN}")
+
+
+class TestForgedPublications:
+    """A summary that says that it publishes an audited snapshot, and does not have its files."""
+
+    def forge(self, table, audited_id, monkeypatch):
+        """Commit rows to main as another program does, with a summary that lies."""
+        table.refresh()
+        settings = table.commit_settings(snapshot_properties={})
+        forged = replace(settings, properties={**settings.properties, AUDITED_SNAPSHOT_ID: str(audited_id)})
+        monkeypatch.setattr(table, "commit_settings", lambda **_: forged)
+        append(Work(table), AppendRequest(rows=partitioned([66])))
+        monkeypatch.undo()
+        assert table.refresh().current_snapshot().summary[AUDITED_SNAPSHOT_ID] == str(audited_id)
+
+    @pytest.mark.parametrize("later", [False, True], ids=["itself", "a-later-one"])
+    def test_is_no_publication(self, monkeypatch, later):
+        table = new_table()
+        request = staged(table, 2)
+        claimed = request.snapshot_id
+        if later:
+            write(table, [3], task="more")
+            claimed = audited(table).snapshot_id
+        self.forge(table, claimed, monkeypatch)
+        with pytest.raises(IncompatibleChangeError, match="the summary is forged"):
+            published(table, request)
+        with pytest.raises(IncompatibleChangeError, match="the summary is forged"):
+            clean_up(work(table, "clean"), "wap", request.snapshot_id)
+        assert ids(table.refresh(), ref="wap") == [0, 1, 2, *([3] if later else [])]
+
+    def test_one_of_what_is_published_changes_nothing(self, monkeypatch):
+        table = new_table()
+        request = staged(table, 2)
+        table.refresh().append(partitioned([7]))
+        published(table, request)
+        self.forge(table, request.snapshot_id, monkeypatch)
+        assert published(table, request).how == "found"
+        clean_up(work(table, "clean"), "wap", request.snapshot_id)
+        assert main_of(table) == [0, 1, 2, 7, 66]
+
+    def test_where_the_beginning_of_the_branch_has_expired_summaries_are_believed(self):
+        table = new_table()
+        first = staged(table, 2)
+        table.refresh().append(partitioned([7]))
+        published(table, first)
+        write(table, [3], task="a")
+        second = audited(table)
+        assert published(table, second).how == "reapplied"
+        expire_snapshots(Work(table.refresh()), ExpireSnapshotsRequest(older_than_ms=1 << 50))
+        table.refresh()
+        assert published(table, second).how == "found"
+        assert main_of(table) == [0, 1, 2, 3, 7]
