@@ -137,7 +137,9 @@ class IcebergRetryPolicy(RetryPolicy):
         unknown_delay: timedelta = timedelta(seconds=30),
     ) -> None:
         if RetryDecision is None:
-            raise ImportError("retry policies need Airflow 3.3; before, what is final fails at once without one")
+            raise ImportError(
+                "IcebergRetryPolicy needs Airflow 3.3; leave retry_policy out: what is final fails at once without it"
+            )
         self.conflict_delay = conflict_delay
         self.most_delay = most_delay
         self.unknown_delay = unknown_delay

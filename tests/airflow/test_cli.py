@@ -194,7 +194,9 @@ class TestUndo:
         assert "nothing" in run("undo", "s.t", "--dag-id", KEY.dag_id, "--run-id", KEY.run_id, "--yes")
 
     def test_an_unknown_run(self, run, table):
-        assert "no snapshot of the table" in run("undo", "s.t", "--dag-id", "d", "--run-id", "r", code=1)
+        assert "/s/t is of DAG 'd', run 'r'; `airflow iceberg runs`" in run(
+            "undo", "s.t", "--dag-id", "d", "--run-id", "r", code=1
+        )
 
 
 class TestDoctor:

@@ -56,9 +56,12 @@ class TestAnotherRun:
     @pytest.mark.parametrize(
         ("chosen", "message"),
         [
-            ({"dag_id": "other"}, "no run_id says which of its runs"),
+            ({"dag_id": "other"}, "no run_id says which of its runs is undone; give it, too"),
             ({"dag_id": "other", "run_id": "r", "operation_key": str(KEY)}, "not both"),
-            ({"dag_id": "other", "run_id": "unknown"}, "no snapshot of the table"),
+            (
+                {"dag_id": "other", "run_id": "unknown"},
+                "is of DAG 'other', run 'unknown'; `airflow iceberg runs` lists",
+            ),
         ],
     )
     def test_a_wrong_choice_fails_at_once(self, loaded, run_task, chosen, message):

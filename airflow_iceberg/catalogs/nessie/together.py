@@ -71,7 +71,8 @@ class CommitsTogether(DescribingCatalog):
         if len(refs) != 1:
             names = ", ".join(str(place) for place in places)
             raise InvalidInputError(
-                f"tables {names} are on different branches of catalog {self.name}, and one commit is on one of them"
+                f"tables {names} are on different branches of catalog {self.name}, and one commit is on one of them; "
+                f"name the same branch in each, or publish them one by one"
             )
         contents, branch, hash_ = self._tree.contents(places[0].ref, *(place.key for place in places))
         for (base, _), place in zip(changes, places, strict=True):

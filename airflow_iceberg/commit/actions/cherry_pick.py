@@ -190,8 +190,8 @@ class CherryPick(SnapshotAction):
             path, number = entry.data_file.file_path, entry.file_sequence_number
             if path in paths:
                 raise IncompatibleChangeError(
-                    f"{what}: files of it are in branch {self.settings.branch!r} already; the snapshot that has picked "
-                    f"it was expired"
+                    f"{what}: files of it are in branch {self.settings.branch!r} already, so that there is nothing to "
+                    f"pick; the snapshot that has picked it was expired"
                 )
             is_younger = not number or number > (source.sequence_number or 0)
             if is_younger and not is_appended(metadata, entry):

@@ -50,7 +50,7 @@ class Selection:
         if not self.dag_id or not self.run_id:
             raise InvalidInputError("an undo needs an operation_key, or dag_id and run_id, which name a DAG run")
         if self.map_index is not None and not self.task_id:
-            raise InvalidInputError(f"map_index is {self.map_index}, and no task_id says of which task")
+            raise InvalidInputError(f"map_index is {self.map_index}, and no task_id says of which task; give it, too")
 
     def __str__(self) -> str:
         if self.operation_key is not None:
@@ -130,7 +130,8 @@ def find_targets(metadata: TableMetadata, selection: Selection, branch: str) -> 
         )
     if not of_run and not any(selection.keys_in(metadata, snapshot) for snapshot in metadata.snapshots):
         raise NotFoundError(
-            f"no snapshot of the table is of {selection}; `airflow iceberg runs` lists the runs that have written to it"
+            f"no snapshot of table {metadata.location} is of {selection}; `airflow iceberg runs` lists the runs that "
+            f"have written to it"
         )
     if len({key.installation for key in keys}) > 1:
         raise IncompatibleChangeError(

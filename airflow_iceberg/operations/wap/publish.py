@@ -70,7 +70,7 @@ class PublishRequest:
     def __post_init__(self) -> None:
         check_properties(self.snapshot_properties)
         if self.is_always_audited and not self.audits:
-            raise InvalidInputError("the change is to be audited again when main has moved on, and there are no audits")
+            raise InvalidInputError("always_audit is true and audits has none, expected those that are made again")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -91,7 +91,9 @@ class IcebergUndoOperator(TableOperator):
         from airflow_iceberg.operations.history.targets import Selection
 
         if self.undo_dag_id and not self.undo_run_id and self.undo_dag_id != context["ti"].dag_id:
-            raise InvalidInputError(f"dag_id is {self.undo_dag_id!r}, and no run_id says which of its runs is undone")
+            raise InvalidInputError(
+                f"dag_id is {self.undo_dag_id!r}, and no run_id says which of its runs is undone; give it, too"
+            )
         by_key, own = bool(self.operation_key), operation_key_of(context)
         dag_id = self.undo_dag_id or (None if by_key else own.dag_id)
         run_id = self.undo_run_id or (None if by_key else own.run_id)

@@ -465,7 +465,7 @@ class TestAuditedMeansPublished:
 @pytest.mark.parametrize("audits", [[], [NoRows("select 1 where false")]])
 def test_audits_are_needed_to_audit_again(audits):
     if not audits:
-        with pytest.raises(InvalidInputError, match="there are no audits"):
+        with pytest.raises(InvalidInputError, match="always_audit is true and audits has none"):
             PublishRequest(snapshot_id=1, is_always_audited=True)
     else:
         assert PublishRequest(snapshot_id=1, is_always_audited=True, audits=audits).audits == audits
