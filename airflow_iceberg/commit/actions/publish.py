@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from airflow_iceberg.commit.actions.reapply import find_published
 from airflow_iceberg.commit.actions.snapshot_refs import ChangeRefs, RefChange
-from airflow_iceberg.commit.checks import check_same_table
+from airflow_iceberg.commit.checks import check_same_table, is_same_table
 from airflow_iceberg.commit.operation_key import AUDITED_SNAPSHOT_ID
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.write_result import Outcome
@@ -37,6 +37,13 @@ class ForwardTo(ChangeRefs):
         forward = RefChange(name=MAIN_BRANCH, step=f"publish snapshot {snapshot_id}", wanted=self._moved)
         super().__init__((forward,), table_uuid=table_uuid, new_uuid=new_uuid)
         self._target = snapshot_id
+        self._log_before: tuple[tuple[int, int], ...] | None = None
+
+    def __call__(self, metadata: TableMetadata) -> Change:
+        change = super().__call__(metadata)
+        if change.updates and self._log_before is None:
+            self._log_before = metadata.snapshot_log
+        return change
 
     def _moved(self, metadata: TableMetadata) -> SnapshotRef:
         main = metadata.refs.get(MAIN_BRANCH)
@@ -54,11 +61,12 @@ class ForwardTo(ChangeRefs):
         return replace(main, snapshot_id=self._target)
 
     def landed(self, metadata: TableMetadata) -> Outcome | None:
-        """Whether the snapshot is in main, also below later ones."""
+        """Whether the snapshot is in main, also below later ones; or was, and main was rolled back since."""
         found = super().landed(metadata)
-        if found is None and self._asked and find_published(metadata, self._target) is not None:
-            return Outcome.COMMITTED
-        return found
+        if found is not None or self._log_before is None or not is_same_table(metadata, self._table_uuid):
+            return found
+        was_main = any(one[1] == self._target and one not in self._log_before for one in metadata.snapshot_log)
+        return Outcome.COMMITTED if was_main or find_published(metadata, self._target) is not None else None
 
     def has_surely_not_landed(self, metadata: TableMetadata, base: TableMetadata) -> bool:
         """Whether main's history reaches back to where it was: the snapshot would be part of it."""

@@ -152,7 +152,7 @@ class Reapply(SnapshotAction):
             )
         self._check_not_picked(staged, history)
         added, removed = self._net(staged)
-        self._check_not_applied(metadata, parent, added, history)
+        self._check_not_applied(metadata, parent, added, history, staged)
         since = History.since(metadata, self.settings.branch, staged.base, self.changed_files)
         replaces = bool(removed) or any(_REPLACE_PARTITIONS in one.summary for one in staged.snapshots)
         if replaces and not self._again:
@@ -215,11 +215,20 @@ class Reapply(SnapshotAction):
                 raise self._refused(f"snapshot {snapshot.snapshot_id} has picked a part of it already")
 
     def _check_not_applied(
-        self, metadata: TableMetadata, parent: Snapshot | None, added: Sequence[DataFile], history: Sequence[Snapshot]
+        self,
+        metadata: TableMetadata,
+        parent: Snapshot | None,
+        added: Sequence[DataFile],
+        history: Sequence[Snapshot],
+        staged: Staged,
     ) -> None:
-        """Check the files themselves, where an applied snapshot has expired: the audited one may have led to it."""
+        """Check the files themselves, where an applied snapshot has expired: the audited one may have led to it.
+
+        Also where files were added that were there already: another task may have added the same to main.
+        """
         applied = (whole_number(snapshot.summary.get(AUDITED_SNAPSHOT_ID, "")) for snapshot in history)
-        if all(each is None or metadata.snapshot(each) is not None for each in applied):
+        is_known = all(each is None or metadata.snapshot(each) is not None for each in applied)
+        if is_known and not any(EXISTING_FILES in one.summary for one in staged.snapshots):
             return
         if self.writer.are_live(added, self.writer.read_parent(parent)):
             raise self._refused("files of it are in the branch already")

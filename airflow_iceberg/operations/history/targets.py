@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from airflow_iceberg.commit.earlier_epochs import history_tells_all
@@ -97,11 +97,13 @@ class Targets:
         snapshots: the snapshots to undo, oldest first.
         later: the other snapshots of the branch after the first one of these, oldest first.
         keys: the works of the snapshots.
+        undone: the snapshots of the work that were undone before, and by which snapshot, as its summary says.
     """
 
     snapshots: tuple[Snapshot, ...]
     later: tuple[Snapshot, ...]
     keys: tuple[OperationKey, ...]
+    undone: Mapping[int, int]
 
     @property
     def tokens(self) -> frozenset[str]:
@@ -144,7 +146,8 @@ def find_targets(metadata: TableMetadata, selection: Selection, branch: str) -> 
     first = next((at for at, s in enumerate(history) if targets and s is targets[0]), 0)
     ids = {snapshot.snapshot_id for snapshot in targets}
     later = tuple(s for s in reversed(history[:first]) if s.snapshot_id not in ids)
-    return Targets(snapshots=targets, later=later, keys=keys)
+    before = {number: by for number, by in undone.items() if number in of_run}
+    return Targets(snapshots=targets, later=later, keys=keys, undone=before)
 
 
 def _first_start_ms(selection: Selection, keys: tuple[OperationKey, ...]) -> int | None:

@@ -30,7 +30,7 @@ from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot
 from airflow_iceberg.operations.history.lineage import FoundRows, find_rows, mark_rows
 from airflow_iceberg.operations.history.readers import find_readers
 from airflow_iceberg.operations.history.targets import Selection, Targets, find_targets
-from airflow_iceberg.operations.history.undo_plan import UndoPlan, plan_undo
+from airflow_iceberg.operations.history.undo_plan import UndoPlan, check_undone, plan_undo
 from airflow_iceberg.operations.row_changes import live_rows, replaced_deletes
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.scan import FileScanTask
@@ -115,6 +115,8 @@ def _round(work: Work, request: UndoRequest) -> UndoResult:
     metadata = table.metadata
     targets = find_targets(metadata, request.selection, branch)
     head = metadata.ref_snapshot(branch)
+    if head is not None:
+        check_undone(table.io, targets, head)
     if not targets.snapshots or head is None:
         return _result(work, request, Outcome.NOTHING)
     plan = plan_undo(table.io, metadata, targets, head)

@@ -66,6 +66,22 @@ def plan_undo(io: FileIO, metadata: TableMetadata, targets: Targets, head: Snaps
     return planner.removal() if planner.net.only_adds else planner.restoration()
 
 
+def check_undone(io: FileIO, targets: Targets, head: Snapshot) -> None:
+    """Check that no file is left of the snapshots that summaries call undone: these may be forged.
+
+    Raises:
+        IncompatibleChangeError: there is one.
+    """
+    for entry in live_entries(io, head, _DATA) if targets.undone else ():
+        by = targets.undone.get(entry.snapshot_id or 0)
+        if by is not None:
+            raise IncompatibleChangeError(
+                f"snapshot {by} says that it has undone snapshot {entry.snapshot_id}, of which file "
+                f"{entry.data_file.file_path} is still in the table: its summary is forged; nothing was changed; find "
+                f"out who has made it, and delete the rows of the run with a predicate"
+            )
+
+
 class _Planner:
     def __init__(self, io: FileIO, metadata: TableMetadata, targets: Targets, head: Snapshot) -> None:
         self._io, self._metadata, self._targets = io, metadata, targets

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_iceberg.commit.actions.append import AppendFiles
-from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.commit.operation_key import UNDONE_SNAPSHOTS, OperationKey
 from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.operations.append import AppendRequest
 from airflow_iceberg.operations.history import undo as module
@@ -87,3 +87,17 @@ class TestAFileThatIsAddedAgain:
         with pytest.raises(IncompatibleChangeError, match=r"once more|in the table again"):
             table.undo(key(undone))
         assert sorted(ids(table.refresh())) == sorted([*range(5), *range(10)][-10 if undone == "deletes" else 0 :])
+
+
+class TestASummaryThatLies:
+    """Another program's snapshot says that it has undone the run, whose rows are there."""
+
+    def test_is_not_believed(self, table, monkeypatch):
+        settings, target = table.commit_settings(), table.current_snapshot()
+        lies = replace(settings, properties={**settings.properties, UNDONE_SNAPSHOTS: str(target.snapshot_id)})
+        monkeypatch.setattr(table, "commit_settings", lambda **_: lies)
+        table.append(id_rows([7]))
+        monkeypatch.undo()
+        with pytest.raises(IncompatibleChangeError, match="its summary is forged"):
+            table.undo(key("r1"))
+        assert ids(table) == [0, 1, 2, 3, 4, 7]

@@ -2,19 +2,23 @@
 
 from dataclasses import replace
 
+import pyarrow.parquet as pq
 import pytest
 
+from airflow_iceberg.commit.actions.publish import ForwardTo
 from airflow_iceberg.commit.operation_key import AUDITED_SNAPSHOT_ID
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError
+from airflow_iceberg.operations.add_files import AddFilesRequest, add_files
 from airflow_iceberg.operations.append import AppendRequest, append
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.wap.audits import UniqueShare
 from airflow_iceberg.operations.wap.branch import AGAIN, clean_up, start_branch
-from airflow_iceberg.operations.wap.publish import AuditFailedError
+from airflow_iceberg.operations.wap.publish import AuditFailedError, PublishRequest, publish
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.operations.wap.test_publish import audited, main_of, new_table, partitioned, published, staged, work, write
 from tests.support.builders import ids
+from tests.support.builders import new_table as file_table
 
 
 class TestTheBranchOfTheSecondAudit:
@@ -99,3 +103,41 @@ class TestForgedPublications:
         table.refresh()
         assert published(table, second).how == "found"
         assert main_of(table) == [0, 1, 2, 3, 7]
+
+
+class TestARollbackMeanwhile:
+    """The answer is lost, and a person rolls main back: this try does not publish what was taken back."""
+
+    def test_what_was_published_and_taken_back_is_not_published_again(self):
+        table = new_table()
+        request = staged(table, 2)
+        base = table.refresh().metadata
+        action = ForwardTo(request.snapshot_id, table_uuid=base.table_uuid, new_uuid="-")
+        assert action.landed(base) is None
+        action(base)
+        assert action.landed(base) is None
+        published(table, request)
+        table.refresh().rollback_to_snapshot(base.current_snapshot_id)
+        assert action.landed(table.metadata) == "committed"
+        # Main was there before the next attempt began: that is none of its doing.
+        again = ForwardTo(request.snapshot_id, table_uuid=base.table_uuid, new_uuid="-")
+        again(table.metadata)
+        assert again.landed(table.metadata) is None
+
+
+class TestExistingFiles:
+    """Files that one task has added to the branch, and another one to main."""
+
+    def test_are_not_there_twice(self, tmp_path):
+        location = f"file://{tmp_path}/old.parquet"
+        pq.write_table(partitioned([5]), location.removeprefix("file://"))
+        table = file_table(tmp_path, schema={"id": "long", "p": "long"})
+        table.append(partitioned([0]))
+        start_branch(Work(table), "wap")
+        add_files(Work(Table.load(table.catalog, "db.t")), AddFilesRequest(files=[location], branch="wap"))
+        add_files(Work(Table.load(table.catalog, "db.t")), AddFilesRequest(files=[location]))
+        table.refresh()
+        request = PublishRequest(snapshot_id=table.refs["wap"].snapshot_id, branch="wap")
+        with pytest.raises(IncompatibleChangeError, match="files of it are in the branch already"):
+            publish(Work(table), request)
+        assert ids(table.refresh()) == [0, 5]
