@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from airflow_iceberg.commit.checks import check_files_fit
 from airflow_iceberg.commit.conflicts import ChangedFiles, History
 from airflow_iceberg.commit.file_filters import partition_key
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
@@ -152,6 +153,10 @@ class Reapply(SnapshotAction):
             )
         self._check_not_picked(staged, history)
         added, removed = self._net(staged)
+        for snapshot in staged.snapshots:
+            # Columns may have become required, and specs may have been removed, while the rows waited.
+            schemas = (one for one in metadata.schemas if one.schema_id == snapshot.schema_id)
+            check_files_fit(metadata, added, written_schema=next(schemas, metadata.schema()))
         self._check_not_applied(metadata, parent, added, history, staged)
         since = History.since(metadata, self.settings.branch, staged.base, self.changed_files)
         replaces = bool(removed) or any(_REPLACE_PARTITIONS in one.summary for one in staged.snapshots)

@@ -169,7 +169,7 @@ class _Planner:
         self._check_partitions()
         left = [entry for identity, entry in live_deletes.items() if identity not in net.added_deletes]
         after = DeleteIndex([*left, *net.removed_deletes.values()], metadata=self._metadata)
-        self._check_restorable(after)
+        self._check_restorable()
         self._check_deletes_as_before(after)
         counts = [RowCounts.of(snapshot) for snapshot in self._targets.snapshots]
         updated = sum(one.updated for one in counts)
@@ -220,11 +220,21 @@ class _Planner:
                         if touched.concerns(entry.data_file):
                             raise self._refused(f"{describe(snapshot)} has changed rows of the same partitions since")
 
-    def _check_restorable(self, after: DeleteIndex) -> None:
+    def _check_restorable(self) -> None:
+        carries = any(
+            may_carry_rows(one, [entry.data_file.file_path for entry in self._files.of(one, EntryStatus.ADDED, _DATA)])
+            for one in self._targets.snapshots
+        )
         for identity, entry in (*self.net.removed.items(), *self.net.removed_deletes.items()):
             file = entry.data_file
             if identity in self._live:
                 raise self._refused(f"file {file.file_path}, which the run has removed, is in the table again")
+            is_data, has_no_ids = file.content is FileContent.DATA, file.first_row_id is None
+            if is_data and has_no_ids and carries and self._metadata.format_version >= 3:
+                raise self._refused(
+                    f"file {file.file_path}, which the run has replaced, was written before the table's upgrade to "
+                    f"version 3: its rows that the run has kept have row ids by now, and would get other ones"
+                )
             is_position = file.content is FileContent.POSITION_DELETES
             if is_position and file.is_deletion_vector != (self._metadata.format_version >= 3):
                 raise self._refused(f"delete file {file.file_path} is of an older format version than the table")

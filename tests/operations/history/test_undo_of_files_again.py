@@ -11,7 +11,7 @@ from airflow_iceberg.operations.append import AppendRequest
 from airflow_iceberg.operations.history import undo as module
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.support.builders import id_rows, ids, new_table
+from tests.support.builders import id_rows, ids, lineage, new_table
 
 
 def key(run):
@@ -101,3 +101,23 @@ class TestASummaryThatLies:
         with pytest.raises(IncompatibleChangeError, match="its summary is forged"):
             table.undo(key("r1"))
         assert ids(table) == [0, 1, 2, 3, 4, 7]
+
+
+class TestAnUpgradeMeanwhile:
+    """Rows of before version 3 get row ids after the upgrade, and keep them."""
+
+    @pytest.mark.parametrize("predicate", ["id < 2", "id < 5"])
+    def test_kept_rows_do_not_get_other_row_ids(self, tmp_path, predicate):
+        table = new_table(tmp_path, properties={"format-version": "2"})
+        table.append(id_rows(range(5)))
+        table.delete(predicate, operation_key=key("deletes"), mode="copy-on-write")
+        table.alter([{"upgrade_format_version": 3}])
+        table.append(id_rows([9]))
+        before = lineage(table)
+        if predicate == "id < 2":
+            with pytest.raises(IncompatibleChangeError, match="would get other ones"):
+                table.undo(key("deletes"))
+            assert lineage(table) == before
+        else:
+            table.undo(key("deletes"))
+            assert ids(table) == [*range(5), 9]

@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from airflow_iceberg.commit.actions.publish import ForwardTo
 from airflow_iceberg.commit.operation_key import AUDITED_SNAPSHOT_ID
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError
+from airflow_iceberg.format.metadata.updates import AddSchema, Change, SetCurrentSchema
 from airflow_iceberg.operations.add_files import AddFilesRequest, add_files
 from airflow_iceberg.operations.append import AppendRequest, append
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
@@ -141,3 +143,24 @@ class TestExistingFiles:
         with pytest.raises(IncompatibleChangeError, match="files of it are in the branch already"):
             publish(Work(table), request)
         assert ids(table.refresh()) == [0, 5]
+
+
+class TestAnotherSchema:
+    """Another program has changed main's schema while the rows waited."""
+
+    @pytest.mark.parametrize("always", [False, True])
+    def test_rows_without_a_value_are_not_published_where_one_is_required(self, always):
+        table = new_table()
+        start_branch(work(table, "start"), "wap")
+        rows = pa.table({"id": pa.array([None], pa.int64()), "p": pa.array([1], pa.int64())})
+        append(work(table, "load"), AppendRequest(rows=rows, branch="wap"))
+        request = replace(audited(table), is_always_audited=always)
+        table.refresh().append(partitioned([7]))
+        old = table.refresh().schema()
+        fields = tuple(replace(field, required=True) for field in old.fields)
+        updates = (AddSchema(schema=replace(old, fields=fields, schema_id=1)), SetCurrentSchema(schema_id=-1))
+        table.catalog.commit(table.state, Change(updates=updates, requirements=()))
+        with pytest.raises(IncompatibleChangeError, match=r"became required .* clear the task that creates the branch"):
+            published(table, request)
+        assert main_of(table) == [0, 1, 7]
+        assert set(table.refs) == {"main", "wap"}
