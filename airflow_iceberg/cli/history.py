@@ -7,8 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any
 
-from airflow_iceberg.cli.output import command, emit, load_table, printable
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.cli.output import command, emit, limit_of, load_table, printable
 from airflow_iceberg.operations.history.diff import State, StateDiff
 from airflow_iceberg.operations.history.diff import diff as compare
 
@@ -49,9 +48,7 @@ def diff(args: Namespace) -> None:
     """Show how two snapshots, branches or tables differ."""
     left, right = (_state(args, name) for name in (args.left, args.right))
     keys = [key.strip() for key in (args.key or "").split(",") if key.strip()]
-    if args.limit < 1:
-        raise InvalidInputError(f"--limit is {args.limit}, expected 1 or more")
-    found = compare(left, right, key_columns=keys, limit=args.limit)
+    found = compare(left, right, key_columns=keys, limit=limit_of(args))
     if args.output in ("json", "yaml"):
         emit(args, [found.to_dict()])
         return

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.redaction import replaced, without_secrets
 
@@ -56,6 +56,17 @@ def load_table(args: Namespace, name: str | None = None) -> Table:
     hook = IcebergHook(args.iceberg_conn_id)
     args.hook = hook  # whose secrets no error may show
     return hook.load_table(name or args.table)
+
+
+def limit_of(args: Namespace) -> int:
+    """Return the largest number of rows to show.
+
+    Raises:
+        InvalidInputError: it is below 1.
+    """
+    if args.limit < 1:
+        raise InvalidInputError(f"--limit is {args.limit}, expected 1 or more")
+    return int(args.limit)
 
 
 def _hidden(text: str, args: Namespace) -> str:

@@ -6,14 +6,11 @@ from argparse import Namespace
 from collections.abc import Mapping
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow_iceberg.cli.output import command, emit, load_table, moment
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.cli.output import command, emit, limit_of, load_table, moment
+from airflow_iceberg.operations.history.diff import State
 from airflow_iceberg.redaction import hide
-
-if TYPE_CHECKING:
-    from airflow_iceberg.table import Table
 
 
 @command
@@ -57,7 +54,7 @@ def show(args: Namespace) -> None:
 @command
 def snapshots(args: Namespace) -> None:
     """List snapshots, newest first."""
-    found = [_named(one.to_dict()) for one in islice(load_table(args).runs(branch=args.branch), _limit(args))]
+    found = [_named(one.to_dict()) for one in islice(load_table(args).runs(branch=args.branch), limit_of(args))]
     emit(
         args,
         found,
@@ -77,7 +74,7 @@ def runs(args: Namespace) -> None:
     every = table.runs(branch=args.branch, dag_id=args.dag_id, run_id=args.run_id, task_id=args.task_id)
     emit(
         args,
-        [_named(one.to_dict()) for one in islice(every, _limit(args))],
+        [_named(one.to_dict()) for one in islice(every, limit_of(args))],
         {
             **{name: itemgetter(name) for name in ("snapshot_id", "committed_at")},
             "task": _task,
@@ -122,7 +119,8 @@ def refs(args: Namespace) -> None:
 def files(args: Namespace) -> None:
     """List files of one snapshot, in the order of its manifests."""
     table = load_table(args)
-    found = table.inspect.files(snapshot_of(table, args.at)).slice(0, _limit(args))
+    at = State.of(table, args.at).snapshot
+    found = table.inspect.files(None if at is None else at.snapshot_id).slice(0, limit_of(args))
     kinds = ("data", "position deletes", "equality deletes")
     names = ("file_path", "file_format", "record_count", "file_size_in_bytes", "partition", "spec_id")
     rows = [
@@ -141,26 +139,6 @@ def files(args: Namespace) -> None:
             "file": lambda row: str(row["file_path"]).removeprefix(root),
         },
     )
-
-
-def snapshot_of(table: Table, at: str | None) -> int | None:
-    """Return the id of the snapshot that a ref or a number names; None for that of main.
-
-    Raises:
-        NotFoundError: no such branch, tag or snapshot.
-    """
-    if at is None:
-        return None
-    if at not in table.refs and at.isascii() and at.isdigit() and len(at) < 20:
-        return int(at)
-    head = table.metadata.ref_snapshot(at)
-    return None if head is None else head.snapshot_id
-
-
-def _limit(args: Namespace) -> int:
-    if args.limit < 1:
-        raise InvalidInputError(f"--limit is {args.limit}, expected 1 or more")
-    return int(args.limit)
 
 
 def _named(row: dict[str, Any]) -> dict[str, Any]:
