@@ -15,6 +15,7 @@ from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.operations.reports.partitions import MOST_PARTITIONS, TouchedPartitions, touched_partitions
+from airflow_iceberg.plan.snapshot_events import event_id
 
 log = logging.getLogger(__name__)
 
@@ -75,9 +76,11 @@ class CommitReport:
         fields = {name: value for name, value in self.result.to_xcom().items() if name not in _OF_THE_TRY}
         uuid, key, last = self.metadata.table_uuid, self.result.operation_key, self.snapshot
         snapshot_id = fields.get("snapshot_id")
+        # A branch that is moved to a snapshot is another event than the commit of that snapshot.
+        is_of_snapshot = snapshot_id is not None and self.result.makes_snapshots
         return {
             **fields,
-            "event_id": f"{uuid}/{snapshot_id or key}",
+            "event_id": event_id(self.result.table, uuid, snapshot_id if is_of_snapshot else key),
             "table_uuid": uuid,
             "operation": self.verb if last is None else last.operation,
             "snapshot_id": snapshot_id,
