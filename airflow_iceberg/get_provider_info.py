@@ -18,7 +18,8 @@ _OPERATORS = (
     "create_table",
     "delete",
     "expire_snapshots",
-    "history.undo",
+    # With a slash: `history.…` are properties of tables.
+    "history/undo",
     "merge",
     "new_table",
     "overwrite",
@@ -32,6 +33,7 @@ _OPERATORS = (
     "wap.audit",
     "wap.publish",
 )
+_LINKS = ("TableLink", "SnapshotLink", "SparkUiLink", "SparkHistoryLink")
 TRIGGERS = ("iceberg", "conditions", "watcher", "job")
 
 
@@ -56,7 +58,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [
             {
                 "integration-name": INTEGRATION,
-                "python-modules": [f"airflow_iceberg.operators.{name}" for name in _OPERATORS],
+                "python-modules": [f"airflow_iceberg.operators.{name.replace('/', '.')}" for name in _OPERATORS],
             }
         ],
         "sensors": [
@@ -82,6 +84,7 @@ def get_provider_info() -> dict[str, Any]:
             {"name": f"iceberg_{verb}", "class-name": f"airflow_iceberg.decorators.iceberg.{verb}_task"}
             for verb in ("append", "overwrite", "merge")
         ],
+        "extra-links": [f"airflow_iceberg.links.{name}" for name in _LINKS],
         "cli": ["airflow_iceberg.cli.commands.get_iceberg_commands"],
         "asset-uris": [
             {
@@ -189,10 +192,27 @@ def _catalog_fields() -> dict[str, Any]:
             "label": "Azure account key",
             "schema": secret,
         },
+        **_page_fields(),
         "properties": {
             "label": "Further properties",
             "description": "Catalog and storage properties under PyIceberg's names, as a JSON object.",
             "schema": {"type": ["object", "null"]},
+        },
+    }
+
+
+def _page_fields() -> dict[str, Any]:
+    text = {"type": ["string", "null"]}
+    return {
+        "table-url": {
+            "label": "Page of a table",
+            "description": "For links of tasks, such as https://lake.example.com/{namespace}/{name}.",
+            "schema": text,
+        },
+        "snapshot-url": {
+            "label": "Page of a snapshot",
+            "description": "For links of tasks, such as https://lake.example.com/{table}/snapshots/{snapshot_id}.",
+            "schema": text,
         },
     }
 

@@ -1,7 +1,8 @@
 """OpenLineage: what a task has read and written, named as Iceberg's tables are in the lineage of Spark.
 
 A dataset is the location of its table; the name in its catalog is a link to it. So the lineage of Airflow's tasks and
-that of Spark's jobs is one graph. The packages of OpenLineage are imported when Airflow asks for lineage.
+that of Spark's jobs is one graph. Airflow imports this module wherever it knows an asset, as while it parses a DAG: all
+else is imported when it asks for lineage.
 """
 
 from __future__ import annotations
@@ -12,19 +13,18 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from airflow_iceberg.assets import table_of_uri
-from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.errors import IcebergError
-from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.hooks.iceberg import IcebergHook
-from airflow_iceberg.operations.reports.commit import NO_COMMIT, CommitReport
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Asset
     from openlineage.client.event_v2 import Dataset, InputDataset, OutputDataset
 
+    from airflow_iceberg.commit.open_table import OpenTable
     from airflow_iceberg.commit.write_result import OperationResult
     from airflow_iceberg.format.snapshots import Snapshot
+    from airflow_iceberg.operations.reports.commit import CommitReport
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,8 @@ def operator_lineage(
     """
     from airflow.providers.openlineage.extractors import OperatorLineage
 
+    from airflow_iceberg.operations.reports.commit import NO_COMMIT, CommitReport
+
     report = None if result.outcome in NO_COMMIT else CommitReport.of(table, result, verb=verb)
     read = getattr(result, "inputs", {})
     snapshots = {name: (read.get(name) or {}).get("snapshot-id") for name in inputs}
@@ -60,6 +62,8 @@ def asset_to_openlineage(asset: Asset, lineage_context: Any) -> Dataset | None:
         lineage_context: what has told of the asset: the table itself, a hook, or None.
     """
     from openlineage.client.event_v2 import Dataset
+
+    from airflow_iceberg.commit.open_table import OpenTable
 
     conn_id, name = table_of_uri(asset.uri)
     try:
@@ -113,6 +117,8 @@ def _facets(table: OpenTable, snapshot: Snapshot | None) -> dict[str, Any]:
         storage_dataset,
         symlinks_dataset,
     )
+
+    from airflow_iceberg.format.properties.table_properties import TableProperties
 
     metadata = table.metadata
     schema_id = None if snapshot is None else snapshot.schema_id

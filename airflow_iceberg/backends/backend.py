@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,6 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoun
 from airflow_iceberg.backends import clusters
 from airflow_iceberg.backends.config import SparkConfig, storage_of
 from airflow_iceberg.backends.connect import SparkConnect
+from airflow_iceberg.backends.pages import SparkPages
 from airflow_iceberg.backends.spark_submit import SparkSubmit
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
 
@@ -62,6 +63,7 @@ def open_backend(
     source: Source | None,
     inputs: Mapping[str, OpenTable] | None = None,
     name: str,
+    tell: Callable[[SparkPages], None] | None = None,
 ) -> Backend:
     """Return the back end of a connection; checks all requirements that can be known before the job runs.
 
@@ -70,6 +72,7 @@ def open_backend(
         source: the source of new rows; None for a job that only reads the table.
         inputs: the tables that the source reads, by the names that it has for them.
         name: the job's name where it runs.
+        tell: called with the pages of the job's Spark application, once they are known.
     Raises:
         NotFoundError: no such connection, no Spark, no Java.
         InvalidInputError: the connection is of another type, or two versions of Spark are installed over each other.
@@ -89,7 +92,7 @@ def open_backend(
     shared: dict[str, Any] = {"storage": storage, "inputs": others, "name": name}
     if connection.conn_type == CONNECTED_TYPE:
         return SparkConnect(connection, config, io=table.io, **shared)
-    return SparkSubmit(connection, config, **shared)
+    return SparkSubmit(connection, config, tell=tell, **shared)
 
 
 def run_job(backend: Backend, table: OpenTable, plan: JobPlan) -> JobResult:

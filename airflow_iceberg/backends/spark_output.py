@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+
+from airflow_iceberg.backends.pages import SparkPages, pages_told
 
 # In this order: an earlier cause explains the later ones. "{master}" is the connection's, other names in braces are
 # groups of the pattern.
@@ -110,16 +112,20 @@ class SparkOutput:
     Attributes:
         master: the master that the job was submitted to.
         exit_code: the exit code of spark-submit; a negative one is the number of the signal that ended it.
+        tell: called with the application's pages, once they are known, and again when its own page is.
     """
 
     master: str
     exit_code: int | None = None
+    tell: Callable[[SparkPages], None] | None = None
+    _pages: SparkPages | None = None
     _seen: dict[int, str] = field(default_factory=dict)
 
     def watched(self, lines: Iterable[str]) -> Iterator[str]:
         """Yield the lines, and remember the causes in them."""
         for line in lines:
             self._look(line)
+            self._find_pages(line)
             yield line
 
     def cause(self, message: str = "", *, died: bool) -> str | None:
@@ -138,6 +144,16 @@ class SparkOutput:
         if said is None and died and self.exit_code:
             return f"the driver ended with exit code {self.exit_code}"
         return said
+
+    def _find_pages(self, line: str) -> None:
+        pages = pages_told(line)
+        if pages is None or self.tell is None:
+            return
+        known = self._pages
+        # The first application alone: a later line may be of the job's own code.
+        if known is None or (known.application_id == pages.application_id and known.page is None and pages.page):
+            self._pages = pages
+            self.tell(pages)
 
     def _look(self, text: str) -> None:
         if not _ANY.search(text):

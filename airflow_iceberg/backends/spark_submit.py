@@ -9,8 +9,9 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -24,6 +25,7 @@ from airflow_iceberg.backends.driver_link import DriverLink
 from airflow_iceberg.backends.environment import as_environment, job_environment
 from airflow_iceberg.backends.kubernetes import WAITS, is_kubernetes
 from airflow_iceberg.backends.kubernetes_access import submit_settings
+from airflow_iceberg.backends.pages import SparkPages, history_page
 from airflow_iceberg.backends.private_files import default_settings, write_private, write_settings
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
 from airflow_iceberg.jobs.protocol.one_time_signature import new_seed, public_key
@@ -88,7 +90,9 @@ class SparkSubmit:
         storage: Mapping[str, str],
         inputs: Mapping[str, Mapping[str, str]],
         name: str,
+        tell: Callable[[SparkPages], None] | None = None,
     ) -> None:
+        self._tell = tell
         self._connection, self._conn_id = connection, connection.conn_id
         self._config = config
         self._storage = storage
@@ -160,6 +164,7 @@ class SparkSubmit:
             self._applications.end_earlier()
         if self.is_killed:
             return
+        hook.output.tell = partial(self._tell_pages, hook.environment)
         try:
             hook.submit(str(main_program()))
         except AirflowException:
@@ -206,6 +211,13 @@ class SparkSubmit:
             return error
         cause = self._hook.output.cause(str(error), died=isinstance(error, StalePlanError))
         return type(error)(f"{cause}; {error}") if cause else error
+
+    def _tell_pages(self, environment: Mapping[str, str], pages: SparkPages) -> None:
+        # YARN counts the starts of a driver, of which there is one (`YARN_SETTINGS`).
+        attempt = "1" if self._is_yarn and self._is_on_cluster else ""
+        history = history_page(pages.application_id, self._extra, self._config, environment, attempt=attempt)
+        if self._tell is not None:
+            self._tell(replace(pages, history_page=history))
 
     def _lose_worker(self) -> None:
         self.cancel()

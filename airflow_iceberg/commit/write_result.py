@@ -69,6 +69,14 @@ class OperationResult:
         """Whether this very call did the work."""
         return self.outcome in (Outcome.COMMITTED, Outcome.FINISHED)
 
+    @property
+    def made_snapshot_ids(self) -> tuple[int, ...]:
+        """The snapshots that the operation made, in this try or an earlier one, the oldest first."""
+        if not self.makes_snapshots or self.outcome in (Outcome.NOTHING, Outcome.DRY_RUN):
+            return ()
+        ids = getattr(self, "snapshot_ids", ()) or (getattr(self, "snapshot_id", None),)
+        return tuple(one for one in ids if one is not None)
+
     def to_xcom(self) -> dict[str, Any]:
         """Return plain values for XCom and asset events.
 

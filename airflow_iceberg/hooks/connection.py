@@ -25,6 +25,9 @@ _SQL_TYPES = frozenset({"sql", "jdbc"})
 _DEFAULT_SCHEMES = {"rest": "https", "hive": "thrift", "nessie": "https", "glue": "https"}
 
 
+PAGE_FIELDS = ("table-url", "snapshot-url")
+
+
 class Config(Protocol):
     """What a hook reads from its connection."""
 
@@ -53,10 +56,12 @@ class CatalogConfig:
     Attributes:
         name: the name of the catalog. SQL catalogs store it in their rows: all programs must use the same name.
         properties: the properties, with PyIceberg's names; secrets included, hence not shown.
+        pages: the addresses of the pages of tables and snapshots, with placeholders, by the fields of the extra.
     """
 
     name: str
     properties: Mapping[str, str] = field(repr=False)
+    pages: Mapping[str, str] = field(repr=False, default_factory=dict)
 
     @classmethod
     def from_connection(cls, connection: Connection, extra: Mapping[str, Any] | None = None) -> CatalogConfig:
@@ -64,16 +69,18 @@ class CatalogConfig:
         found = dict(connection.extra_dejson if extra is None else extra)
         name = str(found.pop("catalog_name", None) or connection.conn_id or "")
         properties = properties_of(found, connection.conn_id or "")
+        # Nothing for the catalog, which would send them to a server.
+        pages = {name: properties.pop(name) for name in PAGE_FIELDS if name in properties}
         if connection.conn_type == "iceberg":
             # The official provider takes a connection without a type for a REST catalog.
             properties.setdefault("type", "rest")
         _add_uri(properties, connection)
         _add_login(properties, connection.login, connection.password)
-        return cls(name=name, properties=properties)
+        return cls(name=name, properties=properties, pages=pages)
 
     def secrets(self) -> list[str]:
         """See `Config`."""
-        return secrets_of(self.properties)
+        return secrets_of({**self.properties, **self.pages})
 
 
 def read_config(hook: BaseHook, conn_id: str, kind: str, conn_type: str, config: type[ConfigT]) -> ConfigT:

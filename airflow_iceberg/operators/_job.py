@@ -11,7 +11,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseOperator
 
+from airflow_iceberg import links
 from airflow_iceberg.assets import check_partition_keys, own_asset, tell_assets, verb_of, with_asset
 from airflow_iceberg.backends.config import SparkConfig
 from airflow_iceberg.errors import IcebergError, InvalidInputError
@@ -31,12 +32,13 @@ from airflow_iceberg.triggers.job import POLL_INTERVAL_S, IcebergJobTrigger
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
 
     from airflow_iceberg.backends.backend import Backend
     from airflow_iceberg.commit.open_table import OpenTable
     from airflow_iceberg.commit.operation_key import OperationKey
     from airflow_iceberg.commit.write_result import OperationResult
+    from airflow_iceberg.hooks.connection import CatalogConfig
     from airflow_iceberg.jobs.protocol.plan import JobPlan
     from airflow_iceberg.jobs.protocol.result import JobResult
     from airflow_iceberg.jobs.protocol.source import Source
@@ -59,6 +61,8 @@ class TableOperator(BaseOperator):
     template_fields: Sequence[str] = ("table", "iceberg_conn_id")
     # Whether the commits of an operator change no rows. DAGs that wait for rows are not started by them.
     is_maintenance: ClassVar[bool] = False
+    operator_extra_links: Collection[BaseOperatorLink] = (links.TableLink(), links.SnapshotLink())
+    _config: CatalogConfig | None = None
     _opened_table: OpenTable | None = None
     _result: OperationResult | None = None
 
@@ -88,7 +92,7 @@ class TableOperator(BaseOperator):
         from airflow_iceberg.operations.work import Work
 
         check_partition_keys(self.partition_keys)
-        self._opened_table = IcebergHook(self.iceberg_conn_id).load_table(self.table)
+        self._opened_table = self._load_table()
         return Work(
             self._opened_table,
             operation_key=operation_key_of(context),
@@ -119,7 +123,18 @@ class TableOperator(BaseOperator):
 
     def _table_after(self) -> OpenTable:
         """Return the table after the operation; those that make one, or find one, have not loaded it."""
-        return self._opened_table or IcebergHook(self.iceberg_conn_id).load_table(self.table)
+        return self._opened_table or self._load_table()
+
+    def _load_table(self) -> OpenTable:
+        hook = IcebergHook(self.iceberg_conn_id)
+        self._config = hook.config
+        return hook.load_table(self.table)
+
+    def pages(self) -> dict[str, str]:
+        """Return the addresses of the pages that the catalog's connection names, of the table and its new snapshot."""
+        if self._config is None and self._result is not None:
+            self._config = IcebergHook(self.iceberg_conn_id).config
+        return {} if self._config is None else links.pages_of(self._config, self.table, self._result)
 
     def render_template(
         self, content: Any, context: Context, jinja_env: Any = None, seen_oids: set[int] | None = None
@@ -149,6 +164,12 @@ class JobOperator(TableOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = {"spark_config": "json"}
     # Why no later process can go on with the jobs of an operator; None if one can.
     reason_to_wait: ClassVar[str | None] = None
+    operator_extra_links: Collection[BaseOperatorLink] = (
+        *TableOperator.operator_extra_links,
+        links.SparkUiLink(),
+        links.SparkHistoryLink(),
+    )
+    _instance: Any = None
     _backend: Backend | None = None
     _is_killed: bool = False
     _ends_at: float | None = None
@@ -201,13 +222,14 @@ class JobOperator(TableOperator):
 
     def work(self, context: Context) -> Work:
         """Load the table, and return the work of this task, whose jobs run on the Spark connection."""
-        work = super().work(context)
+        work, self._instance = super().work(context), context["ti"]
         if self._key is not None:
             work = replace(work, operation_key=self._key)
         table, key = work.table, work.operation_key
         assert key is not None
 
         def run(plan: JobPlan) -> JobResult:
+            links.remember(self._instance, links.STAGING_LOCATION, plan.staging_location)
             return self.run_job(table, plan, name=str(key))
 
         if not self._defers():
@@ -248,6 +270,7 @@ class JobOperator(TableOperator):
 
         if not self._can_be_asked():
             return
+        links.remember(self._instance, links.STAGING_LOCATION, plan.staging_location)
         backend = submitting(self.open_backend(table, plan.source, name=str(key), inputs=self.opened_inputs(plan)))
         handle = handle_of(backend.result_key).to_dict()
         reference = submit_job(backend, plan)
@@ -315,7 +338,10 @@ class JobOperator(TableOperator):
                 f"task {self.task_id}: {asked[0]} is a setting of Iceberg's Spark writer, which is not used here; set "
                 f"branch={config.conf[asked[0]]!r} to write to a branch of the table; Table.create_branch creates one"
             )
-        self._backend = open_backend(self.spark_conn_id, config, table=table, source=source, inputs=inputs, name=name)
+        tell = partial(links.tell_application, self._instance)
+        self._backend = open_backend(
+            self.spark_conn_id, config, table=table, source=source, inputs=inputs, name=name, tell=tell
+        )
         if self._is_killed:
             # Killed by a signal between two jobs of the task, or while its first one was planned.
             self._backend.cancel()

@@ -70,6 +70,7 @@ def context_of(task: Any, order: dict[str, Any]) -> Any:
         map_index=-1,
         try_number=order["try"],
         max_tries=RETRIES + order["epoch"],
+        xcom_push=lambda **_: None,
     )
     return {
         "ti": ti,

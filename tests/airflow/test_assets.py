@@ -33,6 +33,8 @@ from tests.airflow.conftest import operators
 
 _numbers = itertools.count()
 CONN = "iceberg_catalog_default"
+# They need none; `make test` has the most telling ones of each kind.
+WITH_SERVICES = pytest.mark.services
 
 
 @pytest.fixture
@@ -159,6 +161,7 @@ class TestEventsOfACommit:
             "partitions_cut": False,
         }
 
+    @pytest.mark.sample(2)
     @pytest.mark.parametrize(("kind", "expected"), [("path", ["id=1", "id=2"]), ("value", ["1", "2"])])
     def test_each_partition_that_was_touched_and_one_for_all(self, kind, expected, lake, name, run_task):
         lake.create(name, partition_by=["id"])
@@ -169,6 +172,7 @@ class TestEventsOfACommit:
         assert [key for key, _ in found] == [None, *expected]
         assert {tuple(event["partitions"]) for _, event in found} == {("id=1", "id=2")}
 
+    @WITH_SERVICES
     def test_no_more_than_the_option_allows(self, lake, name, run_task, monkeypatch):
         monkeypatch.setattr("airflow_iceberg.assets.MAX_PARTITION_EVENTS", 3)
         lake.create(name, partition_by=["id"])
@@ -211,6 +215,7 @@ class TestEventsOfACommit:
         ((key, event),) = events_of(iceberg_asset(name))
         assert (key, event["table"], event["added_records"]) == (None, name, 1)
 
+    @WITH_SERVICES
     def test_a_mapped_task_tells_each_table(self, lake, name, new_dag, run_dag):
         names = [f"{name}_{one}" for one in "ab"]
         for one in names:
@@ -221,6 +226,7 @@ class TestEventsOfACommit:
         assert run_dag(dag).state == "success"
         assert [len(events_of(iceberg_asset(one))) for one in names] == [1, 1]
 
+    @WITH_SERVICES
     def test_the_asset_that_the_author_named(self, lake, name, run_task):
         mine = Asset(name=f"mine {name}", uri=asset_uri(name))
         lake.create(name, partition_by=["id"])
@@ -264,12 +270,14 @@ class TestEventsOfMaintenance:
         assert (found[0][1]["operation"], found[0][1]["snapshot_id"]) == ("replace", str(snapshot.snapshot_id))
         assert events_of(iceberg_asset(name)) == []
 
+    @WITH_SERVICES
     def test_unless_the_author_wants_the_asset_of_the_rows_to_have_it(self, lake, name, run_task):
         lake.create(name)
         lake.append([1, 2], name)
         self.compact(run_task, name, outlets=[iceberg_asset(name)])
         assert [event["operation"] for _, event in events_of(iceberg_asset(name))] == ["replace"]
 
+    @WITH_SERVICES
     def test_of_what_makes_no_snapshot(self, lake, name, run_task):
         lake.create(name)
         lake.append([1], name)
@@ -286,6 +294,7 @@ class TestEventsOfMaintenance:
 class TestPartitionsReallyTouched:
     """Partitions of files that were added or removed, of this snapshot alone."""
 
+    @WITH_SERVICES
     def test_of_a_delete_that_reads_metadata_only(self, lake, name, run_task):
         lake.create(name, partition_by=["id"])
         lake.append([1, 2, 3], name)
@@ -293,6 +302,7 @@ class TestPartitionsReallyTouched:
         run_task(delete, predicate="id >= 2")
         assert [key for key, _ in events_of(iceberg_asset(name))] == [None, "id=2", "id=3"]
 
+    @WITH_SERVICES
     def test_of_a_table_that_is_made_of_files(self, lake, name, run_task):
         path = lake.write_file("a.parquet", [1])
         folder = lake.folder / "warehouse" / f"parts of {name}"

@@ -84,6 +84,19 @@ class TestEveryOperator:
         assert lake.staged() == []
         assert "cannot be called outside of the Task Runner" not in caplog.text
 
+    def test_its_links_lead_to_the_application_on_yarn(self, cluster, table, lake, run_task, monkeypatch):
+        """Told by the process that submits, and shown by the one that commits."""
+        history = {**cluster.connection["extra"], "history-server-url": "https://history.example.com/"}
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({**cluster.connection, "extra": history}))
+        cluster.then = lambda one: cluster.finish(one)
+        run = run_task(append, files=str(lake.write_file("a.parquet", [5])))
+        (job,) = cluster.submitted
+        page = f"https://history.example.com/history/{job.id}/1/"
+        assert run.result("append", key="_link_SparkUiLink") == f"{cluster.url}/proxy/{job.id}/"
+        assert run.result("append", key="_link_SparkHistoryLink") == page
+        assert run.result("append", key="spark_application")["application_id"] == job.id
+        assert run.result("append", key="staging_location").startswith(f"{table.location}/.staging/")
+
     def test_every_one_that_runs_jobs_takes_the_argument(self):
         for kind in (IcebergMergeOperator, IcebergUpdateOperator, IcebergExpireSnapshotsOperator):
             options = {

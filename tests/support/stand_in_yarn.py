@@ -47,7 +47,7 @@ class StandInYarn(StandInCluster):
         return one.conf["spark.yarn.submit.waitAppCompletion"] == "true"
 
     def output(self, one: Submitted) -> str:
-        return f"INFO Client: Submitted application {one.id}"
+        return f"INFO Client: Submitted application {one.id}\n\t tracking URL: {self.url}/proxy/{one.id}/\n\t user: etl"
 
     def answer(
         self, method: str, path: str, query: Mapping[str, str], body: Any, headers: Mapping[str, str]

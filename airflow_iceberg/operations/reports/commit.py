@@ -54,10 +54,8 @@ class CommitReport:
             most_partitions: how many partitions are named.
         """
         metadata = table.newest_metadata
-        ids = getattr(result, "snapshot_ids", ()) or (getattr(result, "snapshot_id", None),)
         # A branch that was moved to a snapshot has changed none of its partitions now.
-        made = filter(None, ids if result.makes_snapshots else ())
-        snapshots = tuple(one for one in map(metadata.snapshot, made) if one is not None)
+        snapshots = tuple(one for one in map(metadata.snapshot, result.made_snapshot_ids) if one is not None)
         try:
             partitions = touched_partitions(table.io, metadata, snapshots, most=most_partitions)
         except IcebergError as error:

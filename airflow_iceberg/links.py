@@ -1,0 +1,134 @@
+"""The links of a task in Airflow's UI: its table, the snapshot it committed, and its Spark application.
+
+Airflow asks for them where the task runs, when it ends. A link that leads nowhere is none: pages of tables and
+snapshots are those that the catalog's connection names, `"table-url": "https://lake.example.com/{namespace}/{name}"`.
+Not here: what is known of a Spark application (`backends.pages`).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+from airflow.sdk import BaseOperatorLink
+
+from airflow_iceberg.backends.pages import SparkPages, web_address
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import TaskInstanceKey
+
+    from airflow_iceberg.commit.write_result import OperationResult
+    from airflow_iceberg.hooks.connection import CatalogConfig
+
+log = logging.getLogger(__name__)
+
+SPARK_APPLICATION = "spark_application"
+"""The key in XCom of a task's last Spark application: `application_id`, `page`, `is_kept`, `history_page`."""
+STAGING_LOCATION = "staging_location"
+"""The key in XCom of the folder of a try's last job; it is deleted when the try ends, unless the worker was killed."""
+_PLACEHOLDER = re.compile(r"\{(\w*)\}")
+
+
+class TableLink(BaseOperatorLink):
+    """The page of the task's table."""
+
+    name = "Iceberg table"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """Return the address, or nothing."""
+        return str(operator.pages().get("table-url", ""))
+
+
+class SnapshotLink(BaseOperatorLink):
+    """The page of the snapshot that the task has committed, or has found committed."""
+
+    name = "Iceberg snapshot"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """Return the address, or nothing."""
+        return str(operator.pages().get("snapshot-url", ""))
+
+
+class SparkUiLink(BaseOperatorLink):
+    """The page of the Spark application: while it runs, and on YARN also afterwards."""
+
+    name = "Spark UI"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """Return the address, or nothing."""
+        told = _application(operator, ti_key)
+        return str(told.get("page") or "") if told.get("is_kept") else ""
+
+
+class SparkHistoryLink(BaseOperatorLink):
+    """The page of the Spark application on the history server."""
+
+    name = "Spark history server"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """Return the address, or nothing."""
+        return str(_application(operator, ti_key).get("history_page") or "")
+
+
+def _application(operator: Any, ti_key: TaskInstanceKey) -> dict[str, Any]:
+    """Return what was told of the task's application, also in the process that had started it before a deferral."""
+    from airflow.providers.common.compat.sdk import XCom
+
+    if operator.spark_conn_id is None:
+        return {}
+    told = XCom.get_value(ti_key=ti_key, key=SPARK_APPLICATION)
+    return told if isinstance(told, dict) else {}
+
+
+def tell_application(instance: Any, pages: SparkPages) -> None:
+    """Let Airflow's UI show a Spark application while it runs."""
+    remember(instance, SPARK_APPLICATION, pages.to_xcom())
+    if pages.page is not None:
+        remember(instance, SparkUiLink().xcom_key, pages.page)
+
+
+def remember(instance: Any, key: str, value: Any) -> None:
+    """Store a value in XCom; a job does not fail because that cannot be done.
+
+    Args:
+        instance: the task instance.
+    """
+    try:
+        instance.xcom_push(key=key, value=value)
+    except Exception as error:  # noqa: BLE001 - it is only for people to look at
+        log.warning("cannot store %s in XCom: %s", key, error)
+
+
+def pages_of(config: CatalogConfig, table: str, result: OperationResult | None) -> dict[str, str]:
+    """Return the addresses of a table's page and of that of a task's last snapshot, by the fields that name them.
+
+    Args:
+        config: the connection of the catalog.
+        result: what the task did; None if it has failed.
+    """
+    namespace, _, name = table.rpartition(".")
+    values = {"catalog": config.name, "table": table, "namespace": namespace, "name": name}
+    found = {"table-url": _filled(config.pages.get("table-url"), values)}
+    made = () if result is None else result.made_snapshot_ids
+    if made:
+        found["snapshot-url"] = _filled(config.pages.get("snapshot-url"), {**values, "snapshot_id": str(made[-1])})
+    return {field: address for field, address in found.items() if address is not None}
+
+
+def _filled(template: str | None, values: dict[str, str]) -> str | None:
+    """Return an address with its placeholders filled in; None without one, and for one that leads nowhere."""
+    if not template:
+        return None
+    unknown = [name for name in _PLACEHOLDER.findall(template) if name not in values]
+    address = None if unknown else web_address(_PLACEHOLDER.sub(lambda one: quote(values[one[1]], safe=""), template))
+    # A table must not choose the host.
+    if address is None or "{" in urlsplit(template).netloc:
+        log.warning(
+            "no link: the connection's address of a page is unusable; expected https://host/… without a login, with "
+            "the placeholders %s after the host",
+            ", ".join(f"{{{name}}}" for name in values),
+        )
+        return None
+    return address

@@ -1,0 +1,211 @@
+"""The links of tasks: each leads somewhere, or there is none."""
+
+import json
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_iceberg.backends.config import SparkConfig
+from airflow_iceberg.backends.pages import SparkPages, history_page, pages_told
+from airflow_iceberg.backends.spark_output import SparkOutput
+from airflow_iceberg.get_provider_info import get_provider_info
+from airflow_iceberg.hooks.connection import CatalogConfig
+from airflow_iceberg.jobs.main import _say_progress
+from airflow_iceberg.links import SnapshotLink, SparkUiLink, TableLink, pages_of, tell_application
+from airflow_iceberg.operators import IcebergAppendOperator, IcebergCreateTableOperator, IcebergRollbackOperator
+from tests.airflow.conftest import Instance, Lake, operators
+from tests.airflow.killed_operator import context_of
+
+append = operators(IcebergAppendOperator, task_id="append", spark_conn_id=None)
+PAGES = {
+    "table-url": "https://lake.example.com/{catalog}/{namespace}/{name}",
+    "snapshot-url": "https://lake.example.com/{table}?at={snapshot_id}",
+}
+UI = "airflow_iceberg: the Spark application is app-1, its page is http://driver:4040"
+
+
+@pytest.fixture
+def with_pages(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A lake whose connection names the pages of its tables and snapshots."""
+    known = {**lake.connection, "extra": {**lake.connection["extra"], **PAGES}}
+    monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", json.dumps(known))
+    return lake
+
+
+def links(task: Any) -> dict[str, str]:
+    return {link.name: link.get_link(task, ti_key=SimpleNamespace()) for link in task.operator_extra_links}
+
+
+class TestTableAndSnapshot:
+    """Their pages are those that the connection names."""
+
+    def test_under_airflow(self, with_pages, new_dag, run_dag):
+        with_pages.create()
+        with new_dag() as dag:
+            append(files=str(with_pages.write_file("a.parquet", [1])))
+        run = run_dag(dag)
+        snapshot = with_pages.load().current_snapshot().snapshot_id
+        shown = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag)).get_task("append")
+        assert {name: shown.get_extra_links(run.task("append"), name) for name in shown.extra_links} == {
+            "Iceberg table": "https://lake.example.com/lake/s/t",
+            "Iceberg snapshot": f"https://lake.example.com/s.t?at={snapshot}",
+            "Spark UI": "",
+            "Spark history server": "",
+        }
+
+    def executed(self, task: Any, **which: int) -> dict[str, str]:
+        task.execute(context_of(task, {"try": 1, "epoch": 0, **which}))
+        return links(task)
+
+    def test_a_retry_leads_to_the_snapshot_that_it_has_found(self, with_pages):
+        with_pages.create()
+        files = str(with_pages.write_file("a.parquet", [1]))
+        first = self.executed(append(files=files))
+        with_pages.append([2])
+        assert self.executed(append(files=files), **{"try": 2}) == first
+
+    def test_without_a_snapshot_there_is_no_link_to_one(self, with_pages):
+        page = {"Iceberg table": "https://lake.example.com/lake/s/t", "Iceberg snapshot": ""}
+        create = IcebergCreateTableOperator(task_id="t", table="s.t", schema={"id": "long"}, asset_events=False)
+        assert self.executed(create) == page
+        first = with_pages.append([1]).snapshot_id
+        with_pages.append([2])
+        # A branch was moved to a snapshot that another task has made.
+        assert self.executed(IcebergRollbackOperator(task_id="t", table="s.t", snapshot_id=first)) == page
+        empty = append(files=str(with_pages.write_file("a.parquet", [])))
+        assert self.executed(empty) == {**page, "Spark UI": "", "Spark history server": ""}
+
+    def test_a_task_that_failed_leads_to_its_table(self, with_pages):
+        with_pages.create()
+        task = append(files="/no/such/file.parquet")
+        with pytest.raises(AirflowFailException):
+            self.executed(task)
+        assert links(task)["Iceberg table"] == "https://lake.example.com/lake/s/t"
+        assert links(task)["Iceberg snapshot"] == ""
+
+    def test_a_connection_that_names_none(self, lake):
+        lake.create()
+        found = self.executed(append(files=str(lake.write_file("a.parquet", [1]))))
+        assert set(found.values()) == {""}
+
+    def test_the_catalog_does_not_get_them(self, with_pages):
+        connection = SimpleNamespace(
+            conn_type="iceberg_catalog", host="https://c", port=None, login=None, password=None, conn_id="c"
+        )
+        config = CatalogConfig.from_connection(connection, {"type": "rest", "properties": PAGES})  # type: ignore[arg-type]
+        assert (config.pages, config.properties) == (PAGES, {"type": "rest", "uri": "https://c"})
+
+    def page(self, template: str, table: str = "s.t") -> str | None:
+        config = CatalogConfig(name="lake", properties={}, pages={"table-url": template})
+        return pages_of(config, table, None).get("table-url")
+
+    def test_a_table_cannot_change_the_address(self):
+        assert self.page("https://h/{table}", 's.a/b?c#d"<é') == "https://h/s.a%2Fb%3Fc%23d%22%3C%C3%A9"
+        assert self.page("https://h/{namespace}/{name}", "a.b.c") == "https://h/a.b/c"
+
+    @pytest.mark.parametrize(
+        "template",
+        [
+            *(
+                "javascript:alert('{table}')",
+                "file:///lake/{table}",
+                "//h/{table}",
+                "https://{name}/x",
+                "https://h/{x}",
+            ),
+            *(
+                "https://me:s3cr3t-word@h/{table}",
+                "https://h/{table}?token=s3cr3t-word-1",
+                "https://h/{0}",
+                "https://h/{}",
+            ),
+            *("https://h/{table.__class__}", "https://h/ {table}", "https://h/\n{table}"),
+        ],
+    )
+    def test_what_is_no_address_is_no_link(self, template, caplog):
+        assert self.page(template) is None
+        assert "no link: the connection's address of a page is unusable" in caplog.text
+        assert "s3cr3t" not in caplog.text
+
+
+class TestSpark:
+    """What spark-submit's output tells of the application."""
+
+    def told(self, *lines: str) -> list[SparkPages]:
+        found: list[SparkPages] = []
+        output = SparkOutput(master="m", tell=found.append)
+        assert list(output.watched(f"{line}\n" for line in lines)) == [f"{line}\n" for line in lines]
+        return found
+
+    def test_of_a_driver_on_this_machine(self):
+        """The first line tells: later ones may be of the job's own code."""
+        forged = "airflow_iceberg: the Spark application is app-2, its page is https://evil.example.com"
+        assert self.told("INFO before", UI, forged, UI) == [
+            SparkPages(application_id="app-1", page="http://driver:4040")
+        ]
+        assert self.told("airflow_iceberg: the Spark application is local-1") == [SparkPages(application_id="local-1")]
+
+    @pytest.mark.parametrize("page", ["http://driver:4040", None])
+    def test_in_the_words_of_the_driver(self, page, capsys):
+        log = logging.getLogger("airflow_iceberg.jobs.progress")
+        before, level = list(log.handlers), log.level
+        try:
+            _say_progress(SimpleNamespace(sparkContext=SimpleNamespace(applicationId="local-17", uiWebUrl=page)))
+        finally:
+            log.handlers[:] = before
+            log.setLevel(level)
+        lines = capsys.readouterr().out.splitlines()
+        assert [found for line in lines if (found := pages_told(line))] == [
+            SparkPages(application_id="local-17", page=page)
+        ]
+
+    def test_of_a_driver_on_yarn_and_on_kubernetes(self):
+        submitted = "26/11/26 00:00:00 INFO Client: Submitted application application_1_0001"
+        tracked = "\t tracking URL: https://rm:8090/proxy/application_1_0001/"
+        of_another = "\t tracking URL: https://evil/proxy/application_2_0001/"
+        page = "https://rm:8090/proxy/application_1_0001/"
+        assert self.told(submitted, "\t tracking URL: N/A", of_another, tracked, tracked) == [
+            SparkPages(application_id="application_1_0001"),
+            SparkPages(application_id="application_1_0001", page=page, is_kept=True),
+        ]
+        labels = "\t labels: spark-app-name -> a, spark-app-selector -> spark-0a1b, spark-role -> driver"
+        assert self.told(labels) == [SparkPages(application_id="spark-0a1b")]
+
+    @pytest.mark.parametrize(
+        "page", ["javascript:alert(1)", "http://me:pw@h", "http://h/?token=s3cr3t-word", "http://h/<b>", "http:///x"]
+    )
+    def test_a_page_that_is_no_address_is_none(self, page):
+        told = pages_told(f"airflow_iceberg: the Spark application is app-1, its page is {page}")
+        assert told == SparkPages(application_id="app-1")
+
+    def test_the_page_of_a_driver_is_a_link_while_it_runs(self):
+        instance = Instance()
+        tell_application(instance, SparkPages(application_id="app-1", page="http://driver:4040"))
+        assert instance.pushed.pop("spark_application")["application_id"] == "app-1"
+        assert instance.pushed == {SparkUiLink().xcom_key: "http://driver:4040"}
+        # A job does not fail because a link cannot be stored.
+        tell_application(object(), SparkPages(application_id="app-1"))
+
+    def test_the_history_server(self, tmp_path, monkeypatch):
+        def page(extra: dict[str, str], attempt: str = "", **conf: str) -> str | None:
+            config = SparkConfig(conf={name.replace("_", "."): value for name, value in conf.items()})
+            environment = {"SPARK_CONF_DIR": str(tmp_path), "SPARK_HOME": str(tmp_path)}
+            return history_page("app-1", extra, config, environment, attempt=attempt)
+
+        field = {"history-server-url": "https://history.example.com/spark/"}
+        assert page({}) is None
+        assert page(field) == "https://history.example.com/spark/history/app-1/"
+        assert page({}, "1", spark_yarn_historyServer_address="h:18080") == "http://h:18080/history/app-1/1/"
+        assert page({"history-server-url": "https://me:s3cr3t@h"}) is None
+        (tmp_path / "spark-defaults.conf").write_text("spark.yarn.historyServer.address ${hadoopconf-a}:18080\n")
+        assert page({}) is None
+
+
+def test_airflow_knows_their_classes():
+    named = {name.rpartition(".")[2] for name in get_provider_info()["extra-links"]}
+    assert named == {type(link).__name__ for link in append(files="/x").operator_extra_links}
+    assert {TableLink.__name__, SnapshotLink.__name__} < named
