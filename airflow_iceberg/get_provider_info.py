@@ -10,6 +10,7 @@ from typing import Any
 
 INTEGRATION = "Apache Iceberg (airflow-iceberg)"
 PAIMON = "Apache Paimon (airflow-iceberg)"
+# With slashes: `history.undo` would look like a property of a table.
 _OPERATORS = (
     "add_files",
     "alter_table",
@@ -18,20 +19,19 @@ _OPERATORS = (
     "create_table",
     "delete",
     "expire_snapshots",
-    # With a slash: `history.…` are properties of tables.
     "history/undo",
     "merge",
     "new_table",
     "overwrite",
-    "refs.branch",
-    "refs.move",
-    "refs.publish",
+    "refs/branch",
+    "refs/move",
+    "refs/publish",
     "register_table",
     "remove_orphan_files",
     "rewrite_manifests",
     "update",
-    "wap.audit",
-    "wap.publish",
+    "wap/audit",
+    "wap/publish",
 )
 _LINKS = ("TableLink", "SnapshotLink", "SparkUiLink", "SparkHistoryLink")
 TRIGGERS = ("iceberg", "conditions", "watcher", "job")
