@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -23,6 +24,8 @@ def run(airflow_db, lake, capsys, monkeypatch):
     """Return a function that runs a command line in this process, and returns what it has printed."""
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")  # as a command sets it in its own process
     parser = cli_parser.get_parser()
+    log = logging.getLogger("airflow_iceberg")
+    level = log.level
 
     def run(*words, code=0):
         args = parser.parse_args(["iceberg", *words])
@@ -34,7 +37,8 @@ def run(airflow_db, lake, capsys, monkeypatch):
         args.func(args)
         return capsys.readouterr().out
 
-    return run
+    yield run
+    log.setLevel(level)  # a command lowers it for its process, which is that of the other tests here
 
 
 @pytest.fixture
