@@ -112,7 +112,8 @@ def missing_change(metadata: TableMetadata, audited_id: int, files: ChangedFiles
     ids = {snapshot.snapshot_id for snapshot in staged}
     for snapshot in history:
         applied = whole_number(snapshot.summary.get(AUDITED_SNAPSHOT_ID, ""))
-        if applied is not None and any(one.snapshot_id in ids for one in metadata.ancestors(applied)):
+        told = takewhile(lambda one: one.snapshot_id not in known, metadata.ancestors(applied))
+        if any(one.snapshot_id in ids for one in told):
             added -= _paths(files, snapshot, EntryStatus.ADDED)
             removed -= _paths(files, snapshot, EntryStatus.DELETED)
     return min(added | removed, default=None)
@@ -152,6 +153,7 @@ class Reapply(SnapshotAction):
                 f"were expired, or it was rolled back), so that it is unknown what was changed since"
             )
         self._check_not_picked(staged, history)
+        self._check_applied(metadata, staged)
         added, removed = self._net(staged)
         for snapshot in staged.snapshots:
             # Columns may have become required, and specs may have been removed, while the rows waited.
@@ -218,6 +220,18 @@ class Reapply(SnapshotAction):
         for snapshot in history:
             if snapshot.summary.get(SOURCE_SNAPSHOT_ID) in own:
                 raise self._refused(f"snapshot {snapshot.snapshot_id} has picked a part of it already")
+
+    def _check_applied(self, metadata: TableMetadata, staged: Staged) -> None:
+        """Check that the changes which are left out, as a summary says that they were applied before, are in main."""
+        applied = staged.snapshots[0].parent_snapshot_id if staged.snapshots else None
+        if applied is None or applied == staged.base:
+            return
+        missing = missing_change(metadata, applied, self.changed_files)
+        if missing is not None:
+            raise self._refused(
+                f"a snapshot of main says ({AUDITED_SNAPSHOT_ID}) that it has the changes of snapshot {applied}, and "
+                f"does not have that of file {missing}: its summary is forged"
+            )
 
     def _check_not_applied(
         self,

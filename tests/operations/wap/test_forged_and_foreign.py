@@ -83,6 +83,16 @@ class TestForgedPublications:
             clean_up(work(table, "clean"), "wap", request.snapshot_id)
         assert ids(table.refresh(), ref="wap") == [0, 1, 2, *([3] if later else [])]
 
+    def test_of_a_part_does_not_leave_it_out(self, monkeypatch):
+        table = new_table()
+        part = staged(table, 2)
+        write(table, [3], task="more")
+        request = audited(table)
+        self.forge(table, part.snapshot_id, monkeypatch)
+        with pytest.raises(IncompatibleChangeError, match="its summary is forged"):
+            published(table, request)
+        assert main_of(table) == [0, 1, 66]
+
     def test_one_of_what_is_published_changes_nothing(self, monkeypatch):
         table = new_table()
         request = staged(table, 2)
