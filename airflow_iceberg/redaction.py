@@ -343,3 +343,8 @@ def check_no_password(location: str) -> None:
             f"written into tables and logs: remove them, and set them as properties of the catalog's "
             f"connection"
         )
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters: names in a table may be forged to write to a terminal or a log."""
+    return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -8,11 +8,11 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from airflow_iceberg.cli.output import command, emit, printable
+from airflow_iceberg.cli.output import command, emit
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.jobs.spark import installation
-from airflow_iceberg.redaction import hide, without_secrets
+from airflow_iceberg.redaction import hide, printable, without_secrets
 
 _PACKAGES = (
     "airflow-iceberg",

@@ -7,9 +7,10 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import Any
 
-from airflow_iceberg.cli.output import command, emit, limit_of, load_table, printable
+from airflow_iceberg.cli.output import command, emit, limit_of, load_table
 from airflow_iceberg.operations.history.diff import State, StateDiff
 from airflow_iceberg.operations.history.diff import diff as compare
+from airflow_iceberg.redaction import printable
 
 
 @command

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.hooks.iceberg import IcebergHook
-from airflow_iceberg.redaction import replaced, without_secrets
+from airflow_iceberg.redaction import printable, replaced, without_secrets
 
 if TYPE_CHECKING:
     from airflow_iceberg.table import Table
@@ -131,11 +131,6 @@ def _wrapped(cells: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
             (part[number] if number < len(part) else "").ljust(width) for part, width in zip(parts, widths, strict=True)
         )
         yield _GAP.join(line).rstrip()
-
-
-def printable(text: str) -> str:
-    """Return a text without control characters: names in a table may be forged to write to the terminal."""
-    return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def moment(timestamp_ms: int) -> str:

@@ -26,7 +26,7 @@ from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.hooks.arguments import whole_number
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._key import operation_key_of, request_digest
-from airflow_iceberg.redaction import secrets_of
+from airflow_iceberg.redaction import printable, secrets_of
 from airflow_iceberg.retries import airflow_failures, from_event
 from airflow_iceberg.triggers.job import POLL_INTERVAL_S, IcebergJobTrigger
 
@@ -102,7 +102,7 @@ class TableOperator(BaseOperator):
     def report(self, context: Context, result: OperationResult, lines: Iterable[str]) -> dict[str, Any]:
         """Report the result in the log, in asset events and in XCom; the same if an earlier try has committed it."""
         for line in lines:
-            self.log.info("%s: %s", result.table, line)
+            self.log.info("%s: %s", result.table, printable(" ".join(line.splitlines())))
         self._result = result
         xcom = result.to_xcom()
         tell_assets(self, context, result, self._table_after)

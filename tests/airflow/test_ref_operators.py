@@ -1,7 +1,11 @@
 """Operators that change branches and tags, under `dag.test()`: they render, guard, report and are done once."""
 
+from dataclasses import replace
+
+import pyarrow as pa
 import pytest
 
+from airflow_iceberg.commit.operation_key import OPERATION_KEY
 from airflow_iceberg.operators import (
     IcebergAppendOperator,
     IcebergBranchOperator,
@@ -104,3 +108,17 @@ class TestRefusals:
         assert "no snapshot with wap.id 'w1'" in run_task(publish, wap_id="w1").refusal
         assert "expected one of create, replace, drop, retention" in run_task(branch, branch="b", action="x").refusal
         assert lake.load().metadata_location == before
+
+
+def test_forged_summaries_write_no_lines_of_their_own_into_the_log(lake, run_task, capsys, monkeypatch):
+    lake.create()
+    lake.append([1])
+    table = lake.load()
+    first, settings = table.current_snapshot().snapshot_id, table.commit_settings()
+    lies = replace(settings, properties={**settings.properties, OPERATION_KEY: "d\x1b[31m\nERROR - forged"})
+    monkeypatch.setattr(table, "commit_settings", lambda **_: lies)
+    table.append(pa.table({"id": [2]}))
+    run_task(IcebergRollbackOperator, task_id="back", table="s.t", snapshot_id=first, dry_run=True)
+    [told] = [line for line in capsys.readouterr().out.splitlines() if "forged" in line]
+    assert "disappear: snapshot" in told
+    assert "by d\N{REPLACEMENT CHARACTER}[31m ERROR - forged)" in told

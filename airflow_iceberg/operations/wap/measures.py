@@ -150,9 +150,12 @@ def _null_share(audit: audits.NullShare, audited: Audited) -> AuditResult:
 def _count_nulls(column: str, field_id: int, audited: Audited) -> int:
     scan = audited.scan(row_filter=f"{_column(column)} is null")
     tasks = list(scan.iter_files())
-    counts = [(task.file.null_value_counts or {}).get(field_id) for task in tasks if not task.delete_files]
-    if len(counts) == len(tasks) and None not in counts and column in _top_level(scan.schema):
-        return sum(count or 0 for count in counts)
+    files = [task.file for task in tasks if not task.delete_files]
+    counts = [(file.null_value_counts or {}).get(field_id, -1) for file in files]
+    # Some writers write -1 for a count that they do not know.
+    is_known = all(0 <= count <= file.record_count for count, file in zip(counts, files, strict=True))
+    if is_known and len(files) == len(tasks) and column in _top_level(scan.schema):
+        return sum(counts)
     return scan.count()
 
 

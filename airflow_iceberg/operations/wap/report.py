@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any
 
-from airflow_iceberg.redaction import hide, without_secrets
+from airflow_iceberg.redaction import hide, printable, without_secrets
 
 ROWS = 10
 """How many offending rows a report shows by default."""
@@ -98,7 +98,7 @@ def shown_rows(rows: Iterable[Mapping[str, Any]], *, limit: int) -> tuple[dict[s
 
 def shown_text(text: str) -> str:
     """Return a text that an audit has made, short and without what looks like a secret."""
-    return without_secrets(" ".join(text.split()))[: 5 * _MOST_CHARACTERS]
+    return printable(without_secrets(" ".join(text.split())))[: 5 * _MOST_CHARACTERS]
 
 
 def _shown(name: str, value: Any) -> Any:

@@ -1,11 +1,13 @@
 """Audits: each is decided on one snapshot, and shows the first offending rows."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
 
+from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
 from airflow_iceberg.operations.inputs.tables import Input
@@ -105,6 +107,18 @@ class TestEachAudit:
         assert failed.found == "1 of 5 rows have null in 'name' (0.2), expected at most 0"
         assert [row["id"] for row in failed.rows] == [5]
         assert one(table, NullShare("id")).passed
+
+    @pytest.mark.parametrize("told", [-1, -5, 6])
+    def test_statistics_that_cannot_be_are_not_believed(self, table, told):
+        table.create_branch("other")
+        table.append(rows(5, 6, 7, 8, 9, name=None), branch="other")
+        field_id = table.schema().find_field("name").id
+        files = [task.file for task in table.scan(ref="other").plan_files()]
+        [written] = [file for file in files if file.null_value_counts[field_id]]
+        lies = replace(written, null_value_counts={**written.null_value_counts, field_id: told})
+        settings = table.commit_settings(branch="wap")
+        table.commit(AppendFiles(table.io, [lies], settings, written_schema=table.schema()))
+        assert one(table, NullShare("name")).found.startswith("5 of 9 rows have null")
 
     def test_nulls_that_were_deleted_do_not_count(self, tmp_path):
         properties = {"write.delete.mode": "merge-on-read"}
@@ -223,6 +237,10 @@ class TestTheReport:
         first = result.rows[0]
         assert (first["b"], first["big"], first["f"], first["l"]) == ("61", "9007199254740993", "nan", "[1, 2]")
         assert one(table, NoRows(sql), sample_rows=0).rows == ()
+
+    def test_control_characters_are_not_shown(self, table):
+        found = one(table, PythonAudit(lambda scan: "wrong:\x1b[31m\n\x07 x")).found
+        assert found == "wrong:\N{REPLACEMENT CHARACTER}[31m \N{REPLACEMENT CHARACTER} x"
 
     def test_a_failing_audit_does_not_end_the_others(self, table):
         made = report(table, RowCount(min=9), RowCount(min=1), RowCount(max=1))
