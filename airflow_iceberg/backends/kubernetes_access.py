@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from airflow_iceberg.backends.environment import job_environment
 from airflow_iceberg.backends.private_files import write_private
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, UnsupportedError
 
@@ -236,7 +237,8 @@ def _of_plugin(spec: Mapping[str, Any], environment: Mapping[str, str]) -> str:
     try:
         done = subprocess.run(
             [str(spec["command"]), *map(str, spec.get("args") or [])],
-            env={**environment, **given, "KUBERNETES_EXEC_INFO": json.dumps(info)},
+            # It may need a proxy, a home or a cloud's variables; it gets none of Airflow's, as a job.
+            env={**job_environment(environment, {}), **given, "KUBERNETES_EXEC_INFO": json.dumps(info)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_PLUGIN_S,

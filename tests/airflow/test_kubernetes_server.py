@@ -132,12 +132,14 @@ class TestItsProof:
         program.write_text(
             f"#!{sys.executable}\nimport json, os\n"
             "assert json.loads(os.environ['KUBERNETES_EXEC_INFO'])['kind'] == 'ExecCredential'\n"
+            "assert not [name for name in os.environ if name.startswith('AIRFLOW')]\n"
             "print(json.dumps({'status': {'token': 'made-for-' + os.environ['WHO']}}))\n"
         )
         program.chmod(0o755)
         spec = {"command": str(program), "env": [{"name": "WHO", "value": "me"}], "apiVersion": "v1"}
         path = self.config(tmp_path / "a" / "config", {"exec": spec}, {"certificate-authority": "ca.pem"})
-        proof = self.access(tmp_path, KUBECONFIG=f"/nowhere:{path}").proof()
+        airflows = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "postgresql://me:s3cr3t@db/airflow"}
+        proof = self.access(tmp_path, KUBECONFIG=f"/nowhere:{path}", **airflows).proof()
         assert (proof.token, proof.authority) == ("made-for-me", str(path.parent / "ca.pem"))
         program.write_text("#!/bin/sh\necho s3cr3t; exit 1\n")
         with pytest.raises(IcebergError, match="has made no token: CalledProcessError") as error:
