@@ -31,8 +31,10 @@ from tests.support.memory import Fault, FaultyCatalog, FaultyFileIO, FileFault, 
 
 # Appends so small that the next commit merges their manifests: three in one partition, one in the other.
 BASE = [Append("a", ids(1, 2)), Append("a", ids(3)), MergeOnReadDelete(ids(1)), Append("b", ids(4))]
-# Refs of the start: a tag of the head of main, and branches that are one change ahead of it.
+# Refs of the start: a tag of the head of main, and branches that are one change ahead of the commit before that: a pick
+# makes a snapshot, instead of moving main to theirs, which is tried in `test_refs_exactly_once`.
 TAG = "release"
+SINCE = Append("c", ids(10))
 BRANCHES = {"more": Append("b", ids(5)), "other": DynamicOverwrite("b", ids(6))}
 # A partition spec that nothing uses any more is there as well.
 UNUSED_SPEC = [{"add_partition_field": "bucket(3, id)"}], [{"drop_partition_field": "bucket(3, id)"}]
@@ -102,10 +104,11 @@ def base_table(kind, version):
         plan(catalog, step).commit()
     for changes in UNUSED_SPEC:
         Table.load(catalog, NAME).alter(changes)
-    for name in (TAG, *BRANCHES):
-        make_ref(catalog, name)
     for branch, change in BRANCHES.items():
+        make_ref(catalog, branch)
         plan(catalog, change, branch=branch).commit()
+    plan(catalog, SINCE).commit()
+    make_ref(catalog, TAG)
     return catalog.io, catalog.load(NAME).metadata_location
 
 
