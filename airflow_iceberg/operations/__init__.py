@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         register_table,
     )
     from airflow_iceberg.operations.existing import migration, new_table
+    from airflow_iceberg.operations.history import undo
     from airflow_iceberg.operations.refs import (
         branch,
         cherry_pick,
@@ -50,17 +51,19 @@ __all__ = [
     "rollback",
     "set_current_snapshot",
     "tag",
+    "undo",
     "update",
 ]
 _FOLDERS = {
-    **dict.fromkeys(("branch", "cherry_pick", "fast_forward", "publish_changes"), "refs."),
-    **dict.fromkeys(("rollback", "set_current_snapshot", "tag"), "refs."),
-    **dict.fromkeys(("migration", "new_table"), "existing."),
-    **dict.fromkeys(("merge", "update"), "row_level."),
+    **dict.fromkeys(("branch", "cherry_pick", "fast_forward", "publish_changes"), "refs"),
+    **dict.fromkeys(("rollback", "set_current_snapshot", "tag"), "refs"),
+    **dict.fromkeys(("migration", "new_table"), "existing"),
+    "undo": "history",
+    **dict.fromkeys(("merge", "update"), "row_level"),
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"{__name__}.{_FOLDERS.get(name, '')}{name}")
+    return import_module(".".join(filter(None, (__name__, _FOLDERS.get(name), name))))

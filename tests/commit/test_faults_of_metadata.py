@@ -18,6 +18,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.table import Table
 from tests.support.changes import NAME
 from tests.support.faults import (
+    AHEAD,
     KINDS,
     LATE_AFTER,
     OTHER,
@@ -73,7 +74,7 @@ CHANGES = {
     "a tag": pointing("create_tag", "v1"),
     "rollback": pointing("rollback_to_snapshot", first),
     "current": pointing("set_current_snapshot", first),
-    "fast-forward": pointing("fast_forward", "main", "more"),
+    "fast-forward": pointing("fast_forward", "main", AHEAD),
     "a moved tag": pointing("create_tag", TAG, first, replace_existing=True),
     "a branch": pointing("create_branch", "audit", first),
     "a dropped branch": pointing("remove_branch", "more", if_exists=True),

@@ -135,7 +135,7 @@ class TestUpdatesOfRandomHistories:
 
     def by_id(self, table: Table, snapshot_id: int) -> dict[int, str]:
         rows = rows_at(table, snapshot_id)
-        place = table.schema().names.index("id")
+        place = [field.name for field in table.schema().fields].index("id")
         found = {ast.literal_eval(row)[place]: row for row in rows}
         assert len(found) == rows.total()
         return found

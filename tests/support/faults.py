@@ -35,6 +35,7 @@ BASE = [Append("a", ids(1, 2)), Append("a", ids(3)), MergeOnReadDelete(ids(1)), 
 # makes a snapshot, instead of moving main to theirs, which is tried in `test_refs_exactly_once`.
 TAG = "release"
 SINCE = Append("c", ids(10))
+AHEAD = "ahead"  # of main
 BRANCHES = {"more": Append("b", ids(5)), "other": DynamicOverwrite("b", ids(6))}
 # A partition spec that nothing uses any more is there as well.
 UNUSED_SPEC = [{"add_partition_field": "bucket(3, id)"}], [{"drop_partition_field": "bucket(3, id)"}]
@@ -109,6 +110,8 @@ def base_table(kind, version):
         plan(catalog, change, branch=branch).commit()
     plan(catalog, SINCE).commit()
     make_ref(catalog, TAG)
+    make_ref(catalog, AHEAD)
+    plan(catalog, Append("b", ids(11)), branch=AHEAD).commit()
     return catalog.io, catalog.load(NAME).metadata_location
 
 

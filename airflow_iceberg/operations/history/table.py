@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from airflow_iceberg import operations
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.operations.history.runs import Run, find_runs
 from airflow_iceberg.operations.history.targets import Selection
-from airflow_iceberg.operations.history.undo import UndoRequest, UndoResult, undo
 from airflow_iceberg.operations.work import Work
+
+if TYPE_CHECKING:
+    from airflow_iceberg.operations.history.undo import UndoResult
 
 
 class HasHistory(OpenTable):
@@ -66,7 +70,7 @@ class HasHistory(OpenTable):
             task_id=task_id,
             started_ms=operation_key.started_ms if isinstance(operation_key, OperationKey) else None,
         )
-        request = UndoRequest(
+        request = operations.undo.UndoRequest(
             selection=selection, branch=branch, dry_run=dry_run, snapshot_properties=dict(snapshot_properties or {})
         )
-        return undo(Work(self), request)
+        return operations.undo.undo(Work(self), request)
