@@ -22,7 +22,7 @@ from tests.support.sampling import SEED
 
 pytestmark = pytest.mark.java
 
-CHOSEN = (int(os.environ.get("CASES", "160")), int(os.environ.get("CASES_SEED", SEED or 1)))
+CHOSEN = (int(os.environ.get("CASES", "80")), int(os.environ.get("CASES_SEED", SEED or 1)))
 # The cases of some tables, whatever is chosen.
 SAMPLE = [case for case in generate(80, 1) if case.number // PER_BASE in (0, 1, 3)]
 
