@@ -51,5 +51,6 @@ def test_a_run_that_is_deleted_and_created_again_writes_its_rows(lake, airflow):
     airflow.call("DELETE", "/api/v2/dags/again/dagRuns/one")
     begin(airflow, "again")
     airflow.ended("again", "one")
-    assert airflow.xcom("again", "one", "append")["outcome"] == "committed"
+    # Found, if Airflow has lost the end of a try that had committed; the rows of the run before are deleted.
+    assert airflow.xcom("again", "one", "append")["outcome"] in ("committed", "found")
     assert lake.ids("s.again") == [3]

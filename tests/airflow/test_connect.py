@@ -400,17 +400,17 @@ class TestATaskThatIsCancelled:
         def and_cancel(owner: Any, name: str) -> None:
             real = getattr(owner, name)
 
-            def call(*arguments: Any) -> Any:
+            def call(*arguments: Any, **more: Any) -> Any:
                 if moment == "while it opens":
                     backend.cancel()
-                found = real(*arguments)
+                found = real(*arguments, **more)
                 backend.cancel()
                 cancelled.append(len(server.jobs()))
                 return found
 
             monkeypatch.setattr(owner, name, call)
 
-        and_cancel(*((spark_run, "_collect") if moment == "between two stages" else (ConnectServer, "open")))
+        and_cancel(*((spark_run._Spark, "collect") if moment == "between two stages" else (ConnectServer, "open")))
         before = len(server.jobs())
         with pytest.raises(IcebergError, match=r"^the job for table s\.t was killed; nothing was committed$"):
             run_job(backend, table, plan_append(table, source))
