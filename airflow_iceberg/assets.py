@@ -187,7 +187,7 @@ def tell_assets(operator: Any, context: Context, result: OperationResult, opened
         if isinstance(outlet, Asset | AssetRef) and not any(_is(outlet, asset) for asset in ours):
             context["outlet_events"][outlet].extra.update(result.to_xcom())
     told = [asset for asset in ours if asset == own or _same(given, asset) is not None]
-    if not told or not isinstance(context["outlet_events"], OutletEventAccessors):
+    if not told or not isinstance(context.get("outlet_events"), OutletEventAccessors):
         return  # no task of Airflow's has events elsewhere
     report = _report(operator, result, opened)
     for asset in told:
