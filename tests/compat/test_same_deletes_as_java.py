@@ -18,7 +18,7 @@ from tests.support.merge_runs import MergeRunner
 from tests.support.sampling import SEED
 from tests.support.spark_programs import SPARK_4, SPARK_35
 
-CHOSEN = (int(os.environ.get("CASES", "80")), int(os.environ.get("CASES_SEED", SEED or 3)))
+CHOSEN = (int(os.environ.get("CASES", "120")), int(os.environ.get("CASES_SEED", SEED or 3)))
 WITHOUT_ANSI = PROGRAM.with_name("spark_program_without_ansi.py")
 CASES = generate_deletes(*CHOSEN)
 SAMPLE = [case for case in generate_deletes(40, 3) if case.number // PER_BASE in (0, 4)]
