@@ -16,7 +16,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.manifests import read_columns, read_entries, read_manifests
-from airflow_iceberg.plan.changelog import SnapshotChanges, changed_files
+from airflow_iceberg.plan.changelog import FileChange, SnapshotChanges, changed_files
 from airflow_iceberg.plan.scan import FileScanTask, plan_files
 from airflow_iceberg.plan.snapshot_range import REPLACE, find_changes
 from airflow_iceberg.storage.base import FileIO
@@ -87,15 +87,8 @@ def _changes(
     for before, after in steps:
         if before is not None and after.operation == REPLACE:
             continue
-        files = changed_files(
-            () if before is None else reader.manifests(before),
-            reader.manifests(after),
-            read=reader.live,
-            read_some=reader.some,
-            metadata=metadata,
-            row_filter=row_filter,
-        )
-        yield SnapshotChanges(ordinal=ordinal, snapshot_id=after.snapshot_id, files=tuple(files))
+        files = reader.difference(metadata, before, after, row_filter)
+        yield SnapshotChanges(ordinal=ordinal, snapshot_id=after.snapshot_id, files=files)
         ordinal += 1
 
 
@@ -105,16 +98,8 @@ def difference_of(io: FileIO, metadata: TableMetadata, before: Snapshot | None, 
     Raises:
         FormatError, NotFoundError, StorageError: a manifest cannot be read.
     """
-    reader = _Reader(io)
-    files = changed_files(
-        () if before is None else reader.manifests(before),
-        reader.manifests(after),
-        read=reader.live,
-        read_some=reader.some,
-        metadata=metadata,
-        row_filter=ALWAYS_TRUE,
-    )
-    return SnapshotChanges(ordinal=0, snapshot_id=after.snapshot_id, files=tuple(files))
+    files = _Reader(io).difference(metadata, before, after, ALWAYS_TRUE)
+    return SnapshotChanges(ordinal=0, snapshot_id=after.snapshot_id, files=files)
 
 
 class _Reader:
@@ -124,6 +109,20 @@ class _Reader:
         self._io = io
         self._lists: dict[int, tuple[ManifestFile, ...]] = {}
         self._entries: dict[str, tuple[ManifestEntry, ...]] = {}
+
+    def difference(
+        self, metadata: TableMetadata, before: Snapshot | None, after: Snapshot, row_filter: Expression
+    ) -> tuple[FileChange, ...]:
+        """Return the files whose rows may differ between two snapshots; None is a table without rows."""
+        files = changed_files(
+            () if before is None else self.manifests(before),
+            self.manifests(after),
+            read=self.live,
+            read_some=self.some,
+            metadata=metadata,
+            row_filter=row_filter,
+        )
+        return tuple(files)
 
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         key = snapshot.snapshot_id
