@@ -19,7 +19,6 @@ from airflow_iceberg.catalogs.base import Namespace, TableId, TableState
 from airflow_iceberg.catalogs.nessie.client import Json, NessieClient, Refusal, key_path, ref_path
 from airflow_iceberg.catalogs.nessie.contents import (
     NAMESPACE,
-    NO_SNAPSHOT,
     TABLE,
     Content,
     added_id,
@@ -97,16 +96,7 @@ class NessieCatalog(CommitsTogether):
         place = self._place(table)
         before = token_of(base) if base else None
         branch, hash_ = (before.branch, before.hash) if before else self._free_key(table, place)
-        wanted = Content(
-            id=before.id if before else "",
-            metadata_location=new,
-            snapshot_id=NO_SNAPSHOT if metadata.current_snapshot_id is None else metadata.current_snapshot_id,
-            schema_id=metadata.current_schema_id,
-            spec_id=metadata.default_spec_id,
-            sort_order_id=metadata.default_sort_order_id,
-            branch=branch,
-            hash=hash_,
-        )
+        wanted = Content.of(metadata, new, id=before.id if before else "", branch=branch, hash=hash_)
         message, properties = describe(table, base.metadata if base else None, metadata)
         try:
             answer = self._tree.commit(branch, hash_, [put(place.key, table_content(wanted))], message, properties)

@@ -37,6 +37,20 @@ class Content:
     branch: str
     hash: str = field(compare=False)
 
+    @classmethod
+    def of(cls, metadata: TableMetadata, location: str, *, id: str, branch: str, hash: str) -> Content:
+        """Return the content object of a table whose newest metadata is in a file at a location."""
+        return cls(
+            id=id,
+            metadata_location=location,
+            snapshot_id=NO_SNAPSHOT if metadata.current_snapshot_id is None else metadata.current_snapshot_id,
+            schema_id=metadata.current_schema_id,
+            spec_id=metadata.default_spec_id,
+            sort_order_id=metadata.default_sort_order_id,
+            branch=branch,
+            hash=hash,
+        )
+
 
 def read_content(found: Json, reference: Json, asked: Ref) -> Content:
     """Return a table's content object from the server's answer."""

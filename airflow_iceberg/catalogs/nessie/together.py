@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState
 from airflow_iceberg.catalogs.nessie.client import NessieClient, Refusal
 from airflow_iceberg.catalogs.nessie.contents import (
-    NO_SNAPSHOT,
     Content,
     describe,
     put,
@@ -95,16 +94,7 @@ class CommitsTogether(DescribingCatalog):
         location = self._new_metadata_location(base, metadata)
         files = self.gate(base.table, metadata, location).around(self.io)
         files.create(location, encode_metadata(metadata, location))
-        content = Content(
-            id=token.id,
-            metadata_location=location,
-            snapshot_id=NO_SNAPSHOT if metadata.current_snapshot_id is None else metadata.current_snapshot_id,
-            schema_id=metadata.current_schema_id,
-            spec_id=metadata.default_spec_id,
-            sort_order_id=metadata.default_sort_order_id,
-            branch=branch,
-            hash=hash_,
-        )
+        content = Content.of(metadata, location, id=token.id, branch=branch, hash=hash_)
         return _New(table=base.table, place=place, metadata=metadata, content=content, files=files)
 
     def _commit_all(self, new: Sequence[_New], bases: Sequence[TableState]) -> str:
