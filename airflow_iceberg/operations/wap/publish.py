@@ -17,7 +17,7 @@ Not here: the changes (`commit.actions.publish`, `commit.actions.reapply`), seve
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -182,15 +182,16 @@ def find_before(table: OpenTable, audited_id: int) -> tuple[int | None] | None:
     )
 
 
-def _older(table: OpenTable) -> list[TableMetadata]:
-    """Return what is left of the table's earlier metadata, newest first."""
-    found = []
+def _older(table: OpenTable) -> Iterator[TableMetadata]:
+    """Yield what is left of the table's earlier metadata, newest first; a log may name files of other tables."""
     for _, location in reversed(table.metadata.metadata_log):
         try:
-            found.append(metadata_json.read(table.io.read(location), path=location))
+            older = metadata_json.read(table.io.read(location), path=location)
         except IcebergError as error:
             log.info("cannot look into %s: %s", location, error)
-    return found
+            continue
+        if older.table_uuid == table.metadata.table_uuid:
+            yield older
 
 
 def _reapply(work: Work, request: PublishRequest) -> PublishResult:

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from airflow_iceberg.catalogs.base import TableId, TableState
 from airflow_iceberg.commit.actions.publish import ForwardTo
 from airflow_iceberg.commit.operation_key import AUDITED_SNAPSHOT_ID
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError
@@ -15,7 +16,7 @@ from airflow_iceberg.operations.append import AppendRequest, append
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.wap.audits import UniqueShare
 from airflow_iceberg.operations.wap.branch import AGAIN, clean_up, start_branch
-from airflow_iceberg.operations.wap.publish import AuditFailedError, PublishRequest, publish
+from airflow_iceberg.operations.wap.publish import AuditFailedError, PublishRequest, find_before, publish
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.operations.wap.test_publish import audited, main_of, new_table, partitioned, published, staged, work, write
@@ -102,6 +103,19 @@ class TestForgedPublications:
         assert published(table, request).how == "found"
         clean_up(work(table, "clean"), "wap", request.snapshot_id)
         assert main_of(table) == [0, 1, 2, 7, 66]
+
+    def test_the_log_of_metadata_may_not_name_another_table(self, monkeypatch):
+        """Otherwise rows that were never published would count as published, once their snapshot has expired."""
+        table, gone = new_table(), 4711
+        other = Table.create(table.catalog, "db.other", schema=table.metadata.schema())
+        self.forge(other, gone, monkeypatch)
+        logged = ((table.metadata.last_updated_ms, other.metadata_location),)
+        forged = replace(table.metadata, metadata_log=logged)
+        state = TableState(table=TableId.of("db.t"), metadata=forged, metadata_location=table.metadata_location)
+        with pytest.raises(IncompatibleChangeError, match="do not tell whether it was published"):
+            find_before(Table(state, io=table.io, catalog=table.catalog), gone)
+        own = replace(forged, table_uuid=other.metadata.table_uuid)
+        assert find_before(Table(replace(state, metadata=own), io=table.io, catalog=table.catalog), gone) == (None,)
 
     def test_where_the_beginning_of_the_branch_has_expired_summaries_are_believed(self):
         table = new_table()
