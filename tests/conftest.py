@@ -1,7 +1,6 @@
 """What holds for every test: an Airflow home of the session's own, and Spark on the loopback interface."""
 
 import atexit
-import logging
 import os
 import shutil
 import tempfile
@@ -81,14 +80,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(shared[-1]))
     long = {item.path for item in items if any(item.get_closest_marker(name) for name in ("slow", "spark", "java"))}
     items.sort(key=lambda item: (item.get_closest_marker("xdist_group") is None, item.path not in long))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
-    """Take back what a job's program, run by a test in this process, has made of the log of progress."""
-    log = logging.getLogger("airflow_iceberg.jobs.progress")
-    log.setLevel(logging.NOTSET)
-    log.handlers.clear()
 
 
 class Failures:

@@ -69,6 +69,12 @@ def ids(catalog):
     return lambda: ids_of(Table.load(catalog, "db.t"))
 
 
+def told(caplog):
+    """Return what was said of commits; a job tells its progress, too, where the log has that."""
+    ours = (record for record in caplog.records if record.name.startswith("airflow_iceberg.commit"))
+    return [record.getMessage() for record in ours]
+
+
 def other(task_id="other", **changes):
     return dataclasses.replace(KEY, task_id=task_id, **changes)
 
@@ -133,16 +139,11 @@ class TestClearAndRunAgain:
 
     def test_the_log_says_so_and_only_then(self, load, ids, catalog, caplog):
         caplog.set_level("INFO", "airflow_iceberg.commit")
-
-        def told():
-            ours = (record for record in caplog.records if record.name.startswith("airflow_iceberg.commit"))
-            return [record.getMessage() for record in ours]
-
         first = load(1, 2)
         load(1, 2, try_number=2)
-        assert told() == []
+        assert told(caplog) == []
         load(3, key=epoch(1))
-        assert [line.partition(": ")[2] for line in told()] == [
+        assert [line.partition(": ")[2] for line in told(caplog)] == [
             (
                 "the task was cleared, so its new rows replaced those of its earlier run: 2 rows in 1 data file, "
                 f"committed in snapshot {first.snapshot_id}"
@@ -151,7 +152,7 @@ class TestClearAndRunAgain:
         caplog.clear()
         expire(catalog, first.snapshot_id)
         load(4, key=epoch(2))
-        (line,) = told()
+        (line,) = told(caplog)
         assert ": 1 row in 1 data file, committed in snapshot " in line
 
     def test_a_second_clear_replaces_the_second_run(self, load, ids):
@@ -305,7 +306,7 @@ class TestFilesThatAreGone:
         Table.load(catalog, "db.t").delete("id = 1", snapshot_properties={"engine-name": "vacuum"})
         removed = Table.load(catalog, "db.t").current_snapshot()
         assert load(1, try_number=2).outcome == "found"
-        (line,) = caplog.messages
+        (line,) = told(caplog)
         assert f"committed snapshot {first.snapshot_id} to branch main, and since then snapshot " in line
         assert f"{removed.snapshot_id} (delete, by " in line
         assert "has removed 1 of its 1 data files" in line
@@ -321,14 +322,14 @@ class TestFilesThatAreGone:
             Work(table, run=lambda plan: run_local(plan, table.io)), CompactRequest(options={"rewrite-all": "true"})
         )
         assert load(1, try_number=2).outcome == "found"
-        assert caplog.messages == []
+        assert told(caplog) == []
 
     def test_a_rollback_is_named(self, load, catalog, caplog):
         first = load(1, key=other("first"))
         lost = load(2)
         Table.load(catalog, "db.t").rollback_to_snapshot(first.snapshot_id)
         load(2, try_number=2)
-        (line,) = caplog.messages
+        (line,) = told(caplog)
         assert f"has committed snapshot {lost.snapshot_id}, which is not in the history of branch main" in line
 
 
@@ -505,7 +506,7 @@ class TestWhatCannotBeTold:
         caplog.set_level("INFO", "airflow_iceberg.commit")
         load(2, key=epoch(1))
         assert ids() == [2, 9]
-        (line,) = caplog.messages
+        (line,) = told(caplog)
         assert line.endswith(": 1 row in 1 data file, committed in a snapshot that has expired")
 
     def test_history_that_does_not_reach_back_is_refused(self, load, ids, catalog):
