@@ -1,8 +1,9 @@
 """Tables as assets of Airflow: their URIs, and the events of what tasks commit to them.
 
-A table has two assets. `iceberg://<connection id>/<namespace>/<table>` gets an event for each commit that changes rows.
-The same with `?event=maintenance` gets those of compactions and expiries and of changes of the table itself, which
-start no DAG that waits for rows. Not here: what was committed (`operations.reports`), lineage (`lineage`).
+`iceberg://<connection id>/<namespace>/<table>` gets an event for each commit that changes the rows of main. The same
+with `?event=maintenance` gets those of compactions and expiries and of changes of the table itself, and with
+`?branch=audit` those of another branch: neither starts a DAG that waits for rows. Not here: what was committed
+(`operations.reports`), lineage (`lineage`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.definitions.asset import AssetRef, AssetUriRef
@@ -26,21 +27,24 @@ if TYPE_CHECKING:
 
 SCHEME = "iceberg"
 DEFAULT_CONN_ID = "iceberg_catalog_default"
-MAINTENANCE = "event=maintenance"
-"""The query of the asset of a table's maintenance."""
+MAIN = "main"
+_MAINTENANCE = ("event", "maintenance")
 MAX_PARTITION_EVENTS = 100
 """How many of the partitions that a commit has touched have an event."""
 PARTITION_KEYS = ("path", "value")
 _EXPECTED = "expected iceberg://<connection id>/<namespace>/<table>, with each part URL-encoded"
 
 
-def asset_uri(table: str, iceberg_conn_id: str = DEFAULT_CONN_ID, *, maintenance: bool = False) -> str:
+def asset_uri(
+    table: str, iceberg_conn_id: str = DEFAULT_CONN_ID, *, maintenance: bool = False, branch: str = MAIN
+) -> str:
     """Return the URI of a table's asset: `iceberg://iceberg_catalog_default/sales/orders`.
 
     Args:
         table: the namespace and name of the table, `sales.orders`.
         iceberg_conn_id: the id of the catalog's connection; another connection to the same catalog gives another asset.
         maintenance: the asset of what changes no rows: compaction, expiry, a new column.
+        branch: the branch of the table whose commits the asset is about.
 
     Raises:
         ValueError: not a namespace and a name.
@@ -49,7 +53,9 @@ def asset_uri(table: str, iceberg_conn_id: str = DEFAULT_CONN_ID, *, maintenance
     if len(parts) < 2 or not all(parts) or not iceberg_conn_id.strip():
         raise ValueError(f"table {table!r} of connection {iceberg_conn_id!r} has no asset, expected 'namespace.table'")
     path = "/".join(quote(part, safe="") for part in parts)
-    return f"{SCHEME}://{quote(iceberg_conn_id, safe='')}/{path}" + (f"?{MAINTENANCE}" if maintenance else "")
+    # In this order: Airflow sorts them.
+    query = urlencode([*([("branch", branch)] if branch != MAIN else []), *([_MAINTENANCE] if maintenance else [])])
+    return f"{SCHEME}://{quote(iceberg_conn_id, safe='')}/{path}" + (f"?{query}" if query else "")
 
 
 def iceberg_asset(
@@ -57,6 +63,7 @@ def iceberg_asset(
     iceberg_conn_id: str = DEFAULT_CONN_ID,
     *,
     maintenance: bool = False,
+    branch: str = MAIN,
     extra: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Asset:
@@ -66,14 +73,14 @@ def iceberg_asset(
     another name and the same URI would be a conflict, which Airflow refuses.
 
     Args:
-        table, iceberg_conn_id, maintenance: as of `asset_uri`.
+        table, iceberg_conn_id, maintenance, branch: as of `asset_uri`.
         extra: the asset's own extra.
         more: other arguments of `Asset`, such as watchers.
 
     Raises:
         ValueError: not a namespace and a name.
     """
-    uri = asset_uri(table, iceberg_conn_id, maintenance=maintenance)
+    uri = asset_uri(table, iceberg_conn_id, maintenance=maintenance, branch=branch)
     return Asset(name=uri, uri=uri, extra=dict(extra or {}), **more)
 
 
@@ -97,24 +104,36 @@ def sanitize_uri(parts: SplitResult) -> SplitResult:
         ValueError: not the URI of a table.
     """
     conn_id, table = table_of_uri(parts.geturl())
-    if parts.query not in ("", MAINTENANCE):
-        raise ValueError(f"{parts.geturl()!r} has the query {parts.query!r}, expected none, or {MAINTENANCE!r}")
-    return urlsplit(asset_uri(table, conn_id, maintenance=parts.query == MAINTENANCE))
+    given = parse_qsl(parts.query)
+    query = dict(given)
+    branch, event = query.pop("branch", MAIN), query.pop("event", None)
+    if query or event not in (None, _MAINTENANCE[1]) or len(given) > len({name for name, _ in given}):
+        raise ValueError(
+            f"{parts.geturl()!r} has the query {parts.query!r}, expected none, 'branch=<name>', "
+            f"'event=maintenance', or both"
+        )
+    return urlsplit(asset_uri(table, conn_id, maintenance=event is not None, branch=branch))
 
 
 # -- the assets of a task ----------------------------------------------------------------------------------------------
 
 
-def asset_of(table: object, iceberg_conn_id: object, *, maintenance: bool = False) -> Asset | None:
+def asset_of(
+    table: object, iceberg_conn_id: object, *, maintenance: bool = False, branch: object = MAIN
+) -> Asset | None:
     """Return the asset of a task's table; None if a template or another task will name it, or if it is wrong."""
-    for given in (table, iceberg_conn_id):
-        if not isinstance(given, str) or "{{" in given or "{%" in given:
-            return None
+    if not all(is_named(given) for given in (table, iceberg_conn_id, branch)):
+        return None
     try:
-        return iceberg_asset(str(table), str(iceberg_conn_id), maintenance=maintenance)
+        return iceberg_asset(str(table), str(iceberg_conn_id), maintenance=maintenance, branch=str(branch))
     except ValueError:
         # The task will say what is wrong; parsing a DAG must not.
         return None
+
+
+def is_named(given: object) -> bool:
+    """Tell whether an argument is a name, and no template or value of another task that will give one."""
+    return isinstance(given, str) and "{{" not in given and "{%" not in given
 
 
 def with_asset(known: Sequence[Any], asset: Asset | None) -> list[Any]:
@@ -140,11 +159,23 @@ def _is(outlet: Any, asset: Asset) -> bool:
     return isinstance(outlet, Asset | AssetUriRef) and outlet.uri == asset.uri
 
 
+def declare_asset(operator: Any) -> Asset | None:
+    """Give a task the asset that it tells of its commits as outlet; return it if the author has not given the same."""
+    operator.names_branch = is_named(operator.told_branch())
+    own, known = own_asset(operator), operator.outlets
+    operator.outlets = with_asset(known, own)
+    return own if len(operator.outlets) > len(known) else None
+
+
 def own_asset(operator: Any) -> Asset | None:
-    """Return the asset that a task tells of its commits; None if a template names it, or nobody is to be told."""
-    if not operator.asset_events:
+    """Return the asset that a task tells of its commits; None if a template names it, or nobody is to be told.
+
+    A branch that a template names has none: each run would leave one in Airflow's database.
+    """
+    branch, is_maintenance = operator.told_branch(), not operator.changes_rows()
+    if not operator.asset_events or (branch != MAIN and not operator.names_branch):
         return None
-    return asset_of(operator.table, operator.iceberg_conn_id, maintenance=operator.is_maintenance)
+    return asset_of(operator.table, operator.iceberg_conn_id, maintenance=is_maintenance, branch=branch)
 
 
 def verb_of(operator: Any) -> str:
@@ -180,13 +211,14 @@ def tell_assets(operator: Any, context: Context, result: OperationResult, opened
     """
     from airflow.sdk.execution_time.context import OutletEventAccessors
 
-    given, own = list(operator.outlets or ()), own_asset(operator)
-    both = (asset_of(operator.table, operator.iceberg_conn_id, maintenance=one) for one in (False, True))
-    ours = [asset for asset in both if asset is not None]
+    given, own, ours = list(operator.outlets or ()), own_asset(operator), _assets_of(operator)
     for outlet in given:
         if isinstance(outlet, Asset | AssetRef) and not any(_is(outlet, asset) for asset in ours):
             context["outlet_events"][outlet].extra.update(result.to_xcom())
-    told = [asset for asset in ours if asset == own or _same(given, asset) is not None]
+    added = operator.added_asset  # in `given`, but not by the author
+    told = [asset for asset in ours if asset == own or (asset != added and _same(given, asset) is not None)]
+    if added not in (None, own):
+        _without_event(operator, added)
     if not told or not isinstance(context.get("outlet_events"), OutletEventAccessors):
         return  # no task of Airflow's has events elsewhere
     report = _report(operator, result, opened)
@@ -198,12 +230,29 @@ def tell_assets(operator: Any, context: Context, result: OperationResult, opened
             _add_event(operator, context, asset, report.to_event(), keys)
 
 
+def _assets_of(operator: Any) -> list[Asset]:
+    """Return all assets of a task's table that may be told of it: the author may have given the task another one."""
+    branches, kinds = dict.fromkeys((MAIN, operator.told_branch())), (False, True)
+    found = (
+        asset_of(operator.table, operator.iceberg_conn_id, maintenance=kind, branch=branch)
+        for branch in branches
+        for kind in kinds
+    )
+    return [asset for asset in found if asset is not None]
+
+
 def _report(operator: Any, result: OperationResult, opened: Callable[[], OpenTable]) -> CommitReport | None:
     from airflow_iceberg.operations.reports.commit import NO_COMMIT, CommitReport
 
     if result.outcome in NO_COMMIT:
         return None
-    report = CommitReport.of(opened(), result, verb=verb_of(operator), most_partitions=MAX_PARTITION_EVENTS)
+    report = CommitReport.of(
+        opened(),
+        result,
+        verb=verb_of(operator),
+        most_partitions=MAX_PARTITION_EVENTS,
+        is_move=operator.changes_rows(),
+    )
     _warn_of_cut(operator, report)
     return report
 
@@ -226,11 +275,13 @@ def tell_write(
 
     from airflow_iceberg.operations.reports.commit import NO_COMMIT, CommitReport
 
-    asset = asset_of(table.name, iceberg_conn_id)
+    asset = asset_of(table.name, iceberg_conn_id, branch=getattr(result, "branch", MAIN))
     is_told = isinstance(context.get("outlet_events"), OutletEventAccessors) and result.outcome not in NO_COMMIT
     if asset is None or not is_told:
         return
-    report = CommitReport.of(table, result, verb=verb, most_partitions=MAX_PARTITION_EVENTS)
+    if "?" in asset.uri and _same(context["task"].outlets or (), asset) is None:
+        return  # of another branch than main, which may have another name in each run
+    report = CommitReport.of(table, result, verb=verb, most_partitions=MAX_PARTITION_EVENTS, is_move=True)
     _warn_of_cut(context["task"], report)
     keys = report.partitions.values if partition_keys == "value" else report.partitions.names
     _add_event(context["task"], context, asset, report.to_event(), keys)

@@ -50,10 +50,10 @@ class TableEvent:
 
 
 def table_events(events: Any) -> list[TableEvent]:
-    """Return the changes of tables that asset events tell, each snapshot of a table once, in the order of the events.
+    """Return the changes of tables that asset events tell, each snapshot of a branch once, in the order of the events.
 
     A triggerer that was killed may fire an event again, and a snapshot may come from its task and from a watcher; both
-    are known by table and snapshot. Events of other assets are left out.
+    are known by table, branch and snapshot. Events of other assets are left out.
 
     Args:
         events: `triggering_asset_events` of a task's context, `inlet_events[asset]`, or any asset events.
@@ -61,9 +61,9 @@ def table_events(events: Any) -> list[TableEvent]:
     found: dict[object, TableEvent] = {}
     for number, event in enumerate(_each(events)):
         if (one := _table_event(event)) is not None:
-            found.setdefault(
-                (one.table, "no snapshot", number) if one.snapshot_id is None else (one.table, one.snapshot_id), one
-            )
+            # The same snapshot on another branch is another change.
+            of_snapshot = (one.table, one.snapshot_id, one.branch or "main")
+            found.setdefault((one.table, "no snapshot", number) if one.snapshot_id is None else of_snapshot, one)
     return list(found.values())
 
 

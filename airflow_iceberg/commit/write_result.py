@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 from airflow_iceberg.catalogs.base import TableState
 from airflow_iceberg.commit.operation_key import OPERATION_KEY, find_landed
 from airflow_iceberg.commit.settings import CommitSettings
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.format.values.digits import whole_number
 
@@ -76,6 +77,10 @@ class OperationResult:
             return ()
         ids = getattr(self, "snapshot_ids", ()) or (getattr(self, "snapshot_id", None),)
         return tuple(one for one in ids if one is not None)
+
+    def place_of_branch(self, metadata: TableMetadata) -> tuple[int | None, int | None] | None:
+        """Return where a branch was and is, if the operation has moved it to a snapshot that was there before."""
+        return None
 
     def to_xcom(self) -> dict[str, Any]:
         """Return plain values for XCom and asset events.

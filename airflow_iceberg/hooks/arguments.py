@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.redaction import secrets_of
 
 
 def timestamp_ms(name: str, value: Any) -> int | None:
@@ -78,3 +81,14 @@ def from_json(name: str, expected: str, value: Any) -> Any:
         return json.loads(value)
     except ValueError as error:
         raise InvalidInputError(f"{name} is not {expected}: {error}") from error
+
+
+def mask_secrets(arguments: Mapping[str, Any]) -> None:
+    """Mask the secrets in arguments of a task in all that Airflow logs, stores and shows of it from here on."""
+    from airflow.sdk.log import mask_secret
+
+    for name, value in arguments.items():
+        given = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+        text = given if isinstance(given, str) else json.dumps(given, default=str)
+        for secret in secrets_of({name: text}):
+            mask_secret(secret)

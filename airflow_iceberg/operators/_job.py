@@ -7,7 +7,6 @@ operation does (`operations`), where a job runs (`backends`), which error is ret
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import secrets
 import time
@@ -20,13 +19,13 @@ from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseOperator
 
 from airflow_iceberg import links
-from airflow_iceberg.assets import check_partition_keys, own_asset, tell_assets, verb_of, with_asset
+from airflow_iceberg.assets import MAIN, check_partition_keys, declare_asset, tell_assets, verb_of
 from airflow_iceberg.backends.config import SparkConfig
 from airflow_iceberg.errors import IcebergError, InvalidInputError
-from airflow_iceberg.hooks.arguments import whole_number
+from airflow_iceberg.hooks.arguments import mask_secrets, whole_number
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._key import operation_key_of, request_digest
-from airflow_iceberg.redaction import printable, secrets_of
+from airflow_iceberg.redaction import printable
 from airflow_iceberg.retries import airflow_failures, from_event
 from airflow_iceberg.triggers.job import POLL_INTERVAL_S, IcebergJobTrigger
 
@@ -59,8 +58,10 @@ class TableOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("table", "iceberg_conn_id")
-    # Whether the commits of an operator change no rows. DAGs that wait for rows are not started by them.
+    # Whether the commits of an operator change no rows.
     is_maintenance: ClassVar[bool] = False
+    # The branch that an operator commits to. Those that have such an argument set it before the outlets are made.
+    branch: Any = MAIN
     operator_extra_links: Collection[BaseOperatorLink] = (links.TableLink(), links.SnapshotLink())
     _config: CatalogConfig | None = None
     _opened_table: OpenTable | None = None
@@ -80,7 +81,15 @@ class TableOperator(BaseOperator):
         self.iceberg_conn_id = iceberg_conn_id
         self.asset_events = asset_events
         self.partition_keys = partition_keys
-        self.outlets = with_asset(self.outlets, own_asset(self))
+        self.added_asset = declare_asset(self)
+
+    def changes_rows(self) -> bool:
+        """Tell whether the commits change rows; DAGs that wait for rows are not started by others."""
+        return not self.is_maintenance
+
+    def told_branch(self) -> Any:
+        """Return the branch whose asset tells of the commits."""
+        return self.branch
 
     def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
         """Render the templates, and mask secrets in them: Airflow stores and shows the rendered fields."""
@@ -386,14 +395,3 @@ class InventoryOperator(JobOperator):
         if inventory.is_for_spark(expected_files(work.table.metadata)):
             self.open_backend(work.table, None, name=str(work.operation_key))
         return inventory
-
-
-def mask_secrets(arguments: Mapping[str, Any]) -> None:
-    """Mask the secrets in arguments of a task in all that Airflow logs, stores and shows of it from here on."""
-    from airflow.sdk.log import mask_secret
-
-    for name, value in arguments.items():
-        given = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-        text = given if isinstance(given, str) else json.dumps(given, default=str)
-        for secret in secrets_of({name: text}):
-            mask_secret(secret)

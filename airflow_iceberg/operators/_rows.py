@@ -75,11 +75,11 @@ class InputsOperator(JobOperator):
         write_format: Literal["parquet", "avro"] | None = None,
         **kwargs: Any,
     ) -> None:
+        self.branch = branch
         super().__init__(**kwargs)
         self.inputs = inputs
         for asset in input_assets(inputs, self.iceberg_conn_id) if self.asset_events else ():
             self.inlets = with_asset(self.inlets, asset)
-        self.branch = branch
         self.create_branch = create_branch
         self.snapshot_properties = snapshot_properties
         self.write_format = write_format

@@ -60,12 +60,12 @@ class IcebergAddFilesOperator(TableOperator):
         on_rerun: Literal["replace", "append", "skip"] = "replace",
         **kwargs: Any,
     ) -> None:
+        self.branch = branch
         super().__init__(**kwargs)
         self.files = files
         self.source = source
         self.partition_filter = partition_filter
         self.check_duplicate_files = check_duplicate_files
-        self.branch = branch
         self.create_branch = create_branch
         self.snapshot_properties = snapshot_properties
         self.on_rerun = on_rerun

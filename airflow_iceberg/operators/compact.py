@@ -67,13 +67,13 @@ class IcebergCompactOperator(JobOperator):
         write_format: Literal["parquet", "avro"] | None = None,
         **kwargs: Any,
     ) -> None:
+        self.branch = branch
         super().__init__(**kwargs)
         self.strategy = strategy
         self.sort_by = sort_by
         self.where = where
         self.predicate_params = predicate_params
         self.options = options
-        self.branch = branch
         self.snapshot_properties = snapshot_properties
         self.write_format = write_format
 

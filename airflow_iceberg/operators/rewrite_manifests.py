@@ -42,9 +42,9 @@ class IcebergRewriteManifestsOperator(TableOperator):
         snapshot_properties: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
+        self.branch = branch
         super().__init__(**kwargs)
         self.spec_id = spec_id
-        self.branch = branch
         self.snapshot_properties = snapshot_properties
 
     def execute(self, context: Context) -> dict[str, Any]:

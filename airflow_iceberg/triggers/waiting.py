@@ -7,6 +7,7 @@ Here: `Waiting`, the errors that waiting can mend, and what is logged on the way
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ class Waiting:
         # Those who wait for the same take turns in the log.
         self._turn = next(_turns) % LOOKS_BETWEEN_NOTES
         self._decided: TableState | None = None
+        self._until_ms: float = math.inf
         self._found: Found | None = None
 
     def __call__(self, look: Look) -> Found | Note | None:
@@ -76,8 +78,9 @@ class Waiting:
         try:
             if look.state is None:
                 raise look.error or NotFoundError(f"table {self.table} could not be loaded")
-            if self._found is None and look.state is not self._decided:
-                self._decide(look.state, look.facts)
+            now_ms = time.time_ns() // 1_000_000
+            if self._found is None and (look.state is not self._decided or now_ms >= self._until_ms):
+                self._decide(look.state, look.facts, now_ms)
         except IcebergError as error:
             level = self._level_of(error)
             self._set_text(str(error))
@@ -87,10 +90,11 @@ class Waiting:
         self._looks += 1
         return Note(level=level, text=self.text) if is_due or level > logging.INFO else None
 
-    def _decide(self, state: TableState, facts: TableFacts | None) -> None:
+    def _decide(self, state: TableState, facts: TableFacts | None, now_ms: int) -> None:
         assert facts is not None
-        decision = self.condition.decide(state.metadata, facts, now_ms=time.time_ns() // 1_000_000)
+        decision = self.condition.decide(state.metadata, facts, now_ms=now_ms)
         self._decided = state
+        self._until_ms = math.inf if decision.until_ms is None else decision.until_ms
         self._set_text(decision.has)
         if decision.result is not None:
             self._found = Found(result={"table": self.table, **decision.result})

@@ -1,21 +1,25 @@
 """Tables as assets: their URIs, what a DAG file declares, and the events that commits make."""
 
+import inspect
 import itertools
 import os
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
 from airflow.models.asset import AssetEvent, AssetModel
-from airflow.sdk import DAG, Asset
+from airflow.providers.standard.operators.python import PythonOperator
+from airflow.sdk import DAG, Asset, chain
 from airflow.sdk.exceptions import AirflowException
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
 from airflow_iceberg import operators as offered
 from airflow_iceberg.assets import asset_uri, iceberg_asset, table_of_uri, verb_of
+from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators import (
     Changes,
     IcebergAlterTableOperator,
@@ -24,6 +28,7 @@ from airflow_iceberg.operators import (
     IcebergCompactOperator,
     IcebergDeleteOperator,
     IcebergExpireSnapshotsOperator,
+    IcebergFastForwardOperator,
     IcebergRollbackOperator,
     IcebergSnapshotTableOperator,
     IcebergTagOperator,
@@ -41,6 +46,13 @@ WITH_SERVICES = pytest.mark.services
 def name() -> str:
     """A table that no other test has: assets stay in Airflow's database."""
     return f"s.t{os.getpid()}_{next(_numbers)}"
+
+
+OFFERED = [getattr(offered, name) for name in offered.__all__ if re.fullmatch(r"Iceberg\w+Operator", name)]
+
+
+def verb_of_kind(kind: type[Any]) -> str:
+    return verb_of(object.__new__(kind))
 
 
 append = operators(IcebergAppendOperator, task_id="append", spark_conn_id=None)
@@ -79,7 +91,26 @@ class TestUris:
         assert asset_uri("s.t", "prod", maintenance=True) == "iceberg://prod/s/t?event=maintenance"
         assert Asset("iceberg://prod/s/t?event=maintenance") == iceberg_asset("s.t", "prod", maintenance=True)
 
-    @pytest.mark.parametrize("uri", ["iceberg://prod", "iceberg://prod/t", "iceberg:///s/t", "iceberg://prod/s/t?x=1"])
+    @pytest.mark.parametrize(
+        ("branch", "query"),
+        [("main", ""), ("audit", "?branch=audit"), ("a/b c", "?branch=a%2Fb+c"), ("größe", "?branch=gr%C3%B6%C3%9Fe")],
+    )
+    def test_another_branch_than_main_is_an_asset_of_its_own(self, branch, query):
+        of_branch = iceberg_asset("s.t", "prod", branch=branch)
+        assert of_branch.uri == f"iceberg://prod/s/t{query}"
+        assert table_of_uri(of_branch.uri) == ("prod", "s.t")
+        spelled = f"branch={quote(branch, safe='')}"
+        assert Asset(of_branch.uri).uri == Asset(f"iceberg://prod/s/t?{spelled}").uri == of_branch.uri
+        maintained = iceberg_asset("s.t", "prod", branch=branch, maintenance=True)
+        assert Asset(f"iceberg://prod/s/t?event=maintenance&{spelled}").uri == maintained.uri != of_branch.uri
+
+    @pytest.mark.parametrize(
+        "uri",
+        [
+            *("iceberg://prod", "iceberg://prod/t", "iceberg:///s/t", "iceberg://prod/s/t?x=1"),
+            *("iceberg://prod/s/t?event=commit", "iceberg://prod/s/t?branch=a&branch=b"),
+        ],
+    )
     def test_what_is_no_table_is_refused(self, uri):
         with pytest.raises(ValueError, match=r"is not the URI of a table|has the query"):
             Asset(uri)
@@ -120,6 +151,37 @@ class TestWhatADagFileDeclares:
     def test_what_moves_a_branch_has_the_asset_of_the_rows(self):
         task = IcebergRollbackOperator(task_id="t", table="s.t", snapshot_id=1)
         assert task.outlets == [iceberg_asset("s.t")]
+
+    @pytest.mark.parametrize("kind", [kind for kind in OFFERED if "branch" in kind.template_fields], ids=verb_of_kind)
+    def test_another_branch_is_another_asset(self, kind):
+        """Of every operator that has a branch; those of audits read it, and tell of main or nobody."""
+        required = {"to": "x", "wap_id": "1", "predicate": "id = 1", "set": {}, "where": "id = 1", "on": ["id"]}
+        named = inspect.signature(kind.__init__).parameters
+        options = {name: value for name, value in required.items() if name in named}
+        verb = verb_of_kind(kind)
+        if verb in ("cherry_pick", "publish"):
+            options["snapshot_id"] = 1
+        if verb == "branch":
+            options["action"] = "replace"
+        made = kind(task_id="t", table="s.t", branch="audit", **options)
+        expected = iceberg_asset("s.t", branch="audit", maintenance=kind.is_maintenance)
+        assert made.outlets == {"audit": [], "publish": [iceberg_asset("s.t")]}.get(verb, [expected])
+        by_template = kind(task_id="t", table="s.t", branch="{{ ds }}", **options)
+        assert by_template.outlets == ([iceberg_asset("s.t")] if verb == "publish" else [])
+
+    @pytest.mark.parametrize(
+        ("branch", "action", "asset"),
+        [
+            ("main", "replace", iceberg_asset("s.t")),
+            ("main", "create", iceberg_asset("s.t")),
+            ("main", "retention", iceberg_asset("s.t", maintenance=True)),
+            ("audit", "replace", iceberg_asset("s.t", branch="audit")),
+            ("audit", "create", iceberg_asset("s.t", maintenance=True)),
+            ("audit", "drop", iceberg_asset("s.t", maintenance=True)),
+        ],
+    )
+    def test_a_branch_that_is_moved_is_no_maintenance(self, branch, action, asset):
+        assert IcebergBranchOperator(task_id="t", table="s.t", branch=branch, action=action).outlets == [asset]
 
     def test_an_asset_that_the_author_gave_stays_the_only_one(self):
         mine = Asset(name="orders", uri="iceberg://iceberg_catalog_default/s/t")
@@ -241,8 +303,7 @@ class TestTheWordForAnOperation:
     def test_it_is_in_the_table_of_the_architecture_page(self):
         page = Path(__file__).parents[2] / "docs" / "architecture.md"
         known = set(re.findall(r"^\| (\w+) \| `operators\.", page.read_text(), re.MULTILINE))
-        kinds = [getattr(offered, name) for name in offered.__all__ if re.fullmatch(r"Iceberg\w+Operator", name)]
-        words = {verb_of(object.__new__(kind)) for kind in kinds}
+        words = {verb_of_kind(kind) for kind in OFFERED}
         assert words - {"restore_orphan_files"} == known
         assert {"rollback", "set_current_snapshot", "tag", "expire_snapshots", "snapshot_table"} < words
 
@@ -289,6 +350,78 @@ class TestEventsOfMaintenance:
         events = [event for _, event in events_of(iceberg_asset(name, maintenance=True))]
         assert sorted(event["operation"] for event in events) == ["alter_table", "expire_snapshots"]
         assert all(event["operation_key"] in event["event_id"] for event in events)
+
+
+class TestEventsOfBranches:
+    """Main's asset tells of the rows of main: not of commits to other branches, but of each move of main."""
+
+    def events(self, name: str, **which: Any) -> list[tuple[str | None, dict[str, Any]]]:
+        return events_of(iceberg_asset(name, **which))
+
+    def test_until_a_branch_is_published_main_is_told_nothing(self, lake, name, new_dag, run_dag):
+        lake.create(name, partition_by=["id"])
+        lake.append([9], name)
+        start = str(lake.load(name).current_snapshot().snapshot_id)
+        files = {one: str(lake.write_file(f"{one}.parquet", [one])) for one in (1, 2, 3)}
+        with new_dag(table=name, spark_conn_id=None) as dag:
+            steps: list[Any] = [
+                IcebergAppendOperator(task_id="one", branch="audit", create_branch=True, files=files[1]),
+                IcebergAppendOperator(task_id="two", branch="audit", files=files[2]),
+                # One that a template names may have another name in each run.
+                IcebergAppendOperator(task_id="three", branch="{{ 'audit' }}", files=files[3]),
+                # Who asks for it gets it.
+                IcebergAppendOperator(
+                    task_id="four", branch="audit", files=files[3], outlets=[Asset("iceberg://other/s/t")]
+                ),
+            ]
+            chain(*steps)
+        assert run_dag(dag).state == "success"
+        assert self.events(name) == self.events(name, maintenance=True) == []
+        found = self.events(name, branch="audit")
+        assert [key for key, _ in found] == [None, None, None, "id=1", "id=2", "id=3"]
+        assert {event["branch"] for _, event in found} == {"audit"}
+
+        with new_dag(table=name) as dag:
+            chain(
+                IcebergFastForwardOperator(task_id="publish", to="audit"),
+                IcebergRollbackOperator(task_id="back", snapshot_id=start),
+                IcebergBranchOperator(task_id="replace", branch="main", action="replace", snapshot_id=start),
+                IcebergBranchOperator(
+                    task_id="keep", branch="main", action="replace", snapshot_id=start, min_snapshots_to_keep=5
+                ),
+            )
+        assert run_dag(dag).state == "success"
+        moves = [(key, event["operation"], event["branch"]) for key, event in self.events(name)]
+        of_partitions = [("id=1", "id=2", "id=3")] * 2
+        assert sorted(one[1:] for one in moves if one[0] is None) == [("fast_forward", "main"), ("rollback", "main")]
+        assert sorted(one[0] for one in moves if one[0]) == sorted(2 * of_partitions[0])
+        # What leaves main where it is changes no rows.
+        ((_, kept),) = self.events(name, maintenance=True)
+        assert (kept["operation"], kept["snapshot_id"]) == ("branch", start)
+
+    def test_main_that_is_replaced(self, lake, name, run_task):
+        lake.create(name, partition_by=["id"])
+        lake.append([1], name)
+        first = str(lake.load(name).current_snapshot().snapshot_id)
+        lake.append([2], name)
+        replace = operators(IcebergBranchOperator, task_id="replace", table=name, branch="main", action="replace")
+        run_task(replace, snapshot_id=first)
+        assert [key for key, _ in self.events(name)] == [None, "id=2"]
+        assert self.events(name, maintenance=True) == []
+
+    @WITH_SERVICES
+    def test_of_what_a_function_writes(self, lake, name, run_task):
+        lake.create(name)
+
+        def write() -> None:
+            table = IcebergHook().task_table(name)
+            table.append(pa.table({"id": [1]}), branch="audit", create_branch=True)
+
+        run_task(PythonOperator, task_id="silent", python_callable=write)
+        assert self.events(name) == self.events(name, branch="audit") == []
+        run_task(PythonOperator, task_id="loud", python_callable=write, outlets=[iceberg_asset(name, branch="audit")])
+        assert [event["branch"] for _, event in self.events(name, branch="audit")] == ["audit"]
+        assert self.events(name) == []
 
 
 class TestPartitionsReallyTouched:

@@ -2,6 +2,8 @@
 
 import json
 import re
+import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, A
 from airflow.sdk.exceptions import TaskDeferralTimeout as DeferralTimeout
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.plan.conditions.freshness import FreshnessCondition
 from airflow_iceberg.retries import from_event
 from airflow_iceberg.sensors import (
     IcebergBranchPublishedSensor,
@@ -20,6 +23,9 @@ from airflow_iceberg.sensors import (
     IcebergSnapshotSensor,
 )
 from airflow_iceberg.triggers import IcebergConditionTrigger
+from airflow_iceberg.triggers._facts import TableFacts
+from airflow_iceberg.triggers._table_poll import Look
+from airflow_iceberg.triggers.waiting import Found, Waiting
 from tests.airflow.conftest import DAY, Instance, Lake, first_event
 
 LATER = "2999-01-01T00:00:00+00:00"
@@ -164,6 +170,28 @@ class TestASchemaThatWasSeen:
         table.load().alter([{"add_column": {"name": "name", "type": "string"}}])
         second = sensor(IcebergSchemaChangeSensor).execute(place)
         assert (second["previous_schema_id"], second["added_columns"]) == (first["schema_id"], ["name"])
+
+
+class TestATimeInTheFuture:
+    """A commit whose writer's clock is ahead makes the table fresh once that time is near, without another commit."""
+
+    def test_of_a_table_that_does_not_change(self, lake):
+        table = lake.create()
+        lake.append([1])
+        state = lake.catalog.load("s.t")
+        soon_ms = time.time_ns() // 1_000_000 + 300_000 + 1_000
+        ahead = replace(state.metadata.snapshots[0], timestamp_ms=soon_ms)
+        state = replace(state, metadata=replace(state.metadata, snapshots=(ahead,)))
+        look = Look(state=state, facts=TableFacts(table.catalog, state))
+        waiting = Waiting("s.t", FreshnessCondition(max_age_s=60))
+        note = waiting(look)
+        assert "a time in the future, is not believed" in note.text
+        assert waiting(look) is None
+        deadline = time.monotonic() + 60
+        while not isinstance(found := waiting(look), Found):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert (found.result["timestamp_ms"], found.result["age_seconds"]) == (soon_ms, 0)
 
 
 class TestWhatFailsAtOnce:

@@ -146,6 +146,20 @@ class TestFreshness:
         found = decide(FreshnessCondition(max_age_s=5), history)
         assert found.result is None
         assert "not believed" in found.has
+        assert found.until_ms == timestamp_ms - 300_000
+
+    def test_a_change_before_one_from_the_future_counts(self):
+        history = History()
+        history.commit()
+        history.commit()
+        first, second = history.metadata.snapshots
+        late = dataclasses.replace(second, timestamp_ms=10**9)
+        history.metadata = dataclasses.replace(history.metadata, snapshots=(first, late))
+        found = decide(FreshnessCondition(max_age_s=9), history)
+        assert found.result["snapshot_id"] == "1"  # type: ignore[index]
+        stale = decide(FreshnessCondition(max_age_s=8), history)
+        assert (stale.result, stale.until_ms) == (None, 10**9 - 300_000)
+        assert stale.has.startswith("the newest change is snapshot 1 of 1970-01-01T00:00:01+00:00; snapshot 2 of 1970-")
 
     def test_an_empty_table_is_not_fresh(self):
         assert (

@@ -13,6 +13,7 @@ from airflow_iceberg.commit.checks import check_writable
 from airflow_iceberg.commit.refs.manage_snapshots import action_of
 from airflow_iceberg.commit.refs.marks import OnceOnly
 from airflow_iceberg.commit.write_result import OperationResult, Outcome
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.operations.refs.difference import Difference, Part
 from airflow_iceberg.operations.work import Work
 
@@ -35,6 +36,10 @@ class RefResult(OperationResult):
     snapshot_id: int | None = None
     appearing: Part = field(default_factory=Part)
     disappearing: Part = field(default_factory=Part)
+
+    def place_of_branch(self, metadata: TableMetadata) -> tuple[int | None, int | None]:
+        """Return where the branch was and is."""
+        return self.previous_snapshot_id, self.snapshot_id
 
 
 def change_ref(work: Work, change: RefChange, *, dry_run: bool = False) -> RefResult:

@@ -32,6 +32,7 @@ from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.operations.inputs.tables import Input
+from airflow_iceberg.operations.reports.moves import place_before
 from airflow_iceberg.operations.wap.audit import AuditRequest, audit
 from airflow_iceberg.operations.wap.audits import Audit
 from airflow_iceberg.operations.wap.branch import AGAIN, check_published, remove_again
@@ -86,6 +87,15 @@ class PublishResult(OperationResult):
     audited_snapshot_id: int
     snapshot_id: int | None
     how: str
+
+    def place_of_branch(self, metadata: TableMetadata) -> tuple[int | None, int | None] | None:
+        """Return where main was and is, if it was moved; changes that were committed again are one snapshot."""
+        if self.snapshot_id is None or self.snapshot_id != self.audited_snapshot_id:
+            return None
+        before = place_before(metadata, self.snapshot_id)
+        first = metadata.snapshot_log[:1]
+        is_first = bool(first) and first[0][1] == self.snapshot_id
+        return (before, self.snapshot_id) if before is not None or is_first else None
 
     def to_xcom(self) -> dict[str, Any]:
         """Return plain values for XCom; ids are texts."""

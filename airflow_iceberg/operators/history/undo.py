@@ -61,6 +61,7 @@ class IcebergUndoOperator(TableOperator):
         snapshot_properties: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
+        self.branch = branch
         super().__init__(**kwargs)
         self.operation_key = operation_key
         # Not `dag_id`, which is that of this task.
@@ -68,7 +69,6 @@ class IcebergUndoOperator(TableOperator):
         self.undo_run_id = run_id
         self.undo_task_id = undo_task_id
         self.undo_map_index = map_index
-        self.branch = branch
         # Not `dry_run`, which is a method of Airflow's.
         self.is_dry_run = dry_run
         self.snapshot_properties = snapshot_properties

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from airflow_iceberg.assets import MAIN
 from airflow_iceberg.hooks.arguments import whole_number, yes_or_no
 from airflow_iceberg.operators.refs._ref import RefOperator, age_ms, snapshot_id
 from airflow_iceberg.retries import airflow_failures
@@ -45,7 +46,7 @@ class IcebergBranchOperator(RefOperator):
         *RefOperator.template_fields,
         *("branch", *_FIELDS, "max_snapshot_age_ms", "min_snapshots_to_keep"),
     )
-    is_maintenance = True
+    _is_moved = True
 
     def __init__(
         self,
@@ -60,15 +61,24 @@ class IcebergBranchOperator(RefOperator):
         min_snapshots_to_keep: int | str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
         self.branch = branch
         self.action = action
+        super().__init__(**kwargs)
         self.snapshot_id = snapshot_id
         self.if_not_exists = if_not_exists
         self.if_exists = if_exists
         self.max_ref_age_ms = max_ref_age_ms
         self.max_snapshot_age_ms = max_snapshot_age_ms
         self.min_snapshots_to_keep = min_snapshots_to_keep
+
+    def changes_rows(self) -> bool:
+        """Tell whether readers of a branch see other rows afterwards: of one that is moved, not of a new one."""
+        moves = self.action == "replace" or (self.action == "create" and self.branch == MAIN)
+        return moves and self._is_moved
+
+    def told_branch(self) -> Any:
+        """Return the branch that is moved; a new one is a change of the table."""
+        return self.branch if self.changes_rows() else MAIN
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Change the branch."""
@@ -90,6 +100,8 @@ class IcebergBranchOperator(RefOperator):
                 **self.guard(),
             )
             result = branch(self.work(context), request)
+        # Where it was, it may have got another retention.
+        self._is_moved = result.previous_snapshot_id != result.snapshot_id
         return self.report_ref(context, result)
 
 

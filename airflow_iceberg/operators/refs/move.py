@@ -47,11 +47,11 @@ class IcebergRollbackOperator(RefOperator):
         branch: str = "main",
         **kwargs: Any,
     ) -> None:
+        self.branch = branch
         super().__init__(**kwargs)
         self.snapshot_id = snapshot_id
         self.ref = ref
         self.timestamp = timestamp
-        self.branch = branch
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Roll the branch back."""
@@ -97,10 +97,10 @@ class IcebergSetCurrentSnapshotOperator(RefOperator):
         branch: str = "main",
         **kwargs: Any,
     ) -> None:
+        self.branch = branch
         super().__init__(**kwargs)
         self.snapshot_id = snapshot_id
         self.ref = ref
-        self.branch = branch
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Move the branch."""
@@ -143,9 +143,9 @@ class IcebergFastForwardOperator(RefOperator):
     def __init__(
         self, *, to: str, branch: str = "main", to_snapshot_id: int | str | None = None, **kwargs: Any
     ) -> None:
+        self.branch = branch
         super().__init__(**kwargs)
         self.to = to
-        self.branch = branch
         self.to_snapshot_id = to_snapshot_id
 
     def execute(self, context: Context) -> dict[str, Any]:

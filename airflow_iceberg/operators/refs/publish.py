@@ -23,8 +23,8 @@ class PickOperator(RefOperator):
     def __init__(
         self, *, branch: str = "main", snapshot_properties: Mapping[str, str] | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(**kwargs)
         self.branch = branch
+        super().__init__(**kwargs)
         self.snapshot_properties = snapshot_properties
 
     def options(self) -> dict[str, Any]:

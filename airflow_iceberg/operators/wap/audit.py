@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_iceberg.assets import MAIN
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.arguments import whole_number, yes_or_no
 from airflow_iceberg.operators._inputs import Changes, Input, input_of
@@ -49,6 +50,10 @@ class AuditsOperator(TableOperator):
         self.audits = audits
         self.inputs = inputs
         self.schema_id = schema_id
+
+    def told_branch(self) -> str:
+        """Return main: the branch is only read."""
+        return MAIN
 
     def inputs_to_read(self) -> dict[str, tables.Input]:
         """Return the inputs of the audits' SQL, to be opened."""

@@ -22,10 +22,13 @@ class Decision:
     Attributes:
         result: the task's result, in JSON types; None if the wait continues.
         has: what the table has, as the end of a sentence.
+        until_ms: the time from which on the same table is decided about again, in milliseconds since the epoch; None if
+            only a change of the table can change the decision.
     """
 
     result: Mapping[str, Any] | None = None
     has: str
+    until_ms: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

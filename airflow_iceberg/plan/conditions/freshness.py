@@ -45,20 +45,27 @@ class FreshnessCondition:
         return f"a commit on branch {self.branch!r} {start}"
 
     def decide(self, metadata: TableMetadata, facts: Facts, *, now_ms: int) -> Decision:
-        """Decide by the time of the newest snapshot that counts."""
+        """Decide by the time of the newest snapshot that counts, and whose time can be believed."""
         head = metadata.ref_snapshot(self.branch)
+        ahead = ""
+        until_ms: int | None = None
         for snapshot in metadata.ancestors(None if head is None else head.snapshot_id):
             if not self.include_maintenance and is_maintenance(snapshot):
                 continue
-            has = f"the newest change is snapshot {snapshot.snapshot_id} of {when(snapshot.timestamp_ms)}"
+            change = f"snapshot {snapshot.snapshot_id} of {when(snapshot.timestamp_ms)}"
             if snapshot.timestamp_ms > now_ms + _MOST_AHEAD_MS:
-                return Decision(has=f"{has}, a time in the future, which is not believed")
+                # Once that time has come, the snapshot is as good as any other.
+                believed_ms = snapshot.timestamp_ms - _MOST_AHEAD_MS
+                until_ms = believed_ms if until_ms is None else min(until_ms, believed_ms)
+                ahead = ahead or f"; {change}, a time in the future, is not believed"
+                continue
+            has = f"the newest change is {change}{ahead}"
             if self.after_ms is not None:
                 is_fresh = snapshot.timestamp_ms > self.after_ms
             else:
                 is_fresh = now_ms - snapshot.timestamp_ms <= 1000 * (self.max_age_s or 0)
             if not is_fresh:
-                return Decision(has=has)
+                return Decision(has=has, until_ms=until_ms)
             age_ms = max(now_ms - snapshot.timestamp_ms, 0)
             return Decision(result={**described(self.branch, snapshot), "age_seconds": age_ms / 1000}, has=has)
-        return Decision(has=f"no change of rows; {head_of(self.branch, head)}")
+        return Decision(has=f"no change of rows; {head_of(self.branch, head)}{ahead}", until_ms=until_ms)
