@@ -35,6 +35,7 @@ _LIMIT = _arg("--limit", help="The largest number of rows to show (default: 20)"
 _DAG_ID = _arg("--dag-id", help="The id of the DAG")
 _RUN_ID = _arg("--run-id", help="The id of the DAG run")
 _TASK_ID = _arg("--task-id", help="The id of the task")
+_MAP_INDEX = _arg("--map-index", help="The index of a mapped task", type=int)
 _MAIN = _arg("--branch", help="The branch to change (default: main)", default="main")
 _KEY = _arg("--operation-key", help="The operation key of a task, as the command runs prints it with -o json")
 _DRY_RUN = _arg("--dry-run", help="Change nothing, and say what would be changed", action="store_true")
@@ -71,7 +72,7 @@ def get_iceberg_commands() -> list[CLICommand]:
         _command(
             "undo",
             "Take back what a DAG run or a task has changed, or say with --dry-run what that would be",
-            *(_TABLE, _KEY, _DAG_ID, _RUN_ID, _TASK_ID, _MAIN, _DRY_RUN, ARG_YES),
+            *(_TABLE, _KEY, _DAG_ID, _RUN_ID, _TASK_ID, _MAP_INDEX, _MAIN, _DRY_RUN, ARG_YES),
             module="history",
         ),
         _command(

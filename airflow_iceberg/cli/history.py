@@ -22,6 +22,7 @@ def undo(args: Namespace) -> None:
         "dag_id": args.dag_id,
         "run_id": args.run_id,
         "task_id": args.task_id,
+        "map_index": args.map_index,
         "branch": args.branch,
     }
     planned = table.undo(**chosen, dry_run=True)

@@ -181,7 +181,9 @@ class TestUndo:
         return lake.load().scan().count()
 
     def test_a_dry_run_changes_nothing(self, run, table, lake):
-        (found,) = json.loads(run("undo", "s.t", "--operation-key", str(KEY), "--dry-run", "-o", "json"))
+        of_run = ("--dag-id", KEY.dag_id, "--run-id", KEY.run_id, "--task-id", KEY.task_id, "--map-index")
+        assert "map index 3" in run("undo", "s.t", *of_run, "3", "--dry-run", code=1)
+        (found,) = json.loads(run("undo", "s.t", *of_run, "-1", "--dry-run", "-o", "json"))
         assert (found["outcome"], found["removed_records"], len(found["files"])) == ("dry_run", "3", 2)
         assert self.rows(lake) == 4
 

@@ -38,8 +38,8 @@ class TestAnotherRun:
         "chosen",
         [
             {"operation_key": "{{ params.key }}", "params": {"key": str(KEY)}},
-            {"dag_id": "other", "run_id": "{{ params.run }}", "undo_task_id": "t", "params": {"run": "r"}},
-            {"dag_id": "other", "run_id": "r", "undo_task_id": "t", "map_index": "-1"},
+            {"undo_dag_id": "other", "undo_run_id": "{{ params.run }}", "undo_task_id": "t", "params": {"run": "r"}},
+            {"undo_dag_id": "other", "undo_run_id": "r", "undo_task_id": "t", "undo_map_index": "-1"},
         ],
         ids=["key", "run", "task"],
     )
@@ -56,10 +56,10 @@ class TestAnotherRun:
     @pytest.mark.parametrize(
         ("chosen", "message"),
         [
-            ({"dag_id": "other"}, "no run_id says which of its runs is undone; give it, too"),
-            ({"dag_id": "other", "run_id": "r", "operation_key": str(KEY)}, "not both"),
+            ({"undo_dag_id": "other"}, "no undo_run_id says which of its runs is undone; give it, too"),
+            ({"undo_dag_id": "other", "undo_run_id": "r", "operation_key": str(KEY)}, "not both"),
             (
-                {"dag_id": "other", "run_id": "unknown"},
+                {"undo_dag_id": "other", "undo_run_id": "unknown"},
                 "is of DAG 'other', run 'unknown'; `airflow iceberg runs` lists",
             ),
         ],

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_iceberg.catalogs.base import Catalog
 from tests.catalogs.contract import new_catalog
-from tests.catalogs.java import POSTGRESQL_DRIVER
+from tests.catalogs.java import DRIVERS
 from tests.services.glue import start_glue
 from tests.services.hive_metastore import HiveMetastore, metastore_2_3, metastore_2_3_9
 from tests.services.hive_metastore_4 import metastore_4, metastore_4_jars
@@ -96,8 +96,8 @@ def hive_2_3_9(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveMetasto
 
 @pytest.fixture(scope="session")
 def iceberg_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergJava]:
-    """A Spark with Iceberg Java and PostgreSQL's driver; `add_catalog` gives it the catalogs."""
-    jars = sorted(glob.glob(f"{maven_jars('postgresql-driver-42.7.4', POSTGRESQL_DRIVER)}/*.jar"))
+    """A Spark with Iceberg Java, PostgreSQL's driver and the clients of AWS; `add_catalog` gives it the catalogs."""
+    jars = sorted(glob.glob(f"{maven_jars('drivers-of-java', DRIVERS)}/*.jar"))
     settings = {**SMALL, "spark.driver.extraClassPath": ":".join(jars)}
     with IcebergJava.start(tmp_path_factory.mktemp("java").as_uri(), **settings) as java:
         yield java

@@ -2,16 +2,10 @@
 
 import uuid
 
+from tests.services.launch import pom
 from tests.support.iceberg_java import IcebergJava
 
-POSTGRESQL_DRIVER = """<project>
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>tests</groupId><artifactId>postgresql-driver</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    <dependency><groupId>org.postgresql</groupId><artifactId>postgresql</artifactId><version>42.7.4</version></dependency>
-  </dependencies>
-</project>
-"""
+DRIVERS = pom("org.postgresql:postgresql:42.7.4", "org.apache.iceberg:iceberg-aws-bundle:1.10.1")
 
 
 def add_catalog(java: IcebergJava, *, name: str = "", **settings: str) -> str:

@@ -13,12 +13,10 @@ import pytest
 
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.table import Table
-from tests.support.ref_cases import cases, history
+from tests.support.ref_cases import cases, history, shape
 from tests.support.sampling import SEED
 
 pytestmark = pytest.mark.java
-# What says who wrote, how, and with which version.
-OF_THE_WRITER = ("airflow.", "app-id", "engine-", "iceberg-version", "spark.app.id", "manifests-")
 SEEDS = int(SEED or 1)
 
 
@@ -49,30 +47,6 @@ def make_base(java, catalog, name, seed, version):
     # A pick may be refused by the history that the seed has made.
     assert all("cherrypick" in statement for statement, _ in errors), errors
     return Table.load(catalog, f"db.{name}")
-
-
-def shape(table, known):
-    """Return what a table is, without what is random: ids of new snapshots are numbers in their order."""
-    metadata = table.metadata
-    new = {s.snapshot_id: f"new {n}" for n, s in enumerate(s for s in metadata.snapshots if s.snapshot_id not in known)}
-
-    def named(snapshot_id):
-        return new.get(snapshot_id, snapshot_id)
-
-    def summary(snapshot):
-        entries = snapshot.summary.items()
-        return {key: value for key, value in entries if not key.startswith(OF_THE_WRITER)}
-
-    return {
-        "refs": {name: {**ref.to_dict(), "snapshot-id": named(ref.snapshot_id)} for name, ref in metadata.refs.items()},
-        "snapshots": [
-            (named(s.snapshot_id), named(s.parent_snapshot_id), s.sequence_number, summary(s))
-            for s in metadata.snapshots
-        ],
-        "current": named(metadata.current_snapshot_id),
-        "log": [named(snapshot_id) for _, snapshot_id in metadata.snapshot_log],
-        "last-sequence-number": metadata.last_sequence_number,
-    }
 
 
 class Rows:

@@ -128,3 +128,11 @@ def each(spark: Any, *, statements: list[list[Any]]) -> list[Any]:
             for key in conf:
                 session.conf.unset(key)
     return found
+
+
+def use_aws_keys(spark: Any, *, key_id: str, secret: str) -> list[Any]:
+    """Let clients of AWS whose credentials are properties of the system sign with these."""
+    system = spark._jvm.java.lang.System
+    system.setProperty("aws.accessKeyId", key_id)
+    system.setProperty("aws.secretAccessKey", secret)
+    return []

@@ -6,17 +6,20 @@ them (`compat.test_same_refs_as_java`).
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.table import Table
 
 TABLE = "{table}"
 DYNAMIC = {"spark.sql.sources.partitionOverwriteMode": "dynamic"}
 Statement = tuple[str, dict[str, str]]
+# What says who wrote, how, and with which version.
+OF_THE_WRITER = ("airflow.", "app-id", "engine-", "iceberg-version", "spark.app.id", "manifests-")
 
 
 @dataclass(frozen=True)
@@ -177,3 +180,29 @@ def _ddl(metadata: TableMetadata, kind: str) -> Iterator[Case]:
                 f"alter table {TABLE} drop {kind} {'if exists ' if if_exists else ''}`{name}`",
                 lambda table, name=name, e=if_exists: getattr(table, f"remove_{kind}")(name, if_exists=e),
             )
+
+
+def shape(table: Table, known: Collection[int]) -> dict[str, Any]:
+    """Return what a table is, without what is random: ids of new snapshots are numbers in their order."""
+    metadata = table.metadata
+    new = {s.snapshot_id: f"new {n}" for n, s in enumerate(s for s in metadata.snapshots if s.snapshot_id not in known)}
+
+    def named(snapshot_id: int | None) -> int | str | None:
+        if snapshot_id is None:
+            return None
+        return new.get(snapshot_id, snapshot_id)
+
+    def summary(snapshot: Snapshot) -> dict[str, str]:
+        entries = snapshot.summary.items()
+        return {key: value for key, value in entries if not key.startswith(OF_THE_WRITER)}
+
+    return {
+        "refs": {name: {**ref.to_dict(), "snapshot-id": named(ref.snapshot_id)} for name, ref in metadata.refs.items()},
+        "snapshots": [
+            (named(s.snapshot_id), named(s.parent_snapshot_id), s.sequence_number, summary(s))
+            for s in metadata.snapshots
+        ],
+        "current": named(metadata.current_snapshot_id),
+        "log": [named(snapshot_id) for _, snapshot_id in metadata.snapshot_log],
+        "last-sequence-number": metadata.last_sequence_number,
+    }

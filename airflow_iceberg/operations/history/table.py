@@ -46,6 +46,7 @@ class HasHistory(OpenTable):
         dag_id: str | None = None,
         run_id: str | None = None,
         task_id: str | None = None,
+        map_index: int | None = None,
         branch: str = MAIN_BRANCH,
         dry_run: bool = False,
         snapshot_properties: Mapping[str, str] | None = None,
@@ -55,7 +56,7 @@ class HasHistory(OpenTable):
         Args:
             operation_key: the key of a task, as `runs` shows it; a key of your own tells with `started_ms` when its
                 work began, for a table whose snapshots expire. Or, instead of it,
-            dag_id, run_id, task_id: a DAG run, or one task of it.
+            dag_id, run_id, task_id, map_index: a DAG run, one task of it, or one index of a mapped task.
             dry_run: whether nothing is changed; the result says how many rows and which files it would be, and who has
                 read them.
 
@@ -68,6 +69,7 @@ class HasHistory(OpenTable):
             dag_id=dag_id,
             run_id=run_id,
             task_id=task_id,
+            map_index=map_index,
             started_ms=operation_key.started_ms if isinstance(operation_key, OperationKey) else None,
         )
         request = operations.undo.UndoRequest(

@@ -116,7 +116,8 @@ def find_targets(metadata: TableMetadata, selection: Selection, branch: str) -> 
 
     Raises:
         NotFoundError: no snapshot of the table is of this work.
-        IncompatibleChangeError: some of them may have expired, or they are of several Airflow installations.
+        IncompatibleChangeError: some of them may have expired, they are of several Airflow installations, or one has
+            rows of other works as well.
     """
     head = metadata.ref_snapshot(branch)
     history = [] if head is None else list(metadata.ancestors(head.snapshot_id))
@@ -143,11 +144,31 @@ def find_targets(metadata: TableMetadata, selection: Selection, branch: str) -> 
     wanted = [s for s in history if s.snapshot_id in of_run and s.snapshot_id not in undone]
     # A compaction by the run has changed no row.
     targets = tuple(reversed([s for s in wanted if s.operation != "replace"]))
+    _check_alone(metadata, selection, targets, keys)
     first = next((at for at, s in enumerate(history) if targets and s is targets[0]), 0)
     ids = {snapshot.snapshot_id for snapshot in targets}
     later = tuple(s for s in reversed(history[:first]) if s.snapshot_id not in ids)
     before = {number: by for number, by in undone.items() if number in of_run}
     return Targets(snapshots=targets, later=later, keys=keys, undone=before)
+
+
+def _check_alone(
+    metadata: TableMetadata, selection: Selection, targets: tuple[Snapshot, ...], keys: tuple[OperationKey, ...]
+) -> None:
+    """Check that no snapshot has rows of other works: one that publishes a branch has those of all that wrote to it."""
+    newest = {key.work: key.epoch for key in sorted(keys, key=lambda key: key.epoch)}
+    for snapshot in targets:
+        source = whole_number(snapshot.summary.get(SOURCE_SNAPSHOT_ID, ""))
+        picked = None if source is None else metadata.snapshot(source)
+        texts = keys_of(snapshot, own=False) + (keys_of(picked) if picked is not None else [])
+        # What a cleared task had written before is not in a snapshot that has its later rows.
+        others = [key for key in _parsed(texts) if not selection.selects(key) and newest.get(key.work, -1) < key.epoch]
+        if others:
+            raise IncompatibleChangeError(
+                f"cannot undo {selection}: snapshot {snapshot.snapshot_id} has its rows together with those of "
+                f"operation {others[0]}, as they were published together; nothing was changed; undo the DAG run as a "
+                f"whole, or delete the rows with a predicate"
+            )
 
 
 def _first_start_ms(selection: Selection, keys: tuple[OperationKey, ...]) -> int | None:

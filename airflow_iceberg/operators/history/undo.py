@@ -28,8 +28,8 @@ class IcebergUndoOperator(TableOperator):
     Args:
         table: the namespace and name of the table, `sales.orders`.
         operation_key: the key of one task, as `airflow iceberg runs` shows it; or, instead of it,
-        dag_id, run_id: the DAG run to undo; by default this task's own run.
-        undo_task_id, map_index: only this task of the run, and this index of a mapped task.
+        undo_dag_id, undo_run_id: the DAG run to undo; by default this task's own run.
+        undo_task_id, undo_map_index: only this task of the run, and this index of a mapped task.
         branch: the branch of the table to change.
         dry_run: whether nothing is changed, and the result says how many rows and which files it would be, and which
             later runs have read them.
@@ -52,10 +52,10 @@ class IcebergUndoOperator(TableOperator):
         self,
         *,
         operation_key: str | None = None,
-        dag_id: str | None = None,
-        run_id: str | None = None,
+        undo_dag_id: str | None = None,
+        undo_run_id: str | None = None,
         undo_task_id: str | None = None,
-        map_index: int | str | None = None,
+        undo_map_index: int | str | None = None,
         branch: str = "main",
         dry_run: bool | str = False,
         snapshot_properties: Mapping[str, str] | None = None,
@@ -64,11 +64,11 @@ class IcebergUndoOperator(TableOperator):
         self.branch = branch
         super().__init__(**kwargs)
         self.operation_key = operation_key
-        # Not `dag_id`, which is that of this task.
-        self.undo_dag_id = dag_id
-        self.undo_run_id = run_id
+        # Not `dag_id` and so on, which are those of this task.
+        self.undo_dag_id = undo_dag_id
+        self.undo_run_id = undo_run_id
         self.undo_task_id = undo_task_id
-        self.undo_map_index = map_index
+        self.undo_map_index = undo_map_index
         # Not `dry_run`, which is a method of Airflow's.
         self.is_dry_run = dry_run
         self.snapshot_properties = snapshot_properties
@@ -92,7 +92,7 @@ class IcebergUndoOperator(TableOperator):
 
         if self.undo_dag_id and not self.undo_run_id and self.undo_dag_id != context["ti"].dag_id:
             raise InvalidInputError(
-                f"dag_id is {self.undo_dag_id!r}, and no run_id says which of its runs is undone; give it, too"
+                f"undo_dag_id is {self.undo_dag_id!r}, and no undo_run_id says which of its runs is undone; give it, too"
             )
         by_key, own = bool(self.operation_key), operation_key_of(context)
         dag_id = self.undo_dag_id or (None if by_key else own.dag_id)
@@ -109,4 +109,4 @@ class IcebergUndoOperator(TableOperator):
 
 def _index(given: int | str | None) -> int | None:
     """Return the index of a mapped task; -1 is that of a task that is not mapped."""
-    return -1 if str(given).strip() == "-1" else whole_number("map_index", given)
+    return -1 if str(given).strip() == "-1" else whole_number("undo_map_index", given)

@@ -16,6 +16,7 @@ from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, 
 from airflow_iceberg.operations.history import undo as module
 from airflow_iceberg.operations.history.targets import Selection
 from airflow_iceberg.operations.history.undo import UndoRequest, undo
+from airflow_iceberg.operations.wap.publish import PublishRequest, publish
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.builders import id_rows, ids, job_work, lineage, new_table
@@ -80,6 +81,14 @@ class TestAnAppend:
         table.append(id_rows([10, 11]), operation_key=key("r1", "more"))
         table.undo(dag_id="d", run_id="r1", task_id="more")
         assert ids(table) == list(range(10))
+
+    def test_of_one_index_of_a_mapped_task(self, table):
+        for index in (0, 1):
+            table.append(id_rows([20 + index]), operation_key=key("r3", map_index=index))
+        result = table.undo(dag_id="d", run_id="r3", task_id="load", map_index=0)
+        assert (result.removed_records, ids(table)) == (1, [*range(10), 21])
+        with pytest.raises(NotFoundError, match="map index 7"):
+            table.undo(dag_id="d", run_id="r3", task_id="load", map_index=7)
 
     def test_a_row_that_others_have_deleted_stays_deleted(self, table):
         if table.metadata.format_version == 1:
@@ -336,6 +345,24 @@ class TestBranches:
         table.undo(key("r3"))
         assert ids(table) == [*range(10), 30]
 
+    def test_one_of_several_works_that_were_published_together(self, table):
+        """The rows of the others would go with its own: the run is undone as a whole, or not."""
+        table.create_branch("wap")
+        for index in (0, 1):
+            table.append(id_rows([20 + index]), branch="wap", operation_key=key("r3", map_index=index))
+        request = PublishRequest(snapshot_id=table.metadata.ref_snapshot("wap").snapshot_id, branch="wap")
+        table.append(id_rows([30]))
+        assert publish(Work(table.refresh(), operation_key=key("r3", "publish")), request).how == "reapplied"
+        for one in (
+            {"operation_key": key("r3", map_index=1)},
+            {"dag_id": "d", "run_id": "r3", "task_id": "load", "map_index": 0},
+        ):
+            with pytest.raises(REFUSED, match="published together"):
+                table.undo(**one)
+        assert ids(table) == [*range(10), 20, 21, 30]
+        table.undo(dag_id="d", run_id="r3", task_id="load")
+        assert ids(table) == [*range(10), 30]
+
     def test_a_run_that_was_rolled_back_is_not_there(self, table):
         table.rollback_to_snapshot(table.snapshots()[0].snapshot_id)
         assert table.undo(key("r2")).outcome == "nothing"
@@ -349,6 +376,7 @@ class TestBadInput:
         [
             ({}, InvalidInputError),
             ({"dag_id": "d"}, InvalidInputError),
+            ({"dag_id": "d", "run_id": "r1", "map_index": 0}, InvalidInputError),
             ({"operation_key": "nonsense"}, InvalidInputError),
             ({"operation_key": key(), "dag_id": "d", "run_id": "r1"}, InvalidInputError),
             ({"dag_id": "d", "run_id": "r9"}, NotFoundError),
