@@ -28,8 +28,8 @@ from tests.services.glue import KEYS
 from tests.support.ref_cases import OF_THE_WRITER, shape
 
 HISTORY = (
-    "create table {t} (id bigint, part string) using iceberg partitioned by (part)"
-    " tblproperties ('write.wap.enabled'='true')",
+    "create table {t} (id bigint, part string) using iceberg partitioned by (part)",
+    "alter table {t} set tblproperties ('write.wap.enabled'='true')",
     "insert into {t} values (1, 'a')",
     "insert into {t} values (2, 'b')",
     "alter table {t} create branch audit",

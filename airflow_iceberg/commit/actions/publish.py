@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import takewhile
 
-from airflow_iceberg.commit.actions.reapply import find_published
+from airflow_iceberg.commit.actions.reapply import check_not_taken_back, find_published
 from airflow_iceberg.commit.actions.snapshot_refs import ChangeRefs, RefChange
 from airflow_iceberg.commit.checks import check_same_table, is_same_table
 from airflow_iceberg.commit.operation_key import AUDITED_SNAPSHOT_ID
@@ -30,7 +31,8 @@ class MovedError(StalePlanError):
 class ForwardTo(ChangeRefs):
     """Moves main forward to one snapshot, whatever the branch is at that led to it.
 
-    The call raises MovedError if main has moved on, and NotFoundError if the snapshot is gone.
+    The call raises MovedError if main has moved on, NotFoundError if the snapshot is gone, and
+    IncompatibleChangeError if main was rolled back behind where the branch began.
     """
 
     def __init__(self, snapshot_id: int, *, table_uuid: str, new_uuid: str) -> None:
@@ -53,11 +55,14 @@ class ForwardTo(ChangeRefs):
             raise NotFoundError(f"table {metadata.location} has no snapshot {self._target}; it may have been expired")
         if main is None:
             return SnapshotRef(snapshot_id=self._target, type="branch")
-        if not any(one.snapshot_id == main.snapshot_id for one in metadata.ancestors(self._target)):
+        ancestors = list(metadata.ancestors(self._target))
+        newer = list(takewhile(lambda one: one.snapshot_id != main.snapshot_id, ancestors))
+        if len(newer) == len(ancestors):
             raise MovedError(
                 f"branch 'main' of table {metadata.location} is at snapshot {main.snapshot_id}, which snapshot "
                 f"{self._target} does not have: another writer has committed since the branch was made"
             )
+        check_not_taken_back(metadata, newer, self._target)
         return replace(main, snapshot_id=self._target)
 
     def landed(self, metadata: TableMetadata) -> Outcome | None:

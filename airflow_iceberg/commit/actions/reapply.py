@@ -72,6 +72,23 @@ def staged_since(metadata: TableMetadata, snapshot_id: int, history: Sequence[Sn
     return None
 
 
+def check_not_taken_back(metadata: TableMetadata, snapshots: Iterable[Snapshot], audited_id: int) -> None:
+    """Check that no snapshot which is to be published was main's head before: main was rolled back since.
+
+    Raises:
+        IncompatibleChangeError: one was, and its changes would come back.
+    """
+    heads = {snapshot_id for _, snapshot_id in metadata.snapshot_log}
+    for snapshot in snapshots:
+        if snapshot.snapshot_id in heads:
+            raise IncompatibleChangeError(
+                f"cannot publish audited snapshot {audited_id}: main of table {metadata.location} was at snapshot "
+                f"{snapshot.snapshot_id} of its history, and was rolled back since, so that changes which were taken "
+                f"back would come back; write the rows again on main as it is; or, if they are to come back, move main "
+                f"to the audited snapshot with set_current_snapshot"
+            )
+
+
 def find_published(metadata: TableMetadata, audited_id: int, branch: str = MAIN_BRANCH) -> Snapshot | None:
     """Return the snapshot by which an audited one was published: itself, or the one that has its changes.
 
@@ -152,6 +169,7 @@ class Reapply(SnapshotAction):
                 f"branch {self.settings.branch!r} does not reach back to where the audited branch began (snapshots "
                 f"were expired, or it was rolled back), so that it is unknown what was changed since"
             )
+        check_not_taken_back(metadata, staged.snapshots, self._audited_id)
         self._check_not_picked(staged, history)
         self._check_applied(metadata, staged)
         added, removed = self._net(staged)

@@ -92,7 +92,8 @@ class IcebergUndoOperator(TableOperator):
 
         if self.undo_dag_id and not self.undo_run_id and self.undo_dag_id != context["ti"].dag_id:
             raise InvalidInputError(
-                f"undo_dag_id is {self.undo_dag_id!r}, and no undo_run_id says which of its runs is undone; give it, too"
+                f"undo_dag_id is {self.undo_dag_id!r}, and no undo_run_id says which of its runs is undone; give it, "
+                f"too"
             )
         by_key, own = bool(self.operation_key), operation_key_of(context)
         dag_id = self.undo_dag_id or (None if by_key else own.dag_id)

@@ -145,10 +145,26 @@ class TestARollbackMeanwhile:
         published(table, request)
         table.refresh().rollback_to_snapshot(base.current_snapshot_id)
         assert action.landed(table.metadata) == "committed"
-        # Main was there before the next attempt began: that is none of its doing.
-        again = ForwardTo(request.snapshot_id, table_uuid=base.table_uuid, new_uuid="-")
-        again(table.metadata)
-        assert again.landed(table.metadata) is None
+        # Nor does the next try, which does not know that: a person may.
+        for others in ([], [8]):
+            if others:
+                table.refresh().append(partitioned(others))
+            with pytest.raises(IncompatibleChangeError, match="was rolled back since"):
+                published(table, request)
+            assert main_of(table) == [0, 1, *others]
+
+    @pytest.mark.parametrize("others", [[], [8]], ids=["", "and-others-commit"])
+    def test_rows_that_the_branch_began_with_do_not_come_back(self, others):
+        table = new_table()
+        first = table.metadata.current_snapshot_id
+        table.append(partitioned([66]))
+        request = staged(table, 2)
+        table.refresh().rollback_to_snapshot(first)
+        if others:
+            table.append(partitioned(others))
+        with pytest.raises(IncompatibleChangeError, match="changes which were taken back would come back"):
+            published(table, request)
+        assert main_of(table) == [0, 1, *others]
 
 
 class TestExistingFiles:
