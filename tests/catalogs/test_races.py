@@ -1,6 +1,6 @@
 """Eight processes and one table, on every catalog against its real service: 1,000 appends make 1,000 snapshots.
 
-Where a thousand commits take minutes, the short form runs with the other tests, and the whole with `make stress`.
+The whole takes minutes and runs with `make stress`; a short form of each race runs with the other tests.
 """
 
 from __future__ import annotations
@@ -27,48 +27,44 @@ class Place:
     Attributes:
         properties: makes those of a catalog without tables, from the test's request and directory.
         marks: of its tests.
-        short: commits of each writer that run with the other tests; None: all of them do.
-        of_all: marks of the whole thousand.
+        short: commits of each writer that run with the other tests.
     """
 
     properties: Maker
     marks: tuple[str, ...] = ("services",)
-    short: int | None = None
-    of_all: tuple[str, ...] = ()
+    short: int = 10
 
 
 PLACES = {
-    "sqlite": Place(properties=places.sqlite, marks=(), short=10, of_all=("services",)),
-    "hadoop-local": Place(properties=places.local, marks=(), short=10, of_all=("services",)),
+    "sqlite": Place(properties=places.sqlite, marks=()),
+    "hadoop-local": Place(properties=places.local, marks=()),
     "postgresql": Place(properties=places.postgresql),
-    "mariadb": Place(properties=places.mariadb, short=40, of_all=("long",)),
-    "hadoop-hdfs": Place(properties=places.hdfs, short=12, of_all=("long",)),
-    "hadoop-webhdfs": Place(properties=places.webhdfs, short=5, of_all=("long",)),
-    "hadoop-s3": Place(properties=places.s3, short=12, of_all=("long",)),
-    "hadoop-gcs": Place(properties=places.gcs, short=12, of_all=("long",)),
-    "hadoop-adls": Place(properties=places.adls, short=12, of_all=("long",)),
-    "rest": Place(properties=places.rest, short=20, of_all=("long",)),
-    "rest-seaweedfs": Place(properties=places.rest_seaweedfs, short=12, of_all=("long",)),
+    "mariadb": Place(properties=places.mariadb),
+    "hadoop-hdfs": Place(properties=places.hdfs),
+    "hadoop-webhdfs": Place(properties=places.webhdfs, short=5),
+    "hadoop-s3": Place(properties=places.s3),
+    "hadoop-gcs": Place(properties=places.gcs),
+    "hadoop-adls": Place(properties=places.adls),
+    "rest": Place(properties=places.rest),
+    "rest-seaweedfs": Place(properties=places.rest_seaweedfs),
     "nessie": Place(properties=places.nessie),
     "glue": Place(properties=places.glue),
-    "hive-4-locks": Place(properties=places.hive("4", LOCKS), short=8, of_all=("long",)),
+    "hive-4-locks": Place(properties=places.hive("4", LOCKS), short=8),
     "hive-4-no-locks": Place(properties=places.hive("4", NO_LOCKS)),
-    "hive-2.3.10-locks": Place(properties=places.hive("2_3_10", LOCKS), short=8, of_all=("long",)),
-    "hive-2.3.10-no-locks": Place(properties=places.hive("2_3_10", NO_LOCKS), short=12, of_all=("long",)),
-    "hive-2.3.9-locks": Place(properties=places.hive("2_3_9", LOCKS), short=3, of_all=("long",)),
+    "hive-2.3.10-locks": Place(properties=places.hive("2_3_10", LOCKS), short=8),
+    "hive-2.3.10-no-locks": Place(properties=places.hive("2_3_10", NO_LOCKS)),
+    "hive-2.3.9-locks": Place(properties=places.hive("2_3_9", LOCKS), short=3),
 }
 
 
 def sizes() -> Iterator[Any]:
-    """A short form of each race that needs one, and the whole."""
+    """A short form of each race, and the whole."""
     for name, place in PLACES.items():
         # Those of one server run on one worker.
         server = name.removesuffix("-locks").removesuffix("-no")
         marks = [*(getattr(pytest.mark, mark) for mark in place.marks), pytest.mark.xdist_group(f"races-{server}")]
-        if place.short is not None:
-            yield pytest.param(name, place.short, id=f"{name}-{place.short}", marks=marks)
-        whole = [getattr(pytest.mark, mark) for mark in place.of_all]
-        yield pytest.param(name, ALL, id=f"{name}-{ALL}", marks=[*marks, *whole, pytest.mark.slow])
+        yield pytest.param(name, place.short, id=f"{name}-{place.short}", marks=marks)
+        yield pytest.param(name, ALL, id=f"{name}-{ALL}", marks=[*marks, pytest.mark.long])
 
 
 class TestEightWriters:
