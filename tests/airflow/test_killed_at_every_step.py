@@ -190,6 +190,18 @@ def changed(lake: Lake) -> None:
     table.append(pa.table({"id": pa.array([100, 101], pa.int64()), "part": ["a", "a"]}))
 
 
+def dropped(lake: Lake) -> None:
+    """A table whose metadata stays, which is registered under another name."""
+    lake.create("s.dropped", schema={"id": "long", "part": "string"}).append(rows([200, 201]))
+    lake.catalog.drop_table("s.dropped")
+
+
+def newest_metadata(lake: Lake) -> str:
+    """Return the location of the newest metadata of the table that was dropped, or nothing if none was."""
+    written = sorted((lake.folder / "warehouse" / "s" / "dropped" / "metadata").glob("*.metadata.json"))
+    return written[-1].as_uri() if written else ""
+
+
 def made_once(lake: Lake, result: dict[str, Any]) -> None:
     there_once(lake, result)
     assert result["added_records"] == 2
@@ -291,6 +303,14 @@ CASES = {
     ),
     "migrate table": Case(
         "IcebergMigrateTableOperator", NEW_TABLE, commits=0, prepare=old_files, finished=made_once, cleared=made_once
+    ),
+    "register table": Case(
+        "IcebergRegisterTableOperator",
+        {"table": "s.made", "metadata_location": "{registered}"},
+        commits=0,
+        prepare=dropped,
+        finished=there_once,
+        cleared=there_once,
     ),
     "delete of whole files": Case("IcebergDeleteOperator", {"predicate": "part = 'a'"}, after=ODD),
     "compact": Case(
@@ -406,6 +426,7 @@ class Scene:
     def execute(self, *, try_number: int, epoch: int = 0, die_at: int | None = None, **more: Any) -> dict[str, Any]:
         case, run = self.case, "first" if epoch == 0 else "second"
         words = {"{folder}": str(self.lake.folder), "{table}": str(folder_of(self.lake)), "{run}": run}
+        words["{registered}"] = newest_metadata(self.lake)
         if "quarantine" in case.arguments:
             words["{quarantine}"] = self._quarantine()
         text = json.dumps({**case.arguments, **(SPARK_LESS if case.operator in WITH_JOBS else {})})

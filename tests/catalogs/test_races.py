@@ -1,6 +1,7 @@
 """Eight processes and one table, on every catalog against its real service: 1,000 appends make 1,000 snapshots.
 
-The whole takes minutes and runs with `make stress`; a short form of each race runs with the other tests.
+The whole takes minutes and runs with `make stress`. A short form runs with the other tests: one of each way to commit,
+those of its other stores and versions with `make stress` too.
 """
 
 from __future__ import annotations
@@ -27,33 +28,34 @@ class Place:
     Attributes:
         properties: makes those of a catalog without tables, from the test's request and directory.
         marks: of its tests.
-        short: commits of each writer that run with the other tests.
+        short: commits of each writer in the form that is short.
     """
 
     properties: Maker
     marks: tuple[str, ...] = ("services",)
-    short: int = 10
+    short: int = 5
 
 
+OTHER = ("services", "long")
 PLACES = {
     "sqlite": Place(properties=places.sqlite, marks=()),
     "hadoop-local": Place(properties=places.local, marks=()),
     "postgresql": Place(properties=places.postgresql),
-    "mariadb": Place(properties=places.mariadb),
+    "mariadb": Place(properties=places.mariadb, marks=OTHER),
     "hadoop-hdfs": Place(properties=places.hdfs),
-    "hadoop-webhdfs": Place(properties=places.webhdfs, short=5),
+    "hadoop-webhdfs": Place(properties=places.webhdfs, short=2, marks=OTHER),
     "hadoop-s3": Place(properties=places.s3),
-    "hadoop-gcs": Place(properties=places.gcs),
-    "hadoop-adls": Place(properties=places.adls),
+    "hadoop-gcs": Place(properties=places.gcs, marks=OTHER),
+    "hadoop-adls": Place(properties=places.adls, marks=OTHER),
     "rest": Place(properties=places.rest),
-    "rest-seaweedfs": Place(properties=places.rest_seaweedfs),
+    "rest-seaweedfs": Place(properties=places.rest_seaweedfs, marks=OTHER),
     "nessie": Place(properties=places.nessie),
     "glue": Place(properties=places.glue),
-    "hive-4-locks": Place(properties=places.hive("4", LOCKS), short=8),
+    "hive-4-locks": Place(properties=places.hive("4", LOCKS), short=3),
     "hive-4-no-locks": Place(properties=places.hive("4", NO_LOCKS)),
-    "hive-2.3.10-locks": Place(properties=places.hive("2_3_10", LOCKS), short=8),
-    "hive-2.3.10-no-locks": Place(properties=places.hive("2_3_10", NO_LOCKS)),
-    "hive-2.3.9-locks": Place(properties=places.hive("2_3_9", LOCKS), short=3),
+    "hive-2.3.10-locks": Place(properties=places.hive("2_3_10", LOCKS), short=3, marks=OTHER),
+    "hive-2.3.10-no-locks": Place(properties=places.hive("2_3_10", NO_LOCKS), marks=OTHER),
+    "hive-2.3.9-locks": Place(properties=places.hive("2_3_9", LOCKS), short=3, marks=OTHER),
 }
 
 
