@@ -100,6 +100,7 @@ class TestWhatRunsThere:
         assert connected.ids() == [20, 30]
         assert list(json.loads(connected.load().current_snapshot().summary["airflow.inputs"])) == ["orders"]
 
+    @pytest.mark.services
     def test_an_append_of_a_python_callable_whose_code_is_sent(self, connected, run_task):
         connected.create()
         run_task(
@@ -117,6 +118,7 @@ class TestWhatRunsThere:
         assert (result["added_records"], result["updated_records"]) == (1, 1)
         assert numbers(of_numbers) == {**{n: n for n in range(10)}, 1: 10, 50: 5}
 
+    @pytest.mark.services
     def test_an_update_and_a_delete_by_functions_of_spark(self, of_numbers, run_task):
         update = operators(IcebergUpdateOperator, task_id="update", spark_conn_id="connect")
         run_task(update, set={"n": "n + 100"}, where="pmod(id, 5) = 2")
@@ -124,11 +126,13 @@ class TestWhatRunsThere:
         run_task(delete, predicate="pmod(id, 3) = 0 and sqrt(n) >= 0")
         assert numbers(of_numbers) == {1: 1, 2: 102, 4: 4, 5: 5, 7: 107, 8: 8}
 
+    @pytest.mark.services
     def test_an_overwrite(self, of_numbers, run_task):
         overwrite = operators(IcebergOverwriteOperator, task_id="overwrite", spark_conn_id="connect")
         run_task(overwrite, sql="select id, -id as n from range(5, 8)", overwrite_filter="id >= 5")
         assert numbers(of_numbers) == {**{n: n for n in range(5)}, 5: -5, 6: -6, 7: -7}
 
+    @pytest.mark.services
     def test_a_compaction(self, of_numbers, run_task):
         compact = operators(IcebergCompactOperator, task_id="compact", spark_conn_id="connect")
         result = run_task(compact, options={"min-input-files": 2}).result("compact")
@@ -136,6 +140,7 @@ class TestWhatRunsThere:
         assert len(list(of_numbers.load().scan().plan_files())) == 1
         assert numbers(of_numbers) == {n: n for n in range(10)}
 
+    @pytest.mark.services
     def test_the_search_for_orphan_files(self, of_numbers, run_task, server):
         folder = Path(of_numbers.load().location.removeprefix("file://")) / "data"
         (folder / "orphan.parquet").write_bytes(b"x")
