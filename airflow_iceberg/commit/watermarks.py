@@ -6,6 +6,8 @@ the same commit also sets a property of the table, which is asked where the hist
 
     airflow.consumed.<digest of the task and the branch> = {"task": …, "inputs": {<name>: {"snapshot-id": …, …}}}
 
+Where main becomes what a branch is, as when it is published, main gets the watermarks of the branch.
+
 A cleared task reads its own range again. This moves no watermark: the changes after it were read by later runs.
 
 Not here: which snapshots of the input are read (`operations.inputs.changes`), the rows.
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +33,8 @@ from airflow_iceberg.commit.snapshot_action import MakesSnapshot, next_sequence_
 from airflow_iceberg.commit.write_result import INPUTS
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, StalePlanError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.metadata.updates import Change, SetProperties
-from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.format.metadata.updates import Change, RemoveProperties, SetProperties, Update
+from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot
 from airflow_iceberg.format.values.digits import whole_number
 
 PREFIX = "airflow.consumed."
@@ -81,8 +83,7 @@ class Watermarks:
         self._key = key
         self._branch = branch
         self._task = [key.installation or "", key.dag_id, key.task_id, key.map_index, branch]
-        digest = hashlib.sha256(json.dumps(self._task).encode()).hexdigest()[:16]
-        self.property = f"{PREFIX}{digest}"
+        self.property = _property_of(self._task)
 
     # -- where the task has come to ------------------------------------------------------------------------------------
 
@@ -109,6 +110,7 @@ class Watermarks:
                 f"this task has committed snapshot {others[0].snapshot_id} before, without changes of "
                 f"such an input, so that it is not known which of them are in the table; {WAYS_OUT}"
             )
+        self._check_other_branches(metadata, name, history)
         self._check_other_installations(metadata, history)
         return None
 
@@ -176,13 +178,40 @@ class Watermarks:
         picked = {snapshot.summary.get(SOURCE_SNAPSHOT_ID) for snapshot in history} - {None}
         if is_whole and not picked:
             return None
-        kept = self._kept(metadata).get(name)
+        kept = self._kept_of(metadata, name, history)
         if kept is None or kept.get("target-snapshot-id") in picked:
             return kept
         if is_whole:
             return None
         self._check_not_rolled_back(kept, history)
         return kept
+
+    def _kept_of(self, metadata: TableMetadata, name: str, history: Sequence[Snapshot]) -> Mapping[str, Any] | None:
+        """Return what is kept of an input for this branch, or for main, if what has expired is of both."""
+        kept = self._kept(metadata).get(name)
+        if kept is not None or self._branch == MAIN_BRANCH:
+            return kept
+        main = metadata.ancestors(metadata.current_snapshot_id)
+        if any(snapshot.snapshot_id == history[-1].snapshot_id for snapshot in main):
+            return Watermarks(self._key, MAIN_BRANCH)._kept(metadata).get(name)
+        return None
+
+    def _check_other_branches(self, metadata: TableMetadata, name: str, history: Sequence[Snapshot]) -> None:
+        """Refuse where the task has read changes on another branch, which may have become a part of this one since.
+
+        Raises:
+            IncompatibleChangeError: it has, and the snapshots that would tell have expired.
+        """
+        if not history or history[-1].parent_snapshot_id is None:
+            return
+        for task, inputs in _all_kept(metadata):
+            entry = inputs.get(name, {})
+            target = _number(entry, "target-snapshot-id")
+            if task[:-1] == self._task[:-1] and entry and metadata.snapshot(target) is None:
+                raise IncompatibleChangeError(
+                    f"this task has read changes on branch {str(task[-1])[:100]!r}, and its snapshot {target} has "
+                    f"expired, so that it is not known whether they are in branch {self._branch!r}; {WAYS_OUT}"
+                )
 
     def _check_not_rolled_back(self, kept: Mapping[str, Any], history: Sequence[Snapshot]) -> None:
         """Refuse a watermark whose snapshot is not in the part of the history that is as old as it is."""
@@ -252,6 +281,53 @@ def with_watermarks(action: MakesSnapshot, consumed: Sequence[Consumed]) -> Make
         return action
     watermarks = Watermarks(key, action.settings.branch)
     return Composed(lambda metadata: watermarks.advance(metadata, consumed, snapshot_id), action)
+
+
+def moved_to_main(metadata: TableMetadata, published: Collection[int]) -> tuple[Update, ...]:
+    """Return the updates that give main the watermarks of snapshots which become a part of it."""
+    updates: dict[str, str] = {}
+    for task, inputs in _all_kept(metadata):
+        moved = {name: one for name, one in inputs.items() if _number(one, "target-snapshot-id") in published}
+        if not moved or task[-1] == MAIN_BRANCH:
+            continue
+        of_main = [*task[:-1], MAIN_BRANCH]
+        name = _property_of(of_main)
+        kept = _document(updates.get(name) or metadata.properties.get(name, "")).get("inputs")
+        known = kept if _are_objects(kept) else {}
+        updates[name] = json.dumps({"task": of_main, "inputs": {**(known or {}), **moved}})
+    return (SetProperties(updates=updates),) if updates else ()
+
+
+def removed_with(metadata: TableMetadata, branch: str) -> tuple[Update, ...]:
+    """Return the updates that remove the watermarks of a branch, which is removed."""
+    names = tuple(_property_of(task) for task, _ in _all_kept(metadata) if task[-1] == branch)
+    found = tuple(name for name in names if name in metadata.properties)
+    return (RemoveProperties(removals=found),) if found else ()
+
+
+def _all_kept(metadata: TableMetadata) -> Iterator[tuple[list[Any], Mapping[str, Mapping[str, Any]]]]:
+    """Yield the tasks and branches of all watermarks that properties have, and what they say of each input."""
+    for name, text in metadata.properties.items():
+        found = _document(text) if name.startswith(PREFIX) else {}
+        task, inputs = found.get("task"), found.get("inputs")
+        if isinstance(task, list) and len(task) == 5 and isinstance(inputs, dict) and _are_objects(inputs):
+            yield task, inputs
+
+
+def _property_of(task: Sequence[Any]) -> str:
+    return f"{PREFIX}{hashlib.sha256(json.dumps(task).encode()).hexdigest()[:16]}"
+
+
+def consumed_by(snapshot: Snapshot) -> tuple[Consumed, ...] | None:
+    """Return which changes a snapshot's rows were made from, as its summary says; None if they were read again."""
+    entries = _document(snapshot.summary.get(INPUTS, "{}"))
+    read = {name: one for name, one in entries.items() if isinstance(one, dict) and "from-snapshot-id" in one}
+    if any(one.get("again") for one in read.values()):
+        return None
+    return tuple(
+        Consumed(name=name, read=_range(one), is_since_last=True, is_first=one["from-snapshot-id"] is None)
+        for name, one in read.items()
+    )
 
 
 def _texts(read: Range) -> dict[str, str | None]:

@@ -47,6 +47,8 @@ class Outcome(StrEnum):
     """There was nothing to do."""
     DRY_RUN = "dry_run"
     """Nothing was changed, as requested."""
+    CHECKED = "checked"
+    """The work was to look at the table, and was done; it changes nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -60,7 +60,7 @@ def key(task):
 
 def published(catalog, asked):
     works = [(Work(Table.load(catalog, name), operation_key=key("publish")), request) for name, request in asked]
-    return [result.how for result in publish_all(works)]
+    return [result.how for result in publish_all(works).tables]
 
 
 def rows(catalog):

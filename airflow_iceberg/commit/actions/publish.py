@@ -16,6 +16,7 @@ from airflow_iceberg.commit.actions.snapshot_refs import ChangeRefs, RefChange
 from airflow_iceberg.commit.checks import check_same_table, is_same_table
 from airflow_iceberg.commit.operation_key import AUDITED_SNAPSHOT_ID
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
+from airflow_iceberg.commit.watermarks import removed_with
 from airflow_iceberg.commit.write_result import Outcome
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError, StalePlanError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -135,6 +136,20 @@ def begin_again(name: str, head: int, *, table_uuid: str, new_uuid: str) -> Chan
     return ChangeRefs((begin,), table_uuid=table_uuid, new_uuid=new_uuid)
 
 
+class _EndBranch(ChangeRefs):
+    """Removes a branch, and the watermarks of the tasks that have written to it."""
+
+    def __init__(self, end: RefChange, *, table_uuid: str, new_uuid: str) -> None:
+        super().__init__((end,), table_uuid=table_uuid, new_uuid=new_uuid)
+        self._branch = end.name
+
+    def __call__(self, metadata: TableMetadata) -> Change:
+        change = super().__call__(metadata)
+        if not change.updates:
+            return change
+        return replace(change, updates=(*change.updates, *removed_with(metadata, self._branch)))
+
+
 def end_branch(name: str, head: int, *, table_uuid: str, new_uuid: str) -> ChangeRefs:
     """Return the action that removes a branch if it is still at this snapshot, else raises IncompatibleChangeError."""
 
@@ -147,7 +162,7 @@ def end_branch(name: str, head: int, *, table_uuid: str, new_uuid: str) -> Chang
             )
 
     end = RefChange(name=name, step=f"remove branch {name!r}", wanted=wanted)
-    return ChangeRefs((end,), table_uuid=table_uuid, new_uuid=new_uuid)
+    return _EndBranch(end, table_uuid=table_uuid, new_uuid=new_uuid)
 
 
 class FirstSnapshot(SnapshotAction):

@@ -20,15 +20,18 @@ from airflow_iceberg.commit.operation_key import (
     EXISTING_FILES,
     PUBLISHED_OPERATION_KEY,
     SOURCE_SNAPSHOT_ID,
+    OperationKey,
     keys_of,
 )
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
+from airflow_iceberg.commit.watermarks import Consumed, Watermarks, consumed_by
 from airflow_iceberg.commit.write_result import INPUTS, Outcome
 from airflow_iceberg.errors import IncompatibleChangeError, NotFoundError
 from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent, ManifestEntry
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata.updates import Change, Update
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot
 from airflow_iceberg.format.values.digits import whole_number
 from airflow_iceberg.storage.base import FileIO
@@ -158,6 +161,13 @@ class Reapply(SnapshotAction):
         super().__init__(io, settings)
         self._audited_id = audited_id
         self._again = is_audited_again
+        self._consumed: tuple[Watermarks, tuple[Consumed, ...]] | None = None
+
+    def __call__(self, metadata: TableMetadata) -> Change:
+        change = super().__call__(metadata)
+        if not change.updates:
+            return change
+        return replace(change, updates=(*self._moved_watermarks(metadata), *change.updates))
 
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
         if metadata.snapshot(self._audited_id) is None:
@@ -186,7 +196,7 @@ class Reapply(SnapshotAction):
             added=(AddedFiles(files=added),),
             removal=FilesToRemove(files=removed),
             operation="overwrite" if removed else "append",
-            properties=self._properties(staged),
+            properties=self._properties(metadata, staged),
             all_there=removed,
             history=since,
         )
@@ -222,16 +232,19 @@ class Reapply(SnapshotAction):
                     f"snapshot {snapshot.snapshot_id} has delete files (merge-on-read), which belong to the state that "
                     f"the branch began with"
                 )
-            for file in self._entries(snapshot, EntryStatus.DELETED, ManifestContent.DATA):
+            for file in self._data(snapshot, EntryStatus.DELETED):
                 if added.pop(file.file_path, None) is None:
                     removed[file.file_path] = file
-            for file in self._entries(snapshot, EntryStatus.ADDED, ManifestContent.DATA):
+            for file in self._data(snapshot, EntryStatus.ADDED):
                 # New row ids are assigned: those of the staged rows are in no other branch.
                 added[file.file_path] = replace(file, first_row_id=None)
         return tuple(added.values()), tuple(removed.values())
 
     def _entries(self, snapshot: Snapshot, status: EntryStatus, content: ManifestContent) -> Iterable[DataFile]:
         return (entry.data_file for entry in self.changed_files.of(snapshot, status, content))
+
+    def _data(self, snapshot: Snapshot, status: EntryStatus) -> Iterable[DataFile]:
+        return self._entries(snapshot, status, ManifestContent.DATA)
 
     def _check_not_picked(self, staged: Staged, history: Sequence[Snapshot]) -> None:
         own = {str(snapshot.snapshot_id) for snapshot in staged.snapshots}
@@ -274,14 +287,14 @@ class Reapply(SnapshotAction):
         """Check that each overwrite is a dynamic one, of partitions that no writer has changed since."""
         partitions = set()
         for snapshot in staged.snapshots:
-            removes = list(self._entries(snapshot, EntryStatus.DELETED, ManifestContent.DATA))
+            removes = list(self._data(snapshot, EntryStatus.DELETED))
             if removes and snapshot.summary.get(_REPLACE_PARTITIONS) != "true":
                 raise self._refused(
                     f"snapshot {snapshot.snapshot_id} ({snapshot.operation}) has removed files, and is no dynamic "
                     f"overwrite of partitions"
                 )
             if snapshot.summary.get(_REPLACE_PARTITIONS) == "true":
-                added = self._entries(snapshot, EntryStatus.ADDED, ManifestContent.DATA)
+                added = self._data(snapshot, EntryStatus.ADDED)
                 partitions |= {partition_key(file) for file in (*removes, *added)}
         for snapshot in since.snapshots:
             if AUDITED_SNAPSHOT_ID in snapshot.summary and self._is_own(since.metadata, snapshot):
@@ -300,7 +313,33 @@ class Reapply(SnapshotAction):
         applied = snapshot.summary[AUDITED_SNAPSHOT_ID]
         return any(str(older.snapshot_id) == applied for older in metadata.ancestors(self._audited_id))
 
-    def _properties(self, staged: Staged) -> dict[str, str]:
+    def _read_changes(self, staged: Staged) -> tuple[Watermarks, tuple[Consumed, ...]] | None:
+        """Return which changes of tables the rows were made from, and whose they are; None if they were not.
+
+        Raises:
+            IncompatibleChangeError: one summary cannot tell it for all of them, or they are those of a cleared task.
+        """
+        made = [one for one in staged.snapshots if '"from-snapshot-id"' in one.summary.get(INPUTS, "")]
+        if not made:
+            return None
+        consumed, others = consumed_by(made[0]), [one for one in staged.snapshots if one is not made[0]]
+        keys = keys_of(made[0])
+        has_more = any(True for one in others for status in _CHANGED for _ in self._data(one, status))
+        if has_more or len(keys) != 1 or consumed is None:
+            raise self._refused(
+                "its rows were made from changes of a table, by several commits or by a task that was cleared, so that "
+                "a later run would not know what it is to read"
+            )
+        return Watermarks(OperationKey.parse(keys[0]), self.settings.branch), consumed
+
+    def _moved_watermarks(self, metadata: TableMetadata) -> tuple[Update, ...]:
+        """Return the updates that move the watermarks; raises StalePlanError if others have moved them since."""
+        if self._consumed is None:
+            return ()
+        watermarks, consumed = self._consumed
+        return tuple(watermarks.advance(metadata, consumed, self.snapshot_id).updates)
+
+    def _properties(self, metadata: TableMetadata, staged: Staged) -> dict[str, str]:
         """Return what the summary tells of the works whose rows are published.
 
         Raises:
@@ -310,8 +349,9 @@ class Reapply(SnapshotAction):
         with_inputs = [one.summary[INPUTS] for one in staged.snapshots if INPUTS in one.summary]
         if len(keys) > 1 and any(EXISTING_FILES in one.summary for one in staged.snapshots):
             raise self._refused("tasks have staged rows next to existing files, whose names do not tell their task")
-        if any('"from-snapshot-id"' in text for text in with_inputs):
-            raise self._refused("its rows were made from changes of a table, which a later run may have read again")
+        self._consumed = self._read_changes(staged)
+        if self._consumed is not None:
+            self._moved_watermarks(metadata)  # before anything is written: another run may have read the same
         properties = {AUDITED_SNAPSHOT_ID: str(self._audited_id)}
         if keys:
             properties[PUBLISHED_OPERATION_KEY] = "\n".join(keys)

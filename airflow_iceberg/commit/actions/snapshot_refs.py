@@ -14,6 +14,7 @@ from typing import Literal
 from airflow_iceberg.commit.checks import check_same_table, is_same_table, of_this_table
 from airflow_iceberg.commit.engine import Action
 from airflow_iceberg.commit.refs.marks import Moves, OnceOnly
+from airflow_iceberg.commit.watermarks import moved_to_main
 from airflow_iceberg.commit.write_result import Outcome
 from airflow_iceberg.errors import (
     AlreadyExistsError,
@@ -114,6 +115,10 @@ class ChangeRefs(Action):
         updates = [_update(name, ref) for name, ref in changed.items()]
         if self._once is not None:
             updates += self._once.updates(metadata, self.moves)
+        if MAIN_BRANCH in refs:
+            was = {one.snapshot_id for one in metadata.ancestors(metadata.current_snapshot_id)}
+            now = {one.snapshot_id for one in metadata.ancestors(refs[MAIN_BRANCH].snapshot_id)}
+            updates += moved_to_main(metadata, now - was)
         at = tuple(AssertRefSnapshotId(ref=name, snapshot_id=old) for name, (old, _) in self.moves.items())
         return of_this_table(metadata, tuple(updates), at, new_uuid=self._new_uuid)
 

@@ -20,6 +20,7 @@ from uuid import uuid4
 from airflow_iceberg.commit.actions.publish import end_branch
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import OperationKey, keys_of
+from airflow_iceberg.commit.write_result import Outcome
 from airflow_iceberg.data.read.selection import choose_snapshot, schema_of
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError
 from airflow_iceberg.format.schemas.schema import Schema
@@ -82,6 +83,8 @@ def audit(work: Work, request: AuditRequest) -> AuditReport:
     main = audited.main
     return AuditReport(
         table=table.name,
+        outcome=Outcome.CHECKED,
+        operation_key=work.key_text,
         branch=request.branch,
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         main_snapshot_id=None if main is None else main.snapshot_id,

@@ -224,7 +224,35 @@ def _reapply(work: Work, request: PublishRequest) -> PublishResult:
 
 def _audit_again(work: Work, request: PublishRequest) -> PublishResult | None:
     """Apply the change on a branch of its own, audit it, and publish just that; None if main has moved on meanwhile."""
-    table, name = work.table, f"{request.branch or f'audited_{request.snapshot_id}'}{AGAIN}"
+    applied = apply_and_audit(work, request)
+    table, snapshot_id = work.table, applied.snapshot_id
+    assert snapshot_id is not None
+    try:
+        table.land(ForwardTo(snapshot_id, table_uuid=table.metadata.table_uuid or "", new_uuid=str(uuid4())))
+    except MovedError as error:
+        log.info("%s", error)
+        return None
+    end_again(work, request)
+    return applied
+
+
+def end_again(work: Work, request: PublishRequest) -> None:
+    """Remove the branch on which a change was audited again, after it was published."""
+    remove_again(work.table, _again_of(request).removesuffix(AGAIN))
+
+
+def _again_of(request: PublishRequest) -> str:
+    return f"{request.branch or f'audited_{request.snapshot_id}'}{AGAIN}"
+
+
+def apply_and_audit(work: Work, request: PublishRequest) -> PublishResult:
+    """Apply the change to main's head on a branch of its own, and audit it there; it is to be published as it is.
+
+    Raises:
+        IncompatibleChangeError: it cannot be applied to main as it is.
+        AuditFailedError: it has not passed.
+    """
+    table, name = work.table, _again_of(request)
     uuid = table.metadata.table_uuid or ""
     head = table.refresh().metadata.current_snapshot_id
     assert head is not None
@@ -250,12 +278,6 @@ def _audit_again(work: Work, request: PublishRequest) -> PublishResult | None:
             f"{'; '.join(f'{one.audit}: {one.found}' for one in report.failed)}; nothing was published, and they are "
             f"in branch {name!r} of table {table.name}"
         )
-    try:
-        table.land(ForwardTo(snapshot_id, table_uuid=uuid, new_uuid=str(uuid4())))
-    except MovedError as error:
-        log.info("%s", error)
-        return None
-    remove_again(table, name.removesuffix(AGAIN))
     return applied
 
 

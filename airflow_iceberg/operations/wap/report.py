@@ -10,8 +10,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
+from airflow_iceberg.commit.write_result import OperationResult
 from airflow_iceberg.redaction import hide, printable, without_secrets
 
 ROWS = 10
@@ -39,11 +40,10 @@ class AuditResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AuditReport:
+class AuditReport(OperationResult):
     """What the audits of a snapshot have found.
 
     Attributes:
-        table: namespace and name.
         branch: the branch that was audited; None if a snapshot was.
         snapshot_id: the snapshot that was audited; None for a table without one.
         main_snapshot_id: the head of main that it was compared with.
@@ -51,7 +51,8 @@ class AuditReport:
         passed: whether all audits have passed.
     """
 
-    table: str
+    makes_snapshots: ClassVar[bool] = False
+
     branch: str | None
     snapshot_id: int | None
     main_snapshot_id: int | None
@@ -78,9 +79,8 @@ class AuditReport:
 
     def to_xcom(self) -> dict[str, Any]:
         """Return plain values for XCom; ids are texts."""
-        plain = {**asdict(self), "audits": [{**asdict(one), "rows": list(one.rows)} for one in self.audits]}
-        ids = {name: None if plain[name] is None else str(plain[name]) for name in ("snapshot_id", "main_snapshot_id")}
-        return {**plain, **ids, "report": self.markdown()}
+        audits = [{**asdict(one), "rows": list(one.rows)} for one in self.audits]
+        return {**OperationResult.to_xcom(self), "audits": audits, "report": self.markdown()}
 
 
 def shown_rows(rows: Iterable[Mapping[str, Any]], *, limit: int) -> tuple[dict[str, Any], ...]:

@@ -10,19 +10,25 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar
 from uuid import uuid4
 
 from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.commit.actions.publish import ForwardTo, MovedError
 from airflow_iceberg.commit.actions.reapply import Reapply, find_published
 from airflow_iceberg.commit.engine import Action
+from airflow_iceberg.commit.write_result import OperationResult, Outcome
 from airflow_iceberg.errors import CommitConflictError, IcebergError, IncompatibleChangeError, StalePlanError
 from airflow_iceberg.format.metadata.updates import Change
 from airflow_iceberg.operations.wap.publish import (
     WRITE_AGAIN,
     PublishRequest,
     PublishResult,
+    apply_and_audit,
     check_table,
+    end_again,
     find_before,
     publish,
     result_of,
@@ -32,18 +38,47 @@ from airflow_iceberg.operations.work import Work
 log = logging.getLogger(__name__)
 
 Asked = Sequence[tuple[Work, PublishRequest]]
+_Planned = tuple[str, Action | None, Change | None]
 _ATTEMPTS = 20
 
 
-def publish_all(asked: Asked) -> list[PublishResult]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishTablesResult(OperationResult):
+    """What was published of several tables.
+
+    Attributes:
+        table: the names of all tables.
+        tables: what was published of each; the outcome is "found" if an earlier try has published all of them.
+    """
+
+    makes_snapshots: ClassVar[bool] = False
+
+    tables: tuple[PublishResult, ...]
+
+    def to_xcom(self) -> dict[str, Any]:
+        """Return plain values for XCom; ids are texts."""
+        return {**OperationResult.to_xcom(self), "tables": [result.to_xcom() for result in self.tables]}
+
+
+def publish_all(asked: Asked) -> PublishTablesResult:
     """Publish the audited snapshots of several tables of one catalog; those that are published already are found.
 
     Raises:
         IncompatibleChangeError: one of them cannot be published; the message says which are.
     """
     catalog = asked[0][0].table.catalog
-    if len(asked) > 1 and catalog.commits_together:
-        return _together(catalog, asked)
+    is_one_commit = len(asked) > 1 and catalog.commits_together
+    results = _together(catalog, asked) if is_one_commit else _one_after_the_other(catalog, asked)
+    is_found = all(result.outcome is Outcome.FOUND for result in results)
+    return PublishTablesResult(
+        table=", ".join(result.table for result in results),
+        outcome=Outcome.FOUND if is_found else Outcome.COMMITTED,
+        operation_key=asked[0][0].key_text,
+        tables=tuple(results),
+    )
+
+
+def _one_after_the_other(catalog: Catalog, asked: Asked) -> list[PublishResult]:
     for work, request in asked:
         check_table(work.table, request)
         find_before(work.table, request.snapshot_id)
@@ -67,8 +102,18 @@ def publish_all(asked: Asked) -> list[PublishResult]:
 
 
 def _together(catalog: Catalog, asked: Asked) -> list[PublishResult]:
+    again: dict[str, int] = {}
     for attempt in range(_ATTEMPTS):
-        planned = [_planned(work, request) for work, request in asked]
+        planned: list[_Planned] = []
+        try:
+            for work, request in asked:
+                planned.append(_planned(work, request, again))
+        except IcebergError as error:
+            _give_up(planned)
+            if not isinstance(error, MovedError):
+                raise
+            log.info("%s", error)  # main has moved on during an audit
+            continue
         changes = [
             (work.table.state, change) for (work, _), (_, _, change) in zip(asked, planned, strict=True) if change
         ]
@@ -79,34 +124,66 @@ def _together(catalog: Catalog, asked: Asked) -> list[PublishResult]:
             raise
         except CommitConflictError as error:
             log.info("%s", error)
-            for _, action, _ in planned:
-                if action is not None:
-                    action.failed()
+            _give_up(planned)
             time.sleep(0.01 * attempt)
             continue
-        return [
+        done = [
             _done(work, request, how, action) for (work, request), (how, action, _) in zip(asked, planned, strict=True)
         ]
+        for work, request in asked:
+            if work.table.name in again:
+                end_again(work, request)
+        return done
     raise CommitConflictError(
         f"other writers won {_ATTEMPTS} attempts to publish {', '.join(work.table.name for work, _ in asked)} in one "
         f"commit; nothing was published, run it again"
     )
 
 
-def _planned(work: Work, request: PublishRequest) -> tuple[str, Action | None, Change | None]:
-    """Return how a table is published on what it is now, and the change; none of a table that is published."""
+def _give_up(planned: Sequence[_Planned]) -> None:
+    for _, action, _ in planned:
+        if action is not None:
+            action.failed()
+
+
+def _planned(work: Work, request: PublishRequest, again: dict[str, int]) -> _Planned:
+    """Return how a table is published on what it is now, and the change; none of a table that is published.
+
+    Args:
+        again: the snapshots that were audited again, by the names of their tables.
+
+    Raises:
+        MovedError: main has moved on while the change was audited again.
+    """
     table = work.table.refresh()
     check_table(table, request)
     if find_before(table, request.snapshot_id) is not None:
         return "found", None, None
-    forward = ForwardTo(request.snapshot_id, table_uuid=table.metadata.table_uuid or "", new_uuid=str(uuid4()))
-    try:
-        return "fast_forward", forward, forward(table.metadata)
-    except MovedError as error:
-        if request.is_always_audited:
-            raise IncompatibleChangeError(
-                f"{error}, and several tables cannot be audited again together; {WRITE_AGAIN}"
-            ) from error
+    for snapshot_id, how in ((request.snapshot_id, "fast_forward"), (again.get(table.name), "audited_again")):
+        if snapshot_id is not None:
+            with suppress(MovedError):
+                return _forward(work, snapshot_id, how)
+    if not request.is_always_audited:
+        try:
+            return _reapplied(work, request)
+        except (IncompatibleChangeError, StalePlanError) as error:
+            if not request.audits:
+                raise IncompatibleChangeError(f"table {table.name} is not published: {error}; {WRITE_AGAIN}") from error
+            log.info("%s; it is audited again", error)
+    applied = apply_and_audit(work, request).snapshot_id
+    assert applied is not None
+    again[table.name] = applied
+    return _forward(work, applied, "audited_again")
+
+
+def _forward(work: Work, snapshot_id: int, how: str) -> _Planned:
+    metadata = work.table.refresh().metadata
+    forward = ForwardTo(snapshot_id, table_uuid=metadata.table_uuid or "", new_uuid=str(uuid4()))
+    return how, forward, forward(metadata)
+
+
+def _reapplied(work: Work, request: PublishRequest) -> _Planned:
+    table = work.table
     settings = table.commit_settings(
         operation_key=work.operation_key,
         try_number=work.try_number or 1,
@@ -115,9 +192,9 @@ def _planned(work: Work, request: PublishRequest) -> tuple[str, Action | None, C
     action = Reapply(table.io, settings, audited_id=request.snapshot_id)
     try:
         return "reapplied", action, action(table.metadata)
-    except (IncompatibleChangeError, StalePlanError) as error:
+    except (IncompatibleChangeError, StalePlanError):
         action.failed()
-        raise IncompatibleChangeError(f"table {table.name} is not published: {error}; {WRITE_AGAIN}") from error
+        raise
 
 
 def _done(work: Work, request: PublishRequest, how: str, action: Action | None) -> PublishResult:

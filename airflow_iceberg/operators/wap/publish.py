@@ -91,6 +91,9 @@ class PublishTablesOperator(TableOperator):
     Args:
         published: of each table, by its name, the arguments of `IcebergPublishOperator`.
         audits: the audits of each table, by its name.
+
+    Returns:
+        the fields of `PublishTablesResult`, as plain values; see docs/reference.md.
     """
 
     template_fields: Sequence[str] = ("iceberg_conn_id", "published", "audits", "inputs", "always_audit")
@@ -134,11 +137,10 @@ class PublishTablesOperator(TableOperator):
                 )
                 work = Work(hook.load_table(table), operation_key=key, try_number=int(context["ti"].try_number))
                 asked.append((work, request))
-            results = publish_all(asked)
-        for result in results:
+            published = publish_all(asked)
+        for result in published.tables:
             self.log.info("%s: %s", result.table, result.sentence)
-        xcom = {"tables": [result.to_xcom() for result in results]}
-        for (work, _), result in zip(asked, results, strict=True):
+        for (work, _), result in zip(asked, published.tables, strict=True):
             tell_write(
                 context,
                 work.table,
@@ -147,4 +149,4 @@ class PublishTablesOperator(TableOperator):
                 verb="publish",
                 partition_keys=self.partition_keys,
             )
-        return xcom
+        return published.to_xcom()

@@ -10,9 +10,9 @@ from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, Inco
 from airflow_iceberg.format.metadata.updates import apply_change
 from airflow_iceberg.operations.append import AppendRequest, append
 from airflow_iceberg.operations.wap.audit import AuditRequest, audit
-from airflow_iceberg.operations.wap.audits import RowCount
+from airflow_iceberg.operations.wap.audits import PythonAudit, RowCount
 from airflow_iceberg.operations.wap.branch import start_branch
-from airflow_iceberg.operations.wap.publish import PublishRequest
+from airflow_iceberg.operations.wap.publish import AuditFailedError, PublishRequest
 from airflow_iceberg.operations.wap.together import publish_all
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
@@ -60,9 +60,13 @@ def staged(catalog):
     return asked
 
 
-def published(catalog, asked):
-    works = [(Work(Table.load(catalog, name), operation_key=key("publish")), request) for name, request in asked]
-    return [result.how for result in publish_all(works)]
+def published(catalog, asked, epoch=0):
+    own = key("publish", epoch)
+    works = [(Work(Table.load(catalog, name), operation_key=own), request) for name, request in asked]
+    done = publish_all(works)
+    is_found = all(result.how == "found" for result in done.tables)
+    assert done.to_xcom()["outcome"] == ("found" if is_found else "committed")
+    return [result.how for result in done.tables]
 
 
 def rows(catalog):
@@ -100,6 +104,34 @@ class TestInOneCommit:
         catalog.before = rival
         assert published(catalog, asked) == ["reapplied", "fast_forward"]
         assert rows(catalog) == [[0, 7, 10], [1, 11]]
+
+    @pytest.mark.parametrize("rival", [False, True], ids=["", "main-moves-on-during-the-audit"])
+    def test_one_whose_audits_are_made_again(self, rival):
+        catalog = TogetherCatalog()
+        asked = staged(catalog)
+        seen = []
+
+        def check(scan):
+            seen.append(sorted(scan.to_arrow()["id"].to_pylist()))
+            if rival and len(seen) == 1:
+                Table.load(catalog, "db.b").append(id_rows([8]))
+
+        name, request = asked[1]
+        asked[1] = (name, replace(request, audits=[PythonAudit(check)], is_always_audited=True))
+        Table.load(catalog, "db.b").append(id_rows([7]))
+        assert published(catalog, asked) == ["fast_forward", "audited_again"]
+        assert rows(catalog) == [[0, 10], seen[-1]] == [[0, 10], [1, 7, *([8] if rival else []), 11]]
+        assert set(Table.load(catalog, "db.b").refs) == {"main", "wap"}
+
+    def test_one_that_does_not_pass_then_keeps_the_others_back(self):
+        catalog = TogetherCatalog()
+        asked = staged(catalog)
+        name, request = asked[1]
+        asked[1] = (name, replace(request, audits=[RowCount(max=2)], is_always_audited=True))
+        Table.load(catalog, "db.b").append(id_rows([7]))
+        with pytest.raises(AuditFailedError, match="have not passed: RowCount"):
+            published(catalog, asked)
+        assert rows(catalog) == [[0], [1, 7]]
 
     def test_one_that_cannot_be_published_keeps_the_others_back(self):
         catalog = TogetherCatalog()
@@ -146,6 +178,49 @@ class TestOneAfterTheOther:
         assert [10 in rows(catalog)[0], 11 in rows(catalog)[1]] == [has_landed > 0, has_landed > 1]
         published(catalog, asked)
         assert rows(catalog) == [[0, 10], [1, 11]]
+
+    @pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
+    @pytest.mark.parametrize("change", ["appends", "overwrites", "rolls back", "publishes it"])
+    @pytest.mark.parametrize("is_cleared", [False, True], ids=["retried", "cleared"])
+    def test_killed_between_the_tables_while_main_of_the_second_moves(self, fault, change, is_cleared):
+        """The first table is published once; the second with what others did to it, once, or not at all."""
+        catalog = MemoryCatalog()
+        asked = staged(catalog)
+        with pytest.raises(SimulatedCrash):
+            published(FaultyCatalog(catalog, [fault]), asked)
+        second = Table.load(catalog, "db.b")
+        if change == "appends":
+            second.append(id_rows([7]))
+        elif change == "overwrites":
+            second.overwrite(id_rows([7]))
+        elif change == "rolls back":
+            start = second.metadata.current_snapshot_id
+            second.append(id_rows([7]))
+            second.refresh().rollback_to_snapshot(start)
+        else:
+            second.fast_forward("main", "wap")
+            second.refresh().append(id_rows([7]))
+        hows = published(catalog, asked, epoch=int(is_cleared))
+        assert rows(catalog) == [
+            [0, 10],
+            {"appends": [1, 7, 11], "overwrites": [7, 11], "rolls back": [1, 11], "publishes it": [1, 7, 11]}[change],
+        ]
+        assert hows[0] == ("found" if fault is Fault.CRASH_AFTER else "fast_forward")
+        assert published(catalog, asked, epoch=1) == ["found", "found"]
+
+    def test_a_forged_publication_of_the_second_publishes_nothing(self, monkeypatch):
+        """It is found before the first table is touched, also by a retry."""
+        catalog = MemoryCatalog()
+        asked = staged(catalog)
+        table = Table.load(catalog, "db.b")
+        settings = table.commit_settings()
+        lie = {**settings.properties, AUDITED_SNAPSHOT_ID: str(asked[1][1].snapshot_id)}
+        monkeypatch.setattr(table, "commit_settings", lambda **_: replace(settings, properties=lie))
+        append(Work(table), AppendRequest(rows=id_rows([66])))
+        for epoch in (0, 1):
+            with pytest.raises(IncompatibleChangeError, match="the summary is forged"):
+                published(catalog, asked, epoch=epoch)
+        assert rows(catalog) == [[0], [1, 66]]
 
     def test_an_error_says_which_are_published(self):
         catalog = MemoryCatalog()
