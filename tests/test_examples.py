@@ -22,7 +22,6 @@ from airflow.models.asset import AssetDagRunQueue
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
 from airflow.sdk.definitions.dag import _run_task
-from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.session import create_session
 from sqlalchemy import delete, select
 
@@ -31,6 +30,7 @@ from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.table import Table
 from airflow_iceberg.triggers import IcebergTableSnapshotTrigger
 from tests.support.airflow_home import EXAMPLES, ROOT, register, xcom
+from tests.support.airflow_versions import as_the_scheduler_has_it
 from tests.support.paimon_env import peer
 
 DATE = datetime(2014, 1, 1, tzinfo=UTC)
@@ -222,7 +222,7 @@ def scheduled(dag: Any) -> list[str]:
         runs = list(session.scalars(select(DagRun).where(DagRun.dag_id == dag.dag_id, DagRun.state == "queued")))
         instances = []
         for run in runs:
-            run.dag = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+            run.dag = as_the_scheduler_has_it(dag)
             run.state = "running"
             session.flush()
             instances += run.update_state(session=session)[0]

@@ -5,7 +5,7 @@ A separate module, since the class behind it is one of the operations, which are
 
 from __future__ import annotations
 
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_iceberg.operations.staging import JobRuns
 

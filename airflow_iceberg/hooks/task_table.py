@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from airflow.sdk.lineage import get_hook_lineage_collector
+from airflow.providers.common.compat.sdk import get_hook_lineage_collector
 
 from airflow_iceberg.assets import SCHEME, check_partition_keys, tell_write
 from airflow_iceberg.commit.operation_key import OnRerun

@@ -17,10 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import clear_task_instances
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk import DAG
 from airflow.sdk.definitions.dag import _run_task
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.session import create_session
 
 from airflow_iceberg.catalogs import load_catalog
@@ -31,6 +30,7 @@ from tests.airflow.live import LiveAirflow
 from tests.airflow.paimon_lake import CONN_ID as PAIMON_CONN_ID
 from tests.airflow.paimon_lake import PaimonLake
 from tests.support.airflow_home import register, xcom
+from tests.support.airflow_versions import as_the_scheduler_has_it
 
 CONN_ID = "iceberg_catalog_default"
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -232,7 +232,7 @@ def clear(airflow_db: Path) -> Callable[[Any, Run], Run]:
     def rerun(dag: Any, run: Run) -> Run:
         with create_session() as session:
             again = session.get(DagRun, run.dag_run.id)
-            again.dag = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+            again.dag = as_the_scheduler_has_it(dag)
             clear_task_instances(again.get_task_instances(session=session), session)
             again.state = "running"
             session.flush()

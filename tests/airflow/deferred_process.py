@@ -11,7 +11,7 @@ import sys
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.providers.common.compat.sdk import TaskDeferred
 
 
 def main() -> None:

@@ -45,8 +45,8 @@ def run_task(folder: Path, options: dict[str, Any]) -> None:
 
 
 def execute(folder: Path, options: dict[str, Any]) -> None:
+    from airflow.providers.common.compat.sdk import AirflowTaskTimeout
     from airflow.sdk import DAG
-    from airflow.sdk.exceptions import AirflowTaskTimeout
     from airflow.sdk.execution_time.timeout import timeout
 
     from airflow_iceberg.backends.config import SparkConfig

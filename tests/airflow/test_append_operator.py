@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from airflow.models.asset import AssetEvent, AssetModel
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk import DAG, Asset
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.serialization.helpers import serialize_template_field
 from airflow.utils.session import create_session
 from sqlalchemy import select

@@ -11,9 +11,9 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 from airflow.models.asset import AssetEvent, AssetModel
+from airflow.providers.common.compat.sdk import AirflowException
 from airflow.providers.standard.operators.python import PythonOperator
 from airflow.sdk import DAG, Asset, chain
-from airflow.sdk.exceptions import AirflowException
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
@@ -35,6 +35,7 @@ from airflow_iceberg.operators import (
     Input,
 )
 from tests.airflow.conftest import operators
+from tests.support.airflow_versions import HookLineageCollector, needs_partitions
 
 _numbers = itertools.count()
 CONN = "iceberg_catalog_default"
@@ -63,7 +64,9 @@ def events_of(asset: Asset) -> list[tuple[str | None, dict[str, Any]]]:
     with create_session() as session:
         query = select(AssetEvent).join(AssetModel, AssetModel.id == AssetEvent.asset_id)
         found = session.scalars(query.where(AssetModel.name == asset.name, AssetModel.uri == asset.uri))
-        return sorted(((event.partition_key, event.extra) for event in found), key=lambda one: one[0] or "")
+        return sorted(
+            ((getattr(event, "partition_key", None), event.extra) for event in found), key=lambda one: one[0] or ""
+        )
 
 
 class TestUris:
@@ -116,8 +119,6 @@ class TestUris:
             Asset(uri)
 
     def test_airflow_makes_it_from_a_table(self):
-        from airflow.sdk.lineage import HookLineageCollector
-
         made = HookLineageCollector().create_asset(
             scheme="iceberg", asset_kwargs={"table": "s.t", "iceberg_conn_id": "prod"}, asset_extra={"a": 1}
         )
@@ -223,6 +224,7 @@ class TestEventsOfACommit:
             "partitions_cut": False,
         }
 
+    @needs_partitions
     @pytest.mark.sample(2)
     @pytest.mark.parametrize(("kind", "expected"), [("path", ["id=1", "id=2"]), ("value", ["1", "2"])])
     def test_each_partition_that_was_touched_and_one_for_all(self, kind, expected, lake, name, run_task):
@@ -234,6 +236,7 @@ class TestEventsOfACommit:
         assert [key for key, _ in found] == [None, *expected]
         assert {tuple(event["partitions"]) for _, event in found} == {("id=1", "id=2")}
 
+    @needs_partitions
     @WITH_SERVICES
     def test_no_more_than_the_option_allows(self, lake, name, run_task, monkeypatch):
         monkeypatch.setattr("airflow_iceberg.assets.MAX_PARTITION_EVENTS", 3)
@@ -243,6 +246,7 @@ class TestEventsOfACommit:
         assert [key for key, _ in found] == [None, "id=0", "id=1", "id=2"]
         assert (found[0][1]["partition_count"], found[0][1]["partitions_cut"]) == (10, True)
 
+    @needs_partitions
     def test_a_retry_that_finds_its_commit_makes_the_same_event(self, lake, name, run_task):
         lake.create(name, partition_by=["id"])
         lake.append([5], name)
@@ -288,6 +292,7 @@ class TestEventsOfACommit:
         assert run_dag(dag).state == "success"
         assert [len(events_of(iceberg_asset(one))) for one in names] == [1, 1]
 
+    @needs_partitions
     @WITH_SERVICES
     def test_the_asset_that_the_author_named(self, lake, name, run_task):
         mine = Asset(name=f"mine {name}", uri=asset_uri(name))
@@ -321,6 +326,7 @@ class TestEventsOfMaintenance:
         made = operators(IcebergCompactOperator, task_id="compact", spark_conn_id=None, table=name)
         run_task(made, options={"rewrite-all": True}, **options)
 
+    @needs_partitions
     def test_of_a_compaction(self, lake, name, run_task):
         lake.create(name, partition_by=["id"])
         lake.append([1, 2], name)
@@ -427,6 +433,7 @@ class TestEventsOfBranches:
 class TestPartitionsReallyTouched:
     """Partitions of files that were added or removed, of this snapshot alone."""
 
+    @needs_partitions
     @WITH_SERVICES
     def test_of_a_delete_that_reads_metadata_only(self, lake, name, run_task):
         lake.create(name, partition_by=["id"])
@@ -435,6 +442,7 @@ class TestPartitionsReallyTouched:
         run_task(delete, predicate="id >= 2")
         assert [key for key, _ in events_of(iceberg_asset(name))] == [None, "id=2", "id=3"]
 
+    @needs_partitions
     @WITH_SERVICES
     def test_of_a_table_that_is_made_of_files(self, lake, name, run_task):
         path = lake.write_file("a.parquet", [1])

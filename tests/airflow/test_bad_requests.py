@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
 from airflow_iceberg import operators
 from airflow_iceberg.backends.config import SparkConfig

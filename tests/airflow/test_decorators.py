@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowSkipException
 from airflow.sdk import task
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 from airflow_iceberg.errors import CommitUnknownError

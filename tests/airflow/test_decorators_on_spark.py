@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import task
-from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 from airflow_iceberg.errors import CommitUnknownError

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import DAG, task
-from airflow.sdk.exceptions import AirflowException
 
 from airflow_iceberg.backends import following, yarn
 from airflow_iceberg.errors import InvalidInputError

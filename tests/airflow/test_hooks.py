@@ -8,11 +8,11 @@ from urllib.parse import quote
 import pytest
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.log import redact
-from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.connection import CatalogConfig
 from airflow_iceberg.hooks.iceberg import IcebergHook, load_catalog_async
+from tests.support.airflow_versions import ProvidersManagerTaskRuntime
 
 
 def config(conn_type: str = "iceberg_catalog", extra: Any = None, **fields: Any) -> CatalogConfig:

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
-from airflow.serialization.serialized_objects import DagSerialization
+from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_iceberg.backends.config import SparkConfig
 from airflow_iceberg.backends.pages import SparkPages, history_page, pages_told
@@ -19,6 +18,7 @@ from airflow_iceberg.links import SnapshotLink, SparkUiLink, TableLink, pages_of
 from airflow_iceberg.operators import IcebergAppendOperator, IcebergCreateTableOperator, IcebergRollbackOperator
 from tests.airflow.conftest import Instance, Lake, operators
 from tests.airflow.killed_operator import context_of
+from tests.support.airflow_versions import as_the_scheduler_has_it
 
 append = operators(IcebergAppendOperator, task_id="append", spark_conn_id=None)
 PAGES = {
@@ -49,7 +49,7 @@ class TestTableAndSnapshot:
             append(files=str(with_pages.write_file("a.parquet", [1])))
         run = run_dag(dag)
         snapshot = with_pages.load().current_snapshot().snapshot_id
-        shown = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag)).get_task("append")
+        shown = as_the_scheduler_has_it(dag).get_task("append")
         assert {name: shown.get_extra_links(run.task("append"), name) for name in shown.extra_links} == {
             "Iceberg table": "https://lake.example.com/lake/s/t",
             "Iceberg snapshot": f"https://lake.example.com/s.t?at={snapshot}",

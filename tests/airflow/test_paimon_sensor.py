@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSensorTimeout
 
 from airflow_iceberg.errors import NotFoundError, SnapshotsLostError, StorageError
 from airflow_iceberg.paimon import new_snapshot

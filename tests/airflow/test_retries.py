@@ -4,8 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk import RetryAction
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
 from airflow_iceberg.errors import (
     CommitConflictError,
@@ -20,6 +19,7 @@ from airflow_iceberg.errors import (
     UnsupportedError,
 )
 from airflow_iceberg.retries import IcebergRetryPolicy, airflow_failures, to_airflow
+from tests.support.airflow_versions import RetryAction, needs_policies
 
 
 def caused(error: Exception, cause: Exception) -> Exception:
@@ -42,6 +42,7 @@ class TestWhatFailsAtOnce:
     def test_without_a_policy(self, error):
         assert type(to_airflow(error)) is AirflowFailException
 
+    @needs_policies
     @pytest.mark.parametrize("error", [*FINAL, ModuleNotFoundError("No module named 's3fs'"), PermissionError("/x")])
     def test_with_a_policy(self, error):
         wrapped = caused(AirflowException("the task failed"), error)
@@ -57,6 +58,7 @@ class TestWhatIsTriedAgain:
     def test_without_a_policy(self, error):
         assert type(to_airflow(error)) is AirflowException
 
+    @needs_policies
     @pytest.mark.parametrize("error", AGAIN[:2])
     def test_writers_who_met_do_not_meet_again(self, error):
         policy = IcebergRetryPolicy(conflict_delay=timedelta(seconds=4), most_delay=timedelta(seconds=60))
@@ -66,21 +68,25 @@ class TestWhatIsTriedAgain:
             delays = [decision.retry_delay.total_seconds() for decision in decisions]
             assert longest / 2 <= min(delays) < max(delays) <= longest
 
+    @needs_policies
     def test_an_unknown_outcome(self):
         policy = IcebergRetryPolicy(unknown_delay=timedelta(seconds=7))
         decision = policy.evaluate(CommitUnknownError("no answer"), 1, 3)
         assert (decision.action, decision.retry_delay) == (RetryAction.RETRY, timedelta(seconds=7))
         assert decision.reason == "the next try looks for the commit first: no answer"
 
+    @needs_policies
     @pytest.mark.parametrize("error", [StorageError("away"), IcebergError("killed"), ValueError("of another package")])
     def test_all_else(self, error):
         assert IcebergRetryPolicy().evaluate(error, 1, 3).action is RetryAction.DEFAULT
 
+    @needs_policies
     def test_a_cause_that_is_its_own_cause_ends(self):
         one, two = ValueError("one"), ValueError("two")
         one.__cause__, two.__cause__ = two, one
         assert IcebergRetryPolicy().evaluate(one, 1, 3).action is RetryAction.DEFAULT
 
+    @needs_policies
     def test_it_can_be_written_down(self):
         policy = IcebergRetryPolicy(conflict_delay=timedelta(seconds=1))
         assert IcebergRetryPolicy.deserialize(policy.serialize()).serialize() == policy.serialize()

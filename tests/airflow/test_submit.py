@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_iceberg.backends.applications import work_tag
 from airflow_iceberg.backends.backend import InProcess, open_backend, run_job

@@ -8,8 +8,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException, TaskDeferred
-from airflow.sdk.exceptions import TaskDeferralTimeout as DeferralTimeout
+from airflow.providers.common.compat.sdk import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    TaskDeferred,
+)
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.plan.conditions.freshness import FreshnessCondition
@@ -27,6 +31,7 @@ from airflow_iceberg.triggers._facts import TableFacts
 from airflow_iceberg.triggers._table_poll import Look
 from airflow_iceberg.triggers.waiting import Found, Waiting
 from tests.airflow.conftest import DAY, Instance, Lake, first_event
+from tests.support.airflow_versions import TaskDeferralTimeout as DeferralTimeout
 
 LATER = "2999-01-01T00:00:00+00:00"
 # What is met by the table of the fixture, and what is not.

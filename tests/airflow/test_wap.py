@@ -6,10 +6,9 @@ from datetime import timedelta
 import pytest
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import clear_task_instances
+from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import TaskGroup
 from airflow.sdk.definitions.dag import _run_task
-from airflow.sdk.exceptions import AirflowException
-from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.session import create_session
 
 from airflow_iceberg.errors import InvalidInputError
@@ -26,6 +25,7 @@ from airflow_iceberg.operators import (
 from airflow_iceberg.operators.wap.audit import AuditsOperator
 from airflow_iceberg.operators.wap.branch import CleanUpBranchOperator, StartBranchOperator
 from tests.airflow.conftest import operators
+from tests.support.airflow_versions import as_the_scheduler_has_it
 
 append = operators(IcebergAppendOperator, task_id="load", spark_conn_id=None)
 NO_NEGATIVE = NoRows("select id from audited where id < 0", name="no negative id")
@@ -132,7 +132,7 @@ def clear_all(dag, run):
     with create_session() as session:
         again = session.get(DagRun, run.dag_run.id)
         clear_task_instances(again.get_task_instances(session=session), session)
-    serialized = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+    serialized = as_the_scheduler_has_it(dag)
     ready = True
     while ready:
         with create_session() as session:
@@ -171,7 +171,7 @@ class TestTheOrder:
         approve = dag.task_dict["wap.approve"]
         assert (approve.task_type, approve.subject) == ("ApprovalOperator", "Go?")
         assert "wap.audit" in approve.body
-        again = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+        again = as_the_scheduler_has_it(dag)
         assert {task.task_id for task in again.tasks} == set(order)
 
     def test_nobody_is_told_of_rows_before_they_are_published(self, new_dag):

@@ -52,7 +52,8 @@ def migrate(home: Path) -> None:
 def register(dag: Any) -> None:
     """Let Airflow's database know a DAG that is in no file of the DAGs' folder."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+    from tests.support.airflow_versions import DagBag, sync_bag_to_db
 
     DagBundlesManager().sync_bundles_to_db()
     bag = DagBag(os.devnull)
