@@ -4,7 +4,7 @@
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-services stress fuzz lint format bench docs clean
+.PHONY: help demo test test-services test-airflow stress fuzz lint format bench docs dist clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -60,6 +60,10 @@ test-services: $(DEV) $(JAVA) $(CLASSES)  ## run the tests against services, sta
 	@mkdir -p build
 	@$(SPARK_ENV) $(PYTEST) -m "services and not long" $(PARALLEL) $(ARGS)
 
+test-airflow:  ## run the Airflow tests in Airflow 3.1, 3.2, 3.3 and later ones, each in its own environment; VERSIONS=3.1
+	$(NEED_PYTHON)
+	@"$(PYTHON)" .ci/airflow_versions.py --versions $(VERSIONS) -- $(ARGS)
+
 stress: $(DEV) $(JAVA) $(PAIMON)  ## run what takes hours: races and stress at full length, all generated cases, from a new seed or SEED=7
 	@mkdir -p build
 	@echo "the cases are those of SEED=$(SEED)"
@@ -85,6 +89,10 @@ bench: $(DEV) $(JAVA) $(PAIMON)  ## measure side by side with the peers, into bu
 docs: $(DEV)  ## build the documentation into build/docs; a broken link or a page outside of the navigation fails
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --config-file .ci/mkdocs.yml
 	@echo "build/docs/index.html"
+
+dist:  ## build wheel and sdist into dist/, check them, install them with pip and with uv; ARGS=--demo runs the demo
+	$(NEED_PYTHON)
+	@"$(PYTHON)" .ci/distribution.py $(ARGS)
 
 clean:  ## remove everything that was built, the environments too
 	rm -rf build dist $(VENV) $(VENV_JAVA) $(VENV_PAIMON) .mypy_cache .ruff_cache .pytest_cache .hypothesis

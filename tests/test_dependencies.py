@@ -1,4 +1,4 @@
-"""No version with a known vulnerability satisfies a lower bound of this package."""
+"""No version with a known vulnerability satisfies a lower bound, or `airflow iceberg doctor` says so (ADR 0026)."""
 
 import importlib.metadata
 import re
@@ -9,24 +9,21 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from airflow_iceberg.cli.advisories import ADVISORIES, advice
 from tests.support.airflow_home import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 # The last version that a vulnerability is known of, and the first without it.
 VULNERABLE = {
-    # CVE-2026-45360 (code of a DAG in the scheduler), CVE-2026-45426 (logs of other DAGs), CVE-2026-48726 (tokens after
-    # a logout); before 3.2.0 CVE-2026-25917 (XCom runs code in the API server) and CVE-2026-32228; before 3.1.8
-    # CVE-2026-28779 (cookies for other applications) and CVE-2026-22922
-    "apache-airflow": ("3.2.1", "3.2.2"),
     # CVE-2023-28710 (reads any file), CVE-2023-40195 (runs code of the Spark server)
     "apache-airflow-providers-apache-spark": ("4.1.2", "4.1.3"),
     # CVE-2026-25087 (use after free in the IPC reader); CVE-2023-47248 (runs code of a Parquet file) before 14.0.1
     "pyarrow": ("23.0.0", "23.0.1"),
-    # CVE-2026-25645 (a file with a name that others can guess); CVE-2024-47081 (sends .netrc to other hosts) before
-    # 2.32.4; CVE-2024-35195 (certificates unverified after one request without) before 2.32.0
-    "requests": ("2.32.5", "2.33.0"),
-    # CVE-2026-44431 and -44432 (credentials over redirects, bombs); CVE-2026-21441 (bombs in redirects) before 2.6.3
-    "urllib3": ("2.6.3", "2.7.0"),
+    # CVE-2024-47081 (sends .netrc to other hosts); CVE-2024-35195 (certificates unverified after one request without)
+    # before 2.32.0. For 2.32.5 see ADVISORIES.
+    "requests": ("2.32.3", "2.32.4"),
+    # CVE-2026-21441 (bombs in redirects). For 2.6.3 see ADVISORIES.
+    "urllib3": ("2.6.2", "2.6.3"),
     # CVE-2021-33430, CVE-2021-41496 (buffer overflows)
     "numpy": ("1.21", "1.22"),
     # CVE-2019-7164 (SQL injection by order_by)
@@ -51,6 +48,17 @@ VULNERABLE = {
     "flask": ("3.1.2", "3.1.3"),
     "flask-cors": ("5.0.1", "6.0.0"),
     "pytest": ("9.0.2", "9.0.3"),
+}
+# What was published before the oldest supported Airflow's last release, 3.1.8 of 2026-03-11, whose constraints cannot
+# have anything newer. `make test-airflow` resolves the bounds with the constraints themselves where they can be read.
+IN_CONSTRAINTS = {
+    "apache-airflow": "3.1.8",
+    "apache-airflow-providers-apache-spark": "5.5.1",
+    "apache-airflow-providers-common-compat": "1.14.0",
+    "pyarrow": "23.0.1",
+    "requests": "2.32.5",
+    "sqlalchemy": "2.0.48",
+    "urllib3": "2.6.3",
 }
 # Pinned by what is compared there, and no part of an installation.
 EXEMPT_GROUPS = {"paimon"}
@@ -107,6 +115,25 @@ class TestLowerBounds:
         tables = [PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"].values()]
         unbound = [text for texts in tables for text in texts if not re.search(r"[>=]=\s*\d", text)]
         assert unbound == []
+
+    @pytest.mark.parametrize("name", sorted(IN_CONSTRAINTS))
+    def test_what_the_oldest_airflows_constraints_hold_back_satisfies_them(self, name: str) -> None:
+        """A bound that nothing of its time satisfies makes the package impossible to install as Airflow advises."""
+        texts = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
+        (bound,) = [each for each in texts if each.name == name]
+        assert bound.specifier.contains(IN_CONSTRAINTS[name])
+
+    @pytest.mark.parametrize("name", sorted(ADVISORIES))
+    def test_what_they_let_through_is_told(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The doctor names it, the page of tested versions lists it, and this environment does not have it."""
+        known = ADVISORIES[name]
+        assert advice(name) is None
+        (bound,) = {str(one.specifier) for table, one in requirements() if (table, one.name) == ("dependencies", name)}
+        assert Requirement(f"{name}{bound}").specifier.contains(known.last)
+        monkeypatch.setattr("importlib.metadata.version", lambda _: known.last)
+        assert known.fixed in str(advice(name))
+        page = (ROOT / "docs" / "tested-versions.md").read_text()
+        assert f"| {name} | {known.fixed} |" in page
 
     def test_every_name_here_is_that_of_a_dependency(self) -> None:
         assert {requirement.name for _, requirement in requirements()} >= VULNERABLE.keys()

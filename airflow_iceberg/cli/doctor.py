@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import socket
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+from airflow_iceberg.cli.advisories import advice
 from airflow_iceberg.cli.output import command, emit
-from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.errors import IcebergError, StorageError
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.jobs.spark import installation
 from airflow_iceberg.redaction import hide, printable, without_secrets
@@ -18,12 +21,17 @@ _PACKAGES = (
     "airflow-iceberg",
     "apache-airflow",
     "apache-airflow-providers-apache-spark",
+    "requests",
+    "urllib3",
     "pyarrow",
     "pyspark",
     "pyspark-client",
     "duckdb",
 )
-_OK, _FAILED, _MISSING = "ok", "failed", "missing"
+_OK, _FAILED, _MISSING, _OLD = "ok", "failed", "missing", "old"
+# The ports of servers that are at the address of their connection; YARN's and Kubernetes' are found in other ways.
+_PORTS = {"spark_connect": 15002, "spark": 7077}
+_TIMEOUT_S = 5
 
 
 @command
@@ -44,7 +52,8 @@ def _versions() -> Iterator[dict[str, Any]]:
     yield _row("versions", "Python", _OK, platform.python_version())
     for package in _PACKAGES:
         try:
-            yield _row("versions", package, _OK, importlib.metadata.version(package))
+            version, better = importlib.metadata.version(package), advice(package)
+            yield _row("versions", package, _OLD if better else _OK, f"{version}: {better}" if better else version)
         except importlib.metadata.PackageNotFoundError:
             yield _row("versions", package, _MISSING, "")
 
@@ -55,6 +64,8 @@ def _spark(conn_id: str) -> Iterator[dict[str, Any]]:
 
         found = BaseHook.get_connection(conn_id)
         place = "".join(filter(None, (found.host, f":{found.port}" if found.port else "")))
+        if found.conn_type == "spark_connect" or place.startswith("spark://"):
+            _reach(place.rpartition("//")[2], _PORTS[found.conn_type])
         return f"type {found.conn_type}, {hide('host', place) or 'no host'}"
 
     def spark() -> str:
@@ -64,11 +75,25 @@ def _spark(conn_id: str) -> Iterator[dict[str, Any]]:
         return f"{'.'.join(map(str, version)) if version else 'of unknown version'} in {home}"
 
     def java() -> str:
-        return installation.environment()["JAVA_HOME"]
+        home = installation.environment()["JAVA_HOME"]
+        return f"Java {installation.java_version(Path(home))} in {home}"
 
     yield _tried("Spark", f"connection {conn_id}", connection)
     yield _tried("Spark", "Spark of this machine", spark)
     yield _tried("Spark", "Java for this Spark", java)
+
+
+def _reach(place: str, port: int) -> None:
+    """Connect to one of the servers of an address, as `a:7077,b:7077`."""
+    refused = []
+    for address in place.split(","):
+        host, _, number = address.rpartition(":") if ":" in address else (address, "", "")
+        try:
+            socket.create_connection((host, int(number or port)), timeout=_TIMEOUT_S).close()
+            return
+        except (OSError, ValueError) as error:
+            refused.append(f"{host}:{number or port} ({error})")
+    raise StorageError(f"could not connect to {', '.join(refused)}; check host and port, and whether Spark runs there")
 
 
 def _tried(about: str, what: str, look: Callable[[], str]) -> dict[str, Any]:

