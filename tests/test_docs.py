@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import BaseSensorOperator
+from airflow.sdk import BaseSensorOperator, Connection
 
 from airflow_iceberg import operators, sensors
+from airflow_iceberg.get_provider_info import get_provider_info
+from airflow_iceberg.hooks.connection import CatalogConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -197,3 +199,77 @@ class TestThePropertiesThatAreNamedAreRead:
         text = (DOCS / "how-to" / "load-a-table.md").read_text()
         for name in re.findall(r"`((?:write|commit)\.[a-z.\-]+?)(?:\.?\*)?`", text):
             assert f'"{name}' in code, name
+
+
+def offered() -> list[Any]:
+    """Return everything that a DAG file may import from the packages of the Airflow layer."""
+    packages = [
+        importlib.import_module(f"airflow_iceberg.{name}") for name in ("operators", "sensors", "triggers", "hooks")
+    ]
+    return [getattr(package, name) for package in packages for name in package.__all__]
+
+
+def documented(kind: Any) -> set[str]:
+    """Return the arguments that the docstring of a class or function describes; some share a line."""
+    text = inspect.getdoc(kind) or ""
+    _, _, section = text.partition("\nArgs:\n")
+    _, _, attributes = text.partition("\nAttributes:\n")
+    lines = re.findall(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*):", f"{section}\n{attributes}", re.MULTILINE)
+    return {name.strip("* ") for line in lines for name in line.split(",")}
+
+
+def arguments(kind: Any) -> set[str]:
+    """Return the arguments of a class itself and of those of ours above it."""
+    ours = [one for one in getattr(kind, "__mro__", [kind]) if one.__module__.startswith("airflow_iceberg")]
+    found: set[str] = set()
+    for one in ours:
+        made = vars(one).get("__init__") if inspect.isclass(one) else one
+        parameters = inspect.signature(made).parameters.values() if made else ()
+        found |= {each.name for each in parameters if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)}
+    return found - {"self"}
+
+
+class TestTheReferenceIsComplete:
+    """Everything that a DAG file may import is in the reference, which is made of docstrings, with every argument."""
+
+    @pytest.mark.parametrize("kind", offered(), ids=lambda kind: kind.__name__)
+    def test_with_every_argument(self, kind: Any) -> None:
+        reference = (DOCS / "reference.md").read_text()
+        assert re.search(rf"^::: airflow_iceberg\.[\w.]+\.{kind.__name__}$", reference, re.MULTILINE)
+        once = set(re.findall(r"^\| `(\w+)` \| (?:all operators|operators with jobs) \|", reference, re.MULTILINE))
+        assert once == {"asset_events", "partition_keys", "poll_interval"}
+        assert arguments(kind) - documented(kind) - once == set()
+
+
+CATALOGS = {
+    "hadoop": "hadoop-catalog",
+    "sql": "sql-catalog",
+    "rest": "rest-catalog",
+    "hive": "hive-metastore",
+    "nessie": "nessie",
+    "glue": "glue",
+}
+
+
+class TestEachCatalogHasAPage:
+    """With a connection as JSON, which the hook reads, and as a form, whose fields there are."""
+
+    def form(self) -> dict[str, Any]:
+        return get_provider_info()["connection-types"][0]
+
+    def test_every_type_of_the_form_has_one(self) -> None:
+        assert set(self.form()["conn-fields"]["type"]["schema"]["enum"]) - {None, ""} == set(CATALOGS)
+
+    @pytest.mark.parametrize(("kind", "page"), CATALOGS.items())
+    def test_the_connection(self, kind: str, page: str) -> None:
+        text = (DOCS / f"{page}.md").read_text()
+        given = re.search(r"export AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT='(.*?)'", text, re.DOTALL)
+        assert given is not None
+        connection = Connection.from_json(given[1], conn_id="lake")
+        assert CatalogConfig.from_connection(connection).properties["type"] == kind
+        _, _, table = text.partition("In the form of a connection:")
+        rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", table.partition("\n\n|")[2].partition("\n\n")[0], re.MULTILINE)
+        named = {name.strip() for row in rows[1:] for name in row.split(",")} - {"---"}
+        labels = {field["label"] for field in self.form()["conn-fields"].values()}
+        labels |= set(self.form()["ui-field-behaviour"]["relabeling"].values()) | {"Connection Type"}
+        assert {"Connection Type", "Catalog type"} <= named <= labels

@@ -155,7 +155,7 @@ class TestExamplesDoNotMeet:
     def test_each_has_tables_of_its_own(self):
         writers = [path for path in DAGS if "IcebergCreateTableOperator(" in path.read_text()]
         tables = [load_module(path).TABLE for path in writers]
-        assert len(writers) == 15
+        assert len(writers) == 16
         assert len(set(tables)) == len(tables)
         # A name that begins with that of another could be one of its further tables.
         assert not [(one, two) for one in tables for two in tables if one != two and two.startswith(f"{one}_")]
@@ -301,6 +301,37 @@ class TestATableIsMaintained:
             assert len(table.scan().plan_files()) == 1
             assert table.scan().count() == 60 * number
             assert len(table.snapshots()) == 3
+
+
+class TestACatalogIsMaintained:
+    """All tables of a namespace, but for those that say otherwise, each by tasks of its own."""
+
+    def test_one_table_is_maintained_and_the_other_left_alone(self, warehouse):
+        module = load_module(EXAMPLES / "maintain_catalog.py")
+        ran(module.DAG, datetime(2026, 1, 1, tzinfo=UTC))
+        maintained, left = (load_table(warehouse, name) for name in module.TABLES)
+        for table in (maintained, left):
+            for number in range(5):
+                table.append(pa.table({"id": [number]}))
+        left.alter([{"set_properties": {"maintenance.skip": "true"}}])
+        run = ran(module.DAG, datetime(2026, 1, 2, tzinfo=UTC))
+        assert xcom(run, "tables") == [module.TABLES[0]]
+        assert xcom(run, "compact", map_index=0)["deleted_data_files"] == 5
+        files = [len(load_table(warehouse, name).scan().plan_files()) for name in module.TABLES]
+        assert files == [1, 5]
+
+
+class TestDaysAreLoadedAgain:
+    """Each run replaces the partition of its day, in any order."""
+
+    def test_a_backfill(self, warehouse):
+        module = load_module(EXAMPLES / "backfill_days.py")
+        assert module.DAG.catchup
+        for date, hour, replaced in ((2, 0, 0), (1, 0, 0), (2, 1, 10)):
+            run = ran(module.DAG, datetime(2026, 1, date, hour, tzinfo=UTC))
+            assert xcom(run, "read_meters")["deleted_records"] == replaced
+        rows = load_table(warehouse, module.TABLE).scan().to_arrow().to_pylist()
+        assert sorted((row["day"].day, row["meter"]) for row in rows) == [(d, m) for d in (1, 2) for m in range(1, 11)]
 
 
 class TestATableIsFollowed:

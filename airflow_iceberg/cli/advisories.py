@@ -8,9 +8,8 @@ docs/tested-versions.md tell it. Of other packages the bounds themselves exclude
 from __future__ import annotations
 
 import importlib.metadata
+import re
 from typing import NamedTuple
-
-from packaging.version import Version
 
 
 class Advisory(NamedTuple):
@@ -45,6 +44,10 @@ ADVISORIES = {
 def advice(package: str) -> str | None:
     """Return what to install instead of the installed version of a package, None if nothing is known against it."""
     known = ADVISORIES.get(package)
-    if known is None or Version(importlib.metadata.version(package)) >= Version(known.fixed):
+    if known is None or _numbers(importlib.metadata.version(package)) >= _numbers(known.fixed):
         return None
     return f"it has known vulnerabilities; install {known.fixed} or later"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])

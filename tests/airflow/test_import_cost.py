@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.support.airflow_home import EXAMPLES, ROOT
+
 # `hooks.task_table` is none of them: it is imported in a task, by the hook's method.
 MODULES = (
     "airflow_iceberg.hooks.iceberg",
@@ -70,3 +72,54 @@ def test_importing_a_module_of_the_airflow_layer_pulls_in_nothing_heavy(module, 
     assert module in brought
     assert HEAVY & {name.partition(".")[0] for name in brought} == set()
     assert not any(name.startswith("airflow.providers.apache.spark") for name in brought)
+
+
+# Imported by a task or a command that runs, and by nothing that a DAG file imports.
+IN_A_TASK = {"airflow_iceberg.hooks.task_table", "airflow_iceberg.hooks.diagnosis"}
+
+# Everything that a DAG file can import, and all examples; what is opened meanwhile, but for modules, is written down.
+PARSE = """
+import importlib, importlib.util, json, sys
+import airflow.sdk, airflow.providers.standard.operators.hitl, croniter
+from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator, PartitionedAssetTimetable, TaskGroup, dag, task
+names, examples = json.loads(sys.argv[1])
+watched, seen = False, []
+BESIDES = ("open", "socket.connect", "socket.getaddrinfo", "subprocess.Popen")
+def look(event, args):
+    is_code = event == "open" and str(args[0]).endswith((".py", ".pyc", ".so"))
+    if watched and event in BESIDES and not is_code:
+        seen.append([event, str(args[0])])
+sys.addaudithook(look)
+before = set(sys.modules)
+watched = True
+for name in names:
+    importlib.import_module(name)
+brought = sorted(set(sys.modules) - before)
+for path in examples:
+    spec = importlib.util.spec_from_file_location(path.rpartition("/")[2][:-3], path)
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+watched = False
+print(json.dumps([brought, seen]))
+"""
+
+
+def layer() -> list[str]:
+    """Return all modules that a DAG file may import, directly or by others."""
+    package = ROOT / "airflow_iceberg"
+    folders = ("operators", "sensors", "triggers", "decorators", "hooks")
+    paths = [*(path for one in folders for path in (package / one).rglob("*.py"))]
+    paths += [package / f"{one}.py" for one in ("assets", "events", "lineage", "links", "retries", "get_provider_info")]
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths}
+    return sorted(names - IN_A_TASK)
+
+
+def test_all_modules_and_examples_are_parsed_without_a_connection_and_a_file():
+    """Of the many modules of the layer none is forgotten, as a list could; nothing heavy is brought by any of them."""
+    assert set(MODULES) - set(layer()) == {"airflow_iceberg.backends.spark_submit"}
+    examples = [str(path) for path in sorted(EXAMPLES.glob("*.py")) if path.name != "demo.py"]
+    command = [sys.executable, "-c", PARSE, json.dumps([layer(), examples])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    brought, seen = json.loads(done.stdout.splitlines()[-1])
+    assert set(layer()) - set(brought) == {"airflow_iceberg.get_provider_info"}  # Airflow has read it before
+    assert HEAVY & {name.partition(".")[0] for name in brought} == set()
+    assert seen == []

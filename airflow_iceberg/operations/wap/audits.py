@@ -46,6 +46,7 @@ class NoRows(Audit):
         sql: a query in the SQL of DuckDB over `audited`, the rows of the audited snapshot, `main`, those of main, and
             the inputs of the audit.
         params: the values of the query's placeholders by name: `{"day": "2026-01-01"}` for `day = $day`.
+        name: the name of the audit in the report; by default it says what is checked.
     """
 
     sql: str
@@ -71,6 +72,8 @@ class RowCount(Audit):
     Attributes:
         row_filter: a predicate in SQL; only rows that satisfy it are counted.
         predicate_params: the values of the predicate's placeholders, `:name`, by name.
+        min, max: the smallest and the largest number; None for no limit.
+        name: the name of the audit in the report; by default it says what is checked.
     """
 
     _: KW_ONLY
@@ -89,6 +92,10 @@ class RowCountChange(Audit):
     """The number of rows has changed, compared with main, by a share in a range: -0.1 is a tenth less.
 
     If main has no rows, any number of new rows is above every `max`.
+
+    Attributes:
+        min, max: the smallest and the largest share; None for no limit.
+        name: the name of the audit in the report; by default it says what is checked.
     """
 
     _: KW_ONLY
@@ -102,7 +109,13 @@ class RowCountChange(Audit):
 
 @dataclass(frozen=True, slots=True)
 class NullShare(Audit):
-    """At most this share of the rows has null in a column; 0 by default."""
+    """At most this share of the rows has null in a column; 0 by default.
+
+    Attributes:
+        column: the name of the column.
+        max: the largest share.
+        name: the name of the audit in the report; by default it says what is checked.
+    """
 
     column: str
     _: KW_ONLY
@@ -118,6 +131,8 @@ class UniqueShare(Audit):
 
     Attributes:
         columns: the columns that make a key, or the only one.
+        min: the smallest share.
+        name: the name of the audit in the report; by default it says what is checked.
     """
 
     columns: Sequence[str] | str
@@ -137,7 +152,13 @@ class UniqueShare(Audit):
 
 @dataclass(frozen=True, slots=True)
 class Freshness(Audit):
-    """The newest value of a column of times or dates is at most this old; times without a time zone are in UTC."""
+    """The newest value of a column of times or dates is at most this old; times without a time zone are in UTC.
+
+    Attributes:
+        column: the name of the column.
+        max_age: how old its newest value may be.
+        name: the name of the audit in the report; by default it says what is checked.
+    """
 
     column: str
     _: KW_ONLY
@@ -154,7 +175,11 @@ class Freshness(Audit):
 
 @dataclass(frozen=True, slots=True)
 class SchemaUnchanged(Audit):
-    """The columns are those that the table had when the branch was made, or those of main's last snapshot."""
+    """The columns are those that the table had when the branch was made, or those of main's last snapshot.
+
+    Attributes:
+        name: the name of the audit in the report; by default it says what is checked.
+    """
 
     _: KW_ONLY
     name: str | None = None
@@ -170,6 +195,7 @@ class PythonAudit(Audit):
     Attributes:
         function: the function, or its name, "package.module:function".
         op_kwargs: further arguments of the function.
+        name: the name of the audit in the report; by default it says what is checked.
     """
 
     function: str | Callable[..., Any]

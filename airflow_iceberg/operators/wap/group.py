@@ -219,6 +219,7 @@ def iceberg_wap(
     cleared. A failed audit keeps the branch and says how to look at it.
 
     Args:
+        group_id: the id of the task group, which the ids of its tasks begin with.
         table: the namespace and name of the table, `sales.orders`.
         tables: several tables instead. A Nessie catalog publishes them in one commit; with other catalogs they are
             published one after the other, and a retry goes on where the one before has stopped.
