@@ -117,7 +117,7 @@ def test_all_modules_and_examples_are_parsed_without_a_connection_and_a_file():
     """Of the many modules of the layer none is forgotten, as a list could; nothing heavy is brought by any of them."""
     assert set(MODULES) - set(layer()) == {"airflow_iceberg.backends.spark_submit"}
     examples = [str(path) for path in sorted(EXAMPLES.glob("*.py")) if path.name != "demo.py"]
-    command = [sys.executable, "-c", PARSE, json.dumps([layer(), examples])]
+    command = [sys.executable, "-B", "-c", PARSE, json.dumps([layer(), examples])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     brought, seen = json.loads(done.stdout.splitlines()[-1])
     assert set(layer()) - set(brought) == {"airflow_iceberg.get_provider_info"}  # Airflow has read it before
