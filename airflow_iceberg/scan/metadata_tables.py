@@ -24,6 +24,7 @@ from airflow_iceberg.format.types import NestedField, UnknownType
 from airflow_iceberg.format.values.bytes import canonical_key, from_bytes
 from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.inventory.manifests import read_columns, read_entries, read_manifests
+from airflow_iceberg.scan.live_files import live_files
 from airflow_iceberg.storage.base import FileIO
 
 
@@ -220,7 +221,7 @@ class Inspection:
         tables = self._tables()
         kind = tables.file_columns.get("partition")
         columns = _PARTITION_COLUMNS if kind is None else {"partition": kind, **_PARTITION_COLUMNS}
-        for spec_id, partition, content, rows, size, changed_by in self._live_files(snapshot_id):
+        for spec_id, partition, content, rows, size, changed_by in live_files(self.io, self._manifests(snapshot_id)):
             key = (spec_id, canonical_key(partition))
             if key not in groups:
                 groups[key] = {name: None if "last" in name else 0 for name in columns}
@@ -234,7 +235,7 @@ class Inspection:
         """Return data files, their rows and rows of position deletes, by spec id and partition values."""
         counts: dict[Hashable, list[int]] = {}
         values: dict[Hashable, tuple[int, tuple[Any, ...]]] = {}
-        for spec_id, partition, content, rows, _, _ in self._live_files(snapshot_id):
+        for spec_id, partition, content, rows, _, _ in live_files(self.io, self._manifests(snapshot_id)):
             key = (spec_id, canonical_key(partition))
             values.setdefault(key, (spec_id, tuple(partition)))
             found = counts.setdefault(key, [0, 0, 0])
@@ -268,26 +269,6 @@ class Inspection:
         manifests = _of(self._manifests(snapshot_id), ManifestContent.DATA)
         counts = [each.added_rows_count for each in manifests if each.added_snapshot_id == snapshot_id]
         return None if None in counts else sum(count or 0 for count in counts)
-
-    def _live_files(self, snapshot_id: int | None) -> Iterator[tuple[int, tuple[Any, ...], int, int, int, int | None]]:
-        """Yield spec, partition, content, rows, bytes and the snapshot that added it, of each live file."""
-        for part in read_columns(self.io, self._manifests(snapshot_id)):
-            if isinstance(part, tuple):
-                for entry in part[1]:
-                    if entry.is_live:
-                        file = entry.data_file
-                        numbers = (file.content.value, file.record_count, file.file_size_in_bytes, entry.snapshot_id)
-                        yield file.spec_id, file.partition, *numbers
-                continue
-            for number, manifest in enumerate(part.manifests):
-                rows = slice(*part.rows_of(number))
-                columns = (part.content, part.record_count, part.file_size_in_bytes, part.snapshot_id.values)
-                found = zip(
-                    part.is_live[rows].tolist(), part.partition[rows], *(c[rows].tolist() for c in columns), strict=True
-                )
-                for is_live, partition, *values in found:
-                    if is_live:
-                        yield manifest.partition_spec_id, partition, *values
 
     def _count_in(self, row: dict[str, Any], content: int, rows: int, size: int, changed_by: int | None) -> None:
         records, files = _COUNTS[content]

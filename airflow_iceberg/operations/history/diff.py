@@ -123,7 +123,7 @@ def diff(
     before, after = left.partitions(), right.partitions()
     names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     return StateDiff(
-        schema=tuple(_schema_changes(left.schema, right.schema, by_id=is_one)),
+        schema=tuple(schema_changes(left.schema, right.schema, by_id=is_one)),
         properties={} if is_one else _properties(left.table, right.table),
         partitions={name: (before.get(name, (0, 0)), after.get(name, (0, 0))) for name in names},
         counts=counts,
@@ -132,7 +132,7 @@ def diff(
     )
 
 
-def _schema_changes(before: Schema, after: Schema, *, by_id: bool) -> Iterator[str]:
+def schema_changes(before: Schema, after: Schema, *, by_id: bool) -> Iterator[str]:
     """Yield what differs; columns of one table are known by their ids, those of two tables by their names."""
 
     def columns(schema: Schema) -> dict[Any, tuple[str, str]]:

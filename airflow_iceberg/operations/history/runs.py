@@ -6,8 +6,9 @@ summaries, too: what they leave out is None or 0 here, and what is no number cou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
 
 from airflow_iceberg.commit.operation_key import (
@@ -84,12 +85,17 @@ def find_runs(
     dag_id: str | None = None,
     run_id: str | None = None,
     task_id: str | None = None,
+    snapshot_ids: Collection[int] | None = None,
+    skip: int = 0,
+    most: int | None = None,
 ) -> tuple[Run, ...]:
     """Return who made the snapshots of a table, newest first.
 
     Args:
         branch: only the history of this branch or tag; None: all snapshots that the table has.
         dag_id, run_id, task_id: only the snapshots of this DAG, run or task.
+        snapshot_ids: only these snapshots.
+        skip, most: how many of the newest ones are left out, and how many follow; None: all.
 
     Raises:
         NotFoundError: no such branch.
@@ -100,13 +106,15 @@ def find_runs(
         refs[ref.snapshot_id] = (*refs.get(ref.snapshot_id, ()), name)
     newest_first = _newest_first(metadata)
     undone = find_undone(newest_first)
-    found = newest_first if branch is None else _history(metadata, branch)
+    found = iter(newest_first) if branch is None else _history(metadata, branch)
+    if snapshot_ids is not None:
+        found = (one for one in found if one.snapshot_id in snapshot_ids)
     wanted = {DAG_ID: dag_id, RUN_ID: run_id, TASK_ID: task_id}
     asked = [(name, value) for name, value in wanted.items() if value is not None]
+    chosen = (one for one in found if all(one.summary.get(name) == value for name, value in asked))
     return tuple(
         _run(snapshot, refs.get(snapshot.snapshot_id, ()), snapshot.snapshot_id in main, undone)
-        for snapshot in found
-        if all(snapshot.summary.get(name) == value for name, value in asked)
+        for snapshot in islice(chosen, skip, None if most is None else skip + most)
     )
 
 

@@ -1,0 +1,195 @@
+"""The addresses of the pages. Each asks Airflow first whether the user may see it, and then works in a thread.
+
+There is nothing but GET: no page changes a table, or anything else.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated, Any
+
+from airflow.api_fastapi.core_api.security import GetUserDep
+from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError
+from airflow_iceberg.ui import committed, render, views
+from airflow_iceberg.ui.access import (
+    VisibleDags,
+    known_connections,
+    may_read_assets,
+    may_read_connection,
+    reads_connection,
+    reads_task,
+)
+from airflow_iceberg.ui.opened import open_catalog
+from airflow_iceberg.ui.threads import TooSlowError, in_thread
+
+log = logging.getLogger(__name__)
+
+app = FastAPI(title="Iceberg tables", docs_url=None, redoc_url=None, openapi_url=None)
+
+_Name = Annotated[str, Query(max_length=1_000)]
+_Page = Annotated[int, Query(ge=1, le=1_000_000)]
+
+
+@app.get("/")
+async def connections(user: GetUserDep) -> Response:
+    """List the connections to Iceberg catalogs."""
+    found = await in_thread(known_connections, user)
+    return render.page("connections", {"connections": found})
+
+
+@app.get("/open")
+async def open_by_id(user: GetUserDep, connection: _Name) -> Response:
+    """Go to a connection that is in no list: one of the environment, or of a secrets backend."""
+    return RedirectResponse(render.link("connections", connection).unescape(), 303)
+
+
+@app.get("/connections/{connection_id}", dependencies=[Depends(reads_connection)])
+async def tables(connection_id: str, namespace: _Name = "") -> Response:
+    """List the tables of a catalog, or of a namespace."""
+
+    def work() -> Response:
+        opened = open_catalog(connection_id)
+        try:
+            listing = opened.listing(namespace)
+        except IcebergError as error:
+            return _failed(error, opened.secrets)
+        values = {"conn_id": connection_id, "namespace": namespace, "listing": listing}
+        return render.page("tables", values, secrets=opened.secrets)
+
+    return await in_thread(work)
+
+
+@app.get("/connections/{connection_id}/table", dependencies=[Depends(reads_connection)])
+async def table(user: GetUserDep, connection_id: str, name: _Name, branch: _Name = "", page: _Page = 1) -> Response:
+    """Show a table."""
+    sees_events = await may_read_assets(user)
+
+    def work() -> Response:
+        opened = open_catalog(connection_id)
+        try:
+            found = opened.table(name)
+            metadata = found.metadata
+            values: dict[str, Any] = {
+                "facts": views.facts_of(found),
+                "refs": views.refs_of(metadata),
+                "columns": views.columns_of(found.schema()),
+                "properties": views.properties_of(found.properties),
+                "line": opened.result(
+                    found, ("line", branch, page), lambda: views.timeline(metadata, branch=branch or None, page=page)
+                ),
+                "charts": opened.result(found, "charts", lambda: views.charts_of(metadata, render.size, render.number)),
+                "health": opened.result(found, "health", lambda: views.health_of(found)),
+                "maintenance": opened.result(found, "maintenance", lambda: views.maintenance_of(metadata)),
+                "schemas": opened.result(found, "schemas", lambda: views.schema_history(metadata)),
+            }
+        except IcebergError as error:
+            return _failed(error, opened.secrets)
+        events = committed.maintenance_events(connection_id, found.name) if sees_events else ()
+        runs = (*values["line"].runs, *(one[0] for one in values["maintenance"].runs), *events)
+        shown = {"conn_id": connection_id, "name": found.name, "branch": branch, "events": events}
+        return render.page("table", {**values, **shown, "dags": _dags(user, runs)}, secrets=opened.secrets)
+
+    return await in_thread(work)
+
+
+@app.get("/connections/{connection_id}/snapshot", dependencies=[Depends(reads_connection)])
+async def snapshot(user: GetUserDep, connection_id: str, name: _Name, snapshot_id: _Name) -> Response:
+    """Show a snapshot: who made it, from what, and its files."""
+
+    def work() -> Response:
+        opened = open_catalog(connection_id)
+        try:
+            if not (snapshot_id.isascii() and snapshot_id.isdigit() and len(snapshot_id) < 20):
+                raise InvalidInputError(f"{snapshot_id!r} is no snapshot id")
+            found = opened.table(name)
+            run = views.run_of(found, int(snapshot_id))
+            view = opened.result(found, ("snapshot", run.snapshot_id), lambda: views.snapshot_view(found, run))
+        except IcebergError as error:
+            return _failed(error, opened.secrets)
+        values = {"conn_id": connection_id, "name": found.name, "location": found.location, "view": view}
+        return render.page("snapshot", {**values, "dags": _dags(user, [run])}, secrets=opened.secrets)
+
+    return await in_thread(work)
+
+
+@app.get("/dags/{dag_id}/committed", dependencies=[Depends(reads_task)])
+async def run_committed(
+    user: GetUserDep, dag_id: str, run_id: _Name, task_id: _Name = "", map_index: str = ""
+) -> Response:
+    """Show what a DAG run, or one of its tasks, has committed."""
+    index = int(map_index) if map_index.removeprefix("-").isdecimal() and len(map_index) < 10 else None
+    # Airflow's address of a task that is not mapped has the index -1.
+    asked = committed.Work(dag_id=dag_id, run_id=run_id, task_id=task_id or None, map_index=index if task_id else None)
+    named = await in_thread(committed.tables_of, asked)
+    allowed = {conn_id: await may_read_connection(user, conn_id) for conn_id, _ in named}
+
+    def work() -> Response:
+        found = [
+            committed.commits_of(asked, conn_id, name)
+            if allowed[conn_id]
+            else committed.Commits(conn_id=conn_id, table=name, may_read=False)
+            for conn_id, name in named
+        ]
+        secrets = tuple(secret for one in found for secret in one.secrets)
+        runs = [view.run for one in found for view in one.snapshots]
+        return render.page("committed", {"work": asked, "tables": found, "dags": _dags(user, runs)}, secrets=secrets)
+
+    return await in_thread(work)
+
+
+def _dags(user: Any, runs: Any) -> VisibleDags:
+    return VisibleDags(user, (run.dag_id for run in runs))
+
+
+def _failed(error: IcebergError, secrets: tuple[str, ...] = ()) -> Response:
+    if isinstance(error, NotFoundError):
+        status, title = 404, "Not found"
+    elif isinstance(error, InvalidInputError):
+        status, title = 400, "This cannot be shown"
+    else:
+        status, title = 502, "The catalog or a store did not give an answer"
+    values = {"title": title, "text": render.message(error), "status": status}
+    return render.page("error", values, secrets=secrets, status=status)
+
+
+@app.exception_handler(IcebergError)
+async def iceberg_error(request: Request, error: IcebergError) -> Response:
+    """Say what failed, without secrets."""
+    return _failed(error)
+
+
+@app.exception_handler(TooSlowError)
+async def too_slow(request: Request, error: TooSlowError) -> Response:
+    """Say that a catalog hangs."""
+    values = {"title": "The catalog does not answer", "text": str(error), "status": 504}
+    return render.page("error", values, status=504)
+
+
+@app.exception_handler(StarletteHTTPException)
+async def refused(request: Request, error: StarletteHTTPException) -> Response:
+    """Say who may see the page; Airflow's own answer, as a page."""
+    titles = {401: "Log in first", 403: "You may not see this", 404: "There is no such page"}
+    title = titles.get(error.status_code, "This does not work")
+    values = {"title": title, "text": str(error.detail), "status": error.status_code}
+    return render.page("error", values, status=error.status_code)
+
+
+@app.exception_handler(RequestValidationError)
+async def wrong_address(request: Request, error: RequestValidationError) -> Response:
+    """Say what the address lacks."""
+    names = sorted({str(one["loc"][-1]) for one in error.errors()})
+    values = {"title": "This address is not complete", "text": f"wrong: {', '.join(names)}", "status": 400}
+    return render.page("error", values, status=400)
+
+
+@app.exception_handler(Exception)
+async def unexpected(request: Request, error: Exception) -> Response:
+    """Tell the log what happened, and the user that it did."""
+    log.error("cannot show %s", request.url.path, exc_info=error)
+    text = "The log of the API server says what happened."
+    return render.page("error", {"title": "This page failed", "text": text, "status": 500}, status=500)

@@ -1,0 +1,206 @@
+"""What a DAG run or one of its tasks has committed: Airflow's database says to which tables, and their history what."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from airflow.models.asset import AssetEvent, AssetModel
+from airflow.models.renderedtifields import RenderedTaskInstanceFields
+from airflow.utils.session import create_session
+from sqlalchemy import select
+
+from airflow_iceberg.assets import SCHEME, asset_uri, table_of_uri
+from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.operations.history.runs import Run, find_runs
+from airflow_iceberg.redaction import without_secrets
+from airflow_iceberg.table import Table
+from airflow_iceberg.ui.opened import Opened, open_catalog
+from airflow_iceberg.ui.views import SnapshotView, snapshot_view
+
+log = logging.getLogger(__name__)
+
+MOST_TABLES = 20
+"""How many tables of a run are looked at."""
+MOST_SNAPSHOTS = 20
+MOST_FILES = 50
+_MOST_ROWS = 500
+_MOST_EVENTS = 20
+# Of an event's extra: what is no number of the maintenance itself.
+_NO_COUNTS = {"sequence_number", "timestamp_ms", "schema_id", "partition_count"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """A DAG run, one of its tasks, or one of the mapped instances of a task."""
+
+    dag_id: str
+    run_id: str
+    task_id: str | None = None
+    map_index: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Commits:
+    """What a run has committed to a table.
+
+    Attributes:
+        may_read: whether the user may read the connection; without that nothing else is known.
+        location: that of the table.
+        error: why the table could not be read.
+    """
+
+    conn_id: str
+    table: str
+    may_read: bool = True
+    location: str = ""
+    snapshots: tuple[SnapshotView, ...] = ()
+    is_cut: bool = False
+    error: str = ""
+    secrets: tuple[str, ...] = ()
+
+
+def tables_of(work: Work) -> list[tuple[str, str]]:
+    """Return connection and name of the tables that Airflow knows a run's tasks to have written to.
+
+    These are the tables of asset events, and those that operators name in their fields.
+    """
+    found = dict.fromkeys((*_told(work), *_named(work)))
+    return list(found)[:MOST_TABLES]
+
+
+def _told(work: Work) -> Iterator[tuple[str, str]]:
+    event = AssetEvent
+    wanted = (
+        select(AssetModel.uri)
+        .join(event, event.asset_id == AssetModel.id)
+        .where(event.source_dag_id == work.dag_id, event.source_run_id == work.run_id)
+        .where(AssetModel.uri.startswith(f"{SCHEME}://"))
+        .order_by(event.id.desc())
+        .limit(_MOST_ROWS)
+    )
+    if work.task_id is not None:
+        wanted = wanted.where(event.source_task_id == work.task_id)
+    if work.map_index is not None:
+        wanted = wanted.where(event.source_map_index == work.map_index)
+    with create_session() as session:
+        uris = list(session.scalars(wanted))
+    for uri in uris:
+        try:
+            yield table_of_uri(uri)
+        except ValueError:
+            continue  # somebody else's asset of this scheme
+
+
+def _named(work: Work) -> Iterator[tuple[str, str]]:
+    rendered = RenderedTaskInstanceFields
+    wanted = (
+        select(rendered.rendered_fields)
+        .where(rendered.dag_id == work.dag_id, rendered.run_id == work.run_id)
+        .limit(_MOST_ROWS)
+    )
+    if work.task_id is not None:
+        wanted = wanted.where(rendered.task_id == work.task_id)
+    if work.map_index is not None:
+        wanted = wanted.where(rendered.map_index == work.map_index)
+    with create_session() as session:
+        fields = list(session.scalars(wanted))
+    for one in fields:
+        conn_id, table = (one.get(name) if isinstance(one, dict) else None for name in ("iceberg_conn_id", "table"))
+        if isinstance(conn_id, str) and isinstance(table, str) and conn_id and table:
+            yield conn_id, table
+
+
+def commits_of(work: Work, conn_id: str, name: str) -> Commits:
+    """Return the snapshots of a table that a run has made; an error is part of the answer."""
+    secrets: tuple[str, ...] = ()
+    try:
+        opened = open_catalog(conn_id)
+        secrets = opened.secrets
+        table = opened.table(name)
+        mine = [run for run in find_runs(table.metadata, **_asked(work), most=_MOST_ROWS) if _is_of(run, work)]
+        shown = tuple(_view(opened, table, run) for run in mine[:MOST_SNAPSHOTS])
+    except IcebergError as error:
+        return Commits(conn_id=conn_id, table=name, error=without_secrets(str(error)), secrets=secrets)
+    except Exception:
+        log.exception("cannot read table %s of connection %s", name, conn_id)
+        text = "it cannot be read; the log of the API server says why"
+        return Commits(conn_id=conn_id, table=name, error=text, secrets=secrets)
+    return Commits(
+        conn_id=conn_id,
+        table=name,
+        location=table.location,
+        snapshots=shown,
+        is_cut=len(mine) > MOST_SNAPSHOTS,
+        secrets=secrets,
+    )
+
+
+def _asked(work: Work) -> dict[str, Any]:
+    return {"dag_id": work.dag_id, "run_id": work.run_id, "task_id": work.task_id}
+
+
+def _is_of(run: Run, work: Work) -> bool:
+    return work.map_index is None or work.map_index == (-1 if run.map_index is None else run.map_index)
+
+
+def _view(opened: Opened, table: Table, run: Run) -> SnapshotView:
+    made: SnapshotView = opened.result(
+        table, ("snapshot", run.snapshot_id, MOST_FILES), lambda: snapshot_view(table, run, MOST_FILES)
+    )
+    return made
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaintenanceEvent:
+    """What a maintenance task has told of itself: an expiry of snapshots makes no snapshot.
+
+    Attributes:
+        counts: what it has done, by the names of its result.
+    """
+
+    at_ms: int
+    what: str
+    dag_id: str | None
+    run_id: str | None
+    task_id: str | None
+    counts: tuple[tuple[str, int], ...]
+    map_index: int | None = None
+    try_number: int | None = None
+    writer: str | None = None
+
+
+def maintenance_events(conn_id: str, table: str) -> tuple[MaintenanceEvent, ...]:
+    """Return the events of the newest maintenance of a table, as far as tasks tell assets of it."""
+    try:
+        uri = asset_uri(table, conn_id, maintenance=True)
+    except ValueError:
+        return ()
+    wanted = (
+        select(AssetEvent)
+        .join(AssetModel, AssetModel.id == AssetEvent.asset_id)
+        .where(AssetModel.uri == uri)
+        .order_by(AssetEvent.timestamp.desc())
+        .limit(_MOST_EVENTS)
+    )
+    with create_session() as session:
+        return tuple(_event(one) for one in session.scalars(wanted))
+
+
+def _event(event: Any) -> MaintenanceEvent:
+    extra = event.extra if isinstance(event.extra, dict) else {}
+    numbers = (
+        (str(name), value)
+        for name, value in extra.items()
+        if isinstance(value, int) and not isinstance(value, bool) and value and name not in _NO_COUNTS
+    )
+    return MaintenanceEvent(
+        at_ms=int(event.timestamp.timestamp() * 1000),
+        what=str(extra.get("operation") or "maintenance"),
+        dag_id=event.source_dag_id,
+        run_id=event.source_run_id,
+        task_id=event.source_task_id,
+        counts=tuple(numbers)[:8],
+    )

@@ -1,0 +1,160 @@
+"""Tables of connections, opened for a page, and what was worked out about them, kept by their metadata file.
+
+A metadata file never changes: what was worked out from it holds as long as the table has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from airflow.providers.common.compat.sdk import AirflowNotFoundException
+from airflow.sdk import BaseHook
+
+from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId
+from airflow_iceberg.errors import InvalidInputError, NotFoundError, StorageError
+from airflow_iceberg.hooks.iceberg import IcebergHook
+from airflow_iceberg.redaction import hidden_texts
+from airflow_iceberg.table import Table
+from airflow_iceberg.ui.access import CONNECTION_TYPES
+
+T = TypeVar("T")
+
+MOST_NAMESPACES = 100
+"""How many namespaces are looked into for one page."""
+MOST_TABLES = 1_000
+_MOST_NAME = 1_000
+_MOST_CATALOGS = 8
+_MOST_KEPT = 128
+_LOCK_TIMEOUT_S = 20
+
+
+class Kept:
+    """The last results that were asked for, by a key; safe for threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._found: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the result of a key, made if it is not kept; two threads may both make one."""
+        with self._lock:
+            if key in self._found:
+                self._found.move_to_end(key)
+                found: T = self._found[key]
+                return found
+        made = make()
+        with self._lock:
+            self._found[key] = made
+            while len(self._found) > self._most:
+                self._found.popitem(last=False)
+        return made
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._found.clear()
+
+
+catalogs, results = Kept(_MOST_CATALOGS), Kept(_MOST_KEPT)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opened:
+    """A connection's catalog.
+
+    Attributes:
+        version: a digest of the connection: another one after it was changed.
+        secrets: the texts that no page may show.
+    """
+
+    conn_id: str
+    version: str
+    catalog: Catalog
+    secrets: tuple[str, ...]
+    lock: threading.Lock
+
+    def table(self, name: str) -> Table:
+        """Load a table, whose metadata is read again only if it has changed.
+
+        Raises:
+            NotFoundError, InvalidInputError: there is no such table, or it is no name of one.
+        """
+        if len(name) > _MOST_NAME:
+            raise InvalidInputError(f"the name of the table has {len(name)} characters, expected {_MOST_NAME} at most")
+        return self._alone(lambda: Table.load(self.catalog, name))
+
+    def listing(self, below: str = "") -> Listing:
+        """Return the tables of a catalog, or of a namespace, and of the namespaces in it.
+
+        Raises:
+            NotFoundError: there is no such namespace.
+        """
+        return self._alone(lambda: _listing(self.catalog, below))
+
+    def result(self, table: Table, what: Hashable, make: Callable[[], T]) -> T:
+        """Return what was worked out from this state of a table."""
+        return results.get((self.version, table.name, table.metadata_location, what), make)
+
+    def _alone(self, ask: Callable[[], T]) -> T:
+        # Clients of catalogs are not all made for several threads; and one that hangs holds up its own pages alone.
+        if not self.lock.acquire(timeout=_LOCK_TIMEOUT_S):
+            raise StorageError(f"the catalog of connection {self.conn_id!r} has not answered others for a while")
+        try:
+            return ask()
+        finally:
+            self.lock.release()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
+    """Tables, and the namespaces that were not looked into since there are too many."""
+
+    tables: tuple[TableId, ...]
+    unread: tuple[Namespace, ...] = ()
+    is_cut: bool = False
+
+
+def open_catalog(conn_id: str) -> Opened:
+    """Open the catalog of a connection.
+
+    Raises:
+        NotFoundError: there is no such connection, or it is none of an Iceberg catalog.
+    """
+    hook = IcebergHook(conn_id)
+    try:
+        kind = BaseHook.get_connection(conn_id).conn_type
+    except AirflowNotFoundException as error:
+        raise NotFoundError(f"connection {conn_id!r} does not exist") from error
+    if kind not in CONNECTION_TYPES:
+        raise NotFoundError(f"connection {conn_id!r} is not one of an Iceberg catalog")
+    config = hook.config
+    told = json.dumps([conn_id, config.name, dict(config.properties)], sort_keys=True, default=str)
+    version = hashlib.sha256(told.encode()).hexdigest()
+
+    def make() -> Opened:
+        catalog = hook.catalog
+        catalog.remember_states()
+        secrets = tuple(hidden_texts({**config.properties, **config.pages}))
+        return Opened(conn_id=conn_id, version=version, catalog=catalog, secrets=secrets, lock=threading.Lock())
+
+    return catalogs.get(version, make)
+
+
+def _listing(catalog: Catalog, below: str) -> Listing:
+    waiting: list[Namespace] = [tuple(below.split("."))] if below else list(catalog.list_namespaces())
+    tables, looked = list[TableId](), 0
+    while waiting and looked < MOST_NAMESPACES and len(tables) < MOST_TABLES:
+        namespace = waiting.pop(0)
+        looked += 1
+        tables += catalog.list_tables(namespace)
+        waiting += catalog.list_namespaces(namespace)
+    return Listing(
+        tables=tuple(tables[:MOST_TABLES]), unread=tuple(waiting[:MOST_TABLES]), is_cut=len(tables) > MOST_TABLES
+    )

@@ -1,0 +1,331 @@
+"""What the pages show of a table: plain values, worked out from its metadata, and bounded however large it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_iceberg.commit.write_result import count_of
+from airflow_iceberg.errors import IcebergError, NotFoundError
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.format.values.digits import whole_number
+from airflow_iceberg.operations.history.diff import schema_changes
+from airflow_iceberg.operations.history.runs import Run, find_runs
+from airflow_iceberg.plan.compact import RewriteOptions
+from airflow_iceberg.redaction import hide
+from airflow_iceberg.scan.live_files import ChangedFile, CountedFiles, changed_files, count_files
+from airflow_iceberg.table import Table
+from airflow_iceberg.ui.chart import Chart, draw
+from airflow_iceberg.ui.health import Finding, find
+
+RUNS_ON_A_PAGE = 50
+MOST_PARTITIONS = 50
+MOST_FILES = 200
+MOST_REFS = 200
+MOST_COLUMNS = 500
+MOST_SCHEMAS = 20
+MOST_PROPERTIES = 300
+MOST_MAINTENANCE = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timeline:
+    """Snapshots with who made them, the newest first.
+
+    Attributes:
+        newer, older: the numbers of the pages beside this one; None if there is none.
+    """
+
+    runs: tuple[Run, ...]
+    first: int
+    total: int
+    newer: int | None
+    older: int | None
+
+
+def timeline(metadata: TableMetadata, *, branch: str | None, page: int) -> Timeline:
+    """Return one page of a table's snapshots.
+
+    Args:
+        branch: the branch or tag whose history it is; None: all snapshots.
+        page: its number, from 1 on.
+
+    Raises:
+        NotFoundError: no such branch.
+    """
+    skip = (page - 1) * RUNS_ON_A_PAGE
+    runs = find_runs(metadata, branch=branch, skip=skip, most=RUNS_ON_A_PAGE + 1)
+    return Timeline(
+        runs=runs[:RUNS_ON_A_PAGE],
+        first=skip + 1,
+        total=len(metadata.snapshots),
+        newer=page - 1 if page > 1 else None,
+        older=page + 1 if len(runs) > RUNS_ON_A_PAGE else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """A column, nested ones with dots in their names."""
+
+    field_id: int
+    name: str
+    type: str
+    is_required: bool
+    doc: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SchemaChange:
+    """A schema of the table, and how it differs from the one before."""
+
+    schema_id: int
+    since_ms: int | None
+    changes: tuple[str, ...]
+    is_current: bool
+
+
+def columns_of(schema: Schema) -> tuple[Column, ...]:
+    """Return the columns of a schema."""
+    found = []
+    for name, number in list(schema.names.items())[:MOST_COLUMNS]:
+        field = schema.fields_by_id[number]
+        kind = str(field.type)
+        found.append(
+            Column(field_id=number, name=name, type=kind, is_required=field.required, doc=str(field.doc or ""))
+        )
+    return tuple(found)
+
+
+def schema_history(metadata: TableMetadata) -> tuple[SchemaChange, ...]:
+    """Return the schemas of a table, the newest first, each with the time of its first snapshot."""
+    since: dict[int, int] = {}
+    for snapshot in metadata.snapshots:
+        if snapshot.schema_id is not None:
+            since.setdefault(snapshot.schema_id, snapshot.timestamp_ms)
+    ordered = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
+    pairs = list(zip([None, *ordered], ordered, strict=False))[-MOST_SCHEMAS:]
+    return tuple(
+        SchemaChange(
+            schema_id=after.schema_id,
+            since_ms=since.get(after.schema_id),
+            changes=() if before is None else tuple(schema_changes(before, after, by_id=True))[:MOST_COLUMNS],
+            is_current=after.schema_id == metadata.current_schema_id,
+        )
+        for before, after in reversed(pairs)
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ref:
+    """A branch or a tag, with the snapshot it is at."""
+
+    name: str
+    type: str
+    snapshot_id: int
+    committed_at_ms: int | None
+    rows: int | None
+    retention: str
+
+
+def refs_of(metadata: TableMetadata) -> tuple[Ref, ...]:
+    """Return branches, main first, then tags, each by name."""
+
+    def one(name: str) -> Ref:
+        ref = metadata.refs[name]
+        snapshot = metadata.snapshot(ref.snapshot_id)
+        kept = {
+            "ref kept for": _days(ref.max_ref_age_ms),
+            "snapshots kept": ref.min_snapshots_to_keep,
+            "snapshots kept for": _days(ref.max_snapshot_age_ms),
+        }
+        return Ref(
+            name=name,
+            type=ref.type,
+            snapshot_id=ref.snapshot_id,
+            committed_at_ms=None if snapshot is None else snapshot.timestamp_ms,
+            rows=None if snapshot is None else whole_number(snapshot.summary.get("total-records", "")),
+            retention=", ".join(f"{what} {value}" for what, value in kept.items() if value is not None),
+        )
+
+    names = sorted(metadata.refs, key=lambda name: (name != "main", metadata.refs[name].type, name))
+    return tuple(one(name) for name in names[:MOST_REFS])
+
+
+def _days(milliseconds: int | None) -> str | None:
+    return None if milliseconds is None else f"{milliseconds / 86_400_000:,.1f} days"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Maintenance:
+    """The compactions among the snapshots that the table has.
+
+    Attributes:
+        runs: the newest of them, with bytes of the files that each removed and added.
+        fewer_files, saved_bytes: of all of them together; less than nothing if files became larger.
+    """
+
+    runs: tuple[tuple[Run, int, int], ...]
+    count: int
+    fewer_files: int
+    saved_bytes: int
+
+
+def maintenance_of(metadata: TableMetadata) -> Maintenance:
+    """Return what compactions have done: the snapshots that replace files and change no rows."""
+    done = [one for one in metadata.snapshots if one.operation == "replace"]
+    newest = {one.snapshot_id: one for one in done[::-1][:MOST_MAINTENANCE]}
+    runs = find_runs(metadata, snapshot_ids=newest) if newest else ()
+    return Maintenance(
+        runs=tuple((run, *_bytes(newest[run.snapshot_id])) for run in runs),
+        count=len(done),
+        fewer_files=sum(_files(one, "deleted", "removed") - _files(one, "added", "added") for one in done),
+        saved_bytes=sum(removed - added for removed, added in map(_bytes, done)),
+    )
+
+
+def _files(snapshot: Snapshot, data: str, deletes: str) -> int:
+    return count_of(snapshot, f"{data}-data-files") + count_of(snapshot, f"{deletes}-delete-files")
+
+
+def _bytes(snapshot: Snapshot) -> tuple[int, int]:
+    return count_of(snapshot, "removed-files-size"), count_of(snapshot, "added-files-size")
+
+
+def charts_of(metadata: TableMetadata, size: Any, number: Any) -> tuple[Chart, ...]:
+    """Draw how the table has grown, by the totals in the summaries of main's snapshots.
+
+    Args:
+        size, number: make text of a number of bytes, and of a count.
+    """
+    head = metadata.current_snapshot()
+    history = [] if head is None else list(metadata.ancestors(head.snapshot_id))[::-1]
+    kinds = (
+        ("Size", "total-files-size", size),
+        ("Rows", "total-records", number),
+        ("Data files", "total-data-files", number),
+    )
+    drawn = (
+        draw(title, [(one.timestamp_ms, count_of(one, name)) for one in history if name in one.summary], shown)
+        for title, name, shown in kinds
+    )
+    return tuple(chart for chart in drawn if chart is not None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Health:
+    """The files of the current snapshot, and what the table needs.
+
+    Attributes:
+        small_below: the size in bytes below which a compaction rewrites a file.
+        error: why the files were not counted.
+    """
+
+    small_below: int
+    counted: CountedFiles | None = None
+    findings: tuple[Finding, ...] = ()
+    error: str = ""
+
+
+def health_of(table: Table) -> Health:
+    """Count the files of a table; that they cannot be read is a finding of its own."""
+    metadata = table.metadata
+    try:
+        options = RewriteOptions.of({}, metadata.properties)
+    except IcebergError:
+        options = RewriteOptions()  # a property that is wrong is not the page's concern
+    small_below = options.min_file_size_bytes
+    try:
+        counted = count_files(
+            metadata,
+            table.io,
+            metadata.current_snapshot(),
+            small_below=small_below,
+            min_small_files=options.min_input_files,
+            most_partitions=MOST_PARTITIONS,
+        )
+    except IcebergError as error:
+        return Health(small_below=small_below, error=str(error))
+    findings = find(counted, snapshots=len(metadata.snapshots), metadata_files=len(metadata.metadata_log))
+    return Health(small_below=small_below, counted=counted, findings=findings)
+
+
+def facts_of(table: Table) -> dict[str, Any]:
+    """Return what the head of a table's page says."""
+    metadata, head = table.metadata, table.current_snapshot()
+    names = {field_id: name for name, field_id in table.schema().names.items()}
+    return {
+        "uuid": metadata.table_uuid,
+        "location": table.location,
+        "metadata_location": table.metadata_location,
+        "format_version": metadata.format_version,
+        "partitions": ", ".join(f"{field.name}: {field.transform}" for field in table.spec().fields),
+        "sort_order": ", ".join(
+            f"{field.transform}({names.get(field.source_id, field.source_id)}) {field.direction} {field.null_order}"
+            for field in table.sort_order().fields
+        ),
+        "snapshots": len(metadata.snapshots),
+        "last_commit_ms": None if head is None else head.timestamp_ms,
+        "updated_ms": metadata.last_updated_ms,
+        "rows": _total(head, "total-records"),
+        "data_files": _total(head, "total-data-files"),
+        "delete_files": _total(head, "total-delete-files"),
+        "size": _total(head, "total-files-size"),
+    }
+
+
+def _total(snapshot: Snapshot | None, name: str) -> int | None:
+    return 0 if snapshot is None else whole_number(snapshot.summary.get(name, ""))
+
+
+def properties_of(properties: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return names and values, the values without secrets."""
+    return [(name, str(hide(name, value))) for name, value in sorted(properties.items())[:MOST_PROPERTIES]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SnapshotView:
+    """One snapshot: who made it, its summary, and its files.
+
+    Attributes:
+        is_cut: whether it has changed more files than are shown.
+        error: why its files could not be read.
+    """
+
+    run: Run
+    summary: tuple[tuple[str, str], ...]
+    files: tuple[ChangedFile, ...] = ()
+    is_cut: bool = False
+    error: str = ""
+
+
+def snapshot_view(table: Table, run: Run, most_files: int = MOST_FILES) -> SnapshotView:
+    """Return what is shown of a snapshot."""
+    snapshot = table.metadata.snapshot(run.snapshot_id)
+    if snapshot is None:
+        raise _unknown(table, run.snapshot_id)
+    summary = tuple(properties_of(snapshot.summary))
+    try:
+        files, is_cut = changed_files(table.metadata, table.io, snapshot, most=most_files)
+    except IcebergError as error:
+        return SnapshotView(run=run, summary=summary, error=str(error))
+    return SnapshotView(run=run, summary=summary, files=files, is_cut=is_cut)
+
+
+def run_of(table: Table, snapshot_id: int) -> Run:
+    """Return who made a snapshot.
+
+    Raises:
+        NotFoundError: the table has no such snapshot.
+    """
+    runs = find_runs(table.metadata, snapshot_ids=(snapshot_id,))
+    if not runs:
+        raise _unknown(table, snapshot_id)
+    return runs[0]
+
+
+def _unknown(table: Table, snapshot_id: int) -> NotFoundError:
+    return NotFoundError(f"table {table.name} has no snapshot {snapshot_id}; it may have expired")
