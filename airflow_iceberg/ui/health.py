@@ -12,6 +12,7 @@ from airflow_iceberg.scan.live_files import CountedFiles
 
 GOOD, LOOK, ACT = "good", "look", "act"
 _MIB = 1 << 20
+_MANY_FILES = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +57,7 @@ def _files(counted: CountedFiles) -> Iterator[Finding]:
     if few and small > 0.2:
         where = "the table" if counted.partition_count == 1 else f"{few:,} of {counted.partition_count:,} partitions"
         text = f"{small:.0%} of the data files are small, and {where} would have fewer files after a compaction."
-        yield Finding(level=ACT if small > 0.6 else LOOK, text=text, operator="IcebergCompactOperator")
+        yield Finding(level=ACT if small > 0.6 and total.small_files >= _MANY_FILES else LOOK, text=text, operator="IcebergCompactOperator")
 
 
 def _deletes(counted: CountedFiles) -> Iterator[Finding]:

@@ -1,14 +1,18 @@
 """Airflow's own API server in this process, with the plugin found by its entry point, and users with roles."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import Any
 
-from airflow.api_fastapi.app import create_app, get_auth_manager, purge_cached_app
+import uvicorn
+from airflow import plugins_manager
+from airflow.api_fastapi.app import create_app, get_auth_manager, init_auth_manager, init_plugins
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.api_fastapi.core_api.app import init_middlewares
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
-
-URL = "http://testserver"
 
 
 @dataclass
@@ -29,17 +33,38 @@ class Pages:
         return str(answer.text)
 
 
-def serve() -> Any:
-    """Return Airflow's application, made as its API server makes it."""
-    assert [one.name for one in entry_points(group="airflow.plugins") if "airflow_iceberg" in one.value]
-    purge_cached_app()
-    return create_app(apps="core")
+def plugins_only() -> FastAPI:
+    """Return what Airflow makes of its plugins and its logins, without its own pages, whose import takes seconds."""
+    assert "airflow_iceberg" in {one.name for one in plugins_manager._get_plugins()[0]}, "install the package anew"
+    app = FastAPI()
+    init_plugins(app)
+    init_auth_manager(app)
+    init_middlewares(app)
+    return app
+
+
+def token(role: str) -> str:
+    """Return the content of the cookie of a user of a role."""
+    return str(get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=role, role=role)))
 
 
 def pages_of(server: Any, role: str | None) -> Pages:
     """Return the pages for a user of a role; None is nobody."""
-    client = TestClient(server, base_url=URL, raise_server_exceptions=False)
+    client = TestClient(server, raise_server_exceptions=False, follow_redirects=False)
     if role is not None:
-        user = SimpleAuthManagerUser(username=role, role=role)
-        client.cookies.set("_token", get_auth_manager().generate_jwt(user))
+        client.cookies.set("_token", token(role))
     return Pages(client)
+
+
+@contextmanager
+def whole_airflow() -> Iterator[str]:
+    """Serve all of Airflow's pages on a port of this machine, and give their address."""
+    server = uvicorn.Server(uvicorn.Config(create_app(apps="core"), host="127.0.0.1", port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the server did not start"
+        thread.join(0.05)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join(20)
