@@ -24,7 +24,7 @@ from airflow_iceberg.format.types import NestedField, UnknownType
 from airflow_iceberg.format.values.bytes import canonical_key, from_bytes
 from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.inventory.manifests import read_columns, read_entries, read_manifests
-from airflow_iceberg.scan.live_files import live_files
+from airflow_iceberg.scan.counted_files import live_files
 from airflow_iceberg.storage.base import FileIO
 
 

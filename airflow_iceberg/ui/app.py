@@ -36,20 +36,20 @@ _Page = Annotated[int, Query(ge=1, le=1_000_000)]
 
 
 @app.get("/")
-async def connections(user: GetUserDep) -> Response:
+async def _connections(user: GetUserDep) -> Response:
     """List the connections to Iceberg catalogs."""
     found = await in_thread(known_connections, user)
     return render.page("connections", {"connections": found})
 
 
 @app.get("/open")
-async def open_by_id(user: GetUserDep, connection: _Name) -> Response:
+async def _open_by_id(user: GetUserDep, connection: _Name) -> Response:
     """Go to a connection that is in no list: one of the environment, or of a secrets backend."""
     return RedirectResponse(render.link("connections", connection).unescape(), 303)
 
 
 @app.get("/connections/{connection_id}", dependencies=[Depends(reads_connection)])
-async def tables(connection_id: str, namespace: _Name = "") -> Response:
+async def _tables(connection_id: str, namespace: _Name = "") -> Response:
     """List the tables of a catalog, or of a namespace."""
 
     def work() -> Response:
@@ -65,7 +65,7 @@ async def tables(connection_id: str, namespace: _Name = "") -> Response:
 
 
 @app.get("/connections/{connection_id}/table", dependencies=[Depends(reads_connection)])
-async def table(user: GetUserDep, connection_id: str, name: _Name, branch: _Name = "", page: _Page = 1) -> Response:
+async def _table(user: GetUserDep, connection_id: str, name: _Name, branch: _Name = "", page: _Page = 1) -> Response:
     """Show a table."""
     sees_events = await may_read_assets(user)
 
@@ -98,7 +98,7 @@ async def table(user: GetUserDep, connection_id: str, name: _Name, branch: _Name
 
 
 @app.get("/connections/{connection_id}/snapshot", dependencies=[Depends(reads_connection)])
-async def snapshot(user: GetUserDep, connection_id: str, name: _Name, snapshot_id: _Name) -> Response:
+async def _snapshot(user: GetUserDep, connection_id: str, name: _Name, snapshot_id: _Name) -> Response:
     """Show a snapshot: who made it, from what, and its files."""
 
     def work() -> Response:
@@ -118,7 +118,7 @@ async def snapshot(user: GetUserDep, connection_id: str, name: _Name, snapshot_i
 
 
 @app.get("/dags/{dag_id}/committed", dependencies=[Depends(reads_task)])
-async def run_committed(
+async def _run_committed(
     user: GetUserDep, dag_id: str, run_id: _Name, task_id: _Name = "", map_index: str = ""
 ) -> Response:
     """Show what a DAG run, or one of its tasks, has committed."""
@@ -142,8 +142,9 @@ async def run_committed(
     return await in_thread(work)
 
 
-def _dags(user: Any, runs: Any) -> VisibleDags:
-    return VisibleDags(user, (run.dag_id for run in runs))
+def _dags(user: Any, runs: Any) -> dict[str, Any]:
+    found = VisibleDags(user, (run.dag_id for run in runs))
+    return {"shows": found.shows, "links": found.links}
 
 
 def _failed(error: IcebergError, secrets: tuple[str, ...] = ()) -> Response:
@@ -158,20 +159,20 @@ def _failed(error: IcebergError, secrets: tuple[str, ...] = ()) -> Response:
 
 
 @app.exception_handler(IcebergError)
-async def iceberg_error(request: Request, error: IcebergError) -> Response:
+async def _iceberg_error(request: Request, error: IcebergError) -> Response:
     """Say what failed, without secrets."""
     return _failed(error)
 
 
 @app.exception_handler(TooSlowError)
-async def too_slow(request: Request, error: TooSlowError) -> Response:
+async def _too_slow(request: Request, error: TooSlowError) -> Response:
     """Say that a catalog hangs."""
     values = {"title": "The catalog does not answer", "text": str(error), "status": 504}
     return render.page("error", values, status=504)
 
 
 @app.exception_handler(StarletteHTTPException)
-async def refused(request: Request, error: StarletteHTTPException) -> Response:
+async def _refused(request: Request, error: StarletteHTTPException) -> Response:
     """Say who may see the page; Airflow's own answer, as a page."""
     titles = {401: "Log in first", 403: "You may not see this", 404: "There is no such page"}
     title = titles.get(error.status_code, "This does not work")
@@ -180,7 +181,7 @@ async def refused(request: Request, error: StarletteHTTPException) -> Response:
 
 
 @app.exception_handler(RequestValidationError)
-async def wrong_address(request: Request, error: RequestValidationError) -> Response:
+async def _wrong_address(request: Request, error: RequestValidationError) -> Response:
     """Say what the address lacks."""
     names = sorted({str(one["loc"][-1]) for one in error.errors()})
     values = {"title": "This address is not complete", "text": f"wrong: {', '.join(names)}", "status": 400}
@@ -188,7 +189,7 @@ async def wrong_address(request: Request, error: RequestValidationError) -> Resp
 
 
 @app.exception_handler(Exception)
-async def unexpected(request: Request, error: Exception) -> Response:
+async def _unexpected(request: Request, error: Exception) -> Response:
     """Tell the log what happened, and the user that it did."""
     log.error("cannot show %s", request.url.path, exc_info=error)
     text = "The log of the API server says what happened."

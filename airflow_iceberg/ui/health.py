@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from airflow_iceberg.scan.live_files import CountedFiles
+from airflow_iceberg.scan.counted_files import CountedFiles
 
 GOOD, LOOK, ACT = "good", "look", "act"
 _MIB = 1 << 20
@@ -57,7 +57,11 @@ def _files(counted: CountedFiles) -> Iterator[Finding]:
     if few and small > 0.2:
         where = "the table" if counted.partition_count == 1 else f"{few:,} of {counted.partition_count:,} partitions"
         text = f"{small:.0%} of the data files are small, and {where} would have fewer files after a compaction."
-        yield Finding(level=ACT if small > 0.6 and total.small_files >= _MANY_FILES else LOOK, text=text, operator="IcebergCompactOperator")
+        yield Finding(
+            level=ACT if small > 0.6 and total.small_files >= _MANY_FILES else LOOK,
+            text=text,
+            operator="IcebergCompactOperator",
+        )
 
 
 def _deletes(counted: CountedFiles) -> Iterator[Finding]:

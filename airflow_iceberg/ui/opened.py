@@ -56,11 +56,6 @@ class Kept:
                 self._found.popitem(last=False)
         return made
 
-    def clear(self) -> None:
-        """Forget all."""
-        with self._lock:
-            self._found.clear()
-
 
 catalogs, results = Kept(_MOST_CATALOGS), Kept(_MOST_KEPT)
 

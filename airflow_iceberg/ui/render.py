@@ -83,7 +83,6 @@ def _environment() -> Environment:
     made.globals |= {
         "style": Markup(_own("page.css")),
         "script": Markup(_own("page.js")),
-        "root": f"{base_path()}{PREFIX}",
         "airflow": base_path(),
         "link": link,
         "task_link": task_link,

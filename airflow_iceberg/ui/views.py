@@ -16,7 +16,7 @@ from airflow_iceberg.operations.history.diff import schema_changes
 from airflow_iceberg.operations.history.runs import Run, find_runs
 from airflow_iceberg.plan.compact import RewriteOptions
 from airflow_iceberg.redaction import hide
-from airflow_iceberg.scan.live_files import ChangedFile, CountedFiles, changed_files, count_files
+from airflow_iceberg.scan.counted_files import ChangedFile, CountedFiles, changed_files, count_files
 from airflow_iceberg.table import Table
 from airflow_iceberg.ui.chart import Chart, draw
 from airflow_iceberg.ui.health import Finding, find

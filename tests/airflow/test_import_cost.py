@@ -28,6 +28,7 @@ MODULES = (
     "airflow_iceberg.links",
     "airflow_iceberg.lineage",
     "airflow_iceberg.operators",
+    "airflow_iceberg.ui.plugin",
     "airflow_iceberg.decorators.iceberg",
 )
 HEAVY = {"pyarrow", "pyspark", "numpy", "pandas", "fastavro", "fsspec", "sqlglot", "sqlalchemy", "requests"}

@@ -1,0 +1,69 @@
+"""Files counted by partition, and those that a snapshot changed; never more than was asked for."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_iceberg.scan.counted_files import changed_files, count_files
+from airflow_iceberg.table import Table
+from tests.support.builders import new_table
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Three appends into two partitions, of which the first has a deleted row."""
+    properties = {"write.delete.mode": "merge-on-read"}
+    made = new_table(tmp_path, schema={"id": "long", "p": "string"}, partition_by=["p"], properties=properties)
+    for first in (0, 10, 20):
+        names = ["a", "a", "b"] if first < 20 else ["a"] * 3
+        made.append(pa.table({"id": list(range(first, first + 3)), "p": names}))
+    made.delete("id = 1")
+    return made
+
+
+def counted(table: Table, **options: Any) -> Any:
+    limits = {"small_below": 1 << 20, "min_small_files": 3, "most_partitions": 10, **options}
+    return count_files(table.metadata, table.io, table.current_snapshot(), **limits)
+
+
+def test_files_rows_and_deletes_are_counted_by_partition(table):
+    found = counted(table)
+    shown = [(one.name, one.data_files, one.small_files, one.rows, one.delete_files) for one in found.worst]
+    assert shown == [("p=a", 3, 3, 7, 1), ("p=b", 2, 2, 2, 0)]
+    assert (found.total.data_files, found.total.rows, found.total.deleted_rows) == (5, 9, 1)
+    assert (found.partition_count, found.partitions_to_compact, found.is_cut) == (2, 1, False)
+    assert counted(table, small_below=1).total.small_files == 0
+
+
+def test_the_worst_partitions_are_named_and_all_are_counted(table):
+    found = counted(table, most_partitions=1)
+    assert [one.name for one in found.worst] == ["p=a"]
+    assert (found.partition_count, found.total.data_files) == (2, 5)
+
+
+def test_the_newest_manifests_are_read_if_there_are_too_many_entries(table):
+    found = counted(table, most_entries=2)
+    assert found.is_cut
+    assert 0 < found.manifests_read < found.manifests
+    assert counted(table, most_entries=0).manifests_read == 1
+
+
+def test_the_files_of_one_snapshot(table):
+    metadata = table.metadata
+    first, *_, last = metadata.snapshots
+    added, is_cut = changed_files(metadata, table.io, first, most=10)
+    assert [(one.is_added, one.content, one.rows, one.partition) for one in added] == [
+        (True, 0, 2, "p=a"),
+        (True, 0, 1, "p=b"),
+    ]
+    assert not is_cut
+    (deleted,), _ = changed_files(metadata, table.io, last, most=10)
+    assert (deleted.is_added, deleted.content, deleted.rows) == (True, 1, 1)
+    cut = changed_files(metadata, table.io, first, most=1)
+    assert (len(cut[0]), cut[1]) == (1, True)
+
+
+def test_a_table_without_snapshots_has_no_files(tmp_path):
+    assert counted(new_table(tmp_path)).total.data_files == 0
