@@ -71,7 +71,7 @@ def _deletes(counted: CountedFiles) -> Iterator[Finding]:
         text = f"{deleted:.0%} of the rows in data files are deleted, and each reader reads and skips them."
         yield Finding(level=ACT if deleted > 0.3 else LOOK, text=text, operator="IcebergCompactOperator")
     if total.equality_deletes:
-        text = f"{total.equality_deletes:,} equality deletes are compared with each row that is read."
+        text = f"{total.equality_deletes:,} equality deletes are compared with the rows of each scan."
         yield Finding(level=LOOK, text=text, operator="IcebergCompactOperator")
 
 

@@ -110,7 +110,7 @@ class TestOnlyThoseSeeItWhoMayReadTheConnection:
         table = lake.create()
         for dag_id in ("secret_dag", "dag_of_another_airflow"):
             lake.append([1], operation_key=OperationKey(dag_id=dag_id, run_id="its_run", task_id="load"))
-        assert 'href="/dags/secret_dag/runs/its_run/tasks/load"' in pages.html()
+        assert 'href="/dags/secret_dag/runs/its_run/tasks/load?try_number=1"' in pages.html()
         monkeypatch.setattr(type(get_auth_manager()), "get_authorized_dag_ids", lambda *_, **__: set())
         snapshots = lake.load().snapshots()
         shown = (
