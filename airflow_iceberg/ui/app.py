@@ -38,8 +38,9 @@ _Page = Annotated[int, Query(ge=1, le=1_000_000)]
 @app.get("/")
 async def _connections(user: GetUserDep) -> Response:
     """List the connections to Iceberg catalogs."""
-    found = await in_thread(known_connections, user)
-    return render.page("connections", {"connections": found})
+    found = await in_thread(known_connections)
+    allowed = [one for one in found if await may_read_connection(user, one[0])]
+    return render.page("connections", {"connections": allowed})
 
 
 @app.get("/open")

@@ -441,9 +441,8 @@ class TestThePlugin:
         assert issubclass(found, AirflowPlugin)
         assert plugins_manager.is_valid_plugin(found)
 
-    def test_the_places_in_the_ui(self, server):
-        views, _ = plugins_manager._get_ui_plugins()
-        ours = {one["destination"]: one["href"] for one in views if one["url_route"].startswith("iceberg")}
+    def test_the_places_in_the_ui(self):
+        ours = {one["destination"]: one["href"] for one in plugin.IcebergPlugin.external_views}
         task = "/iceberg/dags/{DAG_ID}/committed?run_id={RUN_ID}&task_id={TASK_ID}&map_index={MAP_INDEX}"
         assert ours == {"nav": "/iceberg/", "dag_run": task.partition("&")[0], "task_instance": task}
 

@@ -4,10 +4,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from typing import Any
 
 import uvicorn
-from airflow import plugins_manager
 from airflow.api_fastapi.app import create_app, get_auth_manager, init_auth_manager, init_plugins
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.api_fastapi.core_api.app import init_middlewares
@@ -35,7 +35,8 @@ class Pages:
 
 def plugins_only() -> FastAPI:
     """Return what Airflow makes of its plugins and its logins, without its own pages, whose import takes seconds."""
-    assert "airflow_iceberg" in {one.name for one in plugins_manager._get_plugins()[0]}, "install the package anew"
+    found = {one.value for one in entry_points(group="airflow.plugins")}
+    assert "airflow_iceberg.ui.plugin:IcebergPlugin" in found, "install the package anew"
     app = FastAPI()
     init_plugins(app)
     init_auth_manager(app)
