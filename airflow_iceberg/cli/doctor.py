@@ -65,7 +65,7 @@ def _spark(conn_id: str) -> Iterator[dict[str, Any]]:
         found = BaseHook.get_connection(conn_id)
         place = "".join(filter(None, (found.host, f":{found.port}" if found.port else "")))
         if found.conn_type == "spark_connect" or place.startswith("spark://"):
-            _reach(place.rpartition("//")[2], _PORTS[found.conn_type])
+            _reach(place.rpartition("//")[2], _PORTS[str(found.conn_type)])
         return f"type {found.conn_type}, {hide('host', place) or 'no host'}"
 
     def spark() -> str:

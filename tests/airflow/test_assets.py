@@ -364,6 +364,7 @@ class TestEventsOfBranches:
     def events(self, name: str, **which: Any) -> list[tuple[str | None, dict[str, Any]]]:
         return events_of(iceberg_asset(name, **which))
 
+    @needs_partitions
     def test_until_a_branch_is_published_main_is_told_nothing(self, lake, name, new_dag, run_dag):
         lake.create(name, partition_by=["id"])
         lake.append([9], name)
@@ -405,6 +406,7 @@ class TestEventsOfBranches:
         ((_, kept),) = self.events(name, maintenance=True)
         assert (kept["operation"], kept["snapshot_id"]) == ("branch", start)
 
+    @needs_partitions
     def test_main_that_is_replaced(self, lake, name, run_task):
         lake.create(name, partition_by=["id"])
         lake.append([1], name)
