@@ -5,7 +5,6 @@ All DAGs start by themselves when Airflow does; each test looks at one of them.
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -16,15 +15,9 @@ from tests.airflow.live import LiveAirflow
 NOTHING_COMMITTED = ("before_submit", "files_written_no_result", "before_commit", "metadata_written_no_swap")
 COMMITTED = ("after_swap", "after_swap_with_worker", "after_commit", "before_xcom")
 SPARK = ("spark_running", "spark_killed", "worker_killed")
-# Each costs a quarter of a minute: with `make test` some of them are tried, with the services all.
-SAMPLE = {"before_commit", "after_swap"}
 
 
-def sampled(points: tuple[str, ...]) -> list[Any]:
-    return [point if point in SAMPLE else pytest.param(point, marks=pytest.mark.services) for point in points]
-
-
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.services]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +50,7 @@ def killed_try(lake: Lake, point: str, map_index: int = -1) -> int:
 class TestATaskThatIsKilled:
     """Wherever the first try dies, the second leaves the rows in the table once."""
 
-    @pytest.mark.parametrize("point", sampled(NOTHING_COMMITTED))
+    @pytest.mark.parametrize("point", NOTHING_COMMITTED)
     def test_before_its_commit_does_the_work_again(self, point, lake, airflow):
         run_id, (task,) = airflow.ended(f"kill_{point}")
         assert task["try_number"] > killed_try(lake, point)
@@ -66,7 +59,7 @@ class TestATaskThatIsKilled:
         result = airflow.xcom(f"kill_{point}", run_id, "append")
         assert (result["outcome"], result["done_by_this_try"]) == ("committed", True)
 
-    @pytest.mark.parametrize("point", sampled(COMMITTED))
+    @pytest.mark.parametrize("point", COMMITTED)
     def test_after_its_commit_finds_it_and_gives_the_same_asset_event(self, point, lake, airflow):
         run_id, (task,) = airflow.ended(f"kill_{point}")
         assert task["try_number"] > killed_try(lake, point)
@@ -82,7 +75,7 @@ class TestATaskThatIsKilled:
         assert [event["extra"] for event in events] == [result]
 
     @pytest.mark.spark
-    @pytest.mark.parametrize("point", sampled(SPARK))
+    @pytest.mark.parametrize("point", SPARK)
     def test_while_spark_runs_or_with_spark_itself(self, point, lake, airflow):
         _, (task,) = airflow.ended(f"kill_{point}")
         assert task["try_number"] > killed_try(lake, point)
@@ -101,7 +94,6 @@ class TestATaskThatIsKilled:
         assert outcomes == ["found", "found"]
 
 
-@pytest.mark.services
 class TestAClearedTask:
     """A person clears a run that succeeded: its rows are replaced in one commit, or doubled, or kept, as was chosen."""
 
@@ -116,7 +108,6 @@ class TestAClearedTask:
         assert (result["operation"], result["added_records"], result["deleted_records"]) == ("overwrite", 3, 3)
 
 
-@pytest.mark.services
 class TestASensorInATriggerer:
     """It gives its worker back, and wakes up when the snapshot is there."""
 
