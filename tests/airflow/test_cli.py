@@ -20,8 +20,10 @@ from airflow.cli import cli_parser
 from airflow_iceberg.cli.commands import get_iceberg_commands
 from airflow_iceberg.cli.doctor import _versions
 from airflow_iceberg.commit.operation_key import OperationKey
+from tests.support.airflow_versions import needs_commands
 from tests.test_docs import DOCS
 
+pytestmark = needs_commands
 SECRET = "sesame-open-4711"
 KEY = OperationKey(dag_id="daily_load_of_all_orders", run_id="scheduled__2026-01-01T00:00:00+00:00", task_id="load")
 

@@ -13,9 +13,8 @@ from packaging.version import Version
 AIRFLOW = Version(importlib.metadata.version("apache-airflow-core"))
 
 needs_partitions = pytest.mark.skipif(Version("3.2") > AIRFLOW, reason="Airflow 3.1 has no partitions of assets")
-needs_form = pytest.mark.skipif(Version("3.2") > AIRFLOW, reason="Airflow 3.1 does not read the fields of a form")
+needs_commands = pytest.mark.skipif(Version("3.2") > AIRFLOW, reason="Airflow 3.1 offers no commands of providers")
 needs_policies = pytest.mark.skipif(Version("3.3") > AIRFLOW, reason="Airflow before 3.3 has no retry policies")
-needs_confirmed_events = pytest.mark.skipif(Version("3.3") > AIRFLOW, reason="Airflow before 3.3 confirms no events")
 
 RetryAction = getattr(airflow.sdk, "RetryAction", None)
 
@@ -41,8 +40,7 @@ __all__ = [
     "RetryAction",
     "TaskDeferralTimeout",
     "as_the_scheduler_has_it",
-    "needs_confirmed_events",
-    "needs_form",
+    "needs_commands",
     "needs_partitions",
     "needs_policies",
     "sync_bag_to_db",
