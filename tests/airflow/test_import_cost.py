@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.support.airflow_home import EXAMPLES, ROOT
+from tests.support.airflow_versions import needs_partitions
 
 # `hooks.task_table` is none of them: it is imported in a task, by the hook's method.
 MODULES = (
@@ -114,6 +115,7 @@ def layer() -> list[str]:
     return sorted(names - IN_A_TASK)
 
 
+@needs_partitions
 def test_all_modules_and_examples_are_parsed_without_a_connection_and_a_file():
     """Of the many modules of the layer none is forgotten, as a list could; nothing heavy is brought by any of them."""
     assert set(MODULES) - set(layer()) == {"airflow_iceberg.backends.spark_submit"}
