@@ -17,9 +17,27 @@ A message says what, where, expected, got and what to do; it starts in lower cas
 Nothing in this package decides by the text of a message.
 """
 
+from typing import TypeVar
+
+_E = TypeVar("_E", bound="IcebergError")
+
 
 class IcebergError(Exception):
-    """The root of all errors of this package."""
+    """The root of all errors of this package.
+
+    Attributes:
+        advice: what to do, if whoever has raised it knows more than the class says. The message has it, too.
+    """
+
+    advice: str | None = None
+
+    @property
+    def what_happened(self) -> str:
+        """The message in one line, up to the advice in it."""
+        text = str(self)
+        if self.advice is not None:
+            text = text.partition(f"; {self.advice}")[0]
+        return " ".join(next(iter(text.strip().splitlines()), type(self).__name__).split())
 
     def __str__(self) -> str:
         # KeyError would show the message in quotes, with its line breaks escaped.
@@ -102,11 +120,21 @@ class StorageError(IcebergError):
 
     Attributes:
         is_refused: whether the store rejected every request that was sent, so that nothing was changed.
+        is_denied: whether a server has refused a request because of who has sent it.
     """
+
+    is_denied = False
 
     def __init__(self, message: str = "", *, is_refused: bool = False) -> None:
         super().__init__(message)
         self.is_refused = is_refused
+
+
+def advised(error: _E, advice: str) -> _E:
+    """Return an error with what to do about it at the end of its message."""
+    error.args = (f"{error.args[0]}; {advice}", *error.args[1:])
+    error.advice = advice
+    return error
 
 
 def error_class(name: str) -> type[IcebergError]:

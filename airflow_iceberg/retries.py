@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import random
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout
 
 from airflow_iceberg.errors import (
     AlreadyExistsError,
@@ -28,6 +29,7 @@ from airflow_iceberg.errors import (
     UnsupportedError,
     error_class,
 )
+from airflow_iceberg.redaction import printable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -49,7 +51,7 @@ FINAL = (NotFoundError, AlreadyExistsError, InvalidInputError, FormatError, Unsu
 # What to do, by the class of the error, the narrower one first.
 _ADVICE: tuple[tuple[type[IcebergError], str], ...] = (
     (InvalidInputError, "correct the task's arguments, its data or the connection, then clear the task"),
-    (NotFoundError, "check the name, and whether the connection leads to the right catalog, then clear the task"),
+    (NotFoundError, "check the name, and that the connection leads to the right catalog or store, then clear the task"),
     (AlreadyExistsError, "choose another name, or use what exists, then clear the task"),
     (FormatError, "look at the file: another program has written it, or it is damaged; then clear the task"),
     (UnsupportedError, "nothing was changed; use another way, or install what is missing, then clear the task"),
@@ -63,6 +65,7 @@ _UNKNOWN_FOREVER = (
     "look in the table whether the rows are there, since nothing else can tell; then mark the task as successful, or "
     "clear it"
 )
+_AGAIN = "Airflow tries the task again if it has retries left"
 _NO_PERMISSION = "give the identity of the connection the permission, or the connection another identity, then clear it"
 
 
@@ -74,7 +77,9 @@ def is_final(error: IcebergError) -> bool:
 
 def _lacks_permission(error: IcebergError) -> bool:
     """Whether a store has refused a request because of who has sent it."""
-    return isinstance(error, StorageError) and any(isinstance(cause, PermissionError) for cause in _causes(error))
+    if not isinstance(error, StorageError):
+        return False
+    return error.is_denied or any(isinstance(cause, PermissionError) for cause in _causes(error))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -91,6 +96,8 @@ def advice(error: IcebergError) -> str:
     """Return what to do about an error, or what Airflow does next."""
     if isinstance(error, CommitUnknownError) and error.is_final:
         return _UNKNOWN_FOREVER
+    if error.advice is not None:
+        return f"{error.advice}; then clear the task" if is_final(error) else f"{error.advice}; {_AGAIN}"
     if _lacks_permission(error):
         return _NO_PERMISSION
     found = next((text for kind, text in _ADVICE if isinstance(error, kind)), None)
@@ -110,9 +117,31 @@ def airflow_failures() -> Iterator[None]:
         yield
     except IcebergError as error:
         # Before the traceback, which Airflow logs.
-        log.error("what happened: %s", error)
-        log.error("what to do: %s", advice(error))
+        tell(error.what_happened, advice(error))
         raise to_airflow(error) from error
+    except AirflowTaskTimeout:
+        tell(
+            "the task has run longer than its execution_timeout",
+            "raise execution_timeout, or give the job more memory and cores; the next try first looks whether the work "
+            "was committed",
+        )
+        raise
+
+
+def tell(happened: str, to_do: str, *, level: int = logging.ERROR) -> None:
+    """Log what happened, and what to do, in a line each: a person on call reads no more than these."""
+    for words, text in (("what happened", happened), ("what to do", to_do)):
+        log.log(level, "%s: %s", words, printable(text))
+
+
+def tell_of_kill() -> None:
+    """Log that a task is being ended from outside; called by `on_kill`, in a handler of a signal."""
+    if isinstance(sys.exception(), AirflowTaskTimeout):
+        return  # that was told
+    tell(
+        "the task is being ended from outside: somebody has marked or cleared it, or its worker stops",
+        "nothing if somebody has done it; else clear the task: it first looks whether the work was committed",
+    )
 
 
 class IcebergRetryPolicy(RetryPolicy):
@@ -186,10 +215,13 @@ def _reason(why: str, error: BaseException) -> str:
 
 def to_event(error: IcebergError) -> dict[str, str]:
     """Return an error as a trigger's event, from which `from_event` restores it in the task."""
-    return {"status": "error", "kind": type(error).__name__, "message": str(error)}
+    event = {"status": "error", "kind": type(error).__name__, "message": str(error)}
+    return event if error.advice is None else {**event, "advice": error.advice}
 
 
 def from_event(event: Mapping[str, Any]) -> IcebergError:
     """Return the error in a trigger's event."""
     # A FormatError's path is part of the text already.
-    return error_class(event.get("kind", ""))(event.get("message", "the trigger failed without saying why"))
+    error = error_class(event.get("kind", ""))(event.get("message", "the trigger failed without saying why"))
+    error.advice = event.get("advice")
+    return error

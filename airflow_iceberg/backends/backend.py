@@ -14,7 +14,14 @@ from airflow_iceberg.backends.config import SparkConfig, storage_of
 from airflow_iceberg.backends.connect import SparkConnect
 from airflow_iceberg.backends.pages import SparkPages
 from airflow_iceberg.backends.spark_submit import SparkSubmit
-from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
+from airflow_iceberg.errors import (
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+    StalePlanError,
+    UnsupportedError,
+    advised,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -116,7 +123,10 @@ def run_job(backend: Backend, table: OpenTable, plan: JobPlan) -> JobResult:
     except StalePlanError as error:
         if ended_badly is None:
             raise
-        raise StalePlanError(f"{backend.explain(error)}; {ended_badly}") from ended_badly
+        explained = backend.explain(error)
+        failed = StalePlanError(f"{explained}; {ended_badly}")
+        failed.advice = explained.advice
+        raise failed from ended_badly
     if result.error is not None:
         return replace(result, error=JobError.from_exception(backend.explain(result.error.to_exception())))
     if ended_badly is not None:
@@ -211,9 +221,10 @@ def _connection(conn_id: str) -> Connection:
         return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
         # The Spark provider's hook would continue with master yarn and log that at level INFO.
-        raise NotFoundError(
-            f"spark connection {conn_id!r} does not exist; create it with a master as its host (local[*], yarn, "
-            f"spark://host:7077, k8s://https://host), or load files in the process with spark_conn_id=None"
+        raise advised(
+            NotFoundError(f"spark connection {conn_id!r} does not exist"),
+            "create it with a master as its host (local[*], yarn, spark://host:7077, k8s://https://host), or load "
+            "files in the process with spark_conn_id=None",
         ) from error
 
 

@@ -100,6 +100,8 @@ _CAUSES: tuple[tuple[str, str], ...] = (
         ),
     ),
 )
+_OF_KILLER = "most often memory ran out: give the worker more, or the job less"
+_OF_CODE = "read the end of spark-submit's output, in the group above"
 _PATTERNS = tuple((re.compile(pattern), sentence) for pattern, sentence in _CAUSES)
 # Most lines match none of them, and one search is faster than all.
 _ANY = re.compile("|".join(re.sub(r"\(\?P<\w+>", "(?:", pattern) for pattern, _ in _CAUSES), re.MULTILINE)
@@ -119,7 +121,7 @@ class SparkOutput:
     exit_code: int | None = None
     tell: Callable[[SparkPages], None] | None = None
     _pages: SparkPages | None = None
-    _seen: dict[int, str] = field(default_factory=dict)
+    _seen: dict[int, tuple[str, str]] = field(default_factory=dict)
 
     def watched(self, lines: Iterable[str]) -> Iterator[str]:
         """Yield the lines, and remember the causes in them."""
@@ -136,14 +138,24 @@ class SparkOutput:
             died: whether the job ended without an error of its own, so that its exit code matters.
         """
         self._look(message)
-        said = self._seen[min(self._seen)] if self._seen else None
+        said = "; ".join(filter(None, self._said()))
         killer = self._killer() if died else None
         if killer is not None:
             # An earlier message need not be the cause.
-            return f"{killer}; its output says: {said}" if said else killer
-        if said is None and died and self.exit_code:
-            return f"the driver ended with exit code {self.exit_code}"
-        return said
+            return f"{killer}; its output says: {said}" if said else f"{killer}; {_OF_KILLER}"
+        if not said and died and self.exit_code:
+            return f"the driver ended with exit code {self.exit_code}; {_OF_CODE}"
+        return said or None
+
+    def advice(self, *, died: bool) -> str | None:
+        """Return what to do about the cause, as it stands in it; None if nobody knows."""
+        advice = self._said()[1]
+        if advice or not died or self._seen:
+            return advice or None
+        return _OF_KILLER if self._killer() is not None else _OF_CODE
+
+    def _said(self) -> tuple[str, str]:
+        return self._seen[min(self._seen)] if self._seen else ("", "")
 
     def _find_pages(self, line: str) -> None:
         pages = pages_told(line)
@@ -162,7 +174,9 @@ class SparkOutput:
             match = pattern.search(text)
             if match:
                 groups = {name: value or "" for name, value in match.groupdict().items()}
-                self._seen.setdefault(number, sentence.format(master=self.master, **groups))
+                happened, _, to_do = sentence.partition("; ")
+                told = (text.format(master=self.master, **groups) for text in (happened, to_do))
+                self._seen.setdefault(number, (next(told), next(told)))
 
     def _killer(self) -> str | None:
         code = self.exit_code or 0

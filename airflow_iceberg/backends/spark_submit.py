@@ -27,7 +27,14 @@ from airflow_iceberg.backends.kubernetes import WAITS, is_kubernetes
 from airflow_iceberg.backends.kubernetes_access import submit_settings
 from airflow_iceberg.backends.pages import SparkPages, history_page
 from airflow_iceberg.backends.private_files import default_settings, write_private, write_settings
-from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StalePlanError, UnsupportedError
+from airflow_iceberg.errors import (
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+    StalePlanError,
+    UnsupportedError,
+    advised,
+)
 from airflow_iceberg.jobs.protocol.one_time_signature import new_seed, public_key
 from airflow_iceberg.jobs.spark.driver_guard import TASK_VARIABLE
 from airflow_iceberg.redaction import SPARK_PATTERN, secrets_of
@@ -116,9 +123,12 @@ class SparkSubmit:
                 f"set it to a master: local[*], yarn, spark://host:7077 or k8s://https://host"
             )
         if self._is_on_cluster and master.startswith("spark://"):
-            raise UnsupportedError(
-                f"spark connection {self._conn_id!r}: Spark's standalone master runs no Python programs in deploy mode "
-                f"cluster; use client"
+            raise advised(
+                UnsupportedError(
+                    f"spark connection {self._conn_id!r}: Spark's standalone master runs no Python programs in deploy "
+                    f"mode cluster"
+                ),
+                "use client",
             )
         if self._is_on_cluster and not self._is_yarn and any(map(secrets_of, (storage, *self._inputs.values()))):
             raise UnsupportedError(
@@ -209,8 +219,13 @@ class SparkSubmit:
         """Return an error that the job could not explain with the cause that Spark's output names."""
         if self._hook is None or type(error) not in (IcebergError, StalePlanError):
             return error
-        cause = self._hook.output.cause(str(error), died=isinstance(error, StalePlanError))
-        return type(error)(f"{cause}; {error}") if cause else error
+        output, died = self._hook.output, isinstance(error, StalePlanError)
+        cause = output.cause(str(error), died=died)
+        if not cause:
+            return error
+        explained = type(error)(f"{cause}; {error}")
+        explained.advice = output.advice(died=died)
+        return explained
 
     def _tell_pages(self, environment: Mapping[str, str], pages: SparkPages) -> None:
         # YARN counts the starts of a driver, of which there is one (`YARN_SETTINGS`).
@@ -336,7 +351,9 @@ class SparkSubmit:
             try:
                 path, found = find_submit(binary)
             except (NotFoundError, UnsupportedError) as error:
-                raise type(error)(f"cannot submit with connection {self._conn_id!r}: {error}") from error
+                found_none = type(error)(f"cannot submit with connection {self._conn_id!r}: {error}")
+                found_none.advice = error.advice
+                raise found_none from error
         local |= {} if self._is_on_cluster else {name: str(value) for name, value in self._config.env_vars.items()}
         return Machine(binary=str(path), environment={**self._python(found), **local})
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.errors import InvalidInputError, NotFoundError, advised
 from airflow_iceberg.redaction import secrets_of
 
 if TYPE_CHECKING:
@@ -153,9 +153,9 @@ def _existing(conn_id: str, kind: str, conn_type: str) -> Iterator[None]:
     try:
         yield
     except AirflowNotFoundException as error:
-        raise NotFoundError(
-            f"{kind} connection {conn_id!r} does not exist; create it with connection type {conn_type}, or set "
-            f"AIRFLOW_CONN_{conn_id.upper()}"
+        raise advised(
+            NotFoundError(f"{kind} connection {conn_id!r} does not exist"),
+            f"create it with connection type {conn_type}, or set AIRFLOW_CONN_{conn_id.upper()}",
         ) from error
 
 

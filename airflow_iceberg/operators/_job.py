@@ -26,7 +26,7 @@ from airflow_iceberg.hooks.arguments import mask_secrets, whole_number
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._key import operation_key_of, request_digest
 from airflow_iceberg.redaction import printable
-from airflow_iceberg.retries import airflow_failures, from_event
+from airflow_iceberg.retries import airflow_failures, from_event, tell_of_kill
 from airflow_iceberg.triggers.job import POLL_INTERVAL_S, IcebergJobTrigger
 
 if TYPE_CHECKING:
@@ -58,10 +58,8 @@ class TableOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("table", "iceberg_conn_id")
-    # Whether the commits of an operator change no rows.
-    is_maintenance: ClassVar[bool] = False
-    # The branch that an operator commits to. Those that have such an argument set it before the outlets are made.
-    branch: Any = MAIN
+    is_maintenance: ClassVar[bool] = False  # whether the commits change no rows
+    branch: Any = MAIN  # that is committed to; set before the outlets are made
     operator_extra_links: Collection[BaseOperatorLink] = (links.TableLink(), links.SnapshotLink())
     _config: CatalogConfig | None = None
     _opened_table: OpenTable | None = None
@@ -107,6 +105,10 @@ class TableOperator(BaseOperator):
             operation_key=operation_key_of(context),
             try_number=int(context["ti"].try_number),
         )
+
+    def on_kill(self) -> None:
+        """Say in the log that the task is being ended."""
+        tell_of_kill()
 
     def report(self, context: Context, result: OperationResult, lines: Iterable[str]) -> dict[str, Any]:
         """Report the result in the log, in asset events and in XCom; the same if an earlier try has committed it."""
@@ -331,6 +333,7 @@ class JobOperator(TableOperator):
     def on_kill(self) -> None:
         """Cancel the job, and start no other; the next try starts from the beginning."""
         self._is_killed = True
+        super().on_kill()
         if self._backend is not None:
             self._backend.cancel()
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +17,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.triggers.base import StartTriggerArgs
 
 from airflow_iceberg.hooks.iceberg import IcebergHook
-from airflow_iceberg.retries import airflow_failures, from_event
+from airflow_iceberg.retries import airflow_failures, from_event, tell
 from airflow_iceberg.triggers.conditions import IcebergConditionTrigger, make_condition
 from airflow_iceberg.triggers.waiting import Found, Waiting, look_at
 
@@ -45,7 +46,7 @@ class WatchesTable(BaseSensorOperator):
             return super().execute(context)
         except (AirflowSensorTimeout, AirflowSkipException) as error:
             if _is_timeout(error) and self._waiting is not None:
-                self.log.warning("timed out while %s", self._waiting.text)
+                _tell_timeout(self._waiting.text)
             raise
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
@@ -58,7 +59,7 @@ class WatchesTable(BaseSensorOperator):
                 with suppress(Exception):
                     self._look_once(context)
                 if self._waiting is not None:
-                    self.log.warning("timed out while %s", self._waiting.text)
+                    _tell_timeout(self._waiting.text)
             raise
 
     def _look_once(self, context: Context) -> Mapping[str, Any] | None:
@@ -72,6 +73,12 @@ class WatchesTable(BaseSensorOperator):
         if answer is not None:
             self.log.log(answer.level, "%s", answer.text)
         return None
+
+
+def _tell_timeout(waiting: str) -> None:
+    to_do = "look why the table has not got it yet, or give the sensor a longer timeout, then clear the task"
+    # A sensor that skips itself then has not failed.
+    tell(f"timed out while {waiting}", to_do, level=logging.WARNING)
 
 
 def _is_timeout(error: BaseException) -> bool:

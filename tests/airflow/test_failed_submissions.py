@@ -19,6 +19,7 @@ from airflow_iceberg.jobs.protocol.source import Source
 from tests.airflow.conftest import Lake
 from tests.airflow.live import _free_port
 from tests.support.append_steps import plan_append
+from tests.support.on_call import check_error
 
 QUIET = {"spark.ui.enabled": "false"}
 WITH_SERVICES = pytest.mark.services
@@ -66,6 +67,7 @@ class TestTheFirstLineNamesTheCause:
             "Java does not start with this driver_memory: Too small maximum heap; choose another amount; the job for "
         )
         self.check_folded(capfd.readouterr().out, "Too small maximum heap")
+        check_error("Java does not start with the memory that was asked for", error)
 
     def check_folded(self, log: str, spark_said: str) -> None:
         before, group, rest = log.partition("::group::Output of spark-submit")
@@ -79,6 +81,7 @@ class TestTheFirstLineNamesTheCause:
         assert first_line(error).startswith(
             f"the Python of the driver, {bare_python}, cannot run the job: No module named "
         )
+        check_error("a package is missing on the driver", error)
 
     @WITH_SERVICES
     def test_a_package_that_the_executors_lack(self, failing, bare_python):
@@ -86,13 +89,16 @@ class TestTheFirstLineNamesTheCause:
         assert first_line(error).startswith(
             "the Spark job failed: the Python of the executors has no package 'pyarrow'; install it there, or set "
         )
+        check_error("a package is missing on the executors", error)
 
     @WITH_SERVICES
     def test_a_python_that_the_executors_lack(self, failing):
         python = {"spark.pyspark.driver.python": sys.executable, "spark.pyspark.python": "/no/python"}
-        assert first_line(failing(conf=python)).startswith(
+        error = failing(conf=python)
+        assert first_line(error).startswith(
             "Spark cannot start /no/python, there is no such file; set spark.pyspark.python (PYSPARK_PYTHON) to a "
         )
+        check_error("the executors have no such Python", error)
 
     @WITH_SERVICES
     def test_too_little_memory_for_spark(self, failing):
@@ -105,9 +111,11 @@ class TestTheFirstLineNamesTheCause:
     @WITH_SERVICES
     def test_a_master_that_does_not_answer(self, failing):
         master = f"spark://127.0.0.1:{_free_port()}"
-        assert first_line(failing(master)).startswith(
+        error = failing(master)
+        assert first_line(error).startswith(
             f"no Spark master answers at {master}; check the connection's host, and that a Spark of this version runs "
         )
+        check_error("the master of Spark does not answer", error)
 
     def test_a_cluster_that_is_not_configured(self, failing, monkeypatch):
         for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):

@@ -78,7 +78,8 @@ def deferred(waiting: Any) -> Any:
 
 def said(capfd: Any) -> list[str]:
     """Return what a sensor's log says about the wait."""
-    return re.findall(r"\] ((?:timed out while )?waiting for .*?) \[airflow", capfd.readouterr().out)
+    pattern = r"\] (?:what happened: )?((?:timed out while )?waiting for .*?) \[airflow"
+    return re.findall(pattern, capfd.readouterr().out)
 
 
 class TestWhereverASensorWaits:

@@ -25,7 +25,7 @@ from tenacity import RetryCallState, Retrying, retry_if_result
 from airflow_iceberg.catalogs.http.auth import Auth, NoAuth, Signable
 from airflow_iceberg.catalogs.http.exchange import FORM, Answer, Exchange, Failure
 from airflow_iceberg.catalogs.http.settings import Secrets, Settings, checked_uri, without_login
-from airflow_iceberg.errors import CommitUnknownError, FormatError, StorageError
+from airflow_iceberg.errors import CommitUnknownError, FormatError, IcebergError, StorageError, advised
 
 _LONGEST_WAIT_S = 60.0
 _AUTH_EXPIRED = (401, 419)
@@ -165,9 +165,8 @@ class Http:
         request = Signable(method="GET" if form is None else "POST", url=url, headers=found, body=body)
         answer = self._repeat(_Call(request=request, purpose=purpose, auth=NoAuth()))
         if answer.refusal:
-            raise StorageError(
-                f"catalog {self._catalog} cannot {purpose}: {without_login(url)} answers {answer.refusal}; {advice}"
-            )
+            text = f"catalog {self._catalog} cannot {purpose}: {without_login(url)} answers {answer.refusal}"
+            raise advised(StorageError(text), advice)
         try:
             document = answer.json()
         except FormatError as error:
@@ -231,14 +230,15 @@ class Http:
         return min(max(asked_s or 0.0, backoff_s), _LONGEST_WAIT_S)
 
     def _failed(self, call: _Call, failure: Failure, is_doubtful: bool) -> Exception:
-        error: Exception
+        error: IcebergError
         if is_doubtful:
             error = self._unknown(call, failure.reason)
         else:
             error = StorageError(
                 f"catalog {self._catalog} cannot {call.purpose}: {without_login(call.request.url.partition('?')[0])}: "
-                f"{failure.reason}; check that the server is up, the uri, and the access to it"
+                f"{failure.reason}"
             )
+            error = advised(error, failure.advice)
         if failure.cause is not None and not self._exchange.has_secret(failure.cause):
             error.__cause__ = failure.cause
         return error

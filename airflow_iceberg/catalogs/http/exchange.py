@@ -68,6 +68,7 @@ class Failure:
         is_sent: whether the request may have reached the server and may have been executed.
         wait_s: seconds that the server asked to wait.
         is_final: whether a retry cannot help.
+        advice: what to do about it.
     """
 
     reason: str
@@ -75,6 +76,7 @@ class Failure:
     wait_s: float | None = None
     is_final: bool = False
     cause: Exception | None = None
+    advice: str = "check that the server is up, the uri, and the access to it"
 
 
 class Exchange:
@@ -140,7 +142,8 @@ class Exchange:
         refused = next((each for each in causes if isinstance(each, ssl.SSLCertVerificationError)), None)
         if refused is not None:
             reason = f"its certificate is not trusted ({refused.verify_message}), see ssl.cabundle"
-            return Failure(reason=reason, is_sent=False, is_final=True, cause=error)
+            advice = "name the certificate's authority in ssl.cabundle, or have the server's certificate renewed"
+            return Failure(reason=reason, is_sent=False, is_final=True, cause=error, advice=advice)
         is_sent = not any(map(_is_before_sending, causes))
         what = "it did not answer in time" if isinstance(error, requests.exceptions.ReadTimeout) else "no answer"
         reason = f"{what} ({self._secrets.hide(_first_line(causes[-1]))})"

@@ -22,6 +22,7 @@ from airflow_iceberg.errors import (
     InvalidInputError,
     StorageError,
     UnsupportedError,
+    advised,
 )
 from airflow_iceberg.format.values.digits import whole_number
 
@@ -128,7 +129,10 @@ class NessieClient:
         advice = "check the request"
         if refusal.status in (401, 403):
             advice = "check the token and what its owner may do"
-        return StorageError(f"catalog {self._catalog} cannot {what}: {self} answered: {refusal}; {advice}")
+        error = advised(StorageError(f"catalog {self._catalog} cannot {what}: {self} answered: {refusal}"), advice)
+        # An expired token may be renewed before the next try; a permission is not given meanwhile.
+        error.is_denied = refusal.status == 403
+        return error
 
     def _read(self, method: str, path: str, params: Mapping[str, str] | None, body: Json | None) -> Json:
         answer = self._http.read(method, f"/{path}", body, purpose=f"read from {self}", query=_query(params))

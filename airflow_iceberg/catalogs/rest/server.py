@@ -24,6 +24,7 @@ from airflow_iceberg.errors import (
     NotFoundError,
     StorageError,
     UnsupportedError,
+    advised,
 )
 
 OnRefusal = Mapping[int, Callable[[Refusal], Exception]]
@@ -198,7 +199,10 @@ class RestServer:
         text = f"catalog {self._catalog} cannot {purpose}: the server answers {refusal}"
         match refusal.status:
             case 401 | 403 | 407 | 419:
-                return StorageError(f"{text}; check the credentials of the connection and what they allow")
+                error = advised(StorageError(text), "check the credentials of the connection and what they allow")
+                # An expired login may be renewed before the next try; a permission is not given meanwhile.
+                error.is_denied = refusal.status == 403
+                return error
             case 404:
                 return NotFoundError(text)
             case 405 | 406 | 501:

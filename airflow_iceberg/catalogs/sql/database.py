@@ -20,7 +20,7 @@ from sqlalchemy import Column, MetaData, String, Table
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
-from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError
+from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError, advised
 from airflow_iceberg.redaction import replaced, secrets_of
 
 log = logging.getLogger(__name__)
@@ -198,9 +198,9 @@ class Database:
         )
 
     def _failed(self, verb: str, error: SQLAlchemyError) -> StorageError:
-        locked, away = "another process holds its lock for too long", "check that it is up and the access to it"
-        advice = locked if _is_busy(error) else away
-        return StorageError(f"catalog {self._catalog} cannot {verb} the {self}: {self._reason(error)}; {advice}")
+        locked = "another process holds its lock for too long, wait for it"
+        advice = locked if _is_busy(error) else "check that it is up and the access to it"
+        return advised(StorageError(f"catalog {self._catalog} cannot {verb} the {self}: {self._reason(error)}"), advice)
 
     def _reason(self, error: SQLAlchemyError) -> str:
         original = getattr(error, "orig", None) or error

@@ -34,11 +34,13 @@ class JobError(Document):
         kind: the name of one of our exception classes.
         message: one readable text; no stack trace, no secrets.
         path: the location of the broken file, for FormatError.
+        advice: what to do, as it stands in the message.
     """
 
     kind: str
     message: str
     path: str | None = None
+    advice: str | None = None
 
     @classmethod
     def from_exception(cls, error: BaseException) -> Self:
@@ -50,7 +52,8 @@ class JobError(Document):
             path = None if error.path is None else without_secrets(error.path)
             return cls(kind=type(error).__name__, message=without_secrets(str(error.args[0])), path=path)
         if isinstance(error, IcebergError):
-            return cls(kind=type(error).__name__, message=without_secrets(str(error)))
+            advice = None if error.advice is None else without_secrets(error.advice)
+            return cls(kind=type(error).__name__, message=without_secrets(str(error)), advice=advice)
         message = f"the job failed unexpectedly: {type(error).__name__}: {error}"
         return cls(kind=UNEXPECTED, message=without_secrets(message))
 
@@ -59,7 +62,9 @@ class JobError(Document):
         found = error_class(self.kind)
         if issubclass(found, FormatError):
             return found(self.message, path=self.path)
-        return found(self.message)
+        error = found(self.message)
+        error.advice = self.advice
+        return error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

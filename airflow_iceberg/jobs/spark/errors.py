@@ -8,11 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from airflow_iceberg.errors import IcebergError, InvalidInputError
+from airflow_iceberg.errors import IcebergError, InvalidInputError, advised
 
 MAX_MESSAGE = 2000
 # Spark Connect puts the class of an error that Python has none for before its message: "(org.apache.spark.X) [Y] …".
 _SERVER_CLASS = re.compile(r"\((?:\w+\.)+(\w+)\) ")
+_INSTALL = (
+    "install it there, or set spark.pyspark.python (PYSPARK_PYTHON) to a Python that has it; send your own code with "
+    "py_files"
+)
 # Errors of a request that Spark's server has not answered itself.
 _OF_GRPC = ("SparkConnectGrpcException", "_InactiveRpcError", "_MultiThreadedRendezvous")
 
@@ -34,11 +38,15 @@ def as_iceberg_error(error: Exception) -> IcebergError:
         return error
     if isinstance(error, ImportError):
         # Of our own modules or Spark's: errors of a user's function are handled where it is called.
-        return IcebergError(
-            f"the Python of the driver, {sys.executable}, cannot run the job: {error}; install the package there, or "
-            f"set spark.pyspark.driver.python (PYSPARK_DRIVER_PYTHON) to a Python that has it"
+        return advised(
+            IcebergError(f"the Python of the driver, {sys.executable}, cannot run the job: {error}"),
+            "install the package there, or set spark.pyspark.driver.python (PYSPARK_DRIVER_PYTHON) to a Python that "
+            "has it",
         )
-    return IcebergError(f"the Spark job failed: {text_of(error)}")
+    text = text_of(error)
+    found = IcebergError(f"the Spark job failed: {text}")
+    found.advice = _INSTALL if text.endswith(_INSTALL) else None
+    return found
 
 
 def text_of(error: Exception) -> str:
@@ -89,8 +97,5 @@ def _python_error(text: str) -> str:
     found = lines[0] if lines else text.strip()
     missing = re.match(r"ModuleNotFoundError: No module named '([^']+)'", found)
     if missing:
-        return (
-            f"the Python of the executors has no package {missing[1]!r}; install it there, or set spark.pyspark.python "
-            f"(PYSPARK_PYTHON) to a Python that has it; send your own code with py_files"
-        )
+        return f"the Python of the executors has no package {missing[1]!r}; {_INSTALL}"
     return found[:MAX_MESSAGE]

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, UnsupportedError, advised
 
 # Spark 3.5 starts on 21, but mapInArrow fails there; Spark 4 needs 17.
 JAVA_FOR_SPARK_3 = (8, 11, 17)
@@ -70,8 +70,9 @@ def spark_home() -> Path:
     found = importlib.util.find_spec("pyspark")
     home = Path(found.origin).parent if found and found.origin else None
     if home is None or not (home / "jars").is_dir():
-        raise NotFoundError(
-            f"no Spark in {sys.prefix}; install 'airflow-iceberg[spark]', or set SPARK_HOME to a Spark 3.5 or 4"
+        raise advised(
+            NotFoundError(f"no Spark in {sys.prefix}"),
+            "install 'airflow-iceberg[spark]', or set SPARK_HOME to a Spark 3.5 or 4",
         )
     return home
 
@@ -97,7 +98,7 @@ def find_submit(binary: str = "spark-submit") -> tuple[Path, dict[str, str]]:
         if path.exists():
             return path, environment()
         if on_path is None:
-            raise NotFoundError(f"there is no {binary} in {path.parent}; set SPARK_HOME to a Spark 3.5 or 4")
+            raise advised(NotFoundError(f"there is no {binary} in {path.parent}"), "set SPARK_HOME to a Spark 3.5 or 4")
     home = Path(on_path).resolve().parent.parent
     if spark_version(home) is not None:
         return Path(on_path), environment(home)
@@ -161,9 +162,9 @@ def _environment_of_script(path: Path) -> dict[str, str]:
 
 def _check_version(version: tuple[int, int] | None, where: str) -> None:
     if version is not None and not OLDEST_SPARK <= version < AFTER_NEWEST_SPARK:
-        raise UnsupportedError(
-            f"Spark {version[0]}.{version[1]} at {where} is not supported (expected 3.5 or 4); "
-            f"set SPARK_HOME to a Spark 3.5 or 4"
+        raise advised(
+            UnsupportedError(f"Spark {version[0]}.{version[1]} at {where} is not supported (expected 3.5 or 4)"),
+            "set SPARK_HOME to a Spark 3.5 or 4",
         )
 
 
@@ -190,9 +191,9 @@ def java_home(versions: Sequence[int] = JAVA_FOR_SPARK_4) -> Path:
                 return _shimmed(home, version)
         seen.append(f"{origin} ({home}): Java {version}" if version else f"{origin} ({home}): does not start")
     wanted = " or ".join(map(str, versions))
-    raise NotFoundError(
-        f"no Java {wanted} for Spark; found {'; '.join(seen) or 'none'}; "
-        f"set JAVA_HOME, or install 'airflow-iceberg[java]'"
+    raise advised(
+        NotFoundError(f"no Java {wanted} for Spark; found {'; '.join(seen) or 'none'}"),
+        "set JAVA_HOME, or install 'airflow-iceberg[java]'",
     )
 
 

@@ -137,4 +137,6 @@ class IcebergAuditOperator(AuditsOperator):
         with airflow_failures():
             if not is_kept:
                 is_kept = not drop_failed(work, report)
-            raise AuditFailedError(advice(report, is_kept=is_kept))
+            failed = AuditFailedError(advice(report, is_kept=is_kept))
+            failed.advice = "look at the offending rows in the log above, and correct what has written them"
+            raise failed
