@@ -141,57 +141,131 @@ def _iceberg_catalog() -> dict[str, Any]:
     }
 
 
+_TEXT: dict[str, Any] = {"type": ["string", "null"]}
+_SECRET: dict[str, Any] = {**_TEXT, "format": "password"}
+# A box to tick would set what nobody has touched.
+_SWITCH: dict[str, Any] = {**_TEXT, "enum": ["true", "false"]}
+
+# The fields of catalogs: name of the property, label, help, kind. All other properties are in "Further properties".
+_OF_CATALOGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+    ("token", "REST, Nessie: bearer token", "Instead of client ID and secret.", _SECRET),
+    ("credential", "REST: credential", "ID and secret in one, id:secret, instead of login and password.", _SECRET),
+    ("oauth2-server-uri", "REST: token endpoint", "Address that issues tokens, if not the catalog's own.", _TEXT),
+    ("scope", "REST: OAuth2 scope", "Such as PRINCIPAL_ROLE:ALL; catalog if empty.", _TEXT),
+    ("audience", "REST: OAuth2 audience", "Parameter of the request for a token.", _TEXT),
+    ("resource", "REST: OAuth2 resource", "Parameter of the request for a token.", _TEXT),
+    (
+        *("rest.auth.type", "REST: kind of login", "OAuth2 with a client ID and secret, or a token, if empty."),
+        {**_TEXT, "enum": ["oauth2", "basic", "none"]},
+    ),
+    ("rest.auth.basic.username", "REST: user", "Of HTTP's basic authentication.", _TEXT),
+    ("rest.auth.basic.password", "REST: password", "Of HTTP's basic authentication.", _SECRET),
+    ("rest.sigv4-enabled", "REST: sign for AWS", "true: every request is signed, as Glue and S3 Tables ask.", _SWITCH),
+    ("rest.signing-name", "REST: AWS service", "glue, s3tables or execute-api.", _TEXT),
+    ("rest.signing-region", "REST: AWS region", "Region that requests are signed for.", _TEXT),
+    ("rest.access-key-id", "REST: AWS access key ID", "The environment's if empty.", _SECRET),
+    ("rest.secret-access-key", "REST: AWS secret access key", "The environment's if empty.", _SECRET),
+    ("ssl.cabundle", "REST, Nessie: trusted certificates", "File on the workers and the triggerer.", _TEXT),
+    ("ssl.client.cert", "REST, Nessie: client certificate", "File on the workers and the triggerer.", _TEXT),
+    ("ssl.client.key", "REST, Nessie: key of the certificate", "File on the workers and the triggerer.", _TEXT),
+    ("rest.client.proxy.hostname", "REST: host of a proxy", "That of the environment if empty.", _TEXT),
+    ("rest.client.proxy.port", "REST: port of the proxy", "With the host of the proxy.", _TEXT),
+    ("rest.client.proxy.username", "REST: user of the proxy", "If it asks for one.", _TEXT),
+    ("rest.client.proxy.password", "REST: password of the proxy", "If it asks for one.", _SECRET),
+    ("ref", "Nessie: branch or tag", "Of names without an @; the server's default branch if empty.", _TEXT),
+    ("user", "Nessie: author of commits", "The login if empty.", _TEXT),
+    (
+        *("authentication.type", "Nessie: kind of login", "BEARER with a token, if empty."),
+        {**_TEXT, "enum": ["BEARER", "OAUTH2", "NONE"]},
+    ),
+    ("authentication.token", "Nessie: token", "The same as the bearer token.", _SECRET),
+    ("authentication.oauth2.token-endpoint", "Nessie: token endpoint", "Address that issues tokens.", _TEXT),
+    ("authentication.oauth2.issuer-url", "Nessie: issuer", "The realm that names the token endpoint.", _TEXT),
+    ("authentication.oauth2.client-id", "Nessie: client ID", "Of OAuth2.", _TEXT),
+    ("authentication.oauth2.client-secret", "Nessie: client secret", "Of OAuth2.", _SECRET),
+    ("authentication.oauth2.client-scopes", "Nessie: scopes", "Separated by spaces.", _TEXT),
+    (
+        *("authentication.oauth2.grant-type", "Nessie: grant", "client_credentials if empty."),
+        {**_TEXT, "enum": ["client_credentials", "password"]},
+    ),
+    ("authentication.oauth2.username", "Nessie: user of the grant", "With the grant password.", _TEXT),
+    ("authentication.oauth2.password", "Nessie: password of the grant", "With the grant password.", _SECRET),
+    ("glue.region", "Glue: region", "Such as eu-central-1.", _TEXT),
+    ("glue.id", "Glue: account", "Number of the account that has the catalog, if it is another one.", _TEXT),
+    ("glue.profile-name", "Glue: profile", "A profile of boto3's configuration.", _TEXT),
+    ("glue.endpoint", "Glue: endpoint", "Address other than that of AWS; the host does the same.", _TEXT),
+    ("glue.access-key-id", "Glue: access key ID", "The login does the same; boto3's sources if empty.", _SECRET),
+    ("glue.secret-access-key", "Glue: secret access key", "The password does the same.", _SECRET),
+    ("glue.session-token", "Glue: session token", "Of temporary keys.", _SECRET),
+    ("ugi", "Hive: identity", "user or user:group, for a metastore that does not authenticate.", _SECRET),
+    ("engine.hive.lock-enabled", "Hive: commit under a lock", "true if empty; see the documentation.", _SWITCH),
+    ("hive.metastore.use.SSL", "Hive: TLS", "true: the connection uses TLS.", _SWITCH),
+    ("hive.metastore.truststore.path", "Hive: trusted certificates", "A PEM file; the system's if empty.", _TEXT),
+    ("hive.metastore.keystore.path", "Hive: client certificate", "A PEM file with certificate and key.", _TEXT),
+    ("hive.metastore.keystore.password", "Hive: password of the key", "If it has one.", _SECRET),
+    ("hive.metastore.client.auth.mode", "Hive: kind of login", "PLAIN: login and password are used.", _TEXT),
+    ("hive.kerberos-authentication", "Hive: Kerberos", "true: with the ticket of the process.", _SWITCH),
+    ("hive.kerberos-service-name", "Hive: Kerberos service", "hive if empty.", _TEXT),
+)
+_OF_S3: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+    ("s3.endpoint", "S3: endpoint", "Only for stores other than Amazon's, such as https://s3.example.com.", _TEXT),
+    ("s3.region", "S3: region", "Such as eu-central-1.", _TEXT),
+    ("s3.profile-name", "S3: profile", "A profile of boto3's configuration.", _TEXT),
+    ("s3.access-key-id", "S3: access key ID", "The credentials of the process if empty.", _SECRET),
+    ("s3.secret-access-key", "S3: secret access key", "The credentials of the process if empty.", _SECRET),
+    ("s3.session-token", "S3: session token", "Of temporary keys.", _SECRET),
+    ("s3.path-style-access", "S3: bucket in the path", "true or false; with an endpoint true if empty.", _SWITCH),
+    ("s3.anonymous", "S3: anonymous", "true: requests are not signed.", _SWITCH),
+)
+_OF_STORES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+    *_OF_S3,
+    ("gcs.oauth2.token", "GCS: token or key file", "The credentials of the process if empty.", _SECRET),
+    ("gcs.project-id", "GCS: project", "Project that requests are made for.", _TEXT),
+    ("gcs.service.host", "GCS: endpoint", "Only for an emulator or a private endpoint.", _TEXT),
+    ("gcs.session-kwargs", "GCS: options of the HTTP session", "A JSON object.", _SECRET),
+    ("adls.account-name", "Azure: account", "If it is not part of the locations.", _TEXT),
+    ("adls.account-key", "Azure: account key", "One of key, SAS token, connection string, principal.", _SECRET),
+    ("adls.sas-token", "Azure: SAS token", "Instead of the key.", _SECRET),
+    ("adls.connection-string", "Azure: connection string", "Instead of the key.", _SECRET),
+    ("adls.tenant-id", "Azure: tenant", "Of a service principal.", _TEXT),
+    ("adls.client-id", "Azure: client ID", "Of a service principal.", _TEXT),
+    ("adls.client-secret", "Azure: client secret", "Of a service principal.", _SECRET),
+    ("adls.account-host", "Azure: host", "Only for an emulator or a private endpoint.", _TEXT),
+    ("adls.anon", "Azure: anonymous", "true: no credentials are used.", _SWITCH),
+    ("hdfs.user", "HDFS: user", "HADOOP_USER_NAME if empty.", _TEXT),
+)
+
+
+def _fields(*rows: tuple[str, str, str, dict[str, Any]]) -> dict[str, Any]:
+    return {name: {"label": label, "description": text, "schema": kind} for name, label, text, kind in rows}
+
+
 def _catalog_fields() -> dict[str, Any]:
-    text, secret = {"type": ["string", "null"]}, {"type": ["string", "null"], "format": "password"}
     return {
         "type": {
             "label": "Catalog type",
             "description": "How the catalog is reached; left empty it is guessed from the URI.",
-            "schema": {
-                "type": ["string", "null"],
-                "enum": ["sql", "hadoop", "rest", "hive", "nessie", "glue"],
-            },
+            "schema": {**_TEXT, "enum": ["sql", "hadoop", "rest", "hive", "nessie", "glue"]},
         },
         "catalog_name": {
             "label": "Catalog name",
             "description": "SQL catalogs keep tables under this name: use the one that Spark or PyIceberg use. "
             "The connection id if empty.",
-            "schema": text,
+            "schema": _TEXT,
         },
         "warehouse": {
             "label": "Warehouse",
             "description": "Location where new tables are created, such as s3://bucket/warehouse; for some REST "
             "catalogs a name.",
-            "schema": text,
+            "schema": _TEXT,
         },
         "allowed-locations": {
             "label": "Allowed locations",
             "description": "Prefixes of locations outside of the warehouse's bucket that tables may use, separated by "
             "commas.",
-            "schema": text,
+            "schema": _TEXT,
         },
-        "token": {
-            "label": "Bearer token",
-            "description": "For REST catalogs, instead of client ID and secret.",
-            "schema": secret,
-        },
-        "s3.endpoint": {
-            "label": "S3 endpoint",
-            "description": "Only for stores other than Amazon's, such as https://s3.example.com.",
-            "schema": text,
-        },
-        "s3.access-key-id": {
-            "label": "S3 access key ID",
-            "schema": secret,
-        },
-        "s3.secret-access-key": {
-            "label": "S3 secret access key",
-            "schema": secret,
-        },
-        "adls.account-key": {
-            "label": "Azure account key",
-            "schema": secret,
-        },
+        **_fields(*_OF_CATALOGS, *_OF_STORES),
         **_page_fields(),
         "properties": {
             "label": "Further properties",
@@ -202,17 +276,16 @@ def _catalog_fields() -> dict[str, Any]:
 
 
 def _page_fields() -> dict[str, Any]:
-    text = {"type": ["string", "null"]}
     return {
         "table-url": {
             "label": "Page of a table",
             "description": "For links of tasks, such as https://lake.example.com/{namespace}/{name}.",
-            "schema": text,
+            "schema": _TEXT,
         },
         "snapshot-url": {
             "label": "Page of a snapshot",
             "description": "For links of tasks, such as https://lake.example.com/{table}/snapshots/{snapshot_id}.",
-            "schema": text,
+            "schema": _TEXT,
         },
     }
 
@@ -245,14 +318,7 @@ def _paimon() -> dict[str, Any]:
                 "commas.",
                 "schema": {"type": ["string", "null"]},
             },
-            "s3.access-key-id": {
-                "label": "S3 access key ID",
-                "schema": {"type": ["string", "null"], "format": "password"},
-            },
-            "s3.secret-access-key": {
-                "label": "S3 secret access key",
-                "schema": {"type": ["string", "null"], "format": "password"},
-            },
+            **_fields(*_OF_STORES),
             "properties": {
                 "label": "Further properties",
                 "description": "Storage properties under PyIceberg's names, as a JSON object.",

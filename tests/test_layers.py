@@ -74,7 +74,7 @@ LAYERS = {
     # The Airflow modules translate: they open tables, name operations and describe jobs, and decide nothing.
     "get_provider_info": Layer(),
     "events": Layer(),
-    "retries": Layer("errors", "airflow"),
+    "retries": Layer("errors redaction", "airflow"),
     "assets": Layer("errors operations commit.open_table commit.write_result", "airflow"),
     "hooks": Layer(
         "errors redaction retries assets commit.operation_key commit.write_result table catalogs "

@@ -2,18 +2,24 @@
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from importlib.resources import files
+from pathlib import Path
 
 import jsonschema
 import pytest
-from airflow.sdk import task
+from airflow.sdk import Connection, task
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.get_provider_info import get_provider_info
+from airflow_iceberg.hooks.connection import CatalogConfig
 from airflow_iceberg.operators._key import installation_id
+from airflow_iceberg.redaction import secrets_of
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 class TestTheDescription:
@@ -61,12 +67,6 @@ class TestTheDescription:
         monkeypatch.setenv(f"AIRFLOW__{section}__{option}".upper(), "prod")
         assert installation_id() == "prod"
 
-    def test_secrets_are_password_fields(self):
-        fields = get_provider_info()["connection-types"][0]["conn-fields"]
-        formats = {name: field["schema"].get("format") for name, field in fields.items()}
-        secret = {"token", "adls.account-key", "s3.access-key-id", "s3.secret-access-key"}
-        assert {name for name, kind in formats.items() if kind == "password"} == secret
-
     def test_reading_it_imports_nothing_but_this_package(self):
         code = (
             "import sys; before = set(sys.modules)\n"
@@ -75,3 +75,87 @@ class TestTheDescription:
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "['airflow_iceberg']"
+
+
+PAGES = ("connections", "rest-catalog", "nessie", "glue", "hive-metastore", "stores")
+FORMS = {entry["connection-type"]: entry["conn-fields"] for entry in get_provider_info()["connection-types"]}
+PROPERTY = r"(?:s3|gcs|adls|glue|rest|hive|hdfs)\.[\w.-]+"
+
+
+def documented(page: str) -> set[str]:
+    """Return the settings that the tables of a page name, `.port` and `….password` with what stands before them."""
+    text = (DOCS / f"{page}.md").read_text().partition("\n## `paimon`")[0]
+    found: set[str] = set()
+    last = ""
+    for line in text.splitlines():
+        for number, cell in enumerate(line.strip("| ").split(" | ") if line.startswith("| ") else ()):
+            for word in re.findall(r"`([^`\s]+)`", cell):
+                name = last.rpartition(".")[0] + "." + word.lstrip("….") if word.startswith((".", "….")) else word
+                name = last.replace("-min-wait-ms", name[1:]) if name.startswith("…-") else name
+                is_setting = re.fullmatch(r"[a-z][\w.-]+", name) and name not in ("true", "false", "sales.orders")
+                if is_setting and (number == 0 or re.fullmatch(PROPERTY, name)):
+                    found.add(name)
+                    last = name
+    return found
+
+
+def without_a_field() -> set[str]:
+    """Return the settings of which the documentation says that they have no field."""
+    text = (DOCS / "connections.md").read_text().partition("### The form")[2].partition("###")[0]
+    return set(re.findall(r"`([a-z][\w.-]+)`", text.partition("(`adls.account-key.<")[2]))
+
+
+class TestTheForm:
+    """Each setting that the documentation names has a field, or is said to have none; secrets are never shown."""
+
+    @pytest.mark.parametrize("page", PAGES)
+    def test_each_documented_setting(self, page):
+        names = documented(page)
+        assert len(names) > 5
+        # The host of a connection is the address.
+        assert names - FORMS["iceberg_catalog"].keys() - without_a_field() == names & {"uri"}
+
+    def test_what_is_said_to_have_no_field_has_none_and_is_documented(self):
+        known = set().union(*map(documented, PAGES))
+        assert without_a_field() <= known
+        assert not without_a_field() & FORMS["iceberg_catalog"].keys()
+
+    @pytest.mark.parametrize("kind", FORMS)
+    def test_each_field_has_a_label_of_its_own_and_a_help_text(self, kind):
+        fields = FORMS[kind]
+        assert len({field["label"] for field in fields.values()}) == len(fields)
+        assert all(len(field["description"]) > 3 and field["description"].endswith(".") for field in fields.values())
+
+    @pytest.mark.parametrize("kind", FORMS)
+    def test_secrets_are_password_fields(self, kind):
+        fields = FORMS[kind]
+        hidden = {name for name, field in fields.items() if field["schema"].get("format") == "password"}
+        # An address is no secret, although it gives some.
+        text = {
+            name: "https://x" if name.endswith("endpoint") else f"Zx9-{number}" for number, name in enumerate(fields)
+        }
+        assert hidden == {name for name, value in text.items() if secrets_of({name: value})}
+        # No setting without a field may be one.
+        plain = {name: "true" if name.endswith("enabled") else "60000" for name in without_a_field()}
+        assert not [name for name, value in plain.items() if secrets_of({name: value})]
+
+    def test_what_is_entered_in_them_is_masked(self):
+        fields = FORMS["iceberg_catalog"]
+        hidden = [name for name, field in fields.items() if field["schema"].get("format") == "password"]
+        entered = {name: f"Zx9-entered-{number}" for number, name in enumerate(hidden)}
+        config = CatalogConfig.from_connection(
+            Connection(conn_id="c", conn_type="iceberg_catalog", extra=json.dumps(entered))
+        )
+        assert set(entered.values()) <= set(config.secrets())
+        assert config.properties.items() >= entered.items()
+
+    def test_fields_that_are_left_empty_set_nothing(self):
+        empty = json.dumps({name: "" if number % 2 else None for number, name in enumerate(FORMS["iceberg_catalog"])})
+        made = Connection(conn_id="c", conn_type="iceberg_catalog", extra=empty)
+        assert dict(CatalogConfig.from_connection(made).properties) == {}
+
+    def test_a_port_of_a_catalog_without_an_address_is_ignored(self):
+        """It is the way around Airflow 3.3.2, which tests no stored connection without a port."""
+        extra = json.dumps({"type": "hadoop", "warehouse": "file:///w"})
+        made = Connection(conn_id="c", conn_type="iceberg_catalog", port=443, extra=extra)
+        assert dict(CatalogConfig.from_connection(made).properties) == {"type": "hadoop", "warehouse": "file:///w"}
