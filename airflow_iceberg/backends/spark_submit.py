@@ -128,7 +128,7 @@ class SparkSubmit:
                     f"spark connection {self._conn_id!r}: Spark's standalone master runs no Python programs in deploy "
                     f"mode cluster"
                 ),
-                "use client",
+                "use deploy mode client",
             )
         if self._is_on_cluster and not self._is_yarn and any(map(secrets_of, (storage, *self._inputs.values()))):
             raise UnsupportedError(

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from airflow_iceberg.errors import AlreadyExistsError, FormatError, IcebergError, InvalidInputError, error_class
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    FormatError,
+    IcebergError,
+    InvalidInputError,
+    StorageError,
+    error_class,
+)
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.protocol.document import Document, StoredDocument, read_bytes
 from airflow_iceberg.jobs.protocol.one_time_signature import is_signed, public_key, sign
@@ -35,12 +42,14 @@ class JobError(Document):
         message: one readable text; no stack trace, no secrets.
         path: the location of the broken file, for FormatError.
         advice: what to do, as it stands in the message.
+        is_denied: of a StorageError, whether the store has refused the request because of who has sent it.
     """
 
     kind: str
     message: str
     path: str | None = None
     advice: str | None = None
+    is_denied: bool | None = None
 
     @classmethod
     def from_exception(cls, error: BaseException) -> Self:
@@ -53,7 +62,9 @@ class JobError(Document):
             return cls(kind=type(error).__name__, message=without_secrets(str(error.args[0])), path=path)
         if isinstance(error, IcebergError):
             advice = None if error.advice is None else without_secrets(error.advice)
-            return cls(kind=type(error).__name__, message=without_secrets(str(error)), advice=advice)
+            is_denied = (isinstance(error, StorageError) and error.is_denied) or None
+            message = without_secrets(str(error))
+            return cls(kind=type(error).__name__, message=message, advice=advice, is_denied=is_denied)
         message = f"the job failed unexpectedly: {type(error).__name__}: {error}"
         return cls(kind=UNEXPECTED, message=without_secrets(message))
 
@@ -64,6 +75,8 @@ class JobError(Document):
             return found(self.message, path=self.path)
         error = found(self.message)
         error.advice = self.advice
+        if isinstance(error, StorageError):
+            error.is_denied = bool(self.is_denied)
         return error
 
 

@@ -146,7 +146,9 @@ def read_unit(unit: Unit, io: "FileIO", *, schema: "Schema", options: Mapping[st
         # pyarrow raises a bare OSError without errno for broken bytes, the operating system one with errno.
         if error.errno is None:
             raise broken(unit, error) from error
-        raise StorageError(f"cannot read {unit.location}: {error.strerror or error}") from error
+        failed = StorageError(f"cannot read {unit.location}: {error.strerror or error}")
+        failed.is_denied = isinstance(error, PermissionError)
+        raise failed from error
 
 
 def _expand_one(pattern: str, io: "FileIO") -> list[SourceFile]:
@@ -160,7 +162,9 @@ def _expand_one(pattern: str, io: "FileIO") -> list[SourceFile]:
             raise NotFoundError(f"source file {pattern} does not exist")
         return _matches(filesystem, path, pattern)
     except OSError as error:
-        raise StorageError(f"cannot list source files {pattern}: {error}") from error
+        failed = StorageError(f"cannot list source files {pattern}: {error}")
+        failed.is_denied = isinstance(error, PermissionError)
+        raise failed from error
 
 
 def _matches(filesystem: "fsspec.AbstractFileSystem", path: str, pattern: str) -> list[SourceFile]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from airflow_iceberg.errors import IcebergError, InvalidInputError, advised
+from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError, advised
 
 MAX_MESSAGE = 2000
 # Spark Connect puts the class of an error that Python has none for before its message: "(org.apache.spark.X) [Y] …".
@@ -39,14 +39,15 @@ def as_iceberg_error(error: Exception) -> IcebergError:
     if isinstance(error, ImportError):
         # Of our own modules or Spark's: errors of a user's function are handled where it is called.
         return advised(
-            IcebergError(f"the Python of the driver, {sys.executable}, cannot run the job: {error}"),
+            UnsupportedError(f"the Python of the driver, {sys.executable}, cannot run the job: {error}"),
             "install the package there, or set spark.pyspark.driver.python (PYSPARK_DRIVER_PYTHON) to a Python that "
             "has it",
         )
     text = text_of(error)
-    found = IcebergError(f"the Spark job failed: {text}")
-    found.advice = _INSTALL if text.endswith(_INSTALL) else None
-    return found
+    if text.endswith(_INSTALL):
+        # No retry finds it there.
+        return advised(UnsupportedError(f"the Spark job failed: {text.removesuffix(f'; {_INSTALL}')}"), _INSTALL)
+    return IcebergError(f"the Spark job failed: {text}")
 
 
 def text_of(error: Exception) -> str:

@@ -27,6 +27,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.storage.addresses import azure_account, warn_of_plain_text
 from airflow_iceberg.storage.stores.object_store import ERROR_OF_STATUS, Entry, ObjectStore, gather_failures
 from airflow_iceberg.storage.stores.store import (
+    DeniedError,
     ExpiredError,
     Location,
     RefusedError,
@@ -206,7 +207,7 @@ def _translate_answer(error: AzureError, bucket: str) -> Exception:
     if isinstance(error, ClientAuthenticationError) and status is None:
         return RefusedError(_NO_CREDENTIALS)
     if status in (401, 403):
-        kind = ExpiredError if code in _ENDED else RefusedError
+        kind = ExpiredError if code in _ENDED else DeniedError
         return kind(f"permission denied ({text}), check the credentials and what they may do in container '{bucket}'")
     if isinstance(error, HttpResponseError) and status in (400, 405, 413):
         return RefusedError(text)

@@ -27,7 +27,7 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.redaction import hidden_texts, replaced
 from airflow_iceberg.storage.base import FileIO, FileStatus
 from airflow_iceberg.storage.library_logs import redact_library_logs
-from airflow_iceberg.storage.stores.store import Refresh, RefusedError, Settings, Store, parse_location
+from airflow_iceberg.storage.stores.store import DeniedError, Refresh, RefusedError, Settings, Store, parse_location
 
 if TYPE_CHECKING:
     import fsspec
@@ -216,14 +216,20 @@ def _translation(verb: str, location: str, error: Exception, clean: Any) -> Iceb
     if isinstance(error, FileExistsError):
         return AlreadyExistsError(f"{what}: it exists already")
     if isinstance(error, PermissionError):
-        return StorageError(f"{what}: permission denied, check who owns it and the process's user")
+        return _denied(StorageError(f"{what}: permission denied, check who owns it and the process's user"))
     if (host := _unknown_host(error)) is not None:
         return StorageError(f"{what}: the name of the store's host is not known{host}, check the endpoint and the DNS")
     if isinstance(error, RefusedError):
-        return StorageError(f"{what}: {clean(str(error))}", is_refused=True)
+        found = StorageError(f"{what}: {clean(str(error))}", is_refused=True)
+        return _denied(found) if isinstance(error, DeniedError) else found
     if isinstance(error, OSError | ValueError):
         return StorageError(f"{what}: {clean(_reason(error))}")
     return None
+
+
+def _denied(error: StorageError) -> StorageError:
+    error.is_denied = True
+    return error
 
 
 def _unknown_host(error: BaseException) -> str | None:

@@ -31,6 +31,7 @@ from airflow_iceberg.storage.stores.object_store import (
     gather_failures,
 )
 from airflow_iceberg.storage.stores.store import (
+    DeniedError,
     ExpiredError,
     RefusedError,
     UnclearError,
@@ -253,7 +254,7 @@ def _translate_answer(error: _AnswerError, bucket: str) -> Exception:
     if error.status == 401:
         return ExpiredError(f"the access token is not valid ({text})")
     if error.status == 403:
-        return RefusedError(
+        return DeniedError(
             f"permission denied ({text}), check the credentials and what they may do in bucket '{bucket}'"
         )
     if error.status in (400, 405, 411, 413, 501):

@@ -22,7 +22,7 @@ from hdfs_native.fsspec import HdfsFileSystem
 from airflow_iceberg.errors import IcebergError, UnsupportedError
 from airflow_iceberg.storage.stores.name_nodes import require_own
 from airflow_iceberg.storage.stores.renaming import RenamingStore
-from airflow_iceberg.storage.stores.store import RefusedError, UnclearError
+from airflow_iceberg.storage.stores.store import DeniedError, RefusedError, UnclearError
 
 _CONFIG = "hdfs.config."
 _USER = "HADOOP_USER_NAME"
@@ -256,7 +256,7 @@ class _translated:  # noqa: N801 - used like a function
 
 # Exceptions of the NameNode, by the name of their class in the driver's message.
 _REMOTE: Mapping[str, type[OSError]] = {
-    "AccessControlException": RefusedError,
+    "AccessControlException": DeniedError,
     "FileAlreadyExistsException": FileExistsError,
     "ParentNotDirectoryException": NotADirectoryError,
     "FileNotFoundException": FileNotFoundError,

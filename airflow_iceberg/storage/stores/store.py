@@ -32,6 +32,10 @@ class RefusedError(OSError):
     """The store's definite error response; surely nothing was changed."""
 
 
+class DeniedError(RefusedError):
+    """The store has refused the request because of who has sent it."""
+
+
 class ExpiredError(RefusedError):
     """The credentials are no longer valid."""
 
