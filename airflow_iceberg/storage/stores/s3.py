@@ -34,14 +34,7 @@ from airflow_iceberg.errors import InvalidInputError, StorageError
 from airflow_iceberg.storage.addresses import is_same_origin, leave_alone, signer_url, warn_of_plain_text
 from airflow_iceberg.storage.stores import store
 from airflow_iceberg.storage.stores.object_store import CREATION_KEY, ERROR_OF_STATUS, Entry, ObjectStore
-from airflow_iceberg.storage.stores.store import (
-    DeniedError,
-    ExpiredError,
-    RefusedError,
-    Settings,
-    UnclearError,
-    UnreachableError,
-)
+from airflow_iceberg.storage.stores.store import ExpiredError, RefusedError, Settings, UnclearError, UnreachableError
 
 _KEYS_PER_DELETION = 1000
 _LOGIN_ENDED = {401, 403, 419}
@@ -153,7 +146,7 @@ def _translate_answer(error: ClientError, bucket: str) -> Exception:
         return ExpiredError(f"the credentials have expired ({text})")
     if status in (401, 403) or code in _DENIED:
         denied = f"permission denied ({text}), check the credentials and what they may do in bucket '{bucket}'"
-        return UnclearError(denied) if was_repeated else DeniedError(denied)
+        return UnclearError(denied) if was_repeated else store.DeniedError(denied)
     if status == 501:
         return RefusedError(f"the store does not implement the request ({text})")
     if status in (301, 307, 400) and not was_repeated:
