@@ -141,12 +141,6 @@ class LiveAirflow:
         answer = self.call("GET", f"{path}/xcomEntries/return_value?map_index={map_index}&stringify=false")
         return answer["value"]
 
-    def errors(self, dag_id: str, run_id: str, task_id: str, try_number: int) -> list[str]:
-        """Return the errors in the log of a try, as the UI shows them."""
-        path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances/{task_id}/logs/{try_number}"
-        content = self.call("GET", f"{path}?full_content=true")["content"]
-        return [one["event"] for one in content if one.get("level") in ("error", "critical")]
-
     def ended(self, dag_id: str, run_id: str | None = None) -> tuple[str, list[dict[str, Any]]]:
         """Wait for a run of a DAG, by default its only one, to succeed; return its id and its tasks."""
 
