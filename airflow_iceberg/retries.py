@@ -79,7 +79,7 @@ def _lacks_permission(error: IcebergError) -> bool:
     """Whether a store has refused a request because of who has sent it."""
     if not isinstance(error, StorageError):
         return False
-    return error.is_denied or any(isinstance(cause, PermissionError) for cause in _causes(error))
+    return any(isinstance(cause, PermissionError) or getattr(cause, "is_denied", False) for cause in _causes(error))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -50,6 +50,11 @@ class TestWhatFailsAtOnce:
             decision = IcebergRetryPolicy().evaluate(raised, 1, 3)
             assert (decision.action, decision.reason) == (RetryAction.FAIL, f"no retry helps: {error}")
 
+    def test_a_denial_that_another_error_tells_of(self):
+        denied = StorageError("no access to s3://b/y")
+        denied.is_denied = True
+        assert type(to_airflow(caused(StorageError("cannot delete 3 files"), denied))) is AirflowFailException
+
 
 class TestWhatIsTriedAgain:
     """A lost race soon and at random, an unknown outcome after a while, all else as the task says."""
