@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -12,7 +13,8 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.utils.session import create_session
 
-from tests.airflow.conftest import CONN_ID, DAY, Lake
+from airflow_iceberg.operators.append import IcebergAppendOperator
+from tests.airflow.conftest import CONN_ID, DAY, Lake, operators
 from tests.airflow.ui_pages import token, whole_airflow
 from tests.airflow.ui_table import RUN_ID, loaded_by_runs
 from tests.services.chromium import Chromium
@@ -45,11 +47,34 @@ def browser(address: str, lake: Lake) -> Iterator[Chromium]:
         yield running
 
 
-def test_pages_fit_and_work_by_keyboard_in_airflow_and_alone(browser: Chromium, address: str) -> None:
+def test_pages_fit_and_work_by_keyboard_in_airflow_and_alone(
+    browser: Chromium, address: str, lake: Lake, new_dag: Any, run_dag: Any
+) -> None:
     they_fit(browser, address)
+    they_are_a_tab_of_a_task(browser, address, committed(lake, new_dag, run_dag))
     they_work_by_keyboard(browser, address)
     they_follow_the_choice_of_light_and_dark(browser, address)
     they_open_airflows_pages_around_their_frame(browser, address)
+
+
+def committed(lake: Lake, new_dag: Any, run_dag: Any) -> str:
+    """Run a task that commits, and return the path of its page in Airflow."""
+    with new_dag() as dag:
+        operators(IcebergAppendOperator, task_id="load", spark_conn_id=None, table="sales.web_orders")(
+            files=str(lake.write_file("a.parquet", [1, 2, 3]))
+        )
+    lake.create("sales.web_orders")
+    run = run_dag(dag).dag_run
+    return f"/dags/{run.dag_id}/runs/{quote(run.run_id, safe='')}/tasks/load"
+
+
+def they_are_a_tab_of_a_task(browser: Chromium, address: str, task: str) -> None:
+    browser.show(scheme="light", width=1280)
+    browser.open(f"{address}{task}/plugin/iceberg-task")
+    browser.wait_for(f"{FRAME}.querySelector('h1').textContent == 'What this task committed'")
+    assert browser.evaluate(f"{FRAME}.querySelector('h2 a').textContent") == "sales.web_orders"
+    assert browser.evaluate(f"{FRAME}.querySelectorAll('tbody td.plus').length") == 1
+    browser.picture(PICTURES / "task-in-airflow-light-1280.png", whole=False)
 
 
 def they_fit(browser: Chromium, address: str) -> None:
@@ -103,4 +128,3 @@ def they_open_airflows_pages_around_their_frame(browser: Chromium, address: str)
     run = quote(RUN_ID.format(12), safe="")
     browser.wait_for(f"location.pathname == '/dags/load_orders/runs/{run}/tasks/append'")
     browser.wait_for("!document.querySelector('iframe')")
-    browser.picture(PICTURES / "task-in-airflow.png", whole=False)
