@@ -79,8 +79,15 @@ class TestADeferredTask:
         ("kind", "options", "expected"),
         [
             ("IcebergAppendOperator", {"files": "FILES"}, [0, 1, 2, 3, 4, 4, 5]),
-            ("IcebergMergeOperator", {"sql": "select * from range(4, 6)", "on": ["id"], "upsert": True}, range(6)),
-            ("IcebergCompactOperator", {"options": {"rewrite-all": True}}, range(5)),
+            pytest.param(
+                "IcebergMergeOperator",
+                {"sql": "select * from range(4, 6)", "on": ["id"], "upsert": True},
+                range(6),
+                marks=pytest.mark.long,
+            ),
+            pytest.param(
+                "IcebergCompactOperator", {"options": {"rewrite-all": True}}, range(5), marks=pytest.mark.long
+            ),
         ],
         ids=["append", "merge", "compact"],
     )
