@@ -135,13 +135,15 @@ class TestWhatSparkSays:
         return output.cause(died=True)
 
     def test_without_anything_known_it_is_the_exit_code(self):
-        assert self.cause("INFO all is well") == "the driver ended with exit code 1"
+        cause = "the driver ended with exit code 1; read the end of spark-submit's output, in the group above"
+        assert self.cause("INFO all is well") == cause
         assert SparkOutput(master="m").cause("the moon", died=False) is None
 
     def test_a_signal_comes_before_what_was_printed_earlier(self):
         slow = "WARN TaskSchedulerImpl: Initial job has not accepted any resources; check your cluster UI"
-        assert self.cause(exit_code=-9) == "spark-submit was killed by SIGKILL"
-        assert self.cause(exit_code=137) == "the driver was killed by SIGKILL"
+        to_do = "most often memory ran out: give the worker more, or the job less"
+        assert self.cause(exit_code=-9) == f"spark-submit was killed by SIGKILL; {to_do}"
+        assert self.cause(exit_code=137) == f"the driver was killed by SIGKILL; {to_do}"
         assert self.cause(slow, exit_code=137) == (
             "the driver was killed by SIGKILL; its output says: the cluster at spark://h:7077 gives the job no "
             "executors; request less memory or fewer cores, or wait until workers are free"
