@@ -37,8 +37,8 @@ DATE = datetime(2014, 1, 1, tzinfo=UTC)
 # Flights of February and March, as the documentation of the package counts them, and those without a departure time.
 FLIGHTS = {2: 24_951, 3: 28_834}
 NOT_DEPARTED = {2: 1_261, 3: 861}
-# A month costs a Spark. More than one with the services, and with `make demo`.
-MONTHS = [pytest.param((2,), id="one"), pytest.param((2, 3), id="two", marks=pytest.mark.services)]
+# A month costs a Spark. More than one with `make stress`, and all of them with `make demo`.
+MONTHS = [pytest.param((2,), id="one"), pytest.param((2, 3), id="two", marks=pytest.mark.long)]
 DAGS = sorted(path for path in EXAMPLES.glob("*.py") if path.name != "demo.py")
 
 
