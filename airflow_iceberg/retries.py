@@ -213,10 +213,14 @@ def _reason(why: str, error: BaseException) -> str:
     return f"{why}: {error}"[:500]
 
 
-def to_event(error: IcebergError) -> dict[str, str]:
+def to_event(error: IcebergError) -> dict[str, Any]:
     """Return an error as a trigger's event, from which `from_event` restores it in the task."""
-    event = {"status": "error", "kind": type(error).__name__, "message": str(error)}
-    return event if error.advice is None else {**event, "advice": error.advice}
+    event: dict[str, Any] = {"status": "error", "kind": type(error).__name__, "message": str(error)}
+    if error.advice is not None:
+        event["advice"] = error.advice
+    if _lacks_permission(error):
+        event["is_denied"] = True
+    return event
 
 
 def from_event(event: Mapping[str, Any]) -> IcebergError:
@@ -224,4 +228,6 @@ def from_event(event: Mapping[str, Any]) -> IcebergError:
     # A FormatError's path is part of the text already.
     error = error_class(event.get("kind", ""))(event.get("message", "the trigger failed without saying why"))
     error.advice = event.get("advice")
+    if isinstance(error, StorageError):
+        error.is_denied = event.get("is_denied") is True
     return error

@@ -2,7 +2,6 @@
 
 import atexit
 import os
-import re
 import shutil
 import tempfile
 import time
@@ -64,15 +63,7 @@ def spark_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
 
 pytest_plugins = ["tests.support.sharing"]
 # Fixtures of a session that cost more than any test: who asks for the same one runs on the same worker.
-SERVICES = re.compile(r"mark\.(services|sample)\b")
 SHARED = ("java", "spark_of", "iceberg_java", "iceberg_java_hive_4")
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import no file without a test for services where only those run: most files have none."""
-    if collection_path.suffix != ".py" or not config.getoption("markexpr", "").startswith("services"):
-        return None
-    return None if SERVICES.search(collection_path.read_text()) else True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

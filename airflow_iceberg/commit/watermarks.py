@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -283,12 +283,17 @@ def with_watermarks(action: MakesSnapshot, consumed: Sequence[Consumed]) -> Make
     return Composed(lambda metadata: watermarks.advance(metadata, consumed, snapshot_id), action)
 
 
-def moved_to_main(metadata: TableMetadata, published: Collection[int]) -> tuple[Update, ...]:
-    """Return the updates that give main the watermarks of snapshots which become a part of it."""
+def moved_to_main(metadata: TableMetadata, head: int) -> tuple[Update, ...]:
+    """Return the updates that give main, which is moved to a snapshot, the watermarks of what becomes a part of it."""
+    of_branches = [(task, inputs) for task, inputs in _all_kept(metadata) if task[-1] != MAIN_BRANCH]
+    if not of_branches:
+        return ()
+    was = {one.snapshot_id for one in metadata.ancestors(metadata.current_snapshot_id)}
+    published = {one.snapshot_id for one in metadata.ancestors(head)} - was
     updates: dict[str, str] = {}
-    for task, inputs in _all_kept(metadata):
+    for task, inputs in of_branches:
         moved = {name: one for name, one in inputs.items() if _number(one, "target-snapshot-id") in published}
-        if not moved or task[-1] == MAIN_BRANCH:
+        if not moved:
             continue
         of_main = [*task[:-1], MAIN_BRANCH]
         name = _property_of(of_main)

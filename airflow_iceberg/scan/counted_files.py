@@ -212,7 +212,7 @@ def changed_files(
     found = list(islice(mine, most + 1))
     known = recover_sources(io, metadata) if found else metadata
     files = tuple(_changed(known, entry) for entry in found[:most])
-    return files, len(found) > most or len(readable) < len(own)
+    return files, len(found) > most or len(readable) < len(own) or next(entries, None) is not None
 
 
 def _changed(metadata: TableMetadata, entry: ManifestEntry) -> ChangedFile:

@@ -79,15 +79,8 @@ def _told(work: Work) -> Iterator[tuple[str, str]]:
         .where(event.source_dag_id == work.dag_id, event.source_run_id == work.run_id)
         .where(AssetModel.uri.startswith(f"{SCHEME}://"))
         .order_by(event.id.desc())
-        .limit(_MOST_ROWS)
     )
-    if work.task_id is not None:
-        wanted = wanted.where(event.source_task_id == work.task_id)
-    if work.map_index is not None:
-        wanted = wanted.where(event.source_map_index == work.map_index)
-    with create_session() as session:
-        uris = list(session.scalars(wanted))
-    for uri in uris:
+    for uri in _rows(wanted, work, event.source_task_id, event.source_map_index):
         try:
             yield table_of_uri(uri)
         except ValueError:
@@ -96,21 +89,21 @@ def _told(work: Work) -> Iterator[tuple[str, str]]:
 
 def _named(work: Work) -> Iterator[tuple[str, str]]:
     rendered = RenderedTaskInstanceFields
-    wanted = (
-        select(rendered.rendered_fields)
-        .where(rendered.dag_id == work.dag_id, rendered.run_id == work.run_id)
-        .limit(_MOST_ROWS)
-    )
-    if work.task_id is not None:
-        wanted = wanted.where(rendered.task_id == work.task_id)
-    if work.map_index is not None:
-        wanted = wanted.where(rendered.map_index == work.map_index)
-    with create_session() as session:
-        fields = list(session.scalars(wanted))
-    for one in fields:
+    wanted = select(rendered.rendered_fields).where(rendered.dag_id == work.dag_id, rendered.run_id == work.run_id)
+    for one in _rows(wanted, work, rendered.task_id, rendered.map_index):
         conn_id, table = (one.get(name) if isinstance(one, dict) else None for name in ("iceberg_conn_id", "table"))
         if isinstance(conn_id, str) and isinstance(table, str) and conn_id and table:
             yield conn_id, table
+
+
+def _rows(wanted: Any, work: Work, task_id: Any, map_index: Any) -> list[Any]:
+    """Return the first values of a query, of the task and the index of a work alone if it has them."""
+    if work.task_id is not None:
+        wanted = wanted.where(task_id == work.task_id)
+    if work.map_index is not None:
+        wanted = wanted.where(map_index == work.map_index)
+    with create_session() as session:
+        return list(session.scalars(wanted.limit(_MOST_ROWS)))
 
 
 def commits_of(work: Work, conn_id: str, name: str) -> Commits:

@@ -43,13 +43,18 @@ class Kept:
         self._found: OrderedDict[Hashable, Any] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the result of a key, made if it is not kept; two threads may both make one."""
+        """Return the result of a key, made if it is not kept; two threads may both make one.
+
+        A result that says what could not be read is not kept: the store may answer the next time.
+        """
         with self._lock:
             if key in self._found:
                 self._found.move_to_end(key)
                 found: T = self._found[key]
                 return found
         made = make()
+        if getattr(made, "error", ""):
+            return made
         with self._lock:
             self._found[key] = made
             while len(self._found) > self._most:

@@ -118,7 +118,7 @@ class TestWhatRunsThere:
         assert (result["added_records"], result["updated_records"]) == (1, 1)
         assert numbers(of_numbers) == {**{n: n for n in range(10)}, 1: 10, 50: 5}
 
-    @pytest.mark.long
+    @pytest.mark.services
     def test_an_update_and_a_delete_by_functions_of_spark(self, of_numbers, run_task):
         update = operators(IcebergUpdateOperator, task_id="update", spark_conn_id="connect")
         run_task(update, set={"n": "n + 100"}, where="pmod(id, 5) = 2")
@@ -126,7 +126,7 @@ class TestWhatRunsThere:
         run_task(delete, predicate="pmod(id, 3) = 0 and sqrt(n) >= 0")
         assert numbers(of_numbers) == {1: 1, 2: 102, 4: 4, 5: 5, 7: 107, 8: 8}
 
-    @pytest.mark.long
+    @pytest.mark.services
     def test_an_overwrite(self, of_numbers, run_task):
         overwrite = operators(IcebergOverwriteOperator, task_id="overwrite", spark_conn_id="connect")
         run_task(overwrite, sql="select id, -id as n from range(5, 8)", overwrite_filter="id >= 5")
@@ -140,7 +140,7 @@ class TestWhatRunsThere:
         assert len(list(of_numbers.load().scan().plan_files())) == 1
         assert numbers(of_numbers) == {n: n for n in range(10)}
 
-    @pytest.mark.long
+    @pytest.mark.services
     def test_the_search_for_orphan_files(self, of_numbers, run_task, server):
         folder = Path(of_numbers.load().location.removeprefix("file://")) / "data"
         (folder / "orphan.parquet").write_bytes(b"x")

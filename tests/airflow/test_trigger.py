@@ -3,9 +3,11 @@
 import json
 from typing import Any
 
+import pytest
+
 from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
-from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
-from airflow_iceberg.retries import from_event, to_event
+from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, StorageError
+from airflow_iceberg.retries import from_event, is_final, to_event
 from airflow_iceberg.triggers import IcebergSnapshotTrigger
 from tests.airflow.conftest import CONN_ID, first_event
 
@@ -45,6 +47,13 @@ class TestItsEvent:
         for error in (InvalidInputError("bad"), NotFoundError("gone"), FormatError("broken", path="/x")):
             again = from_event(to_event(error))
             assert (type(again), str(again)) == (type(error), str(error))
+
+    @pytest.mark.parametrize("cause", [None, PermissionError("denied")])
+    def test_a_request_that_was_denied_is_as_final_in_the_task(self, cause):
+        error = StorageError("the store refuses the request")
+        error.__cause__, error.is_denied = cause, cause is None
+        assert is_final(from_event(to_event(error)))
+        assert not is_final(from_event(to_event(StorageError("the store is away"))))
 
 
 class TestTheEventLoop:

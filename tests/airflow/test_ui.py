@@ -24,7 +24,7 @@ from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.operators.append import IcebergAppendOperator
 from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
-from airflow_iceberg.ui import app, chart, opened, plugin, render, threads
+from airflow_iceberg.ui import app, chart, opened, plugin, render, threads, views
 from tests.airflow.conftest import CONN_ID, DAY, Lake, operators
 from tests.airflow.ui_pages import Pages, pages_of, plugins_only, token
 from tests.airflow.ui_table import RUN_ID, loaded_by_runs
@@ -458,6 +458,13 @@ def test_a_chart_has_a_limited_number_of_points():
     assert drawn is not None
     assert len(drawn.line.split()) == chart.MOST_POINTS
     assert drawn.summary.startswith("Rows: from 0 to 999")
+
+
+def test_what_could_not_be_read_is_read_again():
+    """A store that was away for a moment is not shown as away until the next commit."""
+    answers = iter([views.Health(small_below=1, error="the store is away"), views.Health(small_below=1)])
+    kept = opened.Kept(2)
+    assert [kept.get("health", lambda: next(answers)).error for _ in range(3)] == ["the store is away", "", ""]
 
 
 def test_results_are_kept_for_a_limited_number_of_keys():

@@ -358,9 +358,7 @@ def trouble(monkeypatch: pytest.MonkeyPatch, what: str, number: int) -> Iterator
 
 @pytest.mark.services
 @pytest.mark.parametrize("what", ["killed before", "killed after", "lost"])
-@pytest.mark.parametrize(
-    "drop_backup", [pytest.param(False, id=""), pytest.param(True, id="drop", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("drop_backup", [False, True], ids=["", "drop"])
 def test_a_migration_that_is_interrupted_at_every_call(hive, catalog, monkeypatch, what, drop_backup):
     """The rows are always there, in the old table, its backup or the new one; the next try does the rest, once."""
     request, name = MigrateTableRequest(drop_backup=drop_backup), TableId.parse("db.old")

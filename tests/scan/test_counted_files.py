@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from airflow_iceberg.scan import counted_files
 from airflow_iceberg.scan.counted_files import changed_files, count_files
 from airflow_iceberg.table import Table
 from tests.support.builders import new_table
@@ -63,6 +64,12 @@ def test_the_files_of_one_snapshot(table):
     assert (deleted.is_added, deleted.content, deleted.rows) == (True, 1, 1)
     cut = changed_files(metadata, table.io, first, most=1)
     assert (len(cut[0]), cut[1]) == (1, True)
+
+
+def test_the_files_of_one_snapshot_are_cut_where_too_many_entries_would_be_read(table, monkeypatch):
+    monkeypatch.setattr(counted_files, "MOST_ENTRIES", 1)
+    files, is_cut = changed_files(table.metadata, table.io, table.metadata.snapshots[0], most=10)
+    assert (len(files), is_cut) == (1, True)
 
 
 def test_a_table_without_snapshots_has_no_files(tmp_path):

@@ -116,9 +116,7 @@ class ChangeRefs(Action):
         if self._once is not None:
             updates += self._once.updates(metadata, self.moves)
         if MAIN_BRANCH in refs:
-            was = {one.snapshot_id for one in metadata.ancestors(metadata.current_snapshot_id)}
-            now = {one.snapshot_id for one in metadata.ancestors(refs[MAIN_BRANCH].snapshot_id)}
-            updates += moved_to_main(metadata, now - was)
+            updates += moved_to_main(metadata, refs[MAIN_BRANCH].snapshot_id)
         at = tuple(AssertRefSnapshotId(ref=name, snapshot_id=old) for name, (old, _) in self.moves.items())
         return of_this_table(metadata, tuple(updates), at, new_uuid=self._new_uuid)
 

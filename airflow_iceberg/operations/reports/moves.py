@@ -34,10 +34,7 @@ def moved_snapshots(metadata: TableMetadata, old: int | None, new: int | None) -
     gone = [one for key, one in before.items() if key not in after]
     come = [one for key, one in after.items() if key not in before]
     differ = [one for one in (*come, *gone) if not is_maintenance(one)]
-    # Where the lines meet, or where they begin, they are known as a whole.
-    is_known = all(len(part) < len(line) or _is_whole(line, end) for part, line, end in (
-        (gone, before, old), (come, after, new),
-    ))  # fmt: skip
+    is_known = _is_known(gone, before, old) and _is_known(come, after, new)
     return MovedSnapshots(snapshots=tuple(differ[:MOST_SNAPSHOTS]), is_cut=not is_known or len(differ) > MOST_SNAPSHOTS)
 
 
@@ -52,8 +49,8 @@ def _line(metadata: TableMetadata, snapshot_id: int | None) -> dict[int, Snapsho
     return {one.snapshot_id: one for one in metadata.ancestors(snapshot_id)}
 
 
-def _is_whole(line: dict[int, Snapshot], end: int | None) -> bool:
-    """Whether a line of snapshots reaches back to the first one of the table."""
-    if end is None:
+def _is_known(part: list[Snapshot], line: dict[int, Snapshot], end: int | None) -> bool:
+    """Whether nothing is missing in a part of a line: it ends where the lines meet, or where the table begins."""
+    if len(part) < len(line) or end is None:
         return True
     return bool(line) and next(reversed(line.values())).parent_snapshot_id is None
