@@ -72,8 +72,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.generated)
-        if item in left_out:
-            item.add_marker(pytest.mark.services)
+        for name in left_out.marks_of(item):
+            item.add_marker(getattr(pytest.mark, name))
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.timeout(0))
         shared = [name for name in SHARED if name in getattr(item, "fixturenames", ())]

@@ -44,12 +44,14 @@ class TestTheSite:
         (tmp_path / "docs").mkdir()
         return config
 
+    @pytest.mark.services
     def test_the_documentation_is_built(self, tmp_path: Path) -> None:
         done = build(CONFIG, tmp_path / "site")
         assert done.returncode == 0, done.stdout
         assert "WARNING" not in done.stdout
         assert (tmp_path / "site" / "how-to" / "load-a-table.html").exists()
 
+    @pytest.mark.services
     def test_faults_are_named_and_fail(self, config: Path, tmp_path: Path) -> None:
         (tmp_path / "docs" / "index.md").write_text("# One\n\n[no page](nowhere.md) [no heading](#nowhere)\n")
         (tmp_path / "docs" / "forgotten.md").write_text("# Two\n")

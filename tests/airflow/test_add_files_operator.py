@@ -45,6 +45,7 @@ class TestTheTask:
         assert table.load().current_snapshot().summary["why"] == dag.dag_id
         assert table.ids() == [1, 2]
 
+    @pytest.mark.services
     def test_a_wrong_request_fails_for_good(self, table, run_task):
         assert "exactly one of files and source" in run_task(add).refusal
         assert "partition_filter is not a JSON object" in run_task(add, source="/x", partition_filter="{").refusal
@@ -59,12 +60,14 @@ class TestTheTask:
 class TestExactlyOnce:
     """A retry finds the commit; a cleared task leaves the table with the files that it names now."""
 
+    @pytest.mark.services
     def test_a_retry_finds_its_commit(self, table, run_task):
         location = put(table, "ds=2026-01-01/a.parquet", 1)
         run = run_task(dying(IcebergAddFilesOperator), task_id="add", table="s.t", files=[location], retries=1)
         result = run.result("add")
         assert (result["outcome"], result["done_by_this_try"], table.ids()) == ("found", False, [1])
 
+    @pytest.mark.services
     def test_a_cleared_task(self, table, new_dag, run_dag, clear):
         for name, number in (("a", 1), ("b", 2)):
             put(table, f"ds=2026-01-01/{name}.parquet", number)

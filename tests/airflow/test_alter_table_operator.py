@@ -55,6 +55,7 @@ class TestAlteringATable:
 class TestATaskThatIsRunAgain:
     """It finds its work done."""
 
+    @pytest.mark.services
     def test_a_retry_after_the_commit_and_another_run_of_the_same_dag(self, table, new_dag, run_dag):
         with new_dag(retries=1) as dag:
             dying(IcebergAlterTableOperator)(table="s.t", **OPTIONS)
@@ -63,6 +64,7 @@ class TestATaskThatIsRunAgain:
             assert (run.state, run.result("alter")["done_by_this_try"]) == ("success", False)
             assert len(table.load().metadata.metadata_log) == 1
 
+    @pytest.mark.services
     @pytest.mark.parametrize(
         "changes",
         [

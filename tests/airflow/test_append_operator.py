@@ -25,6 +25,7 @@ append = operators(IcebergAppendOperator, task_id="append", spark_conn_id=None)
 class TestTheSource:
     """Exactly one of files, sql and python_callable; everything about it can be a template."""
 
+    @pytest.mark.services
     def test_files_by_a_glob_with_the_runs_date_and_several_files(self, lake, run_task):
         lake.create()
         lake.write_file("2026-01-01-a.parquet", [1, 2])
@@ -35,6 +36,7 @@ class TestTheSource:
         run_task(append, files=[str(other), str(lake.write_file("b.parquet", [5]))])
         assert lake.ids() == [1, 2, 3, 4, 5]
 
+    @pytest.mark.services
     @pytest.mark.parametrize(
         "options",
         [{"file_format": "csv"}, FileOptions(file_format="{{ params.kind }}", format_options={"delimiter": ";"})],
@@ -154,6 +156,7 @@ class TestAnEmptySource:
 class TestErrors:
     """Each error is raised so that Airflow does the right thing; `test_bad_requests` has those of wrong arguments."""
 
+    @pytest.mark.services
     @pytest.mark.parametrize(
         ("error", "tries"),
         [
@@ -223,6 +226,7 @@ class TestOnceOnly:
         assert int(epochs[0]) < int(epochs[1])
         assert len(lake.load().snapshots()) == 4
 
+    @pytest.mark.services
     @pytest.mark.parametrize(
         ("on_rerun", "rows", "outcome"), [("append", [1, 1], "committed"), ("skip", [1], "skipped")]
     )
@@ -233,6 +237,7 @@ class TestOnceOnly:
         result = clear(dag, run_dag(dag)).result("append")
         assert (lake.ids(), result["outcome"]) == (rows, outcome)
 
+    @pytest.mark.services
     def test_each_mapped_task_has_a_key_of_its_own(self, lake, new_dag, run_dag, clear):
         lake.create()
         files = [str(lake.write_file(f"{n}.parquet", [n, n + 10])) for n in range(3)]
@@ -246,6 +251,7 @@ class TestOnceOnly:
         assert lake.ids() == [0, 1, 2, 10, 11, 12]
         assert len(lake.load().snapshots()) == 6
 
+    @pytest.mark.services
     def test_two_runs_of_one_dag_are_two_pieces_of_work(self, lake, new_dag, run_dag):
         lake.create()
         with new_dag() as dag:

@@ -326,6 +326,7 @@ class TestEventsOfMaintenance:
         made = operators(IcebergCompactOperator, task_id="compact", spark_conn_id=None, table=name)
         run_task(made, options={"rewrite-all": True}, **options)
 
+    @pytest.mark.services
     @needs_partitions
     def test_of_a_compaction(self, lake, name, run_task):
         lake.create(name, partition_by=["id"])
@@ -364,6 +365,7 @@ class TestEventsOfBranches:
     def events(self, name: str, **which: Any) -> list[tuple[str | None, dict[str, Any]]]:
         return events_of(iceberg_asset(name, **which))
 
+    @pytest.mark.services
     @needs_partitions
     def test_until_a_branch_is_published_main_is_told_nothing(self, lake, name, new_dag, run_dag):
         lake.create(name, partition_by=["id"])
@@ -406,6 +408,7 @@ class TestEventsOfBranches:
         ((_, kept),) = self.events(name, maintenance=True)
         assert (kept["operation"], kept["snapshot_id"]) == ("branch", start)
 
+    @pytest.mark.services
     @needs_partitions
     def test_main_that_is_replaced(self, lake, name, run_task):
         lake.create(name, partition_by=["id"])

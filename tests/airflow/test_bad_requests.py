@@ -330,6 +330,7 @@ class TestALocationOfTwoTables:
 class TestTheSameOperatorsOnWhatCanBeDone:
     """What is refused above is refused for its own reason: beside it the very same calls do their work."""
 
+    @pytest.mark.services
     def test_they_do_it(self, lake, table, execute):
         assert execute(delete())["deleted_records"] == 1
         assert execute(overwrite(overwrite_filter="id = 5 or id = 3"))["added_records"] == 1

@@ -22,6 +22,7 @@ def table(lake: Lake) -> Lake:
 class TestDeletes:
     """Rows that the predicate selects go, and the task says how many."""
 
+    @pytest.mark.services
     def test_of_some_rows_and_of_whole_files_without_a_job(self, table, run_task):
         bind = {"predicate": "id >= :least and id < 20", "predicate_params": {"least": "{{ params.least }}"}}
         run = run_task(delete, **bind, max_rows="{{ params.most }}", params={"least": 15, "most": "5"})
@@ -35,6 +36,7 @@ class TestDeletes:
         assert (result["deleted_records"], result["deleted_data_files"]) == (10, 1)
         assert table.ids() == list(range(15))
 
+    @pytest.mark.services
     def test_of_the_rows_of_a_parameter_whatever_is_in_it(self, table, run_task):
         bind = {"predicate": "id >= :least and id < 20", "predicate_params": {"least": "{{ params.least }}"}}
         for attack in ("0 or 1=1", "15 --", "None", "[0, 1]"):
@@ -42,6 +44,7 @@ class TestDeletes:
         assert len(table.ids()) == 30
         assert run_task(delete, **bind, params={"least": "15"}).result("delete")["deleted_records"] == 5
 
+    @pytest.mark.services
     def test_a_list_of_values_is_of_templates_of_another_task_or_of_a_native_template(self, table, new_dag, run_dag):
         with new_dag(params={"id": 4, "ids": [1, 2]}) as dag:
             listed = task(task_id="listed")(lambda: [3, 5])()
@@ -54,6 +57,7 @@ class TestDeletes:
         assert run_dag(dag).result("delete")["deleted_records"] == 2
         assert table.ids() == [0, *range(7, 30)]
 
+    @pytest.mark.services
     def test_a_task_that_died_after_its_commit_finds_it(self, table, run_task):
         dies = dying(IcebergDeleteOperator, lambda: table.append([3]))
         options = {"task_id": "delete", "table": "s.t", "spark_conn_id": None, "retries": 1}
@@ -65,6 +69,7 @@ class TestDeletes:
 class TestOverwrites:
     """New rows take the place of old ones in one commit."""
 
+    @pytest.mark.services
     def test_of_matching_rows_and_of_the_whole_table(self, table, run_task):
         files = table.write_file("day.parquet", [15, 16, 100]).with_name("*.parquet")
         bind = {"overwrite_filter": "id >= :first", "predicate_params": {"first": "{{ params['from'] }}"}}
@@ -79,6 +84,7 @@ class TestOverwrites:
         assert run.result("overwrite")["deleted_records"] == 18
         assert table.ids() == [1]
 
+    @pytest.mark.services
     def test_in_another_format(self, table, run_task):
         """`write_format` of each operator that writes rows, as a template, too."""
         files = str(table.write_file("day.parquet", [15, 100]))
@@ -94,6 +100,7 @@ class TestOverwrites:
         assert {kind.lower() for kind in found} == {"parquet"}
         assert run_task(delete, predicate="id = 3", write_format="orc").state == "failed"
 
+    @pytest.mark.services
     def test_of_rows_that_the_filter_does_not_select(self, table, run_task):
         files = str(table.write_file("day.parquet", [3, 100]))
         run = run_task(overwrite, files=files, overwrite_filter="id >= 15", check_filter=False)
@@ -102,6 +109,7 @@ class TestOverwrites:
         assert run_task(overwrite, files=files, overwrite_filter="id >= 15").state == "failed"
         assert table.ids()[-1] == 100
 
+    @pytest.mark.services
     @pytest.mark.parametrize(
         ("on_empty", "state", "left"), [("nothing", "success", 30), ("delete", "success", 15), ("fail", "failed", 30)]
     )

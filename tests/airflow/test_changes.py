@@ -29,6 +29,7 @@ def ids_of(run, lake) -> list[int]:
 class TestATaskWithChanges:
     """Each run of the DAG reads on where the one before has stopped."""
 
+    @pytest.mark.services
     def test_the_first_run_reads_all_rows_and_the_commit_says_which(self, lake, orders, run_task):
         run = run_task(append, sql="select id from o", inputs={"o": Changes("s.orders", since="last")})
         assert ids_of(run, lake) == [1, 2]
@@ -37,6 +38,7 @@ class TestATaskWithChanges:
         assert (inputs["o"]["from-snapshot-id"], inputs["o"]["snapshot-id"]) == (None, head)
         assert json.loads(lake.load().current_snapshot().summary["airflow.inputs"]) == inputs
 
+    @pytest.mark.services
     @pytest.mark.parametrize(
         "since", ["start", "{{ params.start }}", "{{ params.snapshot }}", "{{ params.time }}", "number"]
     )
@@ -51,10 +53,12 @@ class TestATaskWithChanges:
         assert 2 in ids_of(run, lake)
         assert lake.ids() == [2] or "time" in str(since)
 
+    @pytest.mark.services
     def test_all_rows(self, lake, orders, run_task):
         run = run_task(append, sql="select id from o", inputs={"o": Changes("s.orders", since=None)})
         assert ids_of(run, lake) == [1, 2]
 
+    @pytest.mark.services
     def test_nothing_new_is_what_on_empty_says(self, lake, orders, run_task):
         head = orders.current_snapshot().snapshot_id
         one = Changes("s.orders", since=head)
@@ -63,6 +67,7 @@ class TestATaskWithChanges:
         assert "has no rows, and on_empty is 'fail'" in str(run.failures)
 
 
+@pytest.mark.services
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

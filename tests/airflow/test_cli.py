@@ -77,6 +77,7 @@ class TestTheCommands:
         assert newest["snapshot_id"] == str(table.metadata.current_snapshot().snapshot_id)
         assert done.returncode == 0
 
+    @pytest.mark.services
     def test_the_program_fails_without_a_traceback(self, lake):
         done = program("show", "s.missing")
         assert (done.returncode, done.stdout) == (1, "")
@@ -217,6 +218,7 @@ class TestUndo:
 class TestDoctor:
     """Connection, store, Spark, Java and versions, on one screen."""
 
+    @pytest.mark.services
     def test_a_healthy_installation(self, run, table):
         rows = json.loads(run("doctor", "-o", "json"))
         found = {(row["about"], row["what"]): row["status"] for row in rows}
@@ -227,6 +229,7 @@ class TestDoctor:
         java = next(row["found"] for row in rows if row["what"] == "Java for this Spark")
         assert re.match(r"Java (17|21) in /", java)
 
+    @pytest.mark.services
     @pytest.mark.parametrize(("conn_type", "host"), [("spark_connect", "127.0.0.1"), ("spark", "spark://127.0.0.1")])
     def test_a_spark_that_is_away_and_one_that_answers(self, run, table, monkeypatch, conn_type, host):
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -340,6 +343,7 @@ class TestThePage:
         shown = {command.split()[2] for command, _ in shown_on_the_page()}
         assert shown == {one.name for one in group.subcommands}
 
+    @pytest.mark.services
     def test_the_outputs_are_real(self, run, orders):
         for command, output in shown_on_the_page():
             _, _, *words = shlex.split(command)

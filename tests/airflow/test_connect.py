@@ -82,6 +82,7 @@ def numbers(lake: Lake) -> dict[int, int]:
 class TestWhatRunsThere:
     """Every operator that has jobs, with the results that it has elsewhere."""
 
+    @pytest.mark.services
     def test_an_append_of_files(self, connected, run_task, server):
         connected.create()
         paths = [connected.write_file(f"{number}.parquet", [number, number + 10]) for number in range(3)]
@@ -92,6 +93,7 @@ class TestWhatRunsThere:
         assert connected.staged() == []
         assert len(server.jobs()) > before
 
+    @pytest.mark.services
     def test_an_append_of_a_query_over_an_input(self, connected, run_task):
         connected.create()
         connected.create("s.orders").append(pa.table({"id": [1, 2, 3]}))
@@ -111,6 +113,7 @@ class TestWhatRunsThere:
         )
         assert connected.ids() == [0, 3, 6, 9]
 
+    @pytest.mark.services
     def test_a_merge(self, of_numbers, run_task):
         query = "select * from values (1L, 10L), (50L, 5L) as s(id, n)"
         merge = operators(IcebergMergeOperator, task_id="merge", spark_conn_id="connect")
@@ -119,6 +122,7 @@ class TestWhatRunsThere:
         assert numbers(of_numbers) == {**{n: n for n in range(10)}, 1: 10, 50: 5}
 
     @pytest.mark.services
+    @pytest.mark.long
     def test_an_update_and_a_delete_by_functions_of_spark(self, of_numbers, run_task):
         update = operators(IcebergUpdateOperator, task_id="update", spark_conn_id="connect")
         run_task(update, set={"n": "n + 100"}, where="pmod(id, 5) = 2")
@@ -133,6 +137,7 @@ class TestWhatRunsThere:
         assert numbers(of_numbers) == {**{n: n for n in range(5)}, 5: -5, 6: -6, 7: -7}
 
     @pytest.mark.services
+    @pytest.mark.long
     def test_a_compaction(self, of_numbers, run_task):
         compact = operators(IcebergCompactOperator, task_id="compact", spark_conn_id="connect")
         result = run_task(compact, options={"min-input-files": 2}).result("compact")
@@ -141,6 +146,7 @@ class TestWhatRunsThere:
         assert numbers(of_numbers) == {n: n for n in range(10)}
 
     @pytest.mark.services
+    @pytest.mark.long
     def test_the_search_for_orphan_files(self, of_numbers, run_task, server):
         folder = Path(of_numbers.load().location.removeprefix("file://")) / "data"
         (folder / "orphan.parquet").write_bytes(b"x")
@@ -155,6 +161,7 @@ class TestWhatRunsThere:
 class TestAFunctionThatReturnsADataFrame:
     """Its session is one of the server, and ends with the task."""
 
+    @pytest.mark.services
     def test_the_workers_of_the_server_write_the_rows(self, connected, new_dag, run_dag, server):
         connected.create()
         seen: list[Any] = []
@@ -175,6 +182,7 @@ class TestAFunctionThatReturnsADataFrame:
         assert seen[0].is_stopped
         assert len(server.jobs()) > before
 
+    @pytest.mark.services
     def test_a_token_that_is_wrong(self, connected, new_dag, run_dag, monkeypatch):
         connected.create()
         known = json.loads(os.environ["AIRFLOW_CONN_CONNECT"])
@@ -378,7 +386,7 @@ def begin(connected: Lake, server: SparkConnectServer, tmp_path: Path) -> Iterat
 class TestATaskThatIsCancelled:
     """What runs on the server ends with it, whenever the signal comes."""
 
-    @pytest.mark.parametrize("kind", ["a query", "a function"])
+    @pytest.mark.parametrize("kind", ["a query", pytest.param("a function", marks=pytest.mark.long)])
     def test_while_its_job_runs(self, kind, connected, begin, server):
         connected.create()
         of_function = {"python_callable": "connect_rows:sleeping", "spark_config": {"py_files": [USERS_CODE]}}
@@ -393,7 +401,9 @@ class TestATaskThatIsCancelled:
         assert connected.load().current_snapshot() is None
         assert connected.staged() == []
 
-    @pytest.mark.parametrize("moment", ["before its session", "while it opens", "between two stages"])
+    @pytest.mark.parametrize(
+        "moment", ["before its session", "while it opens", pytest.param("between two stages", marks=pytest.mark.long)]
+    )
     def test_when_nothing_runs(self, moment, connected, server, monkeypatch):
         table = connected.create(partition_by=["bucket(2, id)"])
         source = Source.from_sql("select id from range(9)")

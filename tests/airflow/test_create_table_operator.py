@@ -1,5 +1,7 @@
 """IcebergCreateTableOperator under `dag.test()`."""
 
+import pytest
+
 from airflow_iceberg.operators import IcebergCreateTableOperator
 from airflow_iceberg.operators._key import installation_id
 from tests.airflow.conftest import dying, operators
@@ -52,6 +54,7 @@ class TestATableThatIsThere:
         assert run_task(create).result("create")["outcome"] == "nothing"
         assert lake.load().metadata_location == before
 
+    @pytest.mark.services
     def test_a_retry_of_the_task_that_made_it_succeeds(self, lake, run_task):
         dies = dying(IcebergCreateTableOperator)
         run = run_task(dies, task_id="create", table="s.t", schema=SCHEMA, if_not_exists=False, retries=1)

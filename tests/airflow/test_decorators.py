@@ -100,6 +100,7 @@ def run_function(new_dag, run_dag):
 class TestWhatAFunctionReturns:
     """Anything that gives Arrow rows: as a whole, or a part at a time."""
 
+    @pytest.mark.services
     @pytest.mark.parametrize("kind", RESULTS)
     @pytest.mark.parametrize("verb", ["append", "merge"])
     def test_is_written(self, table, run_function, verb, kind):
@@ -110,6 +111,7 @@ class TestWhatAFunctionReturns:
         assert run.result("load")["added_records"] == 2
         assert table.staged() == []
 
+    @pytest.mark.services
     @pytest.mark.parametrize("library", FRAMES)
     def test_a_frame_of_another_library(self, table, run_function, library):
         made = FRAMES[library](pytest.importorskip(library))
@@ -118,6 +120,7 @@ class TestWhatAFunctionReturns:
             assert run.state == "success", run.failures
             assert table.ids() == [1, 2]
 
+    @pytest.mark.services
     @pytest.mark.parametrize("verb", ["append", "merge"])
     def test_text_as_polars_has_it(self, lake, run_function, verb):
         lake.create(schema={"id": "long", "name": "string"})
@@ -125,6 +128,7 @@ class TestWhatAFunctionReturns:
         assert run.state == "success", run.failures
         assert lake.load().scan().to_arrow()["name"].to_pylist() == ["a", "b"]
 
+    @pytest.mark.services
     @pytest.mark.parametrize(
         ("function", "message"),
         [
@@ -169,6 +173,7 @@ class TestWhatAFunctionReturns:
         with new_dag(), pytest.raises(TypeError, match=r"@task.iceberg_append takes no async function"):
             task.iceberg_append(table="s.t")(load if kind == "async def" else load_parts)()
 
+    @pytest.mark.services
     @pytest.mark.parametrize("function", [lambda: iter([]), lambda: rows(), lambda: rows().to_reader()])
     @pytest.mark.parametrize(("on_empty", "state"), [("nothing", "success"), ("skip", "success"), ("fail", "failed")])
     def test_no_rows_at_all(self, table, run_function, function, on_empty, state):
@@ -192,6 +197,7 @@ class TestTheStream:
             yield made
             del made
 
+    @pytest.mark.services
     @pytest.mark.parametrize("verb", ["append", "overwrite", "merge"])
     def test_batches_are_taken_one_by_one(self, lake, run_function, verb):
         lake.create(properties={"write.parquet.row-group-size-bytes": str(1 << 20)})
@@ -213,6 +219,7 @@ class TestTheStream:
         assert max(alive) <= 10
         assert max(peak) < 16 << 20
 
+    @pytest.mark.services
     @pytest.mark.parametrize("verb", ["append", "overwrite", "merge"])
     @pytest.mark.parametrize("error", [RuntimeError("the source is gone"), OSError("the source is gone")])
     def test_an_exception_in_it_leaves_nothing(self, table, run_function, verb, error):
@@ -242,6 +249,7 @@ class TestTheStream:
 class TestArguments:
     """Those of the function come as with `@task`, those of the operator are templates."""
 
+    @pytest.mark.services
     def test_of_the_function(self, table, new_dag, run_dag):
         with new_dag(params={"last": 5}) as dag:
 
@@ -263,6 +271,7 @@ class TestArguments:
         # The result is what an operator returns, and nothing of the rows.
         assert run.result("load")["snapshot_id"] == str(table.load().current_snapshot().snapshot_id)
 
+    @pytest.mark.services
     def test_mapped_tasks_are_told_apart(self, table, new_dag, run_dag, clear):
         calls: list[int] = []
         with new_dag() as dag:
@@ -309,6 +318,7 @@ class TestArguments:
 class TestExactlyOnce:
     """The key is looked up before the function is called; a clear replaces its rows."""
 
+    @pytest.mark.services
     @pytest.mark.parametrize("verb", ["append", "overwrite", "merge"])
     @pytest.mark.parametrize("late", [False, True], ids=["after the commit", "lost answer"])
     def test_a_retry_after_the_commit_does_not_call_the_function(self, table, run_function, monkeypatch, verb, late):
@@ -332,6 +342,7 @@ class TestExactlyOnce:
         assert len(calls) == 1
         assert table.ids() == ([1, 2, 99] if late else [1, 2])
 
+    @pytest.mark.services
     @pytest.mark.parametrize("verb", ["append", "overwrite", "merge"])
     def test_a_try_that_died_after_its_commit(self, table, new_dag, run_dag, verb):
         calls: list[int] = []
@@ -354,6 +365,7 @@ class TestExactlyOnce:
         assert run.state == "success", run.failures
         assert (run.result("load")["outcome"], len(calls), table.ids()) == ("found", 1, [1, 2, 7])
 
+    @pytest.mark.services
     def test_a_retry_after_a_broken_stream_calls_it_again(self, table, run_function):
         calls: list[int] = []
 
@@ -367,6 +379,7 @@ class TestExactlyOnce:
         assert (run.state, len(calls), table.ids()) == ("success", 2, [1])
         assert len(table.data_files()) == 1
 
+    @pytest.mark.services
     @pytest.mark.parametrize(
         ("on_rerun", "ids", "count"), [("replace", [2], 2), ("append", [1, 2], 2), ("skip", [1], 1)]
     )
@@ -385,6 +398,7 @@ class TestExactlyOnce:
         clear(dag, run)
         assert (table.ids(), len(calls)) == (ids, count)
 
+    @pytest.mark.services
     def test_a_merge_that_is_planned_again_does_not_call_the_function_again(self, table, run_function, monkeypatch):
         table.append([1, 2])
         calls, real = [], changes._task
@@ -410,6 +424,7 @@ class TestExactlyOnce:
 class TestTheWordsOfTheOperators:
     """What the operators can do with rows, the decorators can."""
 
+    @pytest.mark.services
     def test_a_branch_and_new_columns(self, table, run_function):
         table.append([1])
         table.load().create_branch("audit")
@@ -419,6 +434,7 @@ class TestTheWordsOfTheOperators:
         assert (table.ids(), table.ids(ref="audit")) == ([1], [1, 2])
         assert "name" in table.load().schema().names
 
+    @pytest.mark.services
     def test_an_overwrite_of_matching_rows(self, table, run_function):
         table.append([1, 2, 3])
         options = {"overwrite_filter": "id >= :least", "predicate_params": {"least": "{{ 2 }}"}}
@@ -431,6 +447,7 @@ class TestTheWordsOfTheOperators:
         run = run_function(lambda: iter([]), "overwrite", on_empty="delete", **options)
         assert table.ids() == [1]
 
+    @pytest.mark.services
     def test_a_merge_by_clauses(self, lake, run_function):
         lake.create(schema={"id": "long", "n": "long"})
         lake.load().append(pa.table({"id": [1, 2, 3], "n": [1, 2, 3]}))
@@ -449,6 +466,7 @@ class TestTheWordsOfTheOperators:
         found = lake.load().scan().to_arrow().sort_by("id").to_pylist()
         assert [tuple(row.values()) for row in found] == [(2, 12), (3, 3), (4, 0)]
 
+    @pytest.mark.services
     def test_a_key_twice_is_an_error(self, table, run_function):
         table.append([1])
         run = run_function(lambda: iter([batch(1), batch(1)]), "merge", on=["id"], upsert=True)

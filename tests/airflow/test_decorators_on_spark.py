@@ -101,11 +101,13 @@ class TestADataFrame:
         assert (len(calls), table.ids()) == (1, [2, 3] if verb == "overwrite" else [1, 2, 3])
         assert run.result("load")["outcome"] == "found"
 
+    @pytest.mark.services
     def test_other_rows_are_refused(self, table, run_function):
         run = run_function(lambda spark, _: [1])
         assert "function 'load' has a Spark session and returned a list, expected a Spark DataFrame" in run.refusal
         assert (table.ids(), table.staged(), is_stopped()) == ([1], [], True)
 
+    @pytest.mark.services
     def test_what_the_function_raises_is_raised(self, table, run_function):
         def skips(spark: Any, sc: Any) -> Any:
             raise AirflowSkipException("nothing today")
@@ -113,11 +115,13 @@ class TestADataFrame:
         assert run_function(skips).task("load").state == "skipped"
         assert (table.ids(), table.staged(), is_stopped()) == ([1], [], True)
 
+    @pytest.mark.services
     def test_an_error_of_its_rows(self, table, run_function):
         run = run_function(lambda spark, _: spark.range(3).selectExpr("assert_true(id < 2) is null as id"))
         assert run.state == "failed"
         assert (table.ids(), table.staged(), is_stopped()) == ([1], [], True)
 
+    @pytest.mark.services
     def test_a_connection_of_another_type(self, table, run_function):
         run = run_function(lambda spark, _: spark.range(3), spark_conn_id="iceberg_catalog_default")
         assert "has the type 'iceberg_catalog', expected spark or spark_connect" in run.refusal

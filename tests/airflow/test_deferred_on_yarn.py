@@ -115,6 +115,7 @@ class TestADeferredTask:
         assert application["state"] == "KILLED"
         assert lake.ids() == [1, 2, 3, 4]
 
+    @pytest.mark.long
     def test_the_next_try_ends_what_nobody_has_ended(self, lake, table, yarn, process):
         options = {"sql": "select id from range(5, 6)"}
         first = trigger_of(process("IcebergAppendOperator", options)).reference["application_id"]

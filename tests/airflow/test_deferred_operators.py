@@ -84,6 +84,7 @@ class TestEveryOperator:
         assert lake.staged() == []
         assert "cannot be called outside of the Task Runner" not in caplog.text
 
+    @pytest.mark.services
     def test_its_links_lead_to_the_application_on_yarn(self, cluster, table, lake, run_task, monkeypatch):
         """Told by the process that submits, and shown by the one that commits."""
         history = {**cluster.connection["extra"], "history-server-url": "https://history.example.com/"}
@@ -105,6 +106,7 @@ class TestEveryOperator:
             }
             assert operators(kind, task_id="t", deferrable=True)(**options.get(kind, {})).deferrable
 
+    @pytest.mark.services
     def test_other_writers_are_met_as_ever(self, cluster, table, lake, run_task):
         def beside(one: Submitted) -> None:
             if len(cluster.submitted) == 1:
@@ -116,6 +118,7 @@ class TestEveryOperator:
         assert (run.state, lake.ids()) == ("success", [1, 2, 3, 9])
         assert lake.staged() == []
 
+    @pytest.mark.services
     def test_a_template_of_the_current_time_ends_the_task_all_the_same(self, cluster, table, lake, run_task):
         files = lake.write_file("a.parquet", [7])
         link = lake.folder / "source" / "{{ macros.time.time_ns() }}.parquet"
@@ -211,6 +214,7 @@ class _Log:
 class TestTheEndOfTheJob:
     """It is what the job has signed; what the cluster says is only part of the message."""
 
+    @pytest.mark.services
     def test_its_own_error_fails_the_task(self, cluster, table, lake, run_task):
         failed = lambda result: type(result).failed(InvalidInputError("column id: 'x' is no long"))  # noqa: E731
         cluster.then = lambda one: cluster.finish(one, failed)
@@ -218,6 +222,7 @@ class TestTheEndOfTheJob:
         assert run.refusal == "column id: 'x' is no long"
         assert (lake.ids(), lake.staged()) == ([1, 2, 3, 4], [])
 
+    @pytest.mark.services
     def test_killed_on_the_cluster(self, cluster, table, lake, run_task):
         cluster.then = lambda one: cluster.end(one, "KILLED", "Application killed by user dr.who")
         run = run_task(append, files=str(lake.write_file("a.parquet", [5])))
@@ -226,6 +231,7 @@ class TestTheEndOfTheJob:
         assert "with state KILLED and final status KILLED: Application killed by user dr.who" in str(error)
         assert (lake.ids(), lake.staged()) == ([1, 2, 3, 4], [])
 
+    @pytest.mark.services
     def test_a_forged_result_is_refused(self, cluster, table, lake, run_task):
         def forge(one: Submitted) -> None:
             cluster.finish(one)
@@ -238,6 +244,7 @@ class TestTheEndOfTheJob:
         assert "the job result is not the one that was written" in run.refusal
         assert lake.ids() == [1, 2, 3, 4]
 
+    @pytest.mark.services
     def test_a_retry_ends_what_the_first_try_has_left(self, cluster, table, lake, run_task):
         """The first try loses sight of its application; the second one ends it before it submits."""
 
@@ -251,12 +258,14 @@ class TestTheEndOfTheJob:
         assert (run.state, lake.ids()) == ("success", [1, 2, 3, 4, 5])
         assert [one.state for one in cluster.submitted] == ["KILLED", "FINISHED"]
 
+    @pytest.mark.services
     def test_a_retry_begins_anew(self, cluster, table, lake, run_task):
         cluster.then = lambda one: cluster.finish(one) if len(cluster.submitted) > 1 else cluster.end(one, "FAILED")
         run = run_task(append, files=str(lake.write_file("a.parquet", [5])), retries=1)
         assert (run.state, lake.ids(), lake.staged()) == ("success", [1, 2, 3, 4, 5], [])
         assert lake.load().current_snapshot().summary["airflow.try-number"] == "2"
 
+    @pytest.mark.services
     def test_its_time_is_up(self, cluster, table, lake, run_task):
         cluster.then = lambda one: None
         run = run_task(append, files=str(lake.write_file("a.parquet", [5])), execution_timeout=timedelta(seconds=8))
@@ -266,6 +275,7 @@ class TestTheEndOfTheJob:
         assert [one.state for one in cluster.submitted] == ["KILLED"]
         assert (lake.ids(), lake.staged()) == ([1, 2, 3, 4], [])
 
+    @pytest.mark.services
     def test_its_time_is_that_of_one_try(self, cluster, table, lake, run_task):
         """`dag.test()` makes both tries with one object, as a process that lives for both would."""
         cluster.then = lambda one: cluster.finish(one) if len(cluster.submitted) > 1 else None
@@ -275,6 +285,7 @@ class TestTheEndOfTheJob:
         assert (run.state, lake.ids()) == ("success", [1, 2, 3, 4, 5])
         assert [one.state for one in cluster.submitted] == ["KILLED", "FINISHED"]
 
+    @pytest.mark.services
     def test_a_connection_that_is_edited_meanwhile(self, cluster, table, lake, run_task, monkeypatch):
         """The job that is planned again cannot be asked for any more: the task waits for it."""
 

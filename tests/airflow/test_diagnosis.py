@@ -91,6 +91,7 @@ class TestNothingIsCreated:
         with sqlite3.connect(path) as connection:
             assert connection.execute("select name from sqlite_master").fetchall() == [("dag",)]
 
+    @pytest.mark.services
     def test_an_object_store_has_no_folder_that_could_be_missing(self, seaweedfs, press):
         extra = {**seaweedfs.s3_properties, "type": "hadoop", "warehouse": "s3://lake/new/warehose"}
         message = press(works=True, extra=extra)
@@ -178,6 +179,7 @@ class TestLogins:
         message = press(host=properties.pop("uri"), login=client, password=WRONG, extra=properties)
         assert "connect to 127.0.0.1:" in self.parted(message)[1]
 
+    @pytest.mark.services
     def test_of_postgresql(self, request, press):
         postgresql = PostgreSQL()
         request.addfinalizer(postgresql.remove)
@@ -195,6 +197,7 @@ class TestLogins:
         assert step.startswith("could not list the warehouse s3://lake/w: ")
         assert f"log in and list the namespaces: the sqlite database {tmp_path}/c.db does not exist yet" in worked
 
+    @pytest.mark.services
     @pytest.mark.parametrize(("kind", "path"), [("nessie", "/api/v2"), ("glue", ""), ("rest", "")])
     def test_of_a_server_that_refuses_everybody(self, kind, path, press):
         refusal = {"message": "no", "__type": "UnrecognizedClientException", "error": {"message": "no", "code": 401}}

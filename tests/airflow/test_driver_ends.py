@@ -146,6 +146,7 @@ def start(lake: Lake, tmp_path: Path, airflow_db: Path) -> Iterator[Callable[...
 class TestAProcessThatIsKilled:
     """Whichever of them dies first, the others end, and the function of the user with them."""
 
+    @pytest.mark.services
     @pytest.mark.parametrize(
         "victim", ["task", *(pytest.param(name, marks=WITH_SERVICES) for name in ("worker", "spark-submit", "driver"))]
     )
@@ -163,6 +164,7 @@ class TestAProcessThatIsKilled:
         else:
             assert "killed; nothing was committed" in chain.log()
 
+    @pytest.mark.services
     @pytest.mark.parametrize("victim", ["task", pytest.param("spark-submit", marks=WITH_SERVICES)])
     def test_and_its_guard_before_it(self, victim, start):
         """A function that keeps Python's lock, too: no thread of the driver could notice anything."""
@@ -173,6 +175,7 @@ class TestAProcessThatIsKilled:
         wait_for(lambda: found["guard"].status() == psutil.STATUS_ZOMBIE, "the guard to end", chain, END_SECONDS)
         chain.end(victim)
 
+    @pytest.mark.services
     @pytest.mark.parametrize("moment", ["spark-submit", pytest.param("driver", marks=WITH_SERVICES)])
     def test_while_the_driver_is_starting(self, moment, start):
         chain = start()
@@ -196,6 +199,7 @@ class TestAScriptBetweenTaskAndSpark:
         script.chmod(0o755)
         return str(home)
 
+    @pytest.mark.services
     def test_a_killed_task_ends_them_through_the_driver(self, path, start):
         chain = start(path=path, keeps_lock=True)
         chain.wait_until_it_works()
@@ -222,8 +226,7 @@ class TestATaskThatIsCancelled:
         assert "killed; nothing was committed" in chain.log()
         assert lake.load().current_snapshot() is None
 
-    @pytest.mark.services
-    @pytest.mark.parametrize("alarm", [False, True])
+    @pytest.mark.parametrize("alarm", [False, pytest.param(True, marks=pytest.mark.long)])
     def test_by_a_signal_and_by_its_timeout_meanwhile(self, alarm, lake, start):
         chain = start(alarm_while_cancelled=alarm)
         chain.wait_until_it_works()

@@ -60,6 +60,7 @@ def first_line(error: IcebergError) -> str:
 class TestTheFirstLineNamesTheCause:
     """With a real spark-submit that really fails."""
 
+    @pytest.mark.services
     def test_memory_with_which_java_does_not_start(self, failing, capfd):
         error = failing(driver_memory="1m")
         assert isinstance(error, StalePlanError)
@@ -76,6 +77,7 @@ class TestTheFirstLineNamesTheCause:
         assert end
         assert (spark_said in before, spark_said in inside, spark_said in after) == (False, True, False)
 
+    @pytest.mark.services
     def test_a_package_that_the_driver_lacks(self, failing, bare_python):
         error = failing(conf={"spark.pyspark.driver.python": bare_python, "spark.pyspark.python": sys.executable})
         assert first_line(error).startswith(
@@ -117,6 +119,7 @@ class TestTheFirstLineNamesTheCause:
         )
         check_error("the master of Spark does not answer", error)
 
+    @pytest.mark.services
     def test_a_cluster_that_is_not_configured(self, failing, monkeypatch):
         for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
             monkeypatch.delenv(name, raising=False)

@@ -23,6 +23,7 @@ def orders(lake):
 class TestATaskWithInputs:
     """The query runs in this process; the commit, XCom and the asset events say what was read."""
 
+    @pytest.mark.services
     def test_a_name_is_a_table_of_the_same_catalog(self, lake, orders, run_task):
         run = run_task(
             append,
@@ -38,6 +39,7 @@ class TestATaskWithInputs:
         summary = lake.load().current_snapshot().summary
         assert json.loads(summary["airflow.inputs"]) == inputs
 
+    @pytest.mark.services
     @pytest.mark.parametrize("as_dictionary", [False, True])
     def test_everything_of_an_input_is_a_template(self, lake, orders, run_task, as_dictionary):
         orders.create_branch("audit")
@@ -54,6 +56,7 @@ class TestATaskWithInputs:
         assert run.state == "success", run.failures
         assert lake.ids() == [1, 9]
 
+    @pytest.mark.services
     def test_another_connection(self, lake, run_task, tmp_path, monkeypatch):
         lake.create()
         (tmp_path / "other").mkdir()
@@ -65,6 +68,7 @@ class TestATaskWithInputs:
         assert run.state == "success", run.failures
         assert lake.ids() == [7]
 
+    @pytest.mark.services
     def test_an_overwrite(self, lake, orders, run_task):
         lake.append([2, 5])
         run = run_task(

@@ -2,7 +2,7 @@
 
 A real process executes the operator and is killed by the kernel at the n-th step, for every n (see `tests.support
 .mortal` for what a step is); the next try of the same task has to find what was done and do the rest. Then a person
-clears the task. A few steps of five operators run with `make test`, an eighth of all steps with the services, all of
+clears the task. A few steps of five operators and an eighth of all steps run with the services, all of
 them by `make stress`.
 """
 
@@ -508,7 +508,7 @@ def scene(request: pytest.FixtureRequest, lake: Lake, program: Program) -> Scene
 class TestAnOperatorThatIsKilled:
     """Its next try finishes what it has begun; the work is done once, and no row of it is doubled by a clear."""
 
-    @pytest.mark.sample(2)
+    @pytest.mark.services
     @pytest.mark.parametrize(
         "scene",
         ["overwrite matching", "expire", "merge, merge-on-read", "update, copy-on-write", "migrate table"],

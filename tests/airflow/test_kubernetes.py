@@ -53,6 +53,7 @@ def rows(lake: Any) -> str:
 class TestAJob:
     """It is submitted with labels and without secrets; what it has signed is committed, awaited or deferred."""
 
+    @pytest.mark.services
     @pytest.mark.parametrize("deferrable", [True, False])
     def test_loads_rows(self, deferrable, cluster, rows, lake, run_task, caplog, capfd):
         run = run_task(append, files=rows, deferrable=deferrable)
@@ -65,6 +66,7 @@ class TestAJob:
         for shown in (" ".join(one.argv), caplog.text, *capfd.readouterr(), json.dumps(run.result("append"))):
             assert TOKEN not in shown
 
+    @pytest.mark.services
     def test_that_has_signed_nothing(self, cluster, rows, lake, run_task):
         cluster.then = lambda one: cluster.end(one, "FAILED", "OOMKilled")
         (error,) = run_task(append, files=rows, deferrable=True).failures
@@ -72,6 +74,7 @@ class TestAJob:
         assert "ended on Kubernetes with phase Failed: exit code 137, OOMKilled" in str(error)
         assert (lake.ids(), lake.staged()) == ([], [])
 
+    @pytest.mark.services
     def test_whose_pod_is_said_to_have_failed_though_it_has_signed(self, cluster, rows, lake, run_task):
         def finish(one: Submitted) -> None:
             cluster.finish(one)
@@ -119,6 +122,7 @@ def server(cluster: StandInKubernetes) -> ApiServer:
 class TestWhatAnEarlierTryHasLeft:
     """It is ended, by its label, before the next try submits its own; and nothing else is."""
 
+    @pytest.mark.services
     def test_by_a_retry(self, cluster, rows, lake, run_task):
         other = cluster.add("other-driver", airflow_iceberg_work="airflow-iceberg-of-another-table")
         seen: list[bool] = []
@@ -149,6 +153,7 @@ class TestWhatAnEarlierTryHasLeft:
 class TestATaskThatIsEnded:
     """Its driver pod is deleted, awaited or deferred, and no other pod."""
 
+    @pytest.mark.services
     def test_while_it_waits(self, cluster, lake):
         table = lake.create()
         source = Source.from_files(str(lake.write_file("a.parquet", [1])))
@@ -166,6 +171,7 @@ class TestATaskThatIsEnded:
         (one,) = cluster.submitted
         assert cluster.is_deleted(one)
 
+    @pytest.mark.services
     def test_while_it_is_deferred(self, cluster, rows, lake, run_task):
         triggers: list[IcebergJobTrigger] = []
 

@@ -43,6 +43,7 @@ def links(task: Any) -> dict[str, str]:
 class TestTableAndSnapshot:
     """Their pages are those that the connection names."""
 
+    @pytest.mark.services
     def test_under_airflow(self, with_pages, new_dag, run_dag):
         with_pages.create()
         with new_dag() as dag:

@@ -35,6 +35,7 @@ def live(lake: Lake) -> int:
 class TestCompaction:
     """Small files become one, and the task says what it saved."""
 
+    @pytest.mark.services
     def test_the_result_says_what_was_done(self, table, run_task):
         result = run_task(compact).result("compact")
         assert (result["outcome"], result["deleted_data_files"], result["added_data_files"]) == ("committed", 6, 1)
@@ -43,6 +44,7 @@ class TestCompaction:
         assert (live(table), table.ids()) == (1, list(range(60)))
         assert not table.staged()
 
+    @pytest.mark.services
     def test_options_and_the_filter_are_templates_and_a_table_in_shape_starts_no_job(self, table, new_dag, run_dag):
         with new_dag(params={"least": "7", "from": 30}) as dag:
             # A connection that does not exist would fail the task, if it were asked for.
@@ -53,6 +55,7 @@ class TestCompaction:
         assert run.result("some")["deleted_data_files"] == 3
         assert table.ids() == list(range(60))
 
+    @pytest.mark.services
     def test_a_task_that_died_after_its_commit_finds_it(self, table, run_task):
         dies = dying(IcebergCompactOperator)
         result = run_task(dies, task_id="compact", table="s.t", spark_conn_id=None, retries=1).result("compact")
@@ -63,6 +66,7 @@ class TestCompaction:
 class TestManifests:
     """Many manifests become one, and no file changes."""
 
+    @pytest.mark.services
     def test_the_result_says_what_was_done(self, table, new_dag, run_dag):
         with new_dag() as dag:
             rewrite(task_id="first") >> rewrite(task_id="second")
@@ -77,6 +81,7 @@ class TestManifests:
 class TestExpiry:
     """Old snapshots go, with the files that only they reached."""
 
+    @pytest.mark.services
     def test_a_table_is_compacted_and_expired(self, table, new_dag, run_dag):
         with new_dag(params={"now": "2100-01-01"}) as dag:
             dry = expire(task_id="dry", older_than="{{ params.now }}", dry_run=True)
@@ -89,6 +94,7 @@ class TestExpiry:
         assert len(table.data_files()) == 1
         assert table.ids() == list(range(60))
 
+    @pytest.mark.services
     def test_a_spark_that_is_not_there_is_missed_before_anything_is_changed(self, table, new_dag, run_dag):
         with new_dag(params={"files": "6"}) as dag:
             options = {"older_than": "2100-01-01", "spark_conn_id": "nowhere"}
@@ -105,6 +111,7 @@ class TestExpiry:
 class TestOrphans:
     """Files that are not the table's are moved, and come back by the name of their quarantine."""
 
+    @pytest.mark.services
     def test_there_and_back(self, table, new_dag, run_dag):
         stray = Path(table.load().location.removeprefix("file://")) / "data" / "stray.parquet"
         stray.write_bytes(b"stray")

@@ -86,6 +86,7 @@ class TestTheApi:
         {**SHOWN, "properties": json.dumps({**SECRETS, **MORE}, indent=2)},
     )
 
+    @pytest.mark.services
     def test_with_the_documented_setting_none_is_shown(self, airflow_db: Path) -> None:
         for extra, shown in zip(self.EXTRAS, shown_by_the_api(list(self.EXTRAS), setting()), strict=True):
             assert MARK not in shown, extra
@@ -153,6 +154,7 @@ class TestWhatAHookMasks:
 class TestTheFieldsOfATask:
     """Airflow stores the rendered fields of every task, and shows them."""
 
+    @pytest.mark.services
     def test_hold_no_signature_no_key_and_no_secret_argument(self, lake: Lake, run_task: Any) -> None:
         lake.create()
         signed = f"https://127.0.0.1:1/x.parquet?X-Amz-Signature={FIELD}signature&b=c"

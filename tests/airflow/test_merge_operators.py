@@ -51,6 +51,7 @@ class TestMerges:
         assert table.load().current_snapshot().summary["day"] == "2026-01-01"
         assert not table.staged()
 
+    @pytest.mark.services
     def test_an_upsert_of_a_query_over_an_input(self, table, run_task):
         table.create("s.new", {"id": "long", "n": "long"}).append(pa.table({"id": [5, 50], "n": [500, 5]}))
         run = run_task(merge, sql="select * from new", inputs={"new": "s.new"}, on=["id"], upsert=True)
@@ -59,6 +60,7 @@ class TestMerges:
         assert list(json.loads(table.load().current_snapshot().summary["airflow.inputs"])) == ["new"]
         assert numbers(table) == {**{n: n for n in range(10)}, 5: 500, 50: 5}
 
+    @pytest.mark.services
     def test_a_task_that_died_after_its_commit_finds_it(self, table, run_task):
         dies = dying(IcebergMergeOperator, lambda: table.load().append(pa.table({"id": [60], "n": [60]})))
         options = {"task_id": "merge", "table": "s.t", "spark_conn_id": None, "retries": 1}
@@ -67,6 +69,7 @@ class TestMerges:
         assert (result["outcome"], result["updated_records"]) == ("found", 1)
         assert numbers(table) == {**{n: n for n in range(10)}, 3: 4, 60: 60}
 
+    @pytest.mark.services
     @pytest.mark.parametrize(
         ("words", "message"),
         [
@@ -90,6 +93,7 @@ class TestMerges:
 class TestUpdates:
     """Rows get new values, once."""
 
+    @pytest.mark.services
     def test_with_templates_and_an_input(self, table, run_task):
         table.create("s.blocked", {"k": "long"}).append(pa.table({"k": [1, 2, 3]}))
         run = run_task(
@@ -104,6 +108,7 @@ class TestUpdates:
         assert (result["outcome"], result["updated_records"], result["carried_records"]) == ("committed", 2, 8)
         assert numbers(table) == {**{n: n for n in range(10)}, 2: 102, 3: 103}
 
+    @pytest.mark.services
     def test_a_value_of_a_placeholder_is_never_sql(self, table, run_task):
         run = run_task(
             update, set={"n": "0"}, where="id = $id", sql_params={"id": "{{ params.id }}"}, params={"id": "0 or 1=1"}
@@ -111,6 +116,7 @@ class TestUpdates:
         assert run.state == "failed"
         assert numbers(table) == {n: n for n in range(10)}
 
+    @pytest.mark.services
     def test_a_task_that_died_after_its_commit_finds_it(self, table, run_task):
         dies = dying(IcebergUpdateOperator, lambda: None)
         options = {"task_id": "update", "table": "s.t", "spark_conn_id": None, "retries": 1}

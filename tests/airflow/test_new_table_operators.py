@@ -31,6 +31,7 @@ def add_file(folder: Path, day: str, number: int) -> None:
 class TestATableOfAFolder:
     """Made once, also by a retry; a clear reads the source of a snapshot again, and leaves a migrated table."""
 
+    @pytest.mark.services
     @BOTH
     def test_is_made(self, lake: Lake, source, kind, new_dag, run_dag):
         with new_dag(params={"folder": str(source)}) as dag:
@@ -44,12 +45,14 @@ class TestATableOfAFolder:
         assert table.location == (source.as_uri() if is_migrated else table.location)
         assert ("gc.enabled" in table.properties, "migrated" in table.properties) == (not is_migrated, is_migrated)
 
+    @pytest.mark.services
     @BOTH
     def test_a_retry_finds_it(self, lake: Lake, source, kind, run_task):
         mortal = dying(kind, lambda: lake.append([3], "other.t"))
         run = run_task(mortal, task_id="make", table="other.t", source=str(source), retries=1)
         assert (run.result("make")["outcome"], lake.ids("other.t")) == ("found", [1, 2, 3])
 
+    @pytest.mark.services
     @BOTH
     def test_a_cleared_task(self, lake: Lake, source, kind, new_dag, run_dag, clear):
         with new_dag() as dag:
@@ -60,6 +63,7 @@ class TestATableOfAFolder:
         clear(dag, run)
         assert lake.ids("other.t") == ([1, 2, 9] if kind is IcebergMigrateTableOperator else [1, 2, 3, 9])
 
+    @pytest.mark.services
     @BOTH
     def test_bad_sources(self, lake: Lake, source, kind, run_task):
         make = operators(kind, task_id="make", table="other.t")
@@ -68,6 +72,7 @@ class TestATableOfAFolder:
         assert why in run_task(make, source=str(source), schema={"id": "string", "day": "date"}).refusal
         assert not lake.catalog.table_exists("other.t")
 
+    @pytest.mark.services
     def test_a_hive_table_needs_its_catalog(self, lake: Lake, run_task):
         assert "has Iceberg tables only" in run_task(migrate).refusal
         assert "has Iceberg tables only" in run_task(snapshot, source="db.old").refusal

@@ -122,6 +122,7 @@ class TestTheInstallation:
         assert installation_id() == before
         assert len(before) == 12
 
+    @pytest.mark.services
     def test_two_installations_write_into_one_table(self, lake, new_dag, run_dag, monkeypatch):
         lake.create()
         after = datetime(2026, 5, 5, tzinfo=UTC)
@@ -137,6 +138,7 @@ class TestTheInstallation:
 class TestAClearInAirflow:
     """What a real clear changes."""
 
+    @pytest.mark.services
     @pytest.mark.parametrize("later", [0, 1, 2, 5])
     def test_with_other_retries(self, lake, new_dag, run_dag, clear, later):
         lake.create()
@@ -149,6 +151,7 @@ class TestAClearInAirflow:
         assert (result["outcome"], result["deleted_records"]) == ("committed", 2)
         assert lake.ids() == [3]
 
+    @pytest.mark.services
     def test_a_try_finds_a_commit_under_the_first_form_of_the_key(self, lake, new_dag, run_dag):
         lake.create()
         with new_dag(retries=1) as dag:

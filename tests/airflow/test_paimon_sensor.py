@@ -33,6 +33,7 @@ def lake(paimon_lake: PaimonLake) -> PaimonLake:
 class TestWhatIsNew:
     """A snapshot after one given, after a time, or after what this DAG has seen."""
 
+    @pytest.mark.services
     def test_the_first_run_takes_any_snapshot_and_sees_it_again_when_it_is_cleared(
         self, deferrable, lake, new_dag, run_dag, clear
     ):
@@ -59,6 +60,7 @@ class TestWhatIsNew:
         }
         assert clear(dag, run).result("wait") == first
 
+    @pytest.mark.services
     def test_the_second_run_waits_for_one_that_the_first_has_not_seen(
         self, deferrable, lake, new_dag, run_dag, before_look
     ):
@@ -70,6 +72,7 @@ class TestWhatIsNew:
         found = run_dag(dag, day=NEXT).result("wait")
         assert (found["snapshot_id"], found["seen_snapshot_id"]) == ("2", "1")
 
+    @pytest.mark.services
     def test_words_may_be_templates(self, deferrable, lake, run_task, before_look):
         def write() -> None:
             lake.write("b", day=NEW_YEAR, rows=4, level=5, commitKind="OVERWRITE", watermark=5)
@@ -158,6 +161,7 @@ class TestSnapshotsThatAreLost:
                 lake.write(name)
             lake.table.expire(before=6)
 
+    @pytest.mark.services
     @pytest.mark.parametrize(
         ("deferrable", "how", "message", "after"),
         [
@@ -203,6 +207,7 @@ class TestSnapshotsThatAreLost:
 class TestALongWaitOverAShortHistory:
     """What was judged is written down before it expires, so that a new triggerer sees no gap that is none."""
 
+    @pytest.mark.services
     def test_every_snapshot_is_judged_once(self, lake, run_task, before_look):
         def write(number: int) -> None:
             lake.write(f"{number}")
@@ -282,6 +287,7 @@ class TestWaitingIsNotFailing:
             sensor.poke({"ti": Away()})
         assert not sensor.poke({"ti": before})
 
+    @pytest.mark.services
     def test_a_table_that_is_created_later_can_be_waited_for(self, paimon_lake, run_task, before_look):
         before_look(lambda: paimon_lake.write("a"))
         assert run_task(wait, deferrable=True, wait_for_table=True).result("wait")["snapshot_id"] == "1"

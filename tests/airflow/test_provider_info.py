@@ -139,6 +139,7 @@ class TestTheForm:
         plain = {name: "true" if name.endswith("enabled") else "60000" for name in without_a_field()}
         assert not [name for name, value in plain.items() if secrets_of({name: value})]
 
+    @pytest.mark.services
     def test_what_is_entered_in_them_is_masked(self):
         fields = FORMS["iceberg_catalog"]
         hidden = [name for name, field in fields.items() if field["schema"].get("format") == "password"]

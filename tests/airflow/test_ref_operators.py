@@ -34,6 +34,7 @@ def snapshots(lake: Lake) -> list[int]:
 class TestTheWholeWay:
     """Branch, write, tag, look, publish, roll back: in one DAG run."""
 
+    @pytest.mark.services
     def test_of_a_branch(self, lake: Lake, snapshots, new_dag, run_dag):
         source = lake.write_file("new.parquet", [7])
         with new_dag(params={"name": "audit", "first": str(snapshots[0]), "last": str(snapshots[2])}) as dag:
@@ -84,6 +85,7 @@ class TestTheWholeWay:
 class TestARetry:
     """A worker that died after the commit: the next try does not do it again."""
 
+    @pytest.mark.services
     def test_does_not_roll_back_what_another_writer_has_committed_since(self, lake: Lake, snapshots, run_task):
         def another_writer():
             lake.load().set_current_snapshot(snapshots[2])
@@ -97,6 +99,7 @@ class TestARetry:
 class TestRefusals:
     """The task fails for good, says why, and changes nothing."""
 
+    @pytest.mark.services
     def test_of_a_guard_and_of_what_is_missing(self, lake: Lake, snapshots, run_task):
         before = lake.load().metadata_location
         refusal = run_task(rollback, snapshot_id=snapshots[0], expected_snapshot_id=snapshots[1]).refusal

@@ -1,5 +1,7 @@
 """A metadata file becomes a table of a catalog under `dag.test()`."""
 
+import pytest
+
 from airflow_iceberg.operators import IcebergRegisterTableOperator
 from tests.airflow.conftest import Lake, dying, operators
 
@@ -9,6 +11,7 @@ register = operators(IcebergRegisterTableOperator, task_id="register", table="ot
 class TestRegistration:
     """Nothing is copied, and what is registered already is found."""
 
+    @pytest.mark.services
     def test_a_table_of_another_name(self, lake: Lake, new_dag, run_dag):
         lake.create()
         lake.append([1, 2])
@@ -21,6 +24,7 @@ class TestRegistration:
         assert (run.result("again")["outcome"], run.result("again")["done_by_this_try"]) == ("found", False)
         assert lake.ids("other.t") == [1, 2]
 
+    @pytest.mark.services
     def test_a_retry_finds_a_table_that_was_changed_since(self, lake: Lake, run_task):
         lake.create()
         lake.append([1])
@@ -35,6 +39,7 @@ class TestRegistration:
         refusal = run_task(register, metadata_location=lake.load().metadata_location).refusal
         assert "table other.t exists already" in refusal
 
+    @pytest.mark.services
     def test_what_is_no_metadata_file(self, lake: Lake, run_task):
         lake.create()
         location = f"{lake.load().location}/metadata/none.metadata.json"

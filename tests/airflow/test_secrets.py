@@ -111,6 +111,7 @@ def _text(path: Path) -> str:
 class TestTheTask:
     """A task that appends, and tasks that fail, leave none of them in logs, errors, XCom, templates and files."""
 
+    @pytest.mark.services
     def test_the_connection_reaches_the_catalog_with_all_of_them(self, lake):
         """Else this module would look for what never was there."""
         properties = IcebergHook().config.properties
@@ -118,6 +119,7 @@ class TestTheTask:
         assert PASSWORD in properties["uri"]
         assert IcebergHook().catalog.list_namespaces() == ()
 
+    @pytest.mark.services
     def test_an_append_and_failures(self, lake, new_dag, run_dag, failures, no_secret):
         lake.create()
         broken_file = lake.write_file("broken.parquet", [3])
@@ -156,6 +158,7 @@ class TestTheTask:
         assert MARK in repr(hook.environment), "they go by the environment"
         assert MARK not in json.dumps(dict(os.environ) | {f"AIRFLOW_CONN_{CONN_ID.upper()}": ""})
 
+    @pytest.mark.services
     def test_objects_do_not_show_them(self, lake, no_secret):
         lake.create()
         hook = IcebergHook()

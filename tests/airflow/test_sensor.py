@@ -44,6 +44,7 @@ wait = operators(IcebergSnapshotSensor, task_id="wait", poke_interval=0.2, timeo
 class TestWhatIsNew:
     """A snapshot newer than one given, than a time, or than the last one that this DAG saw."""
 
+    @pytest.mark.services
     def test_the_first_run_takes_any_snapshot_and_sees_it_again_when_it_is_cleared(
         self, deferrable, loaded, new_dag, run_dag, clear
     ):
@@ -68,6 +69,7 @@ class TestWhatIsNew:
         }
         assert clear(dag, run).result("wait") == first
 
+    @pytest.mark.services
     def test_the_second_run_waits_for_one_that_the_first_has_not_seen(
         self, deferrable, loaded, new_dag, run_dag, before_look
     ):
@@ -78,6 +80,7 @@ class TestWhatIsNew:
         found = run_dag(dag, day=DAY + timedelta(days=1)).result("wait")
         assert found["snapshot_id"] == str(second().snapshot_id)
 
+    @pytest.mark.services
     def test_what_was_seen_counts_by_table(self, deferrable, lake, new_dag, run_dag):
         tables = {"20260101": "s.a", "20260102": "s.b"}
         for name in tables.values():
@@ -88,6 +91,7 @@ class TestWhatIsNew:
         run_dag(dag)
         assert run_dag(dag, day=DAY + timedelta(days=1)).result("wait")["table"] == "s.b"
 
+    @pytest.mark.services
     def test_newer_than_a_snapshot_given_by_an_upstream_task(self, deferrable, lake, new_dag, run_dag, before_look):
         lake.create()
         files = str(lake.write_file("a.parquet", [1]))
@@ -130,6 +134,7 @@ class TestWhatDoesNotCount:
         assert run.state == "failed"
         assert isinstance(run.failures[0], AirflowSensorTimeout)
 
+    @pytest.mark.services
     def test_unless_maintenance_is_asked_for_and_soft_fail_skips(self, lake, run_task):
         lake.create()
         assert run_task(wait, timeout=0.5, soft_fail=True).task("wait").state == "skipped"

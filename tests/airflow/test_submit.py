@@ -290,6 +290,7 @@ class TestInputsOfOtherConnections:
         assert json.loads(private.read_text())["inputs"] == {"fx": self.FX}
         assert "fx-s3cr3t" not in command + " ".join(environment.values())
 
+    @pytest.mark.services
     def test_no_client_of_theirs_finds_the_keys_or_the_address_of_the_target(self, submitted):
         ours = spark_environment(self.OURS)
         environment, _ = submitted(self.OURS)
@@ -321,6 +322,7 @@ class TestWhatAnApplicationIsFoundBy:
 
         return submit
 
+    @pytest.mark.services
     def test_two_tries_and_a_clear_share_the_tag_of_their_work_alone(self, settings, tmp_path):
         first, second = (
             settings("yarn", f"dag/run/home/task/-1/{epoch}", f"f{epoch}")["spark.yarn.tags"].split(",")
@@ -345,6 +347,7 @@ class TestWhatAnApplicationIsFoundBy:
     def test_a_job_of_no_task_is_known_by_its_submission(self, settings):
         assert settings("yarn", None, "a")["spark.yarn.tags"].startswith("airflow-iceberg-submission-")
 
+    @pytest.mark.services
     def test_on_kubernetes_by_the_labels_of_the_driver_pod(self, settings):
         key, prefix = "dag/run/home/task/-1/1", "spark.kubernetes.driver.label.airflow-iceberg-"
         given = settings("k8s://https://h", key, "a", deploy_mode="cluster")
@@ -384,6 +387,7 @@ class TestACancelledJob:
         assert type(error.value) is IcebergError
         assert lake.data_files() == []
 
+    @pytest.mark.services
     def test_while_it_reads_its_first_file_begins_no_other(self, lake, run_task, monkeypatch):
         lake.create(properties={"write.target-file-size-bytes": "1"})
         for number in range(3):
@@ -420,6 +424,7 @@ class TestWhatLiesInTheTablesFolder:
         pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "source.parquet")
         return plan_append(table, Source.from_files(str(tmp_path / "source.parquet")))
 
+    @pytest.mark.services
     def test_the_seal_is_an_argument_and_the_secret_is_none(self, table, plan, connection, tmp_path):
         made = backend(connection(host="local[1]"), table)
         hook = made._open_hook(plan, tmp_path / "core.zip")
@@ -467,6 +472,7 @@ class TestOnARealSpark:
         assert [run.result(name)["added_records"] for name in ("query", "function", "files")] == [3, 2, 1]
         assert lake.staged() == []
 
+    @pytest.mark.services
     @pytest.mark.parametrize(
         ("source", "final", "message"),
         [
@@ -485,6 +491,7 @@ class TestOnARealSpark:
         assert lake.load().current_snapshot() is None
         assert (lake.staged(), lake.data_files()) == ([], [])
 
+    @pytest.mark.services
     def test_a_changed_plan_is_refused_by_the_driver(self, lake, tmp_path):
         table = lake.create()
         source = Source.from_callable("spark_rows:numbers", {"first": 1, "count": 2})
@@ -500,6 +507,7 @@ class TestOnARealSpark:
         assert not (tmp_path / "owned").exists()
         assert not table.io.exists(plan.result_location)
 
+    @pytest.mark.services
     def test_killing_the_task_ends_its_spark(self, lake):
         table = lake.create()
         source = Source.from_sql("select id from range(10) where reflect('java.lang.Thread', 'sleep', 600000L) is null")

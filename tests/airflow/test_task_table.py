@@ -48,6 +48,7 @@ def keys(lake: Any, name: str = "s.t") -> list[tuple[str, str | None]]:
 class TestAWriteIsFound:
     """A retry finds each write of an earlier try, also if there are several to one table."""
 
+    @pytest.mark.services
     def test_by_its_kind_and_order_for_each_table(self, lake):
         for name in ("s.t", "s.u"):
             lake.create(name)
@@ -72,6 +73,7 @@ class TestAWriteIsFound:
         assert not again.append(rows(1), name="rows").done_by_this_try
         assert lake.ids() == [1, 2]
 
+    @pytest.mark.services
     def test_all_kinds(self, lake):
         lake.create(schema={"id": "long", "x": "long"})
         row = pa.table({"id": [1, 2], "x": [0, 0]})
@@ -226,6 +228,7 @@ class TestKilledAtAnyStep:
 class TestInAirflow:
     """A `@task` function binds the table to itself; its writes are told to the table's asset."""
 
+    @pytest.mark.services
     def test_a_retry_and_its_events(self, lake, new_dag, run_dag):
         from airflow.sdk import task
 

@@ -256,6 +256,7 @@ class TestARestart:
 
         asyncio.run(watch())
 
+    @pytest.mark.services
     def test_an_event_that_was_taken_counts_though_the_generator_is_closed_there(self, table):
         async def watch() -> list[int]:
             store, ids = Store(), []
@@ -446,6 +447,7 @@ class TestOnePollForAll:
 
         asyncio.run(watch())
 
+    @pytest.mark.services
     def test_an_error_of_one_waiter_is_its_own(self, table):
         async def watch() -> None:
             def fail(_: Any) -> None:

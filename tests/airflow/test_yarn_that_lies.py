@@ -191,6 +191,7 @@ class TestAnAnswerAboutAnApplication:
 class TestTheRowsOfAJob:
     """They are those that it has signed for this try, whatever the cluster says."""
 
+    @pytest.mark.services
     def test_a_job_that_is_said_to_have_failed_has_signed_its_result(self, cluster, lake, run_task):
         def finish(one: Submitted) -> None:
             cluster.finish(one)
@@ -202,6 +203,7 @@ class TestTheRowsOfAJob:
         run = run_task(append, files=str(lake.write_file("a.parquet", [5])))
         assert (run.state, lake.ids(), lake.staged()) == ("success", [5], [])
 
+    @pytest.mark.services
     def test_a_job_that_is_said_to_have_ended_and_runs_on_adds_nothing(self, cluster, lake, run_task):
         """Its driver ends beside the retry, and finds nothing of its own any more."""
         late: list[str] = []
@@ -223,6 +225,7 @@ class TestTheRowsOfAJob:
         assert len(lake.load().snapshots()) == 1
         assert late == ["NotFoundError"], "the plan of a try that was given up is gone"
 
+    @pytest.mark.services
     def test_the_result_of_the_earlier_try_is_not_that_of_the_retry(self, cluster, lake, run_task):
         kept: list[bytes] = []
 

@@ -310,6 +310,7 @@ class TestLostAnswers(LostAnswersContract):
         assert "AWSGlue.DeleteDatabase" not in [request.headers["X-Amz-Target"] for request in proxy.requests]
         assert catalog.load("db.t") == state
 
+    @pytest.mark.services
     def test_a_service_that_is_away_is_named(self, properties):
         away = load_catalog("prod", **{**properties, "glue.endpoint": "http://127.0.0.1:9", "glue.max-retries": "1"})
         for ask in (lambda: away.load("db.t"), lambda: away.create_namespace("a")):
@@ -407,6 +408,7 @@ class TestBesidePyIceberg:
 
         return GlueCatalog("prod", **{key: value for key, value in properties.items() if key != "type"})
 
+    @pytest.mark.services
     def test_both_commit_to_one_table(self, catalog, theirs):
         Table.create(catalog, "db.t", schema={"id": "long"})
         for number in range(0, 6, 2):

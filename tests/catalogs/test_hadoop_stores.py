@@ -34,14 +34,14 @@ class StoreContract(DirectoriesContract):
         return HadoopCatalog("prod", properties, io=ios.setdefault("other", FsspecFileIO(properties)))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.services
 class TestOnS3(StoreContract):
     """On S3."""
 
     place = staticmethod(places.s3)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.services
 class TestOnGcs(StoreContract):
     """On Google Cloud Storage."""
 

@@ -93,7 +93,8 @@ def client(metastore):
     return HiveClient("test", {"uri": metastore.uri})
 
 
-@pytest.mark.sample(3)
+@pytest.mark.services
+@pytest.mark.sample(2)
 class TestUnderLocks(HiveContract):
     """A catalog that commits under the metastore's locks, which is the default, is a catalog."""
 
@@ -105,6 +106,7 @@ class TestUnderLocks(HiveContract):
         return {"uri": metastore.uri, "warehouse": f"file:{tmp_path}/warehouse"}
 
 
+@pytest.mark.services
 class TestWithoutLocks:
     """So is one that lets the metastore compare; the whole contract is in `test_hive_services`."""
 
@@ -281,6 +283,7 @@ class TestOptions:
             TransportOptions.of("prod", given)
 
 
+@pytest.mark.services
 class TestWhatTheMetastoreShows:
     """Hive and other engines see of a table what Iceberg Java shows them."""
 
@@ -408,6 +411,7 @@ def with_columns(catalog, state, columns):
     return catalog.commit(state, change)
 
 
+@pytest.mark.services
 class TestTablesOfOthers:
     """Tables that aren't Iceberg tables are neither shown nor touched."""
 
@@ -444,6 +448,7 @@ class TestTablesOfOthers:
             catalog.rename_table("db.t", "db.plain")
 
 
+@pytest.mark.services
 class TestRoundTrips:
     """A commit asks the metastore what its protocol needs, and no more."""
 
@@ -493,6 +498,7 @@ class TestRoundTrips:
         assert calls.of(lambda: catalog.create("db.t", metadata)) == ["get_database", "get_table_req", "create_table"]
 
 
+@pytest.mark.services
 class TestTheTableSaysHowItIsCommitted:
     """All writers of a table use one way: the table's word counts, then the catalog's."""
 
@@ -535,6 +541,7 @@ def unlock(client):
         client.call("unlock", rqst=UnlockRequest(lockid=lock))
 
 
+@pytest.mark.services
 class TestLocks:
     """Only one client at a time holds the lock of a table; it is always given back."""
 
@@ -654,6 +661,7 @@ class TestLocks:
         proxy.close()
 
 
+@pytest.mark.services
 class TestTurns:
     """Who gets the lock with an old base keeps it for the next attempt; lined up again he would be late again."""
 
@@ -761,7 +769,7 @@ def wait_until(is_so):
         time.sleep(0.02)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.services
 class TestLostReplies:
     """A reply that is lost is no failure: the table says what came of it, and nothing is deleted while it can't."""
 
@@ -875,6 +883,7 @@ class TestLostReplies:
         assert catalog.load("db.t") == state
 
 
+@pytest.mark.services
 class TestConnections:
     """Connections are kept, and shared by threads but not by processes."""
 
@@ -920,6 +929,7 @@ class TestConnections:
         commit_in_fork_and_parent(catalog)
 
 
+@pytest.mark.services
 class TestBesidePyIceberg:
     """PyIceberg's catalog on the same metastore, which commits under locks."""
 

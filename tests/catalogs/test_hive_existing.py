@@ -34,6 +34,8 @@ from tests.catalogs.hive_contract import empty_metastore
 from tests.services.launch import HOST
 from tests.support.iceberg_java import SMALL, IcebergJava, plain
 
+pytestmark = pytest.mark.services
+
 KEY = OperationKey(dag_id="d", run_id="r", task_id="t", run_after_ms=1, started_ms=1)
 HIVE = "org.apache.hadoop.hive.ql.io"
 CLASSES = {
@@ -356,7 +358,6 @@ def trouble(monkeypatch: pytest.MonkeyPatch, what: str, number: int) -> Iterator
         yield count
 
 
-@pytest.mark.services
 @pytest.mark.parametrize("what", ["killed before", "killed after", "lost"])
 @pytest.mark.parametrize("drop_backup", [False, True], ids=["", "drop"])
 def test_a_migration_that_is_interrupted_at_every_call(hive, catalog, monkeypatch, what, drop_backup):
@@ -457,7 +458,6 @@ def test_a_creation_whose_outcome_is_unknown_keeps_everything(hive, catalog, mon
     assert HiveClient("test", dict(catalog.properties)).table("db", "old").parameters["table_type"] == "ICEBERG"
 
 
-@pytest.mark.services
 @pytest.mark.parametrize("server", ["hive_4", "hive_2_3_9"])
 def test_on_other_metastores(request, tmp_path, server):
     metastore = request.getfixturevalue(server)
@@ -488,7 +488,6 @@ def spark_hive(hive_2_3_10, tmp_path_factory) -> Iterator[IcebergJava]:
 
 
 @pytest.mark.java
-@pytest.mark.services
 class TestTablesThatSparkHasWritten:
     """The rows are those that Spark reads, in the files that Hive's own classes have written."""
 

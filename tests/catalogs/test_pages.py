@@ -73,11 +73,13 @@ class TestHonestServers:
         asked = [tokens_in(request) for request in server.seen if request.path != "/v1/config"]
         assert asked == [None, "p 1", "p 2", "p 3"]
 
+    @pytest.mark.services
     def test_pages_without_an_item_are_passed_over(self, server: Pages) -> None:
         server.names = lambda page: [f"n{page}"] if page == 500 else []
         server.token = lambda page: f"p{page}" if page < 500 else None
         assert server.list() == ["n500"]
 
+    @pytest.mark.services
     def test_more_pages_than_may_be_empty(self, server: Pages) -> None:
         server.names = lambda page: [f"n{page:05}"]
         server.token = lambda page: f"p{page}"
@@ -102,6 +104,7 @@ class TestHostileServers:
             server.list()
         assert server.count == 4
 
+    @pytest.mark.services
     def test_new_tokens_without_end_on_pages_without_items(self, server: Pages) -> None:
         server.token = lambda page: f"p{page}"
         with pytest.raises(FormatError, match="1000 pages in a row without an item"):

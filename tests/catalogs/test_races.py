@@ -51,7 +51,7 @@ PLACES = {
     "rest-seaweedfs": Place(properties=places.rest_seaweedfs, marks=OTHER),
     "nessie": Place(properties=places.nessie),
     "glue": Place(properties=places.glue),
-    "hive-4-locks": Place(properties=places.hive("4", LOCKS), short=2),
+    "hive-4-locks": Place(properties=places.hive("4", LOCKS), short=2, marks=OTHER),
     "hive-4-no-locks": Place(properties=places.hive("4", NO_LOCKS)),
     "hive-2.3.10-locks": Place(properties=places.hive("2_3_10", LOCKS), short=3, marks=OTHER),
     "hive-2.3.10-no-locks": Place(properties=places.hive("2_3_10", NO_LOCKS), marks=OTHER),

@@ -144,6 +144,7 @@ BESIDE_PYICEBERG = {
 class TestBesidePyIceberg:
     """PyIceberg, in its own catalog on the same service, appends while we do."""
 
+    @pytest.mark.services
     @pytest.mark.parametrize(
         "place",
         [pytest.param(each, marks=[] if each == "sqlite" else pytest.mark.services) for each in BESIDE_PYICEBERG],

@@ -20,6 +20,8 @@ from tests.catalogs.rest_contract import RestContract, empty
 from tests.services.seaweedfs import SeaweedFS
 from tests.support.http_server import Fault, SpoilingProxy
 
+pytestmark = pytest.mark.services
+
 
 @pytest.fixture(scope="module")
 def server(seaweedfs):
@@ -32,7 +34,6 @@ def properties(server):
     return server.catalog_properties
 
 
-@pytest.mark.sample(2)
 class TestContract(RestContract):
     """SeaweedFS's catalog, reached with client credentials, is a catalog."""
 
@@ -105,6 +106,7 @@ class TestAccess:
             load_catalog("prod", **given, token="n0-such-token").list_namespaces()
         assert "n0-such-token" not in str(raised.value)
 
+    @pytest.mark.services
     def test_a_server_that_was_restarted_knows_its_tables_and_our_token(self, server, catalog):
         state = make_table(catalog)
         server.kill()
@@ -172,6 +174,7 @@ class TestVendedCredentials:
         given = server.catalog_properties
         return {name: value for name, value in given.items() if not name.startswith("s3.")}
 
+    @pytest.mark.services
     def test_rows_are_written_and_read_without_a_key_of_our_own(self, keyless):
         catalog = load_catalog("prod", **keyless)
         table = Table.create(catalog, "db.rows", schema={"id": "long"})
@@ -204,6 +207,7 @@ class TestVendedCredentials:
         assert calls[-1] == "POST /v1/warehouse/namespaces/db/tables/long"
         assert table.scan().to_arrow().num_rows == 1
 
+    @pytest.mark.services
     def test_nothing_of_them_is_shown(self, keyless):
         catalog = load_catalog("prod", **keyless)
         state = make_table(catalog, "db.shown")

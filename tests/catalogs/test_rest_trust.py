@@ -415,6 +415,7 @@ class TestSigners:
         assert "'Authorization': 'signed'" in self.stored
         assert not any(secret in self.stored for secret in SECRETS)
 
+    @pytest.mark.services
     def test_headers_other_than_a_signature_are_not_taken(self, server: Hostile) -> None:
         assert self.write(server, {}) is None
         assert "X-Evil" not in self.stored

@@ -401,6 +401,7 @@ class TestBesidePyIceberg:
             makers[second]("prod", **properties).create_namespace("other")
             assert load_catalog("prod", **properties).list_namespaces() == (("db",), ("other",))
 
+    @pytest.mark.services
     def test_a_race_between_both_loses_nothing(self, catalog, theirs, rows):
         make_table(catalog)
         with ThreadPoolExecutor(1) as pool:

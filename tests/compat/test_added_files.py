@@ -52,6 +52,7 @@ def table(catalog, tmp_path, request):
     return table
 
 
+@pytest.mark.services
 def test_all_rows(java, table):
     theirs = their_rows(java, table)
     assert our_rows(table) == theirs
@@ -90,6 +91,7 @@ def test_the_files_of_a_legacy_spark(java, catalog, tmp_path):
     assert our_rows(table) == their_rows(java, table)
 
 
+@pytest.mark.services
 def test_our_entries_are_those_of_java(java, catalog, tmp_path):
     """The same files, added by both: the same partitions, counts and bounds."""
     names = [f"entries_{uuid.uuid4().hex[:8]}" for _ in range(2)]

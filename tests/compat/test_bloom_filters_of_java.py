@@ -43,6 +43,7 @@ def tables(java, catalog):
     return make(0), make(1)
 
 
+@pytest.mark.services
 @pytest.mark.parametrize("name", COLUMNS)
 def test_filters_of_java(tables, name):
     there, others = tables

@@ -110,6 +110,7 @@ def test_java_sees_the_same_row_ids(java, catalog, version):
     assert len({row["_row_id"] for row in ours}) == len(ours)
 
 
+@pytest.mark.services
 def test_pyiceberg_reads_what_it_can(catalog, version):
     """PyIceberg 0.12 refuses equality deletes."""
     deletes = [step for step in DELETES if not isinstance(step, EqualityDelete)]

@@ -196,6 +196,7 @@ def nested_rows():
 class TestStatistics:
     """The counts and bounds that go into the manifests, under every mode and beyond the hundredth column."""
 
+    @pytest.mark.services
     @pytest.mark.parametrize("make", [wide_rows, nested_rows])
     def test_those_of_java_for_the_same_rows(self, java, catalog, make):
         rows, name = make(), f"metrics_{make.__name__}"

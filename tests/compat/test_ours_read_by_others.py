@@ -152,6 +152,7 @@ class TestEveryTypeInAvro:
     def test_iceberg_java_reads_the_same(self, tables, java, name):
         assert sorted(java.load(tables[name].metadata_location), key=key) == expected()
 
+    @pytest.mark.services
     def test_iceberg_java_prunes_to_the_same_rows(self, tables, java, name):
         for predicate in ("id = 103", "name > 'z'", "price >= 1.23", "flag is null", "blob = X'00ff'", "amount <= 0"):
             from_us = our_rows(tables[name], row_filter=predicate, selected_fields=("id",))
@@ -180,6 +181,7 @@ class TestAvroFiles:
         wanted = values_from_array(ours.schema().as_struct(), pa.concat_arrays(struct.chunks))
         assert repr(found) == repr(wanted)
 
+    @pytest.mark.services
     @pytest.mark.parametrize("version", [2, 3])
     def test_java_reads_what_is_left_after_our_deletes(self, catalog, java, version):
         properties = AVRO | {"format-version": str(version), "write.delete.mode": "merge-on-read"}

@@ -71,6 +71,7 @@ def reference(
 class TestTheListOfTables:
     """Every table is compared, but for those that a reader gives up on, each with its reason."""
 
+    @pytest.mark.services
     def test_is_complete(self, by_pypaimon: Answers, by_rust: Answers) -> None:
         assert set(by_pypaimon) == set(by_rust) == set(TABLES)
 

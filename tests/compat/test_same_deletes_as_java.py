@@ -40,6 +40,7 @@ def test_a_sample(runner, case, record_property):
 
 @pytest.mark.java
 @pytest.mark.services
+@pytest.mark.sample(4)
 @pytest.mark.generated
 @pytest.mark.parametrize("case", [case for case in CASES if case.number % 2], ids=lambda case: case.name)
 def test_every_case(runner, case, record_property):
@@ -49,6 +50,7 @@ def test_every_case(runner, case, record_property):
 @pytest.mark.java
 @pytest.mark.spark
 @pytest.mark.services
+@pytest.mark.sample(4)
 @pytest.mark.generated
 @pytest.mark.parametrize("case", [case for case in CASES if not case.number % 2], ids=lambda case: case.name)
 def test_every_case_on_spark(runner, spark_of, case, record_property):
@@ -58,6 +60,7 @@ def test_every_case_on_spark(runner, spark_of, case, record_property):
 @pytest.mark.java
 @pytest.mark.spark
 @pytest.mark.services
+@pytest.mark.sample(4)
 @pytest.mark.generated
 @pytest.mark.parametrize(
     ("version", "program"), [(SPARK_35, PROGRAM), (SPARK_4, WITHOUT_ANSI)], ids=["3.5", "ansi off"]

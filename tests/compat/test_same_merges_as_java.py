@@ -60,6 +60,7 @@ def test_a_sample(runner, case, record_property):
 
 @pytest.mark.java
 @pytest.mark.services
+@pytest.mark.sample(4)
 @pytest.mark.generated
 @pytest.mark.parametrize("case", [case for case in CASES if case.number % 2], ids=lambda case: case.name)
 def test_every_case(runner, case, record_property):
@@ -69,6 +70,7 @@ def test_every_case(runner, case, record_property):
 @pytest.mark.java
 @pytest.mark.spark
 @pytest.mark.services
+@pytest.mark.sample(4)
 @pytest.mark.generated
 @pytest.mark.parametrize("case", [case for case in CASES if not case.number % 2], ids=lambda case: case.name)
 def test_every_case_on_spark(runner, spark_of, case, record_property):

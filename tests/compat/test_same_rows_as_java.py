@@ -49,6 +49,7 @@ def test_a_sample(runner, case, record_property):
 
 
 @pytest.mark.services
+@pytest.mark.sample(4)
 @pytest.mark.generated
 @pytest.mark.parametrize("case", generate(*CHOSEN), ids=lambda case: case.name)
 def test_every_case(runner, case, record_property):

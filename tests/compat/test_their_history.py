@@ -129,6 +129,7 @@ class TestAfterEveryStatement:
 class TestWhatWasAppended:
     """An incremental append scan plans the files that Iceberg Java's plans."""
 
+    @pytest.mark.services
     def test_between_any_two_snapshots(self, java, catalog):
         java.sql("create table ref.db.appended (id bigint, c string) using iceberg partitioned by (c)")
         for number in range(4):
@@ -150,6 +151,7 @@ class TestWhatWasAppended:
 class TestWhatWasChanged:
     """A changelog has the rows of Java's `create_changelog_view`, where Java reads the table: without delete files."""
 
+    @pytest.mark.services
     def test_inserts_deletes_rewritten_rows_and_a_compaction(self, java, catalog):
         java.sql("create table ref.db.changed (id bigint, c string) using iceberg partitioned by (c)")
         for number in range(3):

@@ -27,6 +27,7 @@ class TestTheirTables:
     def test_their_rows(self, java, fresh):
         assert same_rows(java, fresh) == 3
 
+    @pytest.mark.services
     def test_our_append_follows_theirs_and_theirs_ours(self, java, fresh):
         fresh.append(pa.table({"id": [4], "name": ["d"]}))
         java.sql(f"insert into ref.{fresh.name} values (5, date '2026-01-01', 'e')")  # our table is not refreshed
@@ -35,6 +36,7 @@ class TestTheirTables:
         assert [s.sequence_number for s in fresh.snapshots()] == [1, 2, 3, 4]
         assert fresh.current_snapshot().summary["total-records"] == "6"
 
+    @pytest.mark.services
     def test_their_filters_and_ours_agree(self, java, fresh):
         for predicate in ("day >= date '2026-01-02'", "day is null", "name <> 'a'", "id in (1, 3)", "not (name = 'a')"):
             assert our_rows(fresh, row_filter=predicate) == their_rows(java, fresh, f"where {predicate}"), predicate
@@ -67,11 +69,13 @@ class TestTheirEvolution:
         "insert into {t} values (16, null, null, 2, null)",
     )
 
+    @pytest.mark.services
     def test_every_step(self, java, fresh):
         for change in self.CHANGES:
             java_does(java, fresh, change)
             assert same_rows(java, fresh) >= 3, change
 
+    @pytest.mark.services
     def test_we_append_to_what_came_of_it(self, java, fresh):
         for change in self.CHANGES:
             java_does(java, fresh, change)
@@ -82,6 +86,7 @@ class TestTheirEvolution:
         fresh.append(pa.table({"id": [20, None], "place": place, "label": ["ours", None]}))
         assert same_rows(java, fresh) == before + 2
 
+    @pytest.mark.services
     def test_older_snapshots_read_in_their_own_schema(self, java, fresh):
         java_does(java, fresh, "alter table {t} rename column name to label")
         java_does(java, fresh, "alter table {t} add column more int")
@@ -93,6 +98,7 @@ class TestTheirEvolution:
 class TestTheirDeletesAndFormats:
     """Merge-on-read deletes and data files in ORC and Avro: the rows that are left are the same in both."""
 
+    @pytest.mark.services
     def test_merge_on_read_deletes(self, java, fresh):
         java_does(java, fresh, "alter table {t} set tblproperties ('write.delete.mode'='merge-on-read')")
         more = "select id + 10 * n, day, name from {t}, (select explode(sequence(1, 4)) n)"
@@ -101,6 +107,7 @@ class TestTheirDeletesAndFormats:
         assert 1 in fresh.inspect.files()["content"].to_pylist()
         assert same_rows(java, fresh) == 13
 
+    @pytest.mark.services
     @pytest.mark.parametrize("file_format", ["orc", "avro"])
     def test_other_file_formats(self, java, catalog, file_format):
         name = f"in_{file_format}"
@@ -134,6 +141,7 @@ class TestAppendingAtTheSameTime:
 
     APPENDS = 20
 
+    @pytest.mark.services
     def test_nothing_is_lost(self, java, warehouse, catalog):
         java.sql(
             "create table ref.db.together (who string, number int) using iceberg "

@@ -31,6 +31,7 @@ def rows(first, count=2):
 class TestTheirTablesOfEachVersion:
     """Appends of both sides follow each other."""
 
+    @pytest.mark.services
     @pytest.mark.parametrize("version", [1, 3])
     def test_appends_in_turn(self, java, theirs, version):
         table = theirs(version)
@@ -44,6 +45,7 @@ class TestTheirTablesOfEachVersion:
             assert len(set(ids.values())) == 10
             assert max(ids.values()) < table.metadata.next_row_id
 
+    @pytest.mark.services
     def test_a_void_field_of_version_1_stays_in_the_tuple(self, java, theirs):
         table = theirs(1)
         java_does(java, table, "alter table {t} drop partition field days(day)")
@@ -52,6 +54,7 @@ class TestTheirTablesOfEachVersion:
         java_does(java, table, "insert into {t} values (4, date '2026-01-01', 'd')")
         assert same_rows(java, table) == 6
 
+    @pytest.mark.services
     def test_rows_that_java_deletes_from_what_we_wrote_in_version_3(self, java, theirs):
         table = theirs(3)
         table.append(rows(10, 6))
@@ -66,6 +69,7 @@ class TestTheirTablesOfEachVersion:
 class TestUpgrades:
     """Up by our change, from whichever version; Java goes on from there, and every row keeps its id."""
 
+    @pytest.mark.services
     @pytest.mark.parametrize("version", [1, 2])
     def test_to_version_3(self, java, theirs, version):
         table = theirs(version)
@@ -80,6 +84,7 @@ class TestUpgrades:
         assert ids.items() <= later.items()
         assert len(set(later.values())) == same_rows(java, table) == 10
 
+    @pytest.mark.services
     def test_step_by_step(self, java, theirs):
         table = theirs(1)
         for number, version in enumerate((2, 3), start=1):
@@ -196,6 +201,7 @@ class TestEvolution:
 class TestAClearedRunAfterTheirDeletes:
     """Java deleted rows of the earlier run by deletion vectors: when its files are replaced the vectors go, too."""
 
+    @pytest.mark.services
     def test_no_vector_outlives_its_file(self, java, theirs, tmp_path):
         table = theirs(3)
         java_does(java, table, "alter table {t} set tblproperties ('write.delete.mode'='merge-on-read')")

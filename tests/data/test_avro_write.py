@@ -71,6 +71,7 @@ def back(file: DataFile, schema: Schema) -> list[Any]:
 class TestAnyRowsComeBack:
     """Whatever the types, at every depth: the rows that are read are those that were written."""
 
+    @pytest.mark.services
     @examples(150)
     @given(data=st.data(), codec=st.sampled_from(["gzip", "zstd", "snappy", "uncompressed"]))
     def test_any_schema(self, tmp_path_factory, data, codec):
@@ -271,6 +272,7 @@ class TestStatistics:
 
     MODES = ("none", "counts", "truncate(3)", "truncate(16)", "full")
 
+    @pytest.mark.services
     @examples(150)
     @given(data=st.data(), mode=st.sampled_from(MODES))
     def test_they_equal_those_of_parquet(self, tmp_path_factory, data, mode):
@@ -323,6 +325,7 @@ class TestFiles:
         assert sum(count for count, _ in blocks) == 20_000
         assert all(62_000 < len(block) < 66_000 for _, block in blocks[:-1])
 
+    @pytest.mark.services
     def test_files_of_the_target_size(self, tmp_path):
         target = 1 << 18
         files = write(

@@ -246,6 +246,7 @@ def schemas_and_rows(draw: st.DrawFn) -> tuple[Schema, list[list[tuple[Any, ...]
 class TestAgainstCountingByHand:
     """What is taken while writing equals what one finds by looking at every value."""
 
+    @pytest.mark.services
     @examples(120)
     @given(schemas_and_rows(), st.sampled_from(("truncate(2)", "truncate(16)", "full")))
     def test_counts_and_bounds_are_those_of_the_rows(self, case, mode):

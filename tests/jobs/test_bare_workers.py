@@ -65,15 +65,18 @@ def ids(table: Table) -> list[int]:
 class TestJobs:
     """Each kind of job runs to its end, predicates included."""
 
+    @pytest.mark.services
     def test_a_delete(self, table, zipped):
         run, mode = run_bare(table, zipped), "merge-on-read"
         delete(Work(table, run=run), DeleteRequest(predicate="id in (3, 13) and day < DATE '2026-01-01'", mode=mode))
         assert ids(table) == [id_ for id_ in range(20) if id_ not in (3, 13)]
 
+    @pytest.mark.services
     def test_a_delete_by_an_expression_copy_on_write(self, table, zipped):
         delete(Work(table, run=run_bare(table, zipped)), DeleteRequest(predicate=Comparison(">", "id", 17)))
         assert ids(table) == list(range(18))
 
+    @pytest.mark.services
     def test_an_overwrite_with_new_columns(self, table, zipped, tmp_path):
         pq.write_table(pa.table({"id": [5, 6], "price": [1.5, 2.5]}), tmp_path / "rows.parquet")
         rows = Source.from_files(f"{tmp_path}/rows.parquet")
@@ -82,6 +85,7 @@ class TestJobs:
         assert ids(table) == [0, 1, 2, 3, 4, 5, 6, *range(9, 20)]
         assert table.scan("price > 2").count() == 1
 
+    @pytest.mark.services
     def test_an_append_of_other_files(self, table, zipped, tmp_path):
         orc.write_table(pa.table({"id": [50]}), str(tmp_path / "rows.orc"))
         (tmp_path / "rows.csv").write_text("id\n51\n")
@@ -90,6 +94,7 @@ class TestJobs:
         commit_append(table, plan, run_bare(table, zipped)(plan))
         assert ids(table)[-3:] == [50, 51, 52]
 
+    @pytest.mark.services
     def test_files_in_avro(self, table, zipped, tmp_path):
         pq.write_table(pa.table({"id": [5, 50]}), tmp_path / "rows.parquet")
         rows = Source.from_files(f"{tmp_path}/rows.parquet")
@@ -99,12 +104,14 @@ class TestJobs:
         assert ids(table) == [*range(6), *range(9, 20), 50]
         assert sorted(task.file.file_format for task in table.scan().plan_files()) == ["avro", "avro", "parquet"]
 
+    @pytest.mark.services
     def test_a_compaction(self, table, zipped):
         request = CompactRequest(where="id >= 0", strategy="sort", options={"rewrite-all": "true"})
         compact(Work(table, run=run_bare(table, zipped)), request)
         assert ids(table) == list(range(20))
         assert len(table.scan().plan_files()) == 1
 
+    @pytest.mark.services
     def test_rows_that_do_not_match_are_named_as_ever(self, table, zipped, tmp_path):
         pq.write_table(pa.table({"id": [5, 99]}), tmp_path / "rows.parquet")
         with pytest.raises(InvalidInputError, match=r"row 2 of .* does not match the overwrite's filter 'id < 9'"):

@@ -28,6 +28,7 @@ class TestZip:
     def test_the_bytes_depend_on_the_sources_alone(self):
         assert zip_bytes() == zip_bytes()
 
+    @pytest.mark.services
     def test_two_processes_may_make_it_at_once(self, tmp_path):
         with ThreadPoolExecutor(8) as pool:
             paths = set(pool.map(lambda _: build_zip(tmp_path / "new"), range(8)))
@@ -91,6 +92,7 @@ class TestZip:
         layers = {"format", "expressions", "plan", "storage", "inventory", "data", "jobs"}
         assert folders == {"__init__.py", "errors.py", "redaction.py", "py.typed", *layers}
 
+    @pytest.mark.services
     def test_the_core_runs_out_of_it_alone(self, tmp_path):
         code = "from airflow_iceberg.jobs.spark import package, run; print(run.__file__, package.archive())"
         path = build_zip(tmp_path)

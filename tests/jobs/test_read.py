@@ -249,6 +249,7 @@ def answers(request, spark_of, tmp_path_factory):
 class TestSpark:
     """In a session of Spark the rows are the same."""
 
+    @pytest.mark.services
     def test_every_type(self, answers):
         found = sorted(answers["all"]["rows"], key=lambda one: one["id"])
         assert found == [in_spark(number) for number in range(12)]

@@ -178,6 +178,7 @@ class TestSorted:
             assert ids == sorted(ids, reverse=True)
         check_rows(table, files)
 
+    @pytest.mark.services
     def test_a_range_that_is_one_key_is_written_in_runs(self, table, monkeypatch):
         monkeypatch.setattr(compact_sorted, "SMALL_GROUP_BYTES", 0)
         monkeypatch.setattr(compact_sorted, "RANGE_BYTES", 200)
@@ -282,6 +283,7 @@ class TestTexts:
         assert piece.size_bytes > 10_000_000
         assert sum(part.num_rows for part in exchange.read_slices(table.io, [piece])) == 10_000
 
+    @pytest.mark.services
     def test_along_a_z_curve_and_bin_packed(self, table):
         self.check(table, rewrite(table, zorder_columns=("name", "id")))
         files = rewrite(table)
@@ -289,6 +291,7 @@ class TestTexts:
         size = sum(file.file_size_in_bytes for file in files)
         self.check(table, rewrite(table, **{"target-file-size-bytes": size // 3}))
 
+    @pytest.mark.services
     def test_into_other_partitions(self, table):
         table.alter([{"add_partition_field": "truncate(1, name)"}])
         for files in (rewrite(table), sort(table, ["id"])):
@@ -371,6 +374,7 @@ class TestChecks:
 class TestWhatATaskIsSent:
     """Every task of Spark gets the work of all, closed, and opens its own: the others may be very many files."""
 
+    @pytest.mark.services
     def test_it_opens_its_own_work_alone(self, tmp_path):
         table = filled_table(tmp_path)
         plan = write_compact_plan(Work(table), compaction_of(table))

@@ -121,6 +121,7 @@ class TestDistribution:
 class TestExchange:
     """Buckets do not depend on the process; they are dealt out evenly, a large one in parts."""
 
+    @pytest.mark.services
     def test_a_bucket_is_the_same_everywhere(self):
         code = "from airflow_iceberg.jobs.exchange import bucket_of; print(bucket_of((1, 'ä', None), 128))"
         command = [sys.executable, "-R", "-c", code]
@@ -210,6 +211,7 @@ class TestFailures:
         assert files_below(append_task(plan).write.data_location) == []
 
 
+@pytest.mark.services
 def test_jobs_run_where_airflow_cannot_be_imported(tmp_path):
     write_rows(tmp_path / "a.parquet", range(3))
     plan = make_plan(tmp_path, Source.from_files(f"{tmp_path}/a.parquet"), partition_by=["day"])

@@ -35,6 +35,7 @@ class TestProgram:
         assert "airflow_iceberg: append sales.orders: staged 24 rows in 6 files in " in ended.stdout
         assert JobResult.from_json(IO.read(plan.result_location)).record_count == 24
 
+    @pytest.mark.services
     @pytest.mark.parametrize("version", [pytest.param(SPARK_35, marks=pytest.mark.java)])
     def test_a_changed_plan_is_not_run(self, version, tmp_path):
         plan = make_plan(tmp_path, write_csv_files(tmp_path / "in"))

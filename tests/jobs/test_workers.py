@@ -29,6 +29,7 @@ def zips() -> list[str]:
 
 @pytest.mark.usefixtures("modules")
 class TestSparingTheNextTask:
+    @pytest.mark.services
     def test_zips_are_forgotten_and_still_there(self):
         assert importlib.import_module("zipped_first").NAME == "zipped_first"
         assert zips()
@@ -36,6 +37,7 @@ class TestSparingTheNextTask:
         assert not zips()
         assert importlib.import_module("zipped_second").NAME == "zipped_second"
 
+    @pytest.mark.services
     def test_what_is_there_after_the_first_task_is_not_looked_at_again(self):
         spare_next_task()
         frozen = gc.get_freeze_count()

@@ -69,6 +69,7 @@ def merged(rows, pairs):
     return found + Counter(pair for pair in pairs if pair[0] not in known)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.generated
 @pytest.mark.parametrize("seed", range(sampled(60)))
 def test_a_merge_comes_after_what_came_meanwhile(tmp_path, seed):

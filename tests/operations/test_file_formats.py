@@ -284,6 +284,7 @@ class TestWriteFormat:
 class TestAnyTable:
     """All types, partition transforms and versions: the rows that are read are those that were written."""
 
+    @pytest.mark.services
     @examples(80, suppress_health_check=list(HealthCheck))
     @given(st.data(), st.sampled_from([1, 2, 3]))
     def test_rows_come_back(self, data, version):

@@ -253,6 +253,7 @@ class TestAJob:
 class TestBareWorkers:
     """Workers without fastavro list files; to read manifests they say what they lack."""
 
+    @pytest.mark.services
     def test_of_a_clean_up(self, still: Table, tmp_path: Path) -> None:
         ran: list[JobPlan] = []
 

@@ -241,7 +241,7 @@ class Case:
 
 
 @pytest.mark.generated
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("seed", range(CASES))
 def test_a_merge_is_that_of_the_model(tmp_path, seed):
     case = Case(seed + SEED * 1_000_000, tmp_path)

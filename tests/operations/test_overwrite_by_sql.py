@@ -280,6 +280,7 @@ FILTERS = {
 class TestAnyRows:
     """The table has the old rows that the filter does not select, and the new ones; or nothing has changed."""
 
+    @pytest.mark.services
     @examples(25)
     @given(
         old=st.lists(st.lists(st.tuples(VALUES, VALUES), max_size=6), max_size=3),

@@ -114,6 +114,7 @@ class TestNoFolderRemains:
 class TestRemovingEmptyFolders:
     """A folder is removed if it is empty at that moment, and only below what was named."""
 
+    @pytest.mark.services
     @pytest.mark.parametrize("guarded", [False, True])
     def test_a_file_is_created_while_its_folder_is_removed_again_and_again(self, guarded: bool, tmp_path: Path) -> None:
         io = load_file_io()

@@ -118,6 +118,7 @@ class TestCredentialsThatACatalogLends:
         catalog = load_catalog("prod", **{**given, "uri": rest.uri, "s3.proxy-uri": store.uri})
         return create_table(catalog)
 
+    @pytest.mark.services
     def test_long_work(self, table, gate):
         check_long_work(table, gate)
 
@@ -241,6 +242,7 @@ class TestRequestsThatTheCatalogSigns:
         assert len(signer.seen) > 10
         assert signer.refused == 0
 
+    @pytest.mark.services
     def test_large_files_in_parts(self, table):
         filesystem, path = table.io.filesystem(f"{table.location}/data/large.parquet")
         content = bytes(range(256)) * (12 << 12)
@@ -263,6 +265,7 @@ class TestRequestsThatTheCatalogSigns:
 class TestTokensOfGoogle:
     """An access token for an hour, of which the catalog has newer ones."""
 
+    @pytest.mark.services
     def test_long_work(self, gcs, tmp_path):
         gate = Gate(r"Bearer (\S+)", Reply(status=401, headers=(), body=b'{"error": {"message": "Invalid token"}}'))
         with HttpProxy(gcs.endpoint) as proxy:

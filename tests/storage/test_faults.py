@@ -163,6 +163,7 @@ class TestCredentialsThatEnd:
         assert io.read(name) == b"1"
         assert asked == [1]
 
+    @pytest.mark.services
     def test_they_are_renewed_when_the_store_says_that_they_ended(self, server):
         expired = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
 

@@ -29,21 +29,27 @@ def some(cases: Iterable[T], each: int = 4) -> list[T]:
 
 
 class LeftOut:
-    """Tells which cases of a test with the mark `sample` are not tried by `make test`, but with the services.
+    """Tells which cases of a test with the mark `sample` are not tried by `make test`, and which target tries them.
 
-    Cases are chosen along diagonals, so that each value of each parameter is tried if there are enough of the others.
+    One case in so many is tried by `make test`, another one with the services, the others by `make stress`; of tests
+    that need services, one with the services. Cases are chosen along diagonals, so that each value of each parameter is
+    tried if there are enough of the others.
     """
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, ...], dict[str, int]] = {}
 
-    def __contains__(self, item: pytest.Item) -> bool:
+    def marks_of(self, item: pytest.Item) -> tuple[str, ...]:
+        """Return the names of the marks that keep a case from being tried earlier."""
         mark = item.get_closest_marker("sample")
         if mark is None or ALL:
-            return False
+            return ()
         function = item.nodeid.partition("[")[0]
         start = zlib.crc32(function.encode())
-        return bool((start + sum(self._positions(item, function))) % mark.args[0])
+        turn = (start + sum(self._positions(item, function))) % mark.args[0]
+        if turn == 0:
+            return ()
+        return ("services",) if turn == 1 and not item.get_closest_marker("services") else ("services", "long")
 
     def _positions(self, item: pytest.Item, function: str) -> Iterator[int]:
         """Yield the position of each of the item's values in the list that it comes from."""
