@@ -5,6 +5,7 @@ import importlib
 import inspect
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,14 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
-def users_classes() -> set[str]:
+@cache
+def users_classes() -> frozenset[str]:
     """Return the operators and sensors that a DAG author may use: those that have the name of a table format."""
     names = set()
     for folder in ("operators", "sensors"):
         for path in (ROOT / "airflow_iceberg" / folder).rglob("*.py"):
             names |= {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)}
-    return {name for name in names if re.fullmatch(r"(Iceberg|Paimon)\w+(Operator|Sensor)", name)}
+    return frozenset(name for name in names if re.fullmatch(r"(Iceberg|Paimon)\w+(Operator|Sensor)", name))
 
 
 def users_class(name: str) -> Any:

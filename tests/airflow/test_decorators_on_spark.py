@@ -65,7 +65,7 @@ def is_stopped() -> bool:
 class TestADataFrame:
     """Its session writes the rows, once, and is stopped."""
 
-    @pytest.mark.sample(3)
+    @pytest.mark.services
     @pytest.mark.parametrize("verb", VERBS)
     def test_is_written_by_its_session(self, table, run_function, verb):
         seen: list[str] = []

@@ -126,7 +126,7 @@ KINDS = pytest.mark.parametrize(("kind", "fault"), CASES, ids=[f"{kind}-{fault.n
 LOGS = pytest.mark.parametrize("is_short", [False, True], ids=["long log", "short log"])
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(9)
 @KINDS
 @LOGS
 @pytest.mark.parametrize("compacts", [False, True], ids=["appends", "compacts"])
@@ -148,7 +148,7 @@ def test_a_change_is_made_once_or_not_at_all(name, compacts, is_short, kind, fau
         assert outcome == "done" or (outcome == "unknown" and is_short)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(9)
 @KINDS
 @LOGS
 @pytest.mark.parametrize("name", CHANGES_OF_METADATA)

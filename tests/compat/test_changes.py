@@ -63,7 +63,7 @@ def theirs(java, catalog):
     return Counter((row["part"], row["id"]) for row in rows)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_java_reads_the_same_as_we_do(java, catalog, version):
     rows = Counter()
     for number, step in enumerate([*MAINTENANCE, *STEPS, *(DELETES if version > 1 else []), *MAINTENANCE]):
@@ -75,7 +75,7 @@ def test_java_reads_the_same_as_we_do(java, catalog, version):
     assert theirs(java, catalog) == +rows
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_java_changes_the_table_further(java, catalog, version):
     for step in [*STEPS, *(DELETES if version > 1 else []), Compact("a")]:
         plan(catalog, step).commit()

@@ -254,7 +254,7 @@ class TestPartitions:
         out.write(conform(pa.table({"u": ["0" * 32, "1" * 32, "0" * 32]}), schema, source="a"))
         assert sorted(file.record_count for file in out.close()) == [1, 2]
 
-    @pytest.mark.sample(2)
+    @pytest.mark.services
     @pytest.mark.parametrize("threads", [1, 2])
     def test_a_thousand_partitions_stay_in_bounded_memory(self, tmp_path, threads):
         limit = 200_000

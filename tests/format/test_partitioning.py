@@ -299,6 +299,7 @@ class TestRowsByPartition:
         groups = [(str(key[0]), rows.num_rows) for key, rows in group_by_partition(table, spec, schema)]
         assert groups == [("nan", 2), ("0.0", 2), ("-0.0", 1), ("None", 1)]
 
+    @pytest.mark.services
     def test_many_rows_and_partitions(self):
         rng = np.random.default_rng(5)
         size = 60_000

@@ -77,7 +77,7 @@ def ran(request, spark_of, tmp_path_factory):
 class TestRewrites:
     """A rewrite on Spark gives the rows of the scan, with their lineage."""
 
-    @pytest.mark.sample(2)
+    @pytest.mark.services
     @pytest.mark.parametrize("name", ["binpack", "sort"])
     def test_rows_and_lineage_stay(self, ran, name):
         table, files = ran[name]

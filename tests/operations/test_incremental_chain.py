@@ -130,7 +130,7 @@ def rows(catalog: Catalog, name: str) -> list[str]:
     return sorted(map(str, Table.load(catalog, f"db.{name}").scan().to_arrow().to_pylist()))
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("seed", range(24))
 def test_the_last_table_has_the_rows_of_an_undisturbed_chain(seed: int) -> None:
     dice = random.Random(seed)
@@ -153,7 +153,7 @@ def test_the_last_table_has_the_rows_of_an_undisturbed_chain(seed: int) -> None:
         assert rows(wild.catalog, name) == rows(calm.catalog, name), name
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("seed", range(12))
 def test_the_snapshots_of_the_last_table_expire_meanwhile(seed: int) -> None:
     dice = random.Random(100 + seed)

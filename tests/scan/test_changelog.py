@@ -51,7 +51,7 @@ def pairs_of(changes: pa.Table) -> Counter[str]:
 class TestRandomHistories:
     """Whatever happened to a table, the changes of a range lead from its first rows to its last ones."""
 
-    @pytest.mark.sample(11)
+    @pytest.mark.sample(22)
     @pytest.mark.parametrize("seed", range(90))
     def test_the_changes_are_the_difference(self, tmp_path, seed: int) -> None:
         dice = random.Random(seed)
