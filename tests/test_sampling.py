@@ -26,8 +26,7 @@ def left_in(each, *lengths, tried=()):
 
 
 @pytest.mark.parametrize(("each", "lengths"), [(2, (4, 3)), (3, (9, 15)), (4, (7, 5, 2)), (6, (13, 2, 2, 8))])
-def test_every_value_is_tried_and_about_one_case_in_so_many(each, lengths, monkeypatch):
-    monkeypatch.setattr(sampling, "ALL", False)
+def test_every_value_is_tried_and_about_one_case_in_so_many(each, lengths):
     cases = left_in(each, *lengths)
     for number, length in enumerate(lengths):
         assert {case[number] for case in cases} == set(range(length))
@@ -39,6 +38,17 @@ def test_every_value_is_tried_and_about_one_case_in_so_many(each, lengths, monke
     assert len(cases) + len(others) + len(left_in(each, *lengths, tried=("services", "long"))) == count
 
 
-def test_in_the_long_run_all_are_tried(monkeypatch):
-    monkeypatch.setattr(sampling, "ALL", True)
-    assert len(left_in(4, 5, 5)) == 25
+def test_of_tests_that_need_services_one_in_so_many_runs_with_those():
+    marks = [pytest.mark.parametrize("p", range(8))]
+    left_out = sampling.LeftOut()
+
+    def marks_of(case):
+        item = SimpleNamespace(
+            nodeid=f"tests/x.py::test_x[{case}]",
+            callspec=SimpleNamespace(params={"p": case}),
+            get_closest_marker={"sample": pytest.mark.sample(4).mark, "services": pytest.mark.services.mark}.get,
+            iter_markers=lambda name: (mark.mark for mark in marks),
+        )
+        return left_out.marks_of(item)
+
+    assert sorted(map(marks_of, range(8))) == [()] * 2 + [("services", "long")] * 6

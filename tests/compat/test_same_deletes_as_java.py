@@ -1,9 +1,10 @@
 """The same rows as Iceberg Java's DELETE, by predicates that only an engine can evaluate; and two more Sparks.
 
 Functions, casts, columns compared with columns, `in (select …)` and `exists`, with null keys and NaN, over the tables
-of `test_same_merges_as_java`. A fixed sample runs with the other tests, all cases with the services; others are had by
+of `test_same_merges_as_java`. A fixed sample runs with the other tests, a quarter of
+all cases with the services, all of them by `make stress`; others are had by
 
-    CASES=1000 CASES_SEED=7 make test-services ARGS=tests/compat/test_same_deletes_as_java.py
+    CASES=1000 CASES_SEED=7 make stress ARGS=tests/compat/test_same_deletes_as_java.py
 """
 
 import os

@@ -2,9 +2,10 @@
 
 Java makes a table, Java and we do the same statement on a copy of it each, and the rows are compared: with Java's, and
 as Iceberg Java, PyIceberg and DuckDB read ours; in version 3 with the row ids. A fixed sample runs with the other
-tests, all cases with the services, by turns with DuckDB and on Spark; other cases are had by
+tests, a quarter of all cases with the services and all with `make stress`, by turns with DuckDB and on Spark; other
+cases are had by
 
-    CASES=1000 CASES_SEED=7 make test-services ARGS=tests/compat/test_same_merges_as_java.py
+    CASES=1000 CASES_SEED=7 make stress ARGS=tests/compat/test_same_merges_as_java.py
 """
 
 import os

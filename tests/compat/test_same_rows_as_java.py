@@ -1,10 +1,10 @@
 """The same rows as Iceberg Java: generated cases of types × transforms × versions × deletes × modes × operations.
 
 Java makes a table, Java and we do the same statement on a copy of it each, and the rows are compared: with what SQL
-says, with Java's, and as Iceberg Java, PyIceberg and DuckDB read ours. A fixed sample runs with the other tests, all
-cases with the services; other cases are had by
+says, with Java's, and as Iceberg Java, PyIceberg and DuckDB read ours. A fixed sample runs with the other tests, a
+quarter of all cases with the services, all with `make stress`; other cases are had by
 
-    CASES=1000 CASES_SEED=7 make test-services ARGS=tests/compat/test_same_rows_as_java.py
+    CASES=1000 CASES_SEED=7 make stress ARGS=tests/compat/test_same_rows_as_java.py
 """
 
 import os
