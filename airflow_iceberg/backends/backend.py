@@ -108,6 +108,7 @@ def run_job(backend: Backend, table: OpenTable, plan: JobPlan) -> JobResult:
     Raises:
         IcebergError: the job was cancelled.
         StalePlanError: the job ended without a result; the message has the last lines of its output.
+        UnsupportedError: the same, since the driver lacks a package.
     """
     from airflow_iceberg.jobs.protocol.result import JobError
 
@@ -124,7 +125,7 @@ def run_job(backend: Backend, table: OpenTable, plan: JobPlan) -> JobResult:
         if ended_badly is None:
             raise
         explained = backend.explain(error)
-        failed = StalePlanError(f"{explained}; {ended_badly}")
+        failed = type(explained)(f"{explained}; {ended_badly}")
         failed.advice = explained.advice
         raise failed from ended_badly
     if result.error is not None:
@@ -172,7 +173,7 @@ def submit_job(backend: SparkSubmit, plan: JobPlan) -> dict[str, Any]:
 
     Raises:
         IcebergError: the job was cancelled.
-        StalePlanError: it was not submitted; the message has the last lines of spark-submit's output.
+        StalePlanError, UnsupportedError: it was not submitted; as of `run_job`.
     """
     failed: AirflowException | None = None
     reference: dict[str, Any] = {}

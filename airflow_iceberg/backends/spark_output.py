@@ -1,7 +1,8 @@
 """The cause of a job's end by the output of spark-submit, in one sentence with what to do.
 
-Only the wording of an error depends on it, never its class or whether a task is retried. Not here: reading the output
-(`_submit_hook`) and the job's own errors (`jobs.spark`).
+Only the wording of an error depends on it, with one exception: a driver that lacks a package cannot write a result, and
+says so in its output alone. No retry installs it there. Not here: reading the output (`_submit_hook`) and the job's own
+errors (`jobs.spark`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,11 @@ from dataclasses import dataclass, field
 
 from airflow_iceberg.backends.pages import SparkPages, pages_told
 
+_LACKS_PACKAGE = (
+    "the Python of the driver, {python}, cannot run the job: {why}; install the package there, or set "
+    "spark.pyspark.driver.python (PYSPARK_DRIVER_PYTHON) to a Python that has it"
+)
+_LACKS_STORE = "the Python of the driver cannot use {location}: {why}; install {requirement} there"
 # In this order: an earlier cause explains the later ones. "{master}" is the connection's, other names in braces are
 # groups of the pattern.
 _CAUSES: tuple[tuple[str, str], ...] = (
@@ -74,10 +80,14 @@ _CAUSES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"^(?:airflow_iceberg: )?cannot import airflow_iceberg under (?P<python>\S+) \((?P<why>[^)]*)\)",
+        _LACKS_PACKAGE,
+    ),
+    (
         (
-            "the Python of the driver, {python}, cannot run the job: {why}; install the package there, or set "
-            "spark.pyspark.driver.python (PYSPARK_DRIVER_PYTHON) to a Python that has it"
+            r"^airflow_iceberg: cannot read the job plan .{1,1000}: cannot use (?P<location>.{1,1000}): the driver of "
+            r"its store is not installed \((?P<why>[^)]{1,200})\), run: pip install '(?P<requirement>[^']{1,100})'"
         ),
+        _LACKS_STORE,
     ),
     (r"^airflow_iceberg: (?P<why>cannot read the job plan .{1,1000})", "{why}"),
     (
@@ -102,6 +112,7 @@ _CAUSES: tuple[tuple[str, str], ...] = (
 )
 _OF_KILLER = "most often memory ran out: give the worker more, or the job less"
 _OF_CODE = "read the end of spark-submit's output, in the group above"
+_OF_PACKAGES = {number for number, (_, sentence) in enumerate(_CAUSES) if sentence in (_LACKS_PACKAGE, _LACKS_STORE)}
 _PATTERNS = tuple((re.compile(pattern), sentence) for pattern, sentence in _CAUSES)
 # Most lines match none of them, and one search is faster than all.
 _ANY = re.compile("|".join(re.sub(r"\(\?P<\w+>", "(?:", pattern) for pattern, _ in _CAUSES), re.MULTILINE)
@@ -153,6 +164,12 @@ class SparkOutput:
         if advice or not died or self._seen:
             return advice or None
         return _OF_KILLER if self._killer() is not None else _OF_CODE
+
+    def lacks_package(self, *, died: bool) -> bool:
+        """Tell whether the cause is a package that the driver lacks: it says so instead of starting Spark."""
+        # After a signal, what was said before need not be the cause.
+        is_killed = died and self._killer() is not None
+        return bool(self._seen) and min(self._seen) in _OF_PACKAGES and not is_killed
 
     def _said(self) -> tuple[str, str]:
         return self._seen[min(self._seen)] if self._seen else ("", "")

@@ -216,14 +216,18 @@ class SparkSubmit:
             log.warning("job %r: killed; nothing was committed", self._name)
 
     def explain(self, error: IcebergError) -> IcebergError:
-        """Return an error that the job could not explain with the cause that Spark's output names."""
+        """Return an error that the job could not explain with the cause that Spark's output names.
+
+        Its class is that of the error, but for a package that the driver lacks, which no retry installs.
+        """
         if self._hook is None or type(error) not in (IcebergError, StalePlanError):
             return error
         output, died = self._hook.output, isinstance(error, StalePlanError)
         cause = output.cause(str(error), died=died)
         if not cause:
             return error
-        explained = type(error)(f"{cause}; {error}")
+        kind = UnsupportedError if output.lacks_package(died=died) else type(error)
+        explained = kind(f"{cause}; {error}")
         explained.advice = output.advice(died=died)
         return explained
 

@@ -92,10 +92,6 @@ def _run(plan: "JobPlan", io: "FileIO", storage: dict[str, str], private: dict[s
 
 def _readable(error: Exception) -> Exception:
     """Return an error of Spark without stack traces, and for a missing package what to do."""
-    from airflow_iceberg.errors import IcebergError
-
-    if isinstance(error, ImportError):
-        return IcebergError(_missing(error))
     from airflow_iceberg.jobs.spark.errors import as_iceberg_error
 
     return as_iceberg_error(error)

@@ -15,6 +15,7 @@ from airflow_iceberg.backends.backend import open_backend, run_job
 from airflow_iceberg.backends.config import SparkConfig
 from airflow_iceberg.backends.spark_output import SparkOutput
 from airflow_iceberg.errors import IcebergError, StalePlanError
+from airflow_iceberg.jobs.main import main
 from airflow_iceberg.jobs.protocol.source import Source
 from tests.airflow.conftest import Lake
 from tests.airflow.live import _free_port
@@ -151,6 +152,27 @@ class TestWhatSparkSays:
             "the driver was killed by SIGKILL; its output says: the cluster at spark://h:7077 gives the job no "
             "executors; request less memory or fewer cores, or wait until workers are free"
         )
+
+    def test_a_package_that_the_driver_lacks_is_final_unless_a_signal_has_ended_it(self, capsys, monkeypatch):
+        """The driver cannot read its plan, and so writes no result: its output alone tells."""
+        monkeypatch.setitem(sys.modules, "s3fs", None)
+        monkeypatch.delitem(sys.modules, "airflow_iceberg.storage.stores.s3", raising=False)
+        assert main(["s3://lake/plan.json", "0-" + 64 * "0"]) == 2
+        said = capsys.readouterr().out
+        output = SparkOutput(master="m")
+        assert "".join(output.watched(["INFO before\n", said])).endswith(said)
+        cause = output.cause(died=True)
+        assert cause is not None
+        assert cause.startswith("the Python of the driver cannot use s3://lake/plan.json: import of s3fs halted; ")
+        assert cause.endswith("; install airflow-iceberg[s3] there")
+        for exit_code, is_final in ((2, True), (1, True), (-9, False), (137, False)):
+            output.exit_code = exit_code
+            assert output.lacks_package(died=True) is is_final
+        # An earlier cause explains this one.
+        list(output.watched(["java.lang.OutOfMemoryError: Java heap space"]))
+        output.exit_code = 2
+        assert not output.lacks_package(died=True)
+        assert not SparkOutput(master="m").lacks_package(died=True)
 
     @pytest.mark.parametrize(
         ("line", "cause"),

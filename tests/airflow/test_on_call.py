@@ -53,7 +53,6 @@ ELSEWHERE = {
     "the master of Spark does not answer",
     "Java does not start with the memory that was asked for",
     "a package is missing on the executors",
-    "a package is missing on the driver",
     "the executors have no such Python",
     "the system has killed the task",
 }
@@ -377,6 +376,15 @@ def _(scene: Scene) -> Any:
 @failure("Spark ends without saying why")
 def _(scene: Scene) -> Any:
     scene.spark("echo INFO begun; exit 3")
+
+
+@failure("a package is missing on the driver")
+def _(scene: Scene) -> Any:
+    # The driver's program and its zip, under a Python without the packages of this one.
+    scene.spark(
+        f"""while [ $# -gt 3 ]; do [ "$1" = --py-files ] && zip="$2"; shift; done
+        PYTHONPATH="$zip" exec {sys.executable} -S "$@\""""
+    )
 
 
 @failure("Java runs out of memory")
