@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 import random
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout
@@ -110,15 +111,55 @@ def to_airflow(error: IcebergError) -> AirflowException:
     return kind(str(error))
 
 
-@contextmanager
-def airflow_failures() -> Iterator[None]:
+def to_function(error: IcebergError) -> IcebergError:
+    """Return what a function of a DAG author gets of an error: the error, or one of its class that fails the task.
+
+    An author's `except NotFoundError` must work, whatever Airflow is to do. So the second one is both: of the error's
+    class, and an `AirflowFailException`, which fails the task at once if nobody catches it. A retry policy could do
+    that, too, but is missing before Airflow 3.3, and has to be asked for.
+    """
+    if not is_final(error) or isinstance(error, AirflowFailException):
+        return error
+    return _final(type(error), error.args, error.__dict__)
+
+
+def _final(kind: type[IcebergError], args: tuple[Any, ...], attributes: Mapping[str, Any]) -> IcebergError:
+    made = _final_kind(kind).__new__(_final_kind(kind))
+    made.args = args
+    made.__dict__.update(attributes)
+    return made
+
+
+@cache
+def _final_kind(kind: type[IcebergError]) -> type[IcebergError]:
+    # Tracebacks call it what the author catches.
+    names = {"__doc__": kind.__doc__, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    pickled = {"__reduce__": lambda error: (_final, (kind, error.args, dict(error.__dict__)))}
+    made: type[IcebergError] = type(kind.__name__, (kind, AirflowFailException), {**names, **pickled})
+    return made
+
+
+def airflow_failures() -> AbstractContextManager[None]:
     """Turn this package's errors into Airflow's; the original error is the cause."""
+    return _told(to_airflow)
+
+
+def function_failures() -> AbstractContextManager[None]:
+    """Tell of this package's errors as `airflow_failures` does; they keep their classes, see `to_function`."""
+    return _told(to_function)
+
+
+@contextmanager
+def _told(translate: Callable[[IcebergError], Exception]) -> Iterator[None]:
     try:
         yield
     except IcebergError as error:
         # Before the traceback, which Airflow logs.
         tell(error.what_happened, advice(error))
-        raise to_airflow(error) from error
+        translated = translate(error)
+        if translated is error:
+            raise
+        raise translated from error
     except AirflowTaskTimeout:
         tell(
             "the task has run longer than its execution_timeout",

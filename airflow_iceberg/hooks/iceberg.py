@@ -90,15 +90,18 @@ class IcebergHook(BaseHook):
             NotFoundError: there is no such table.
         """
         from airflow_iceberg.hooks.task_table import TaskTable, running_context
+        from airflow_iceberg.retries import function_failures
 
-        return TaskTable.bound(
-            self.catalog,
-            name,
-            context or running_context(),
-            iceberg_conn_id=self.iceberg_conn_id,
-            asset_events=asset_events,
-            partition_keys=partition_keys,
-        )
+        told = context or running_context()
+        with function_failures():
+            return TaskTable.bound(
+                self.catalog,
+                name,
+                told,
+                iceberg_conn_id=self.iceberg_conn_id,
+                asset_events=asset_events,
+                partition_keys=partition_keys,
+            )
 
     def create_table(
         self,

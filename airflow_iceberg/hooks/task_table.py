@@ -17,6 +17,7 @@ from airflow_iceberg.assets import SCHEME, check_partition_keys, tell_write
 from airflow_iceberg.commit.operation_key import OnRerun
 from airflow_iceberg.errors import CommitUnknownError, InvalidInputError
 from airflow_iceberg.hooks.task_key import operation_key_of
+from airflow_iceberg.retries import function_failures
 from airflow_iceberg.table import Table
 
 if TYPE_CHECKING:
@@ -82,6 +83,10 @@ class TaskTable(Table):
       kind and order for each table: `append-1`, `append-2`, `merge-1`.
     - `on_rerun` of appends: what happens after a clear to the rows of the run before: `"replace"` replaces them in the
       same commit, `"append"` keeps them, `"skip"` leaves it at them.
+
+    A write that fails says what happened and what to do in the task's log, as operators do, and raises its own error,
+    which the function may catch. Not caught, an error that no retry can mend (bad input, a missing permission) fails
+    the task at once, with a retry policy and without one: it is also an `AirflowFailException`.
     """
 
     _context: Context
@@ -145,6 +150,12 @@ class TaskTable(Table):
         return self._write("update", name, super().update, set, where, **options)
 
     def _write(
+        self, verb: str, name: str | None, write: Callable[..., WriteResult], *args: Any, **options: Any
+    ) -> WriteResult:
+        with function_failures():
+            return self._written(verb, name, write, *args, **options)
+
+    def _written(
         self, verb: str, name: str | None, write: Callable[..., WriteResult], *args: Any, **options: Any
     ) -> WriteResult:
         if "operation_key" in options:

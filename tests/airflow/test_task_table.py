@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import traceback
 import uuid
 from datetime import UTC, datetime
@@ -10,14 +11,24 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_iceberg.assets import iceberg_asset
 from airflow_iceberg.commit.operation_key import OperationKey
-from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, InvalidInputError
+from airflow_iceberg.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+)
 from airflow_iceberg.hooks import IcebergHook
+from airflow_iceberg.retries import advice
 from airflow_iceberg.table import Table
 from tests.airflow.test_assets import events_of
 from tests.support import mortal
+from tests.support.http_server import HttpServer, document
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -178,6 +189,78 @@ def failing(error: Exception) -> Any:
     return fail
 
 
+class TestAWriteThatFails:
+    """Its two lines come first in the log, as an operator's do; the function may catch the error, by its own class."""
+
+    WRITES: tuple[tuple[str, Any], ...] = (
+        ("append", lambda table: table.append(pa.table({"other": [1]}))),
+        ("overwrite", lambda table: table.overwrite(rows(1), "amount = 3")),
+        ("dynamic_partition_overwrite", lambda table: table.dynamic_partition_overwrite(pa.table({"other": [1]}))),
+        ("delete", lambda table: table.delete("amount = 3")),
+        ("merge", lambda table: table.merge(rows(1), ["id"], "when matched then update set amount = 1")),
+        ("upsert", lambda table: table.upsert(rows(1), ["amount"])),
+        ("update", lambda table: table.update({"amount": "1"})),
+        ("name", lambda table: table.append(rows(1), name="x" * 101)),
+    )
+
+    @pytest.mark.parametrize("write", [one for _, one in WRITES], ids=[name for name, _ in WRITES])
+    def test_what_no_retry_can_mend_fails_at_once(self, write, lake, caplog):
+        lake.create()
+        lake.append([1])
+        table = bound(context())
+        with pytest.raises((InvalidInputError, NotFoundError)) as caught:
+            write(table)
+        assert isinstance(caught.value, AirflowFailException)
+        assert isinstance(caught.value.__cause__, IcebergError)
+        check_two_lines(caplog, caught.value)
+        assert lake.ids() == [1]
+
+    def test_a_race_that_was_lost_is_raised_as_it_is(self, lake, caplog, monkeypatch):
+        lake.create()
+        table = bound(context())
+        lost = CommitConflictError("others won")
+        monkeypatch.setattr(Table, "append", failing(lost))
+        with pytest.raises(CommitConflictError) as caught:
+            table.append(rows(1))
+        assert caught.value is lost
+        check_two_lines(caplog, lost)
+
+    @pytest.mark.parametrize(("status", "is_final"), [(403, True), (401, False), (404, True)])
+    def test_what_the_catalog_refuses(self, status, is_final, lake, caplog, monkeypatch):
+        """As of operators: a token may have been replaced when the next try comes."""
+        lake.create()
+
+        def answer(request: Any) -> Any:
+            if request.path.startswith("/v1/config"):
+                return document({"defaults": {}, "overrides": {}})
+            return document({"error": {"code": status, "type": "Refused", "message": "not you"}}, status=status)
+
+        server = HttpServer(answer)
+        try:
+            rest = {"conn_type": "iceberg_catalog", "host": server.uri, "extra": {"type": "rest", "token": "t" * 20}}
+            monkeypatch.setenv("AIRFLOW_CONN_ICEBERG_CATALOG_DEFAULT", json.dumps(rest))
+            with pytest.raises((StorageError, NotFoundError)) as caught:
+                bound(context())
+        finally:
+            server.close()
+        assert isinstance(caught.value, AirflowFailException) is is_final
+        check_two_lines(caplog, caught.value)
+
+    def test_an_error_of_both_kinds_travels_between_processes(self, lake):
+        lake.create()
+        with pytest.raises(NotFoundError) as caught:
+            bound(context(), "s.nope")
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert type(again) is type(caught.value)
+        assert (str(again), type(again).__name__) == (str(caught.value), "NotFoundError")
+        assert "s.nope" in str(again)
+
+
+def check_two_lines(caplog: Any, error: IcebergError) -> None:
+    errors = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    assert errors == [f"what happened: {error.what_happened}", f"what to do: {advice(error)}"]
+
+
 class TestKilledAtAnyStep:
     """The process is killed at a step of its I/O; the retry leaves the table as one undisturbed run does."""
 
@@ -256,3 +339,29 @@ class TestInAirflow:
             '["id=1", "id=2"]',
             '["id=3"]',
         }
+
+    def test_a_write_that_no_retry_can_mend_is_tried_once_unless_the_function_goes_on(self, lake, new_dag, run_dag):
+        from airflow.sdk import task
+
+        lake.create()
+        tries: list[str] = []
+
+        @task(retries=2)
+        def fails() -> None:
+            tries.append("fails")
+            IcebergHook().task_table("s.t").delete("amount = 3")
+
+        @task(retries=2)
+        def goes_on() -> str:
+            try:
+                IcebergHook().task_table("s.nope")
+            except NotFoundError:
+                return "made up"
+            return "found"
+
+        with new_dag(retry_delay=0) as dag:
+            fails()
+            goes_on()
+        run = run_dag(dag)
+        assert (run.state, run.result("goes_on")) == ("failed", "made up")
+        assert tries == ["fails"]
