@@ -1,8 +1,8 @@
 """The links of a task in Airflow's UI: its table, the snapshot it committed, and its Spark application.
 
-Airflow asks for them where the task runs, when it ends. A link that leads nowhere is none: pages of tables and
-snapshots are those that the catalog's connection names, `"table-url": "https://lake.example.com/{namespace}/{name}"`.
-Not here: what is known of a Spark application (`backends.pages`).
+Airflow asks for them where the task runs, when it ends. A link that leads nowhere is none. Pages of tables and
+snapshots are those that the catalog's connection names, `"table-url": "https://lake.example.com/{namespace}/{name}"`,
+and else the pages in Airflow's UI. Not here: what is known of a Spark application (`backends.pages`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 from airflow.sdk import BaseOperatorLink
 
 from airflow_iceberg.backends.pages import SparkPages, web_address
+from airflow_iceberg.ui.addresses import committed_address, snapshot_address, table_address
 
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
@@ -38,17 +39,17 @@ class TableLink(BaseOperatorLink):
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
         """Return the address, or nothing."""
-        return str(operator.pages().get("table-url", ""))
+        return str(operator.pages(ti_key).get("table-url", ""))
 
 
 class SnapshotLink(BaseOperatorLink):
-    """The page of the snapshot that the task has committed, or has found committed."""
+    """The page of the snapshot that the task has committed, or has found committed; of several, that of them all."""
 
     name = "Iceberg snapshot"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
         """Return the address, or nothing."""
-        return str(operator.pages().get("snapshot-url", ""))
+        return str(operator.pages(ti_key).get("snapshot-url", ""))
 
 
 class SparkUiLink(BaseOperatorLink):
@@ -99,6 +100,24 @@ def remember(instance: Any, key: str, value: Any) -> None:
         instance.xcom_push(key=key, value=value)
     except Exception as error:  # noqa: BLE001 - it is only for people to look at
         log.warning("cannot store %s in XCom: %s", key, error)
+
+
+def pages(
+    operator: Any, config: CatalogConfig, result: OperationResult | None, ti_key: TaskInstanceKey
+) -> dict[str, str]:
+    """Return the addresses of the pages of a task: those that the connection names, and else those in Airflow's UI."""
+    conn_id, table = operator.iceberg_conn_id, operator.table
+    return {**_own_pages(conn_id, table, result, ti_key), **pages_of(config, table, result)}
+
+
+def _own_pages(conn_id: str, table: str, result: OperationResult | None, ti_key: TaskInstanceKey) -> dict[str, str]:
+    found = {"table-url": table_address(conn_id, table)}
+    made = () if result is None else result.made_snapshot_ids
+    if len(made) == 1:
+        found["snapshot-url"] = snapshot_address(conn_id, table, made[0])
+    elif made:
+        found["snapshot-url"] = committed_address(ti_key.dag_id, ti_key.run_id, ti_key.task_id, ti_key.map_index)
+    return found
 
 
 def pages_of(config: CatalogConfig, table: str, result: OperationResult | None) -> dict[str, str]:

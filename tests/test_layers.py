@@ -96,7 +96,7 @@ LAYERS = {
         "airflow openlineage attr",
     ),
     # What a task's end is looked at with: addresses, of which Airflow makes buttons.
-    "links": Layer("hooks backends.pages commit.write_result", "airflow"),
+    "links": Layer("hooks backends.pages commit.write_result ui.addresses", "airflow"),
     "triggers": Layer(
         "errors retries hooks catalogs.base storage table format.snapshots format.metadata.table_metadata "
         "plan.new_snapshot plan.snapshot_events plan.conditions paimon.new_snapshot paimon.table backends.following",
@@ -115,8 +115,9 @@ LAYERS = {
     "cli": Layer("errors redaction hooks table operations.history jobs.spark.installation", "airflow"),
     # Pages of the API server, which brings what they are made with.
     "ui": Layer(
-        "errors redaction assets hooks table catalogs.base commit.write_result format.metadata.table_metadata "
-        "format.schemas format.snapshots format.values.digits operations.history plan.compact scan.counted_files",
+        "errors redaction assets hooks table catalogs.base commit.operation_key commit.write_result "
+        "format.metadata.table_metadata format.schemas format.snapshots format.values.digits operations.history "
+        "plan.compact scan.counted_files",
         "airflow fastapi starlette jinja2 markupsafe sqlalchemy",
     ),
     # An operator whose rows come from a function of the DAG file, which runs in this process, also if it is for Spark.

@@ -141,11 +141,11 @@ class TableOperator(BaseOperator):
         self._config = hook.config
         return hook.load_table(self.table)
 
-    def pages(self) -> dict[str, str]:
-        """Return the addresses of the pages that the catalog's connection names, of the table and its new snapshot."""
+    def pages(self, ti_key: Any) -> dict[str, str]:
+        """Return the addresses of the pages of the table and its new snapshot; none if there was no connection."""
         if self._config is None and self._result is not None:
             self._config = IcebergHook(self.iceberg_conn_id).config
-        return {} if self._config is None else links.pages_of(self._config, self.table, self._result)
+        return {} if self._config is None else links.pages(self, self._config, self._result, ti_key)
 
     def render_template(
         self, content: Any, context: Context, jinja_env: Any = None, seen_oids: set[int] | None = None

@@ -9,17 +9,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from importlib import import_module
 from typing import Any
-from urllib.parse import urlsplit
 
-from airflow.providers.common.compat.sdk import AirflowPlugin, conf
+from airflow.providers.common.compat.sdk import AirflowPlugin
 
-PREFIX = "/iceberg"
+from airflow_iceberg.ui.addresses import PREFIX, base_path
+
 _Message = MutableMapping[str, Any]
-
-
-def base_path() -> str:
-    """Return the path below which Airflow's pages are, without a slash at its end: empty, or "/airflow"."""
-    return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
 
 
 class LazyApp:

@@ -14,7 +14,7 @@ from airflow_iceberg.backends.spark_output import SparkOutput
 from airflow_iceberg.get_provider_info import get_provider_info
 from airflow_iceberg.hooks.connection import CatalogConfig
 from airflow_iceberg.jobs.main import _say_progress
-from airflow_iceberg.links import SnapshotLink, SparkUiLink, TableLink, pages_of, tell_application
+from airflow_iceberg.links import SnapshotLink, SparkUiLink, TableLink, pages, pages_of, tell_application
 from airflow_iceberg.operators import IcebergAppendOperator, IcebergCreateTableOperator, IcebergRollbackOperator
 from tests.airflow.conftest import Instance, Lake, operators
 from tests.airflow.killed_operator import context_of
@@ -88,10 +88,49 @@ class TestTableAndSnapshot:
         assert links(task)["Iceberg table"] == "https://lake.example.com/lake/s/t"
         assert links(task)["Iceberg snapshot"] == ""
 
-    def test_a_connection_that_names_none(self, lake):
+    def test_of_a_connection_that_names_none_they_are_those_in_airflows_ui(self, lake):
         lake.create()
         found = self.executed(append(files=str(lake.write_file("a.parquet", [1]))))
-        assert set(found.values()) == {""}
+        snapshot = lake.load().current_snapshot().snapshot_id
+        root = "/iceberg/connections/iceberg_catalog_default"
+        assert found == {
+            "Iceberg table": f"{root}/table?name=s.t",
+            "Iceberg snapshot": f"{root}/snapshot?name=s.t&snapshot_id={snapshot}",
+            "Spark UI": "",
+            "Spark history server": "",
+        }
+
+    def test_without_a_connection_there_is_no_page(self, lake):
+        task = append(files="/no/such/file.parquet", iceberg_conn_id="nowhere")
+        with pytest.raises(AirflowFailException):
+            self.executed(task)
+        assert set(links(task).values()) == {""}
+
+    @pytest.mark.parametrize(
+        ("base_url", "root"),
+        [
+            ("", "/iceberg/"),
+            ("/", "/iceberg/"),
+            ("https://example.com", "/iceberg/"),
+            ("https://example.com/data/airflow/", "/data/airflow/iceberg/"),
+            # Never the host of somebody else.
+            ("https://example.com//evil.example.com", "/evil.example.com/iceberg/"),
+        ],
+    )
+    def test_below_the_path_of_airflow_and_encoded(self, base_url, root, monkeypatch):
+        monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
+        config = CatalogConfig(name="lake", properties={"token": "s3cr3t-word"}, pages={})
+        task = SimpleNamespace(iceberg_conn_id="../c?x", table="s.a&b=c#d\r\n<")
+        key: Any = SimpleNamespace(
+            dag_id="d/../e", run_id="manual__2026-01-01T00:00:00+00:00", task_id="t", map_index=3
+        )
+        address = f"{root}connections/..%2Fc%3Fx/table?name=s.a%26b%3Dc%23d%0D%0A%3C"
+        assert pages(task, config, None, key) == {"table-url": address}
+        several: Any = SimpleNamespace(made_snapshot_ids=(1, 2))
+        run_id = "manual__2026-01-01T00%3A00%3A00%2B00%3A00"
+        assert pages(task, config, several, key)["snapshot-url"] == (
+            f"{root}dags/d%2F..%2Fe/committed?run_id={run_id}&task_id=t&map_index=3"
+        )
 
     def test_the_catalog_does_not_get_them(self, with_pages):
         connection = SimpleNamespace(

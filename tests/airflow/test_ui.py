@@ -24,11 +24,12 @@ from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.operators.append import IcebergAppendOperator
 from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
-from airflow_iceberg.ui import app, chart, opened, plugin, render, threads, views
+from airflow_iceberg.ui import addresses, app, chart, opened, plugin, render, threads, views
 from tests.airflow.conftest import CONN_ID, DAY, Lake, operators
 from tests.airflow.ui_pages import Pages, pages_of, plugins_only, token
 from tests.airflow.ui_table import RUN_ID, loaded_by_runs
 from tests.support.airflow_home import ROOT, register
+from tests.support.airflow_versions import as_the_scheduler_has_it
 
 append = operators(IcebergAppendOperator, spark_conn_id=None)
 EVIL = "\"'><img src=x onerror=alert(1)><script>alert(2)</script>{{ 7 * 7 }}\u202e"
@@ -411,6 +412,21 @@ class TestWhatARunCommitted:
         assert "Airflow knows no Iceberg table" in pages.get(self.path(run), run_id="another").text
         assert pages.get("/dags/~/committed", run_id=run.dag_run.run_id).status_code == 404
 
+    def test_the_links_of_mapped_tasks_lead_to_these_pages(self, lake, new_dag, run_dag, pages):
+        lake.create("s.odd&name")
+        files = [str(lake.write_file(f"{number}.parquet", [number])) for number in (1, 2)]
+        with new_dag() as dag:
+            IcebergAppendOperator.partial(task_id="load", table="s.odd&name", spark_conn_id=None).expand(files=files)
+        run = run_dag(dag)
+        assert run.state == "success"
+        shown = as_the_scheduler_has_it(dag).get_task("load")
+        for instance in run.dag_run.get_task_instances():
+            links = [shown.get_extra_links(instance, name) for name in ("Iceberg table", "Iceberg snapshot")]
+            table, snapshot = [pages.client.get(link) for link in links]
+            assert (table.status_code, snapshot.status_code) == (200, 200)
+            assert "s.odd&name" in text_of(table.text)
+            assert f".load[{instance.map_index}]" in text_of(snapshot.text)
+
     def test_a_table_that_is_gone_since_is_said(self, run, pages, lake):
         lake.catalog.drop_table("s.u")
         text = text_of(pages.get(self.path(run), run_id=run.dag_run.run_id).text)
@@ -448,7 +464,7 @@ class TestThePlugin:
 
     def test_addresses_are_below_the_path_of_airflow(self, monkeypatch):
         monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.com/airflow/")
-        assert plugin.base_path() == "/airflow"
+        assert addresses.base_path() == "/airflow"
         assert str(render.link("connections", "x")) == "/airflow/iceberg/connections/x"
 
 
