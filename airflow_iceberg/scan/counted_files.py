@@ -26,6 +26,7 @@ MOST_BYTES = 256 << 20
 # A manifest of an old table that does not say how many entries it has is taken for one of this many.
 _UNKNOWN_COUNT = 10_000
 _MOST_NAME = 300
+_MOST_PATH = 4_000
 
 
 def live_files(
@@ -220,7 +221,7 @@ def _changed(metadata: TableMetadata, entry: ManifestEntry) -> ChangedFile:
     return ChangedFile(
         is_added=entry.status is EntryStatus.ADDED,
         content=file.content.value,
-        path=file.file_path,
+        path=file.file_path[:_MOST_PATH],
         rows=file.record_count,
         size_bytes=file.file_size_in_bytes,
         partition=_partition_name(metadata, file.spec_id, file.partition),

@@ -23,6 +23,7 @@ from airflow.models import Connection
 from airflow.models.dag import DagModel
 from airflow.utils.session import create_session
 from fastapi import HTTPException, Request
+from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import select
 
 CONNECTION_TYPES = ("iceberg_catalog", "iceberg")
@@ -31,9 +32,9 @@ _MOST_CONNECTIONS = 500
 
 __all__ = [
     "GetUserDep",
-    "known_connections",
     "may_read_assets",
     "may_read_connection",
+    "readable_connections",
     "reads_connection",
     "reads_task",
 ]
@@ -46,7 +47,8 @@ _reads_task = requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE)
 
 def reads_task(request: Request, user: GetUserDep) -> None:
     """Check, as a dependency, that the tasks of the DAG that the address names may be read."""
-    if request.path_params.get("dag_id") in (None, "", "~"):
+    dag_id = str(request.path_params.get("dag_id") or "~")
+    if dag_id == "~" or not dag_id.isprintable():
         raise HTTPException(404, "no such DAG")  # "~" would be all of them
     _reads_task(request, user)
 
@@ -64,7 +66,8 @@ async def may_read_assets(user: Any) -> bool:
 async def _may(rule: Any, user: Any, **path_params: str) -> bool:
     request = cast(Request, SimpleNamespace(path_params=path_params, query_params={}))
     try:
-        answer = rule(request, user)
+        # It may ask a server elsewhere.
+        answer = await run_in_threadpool(rule, request, user)
         if inspect.isawaitable(answer):
             await answer
     except HTTPException:
@@ -72,13 +75,17 @@ async def _may(rule: Any, user: Any, **path_params: str) -> bool:
     return True
 
 
-def known_connections() -> list[tuple[str, str, str]]:
-    """Return id, type and description of the connections to Iceberg catalogs that Airflow's database has."""
+def readable_connections(user: Any) -> list[tuple[str, str, str]]:
+    """Return id, type and description of the connections to Iceberg catalogs that a user may read.
+
+    These are connections of Airflow's database; as Airflow's own list, asked for all at once.
+    """
+    allowed = get_auth_manager().get_authorized_connections(user=user, method="GET")
     columns = (Connection.conn_id, Connection.conn_type, Connection.description)
     wanted = select(*columns).where(Connection.conn_type.in_(CONNECTION_TYPES)).order_by(Connection.conn_id)
     with create_session() as session:
         found = session.execute(wanted.limit(_MOST_CONNECTIONS))
-        return [(str(row[0]), str(row[1]), str(row[2] or "")) for row in found]
+        return [(str(row[0]), str(row[1]), str(row[2] or "")) for row in found if row[0] in allowed]
 
 
 class VisibleDags:

@@ -18,9 +18,9 @@ from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundErro
 from airflow_iceberg.ui import committed, render, views
 from airflow_iceberg.ui.access import (
     VisibleDags,
-    known_connections,
     may_read_assets,
     may_read_connection,
+    readable_connections,
     reads_connection,
     reads_task,
 )
@@ -29,7 +29,8 @@ from airflow_iceberg.ui.threads import TooSlowError, in_thread
 
 log = logging.getLogger(__name__)
 
-app = FastAPI(title="Iceberg tables", docs_url=None, redoc_url=None, openapi_url=None)
+# Without redirects to the same address with or without a slash: they would lead to the host of the request's header.
+app = FastAPI(title="Iceberg tables", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
 
 _Name = Annotated[str, Query(max_length=1_000)]
 _Page = Annotated[int, Query(ge=1, le=1_000_000)]
@@ -38,15 +39,13 @@ _Page = Annotated[int, Query(ge=1, le=1_000_000)]
 @app.get("/")
 async def _connections(user: GetUserDep) -> Response:
     """List the connections to Iceberg catalogs."""
-    found = await in_thread(known_connections)
-    allowed = [one for one in found if await may_read_connection(user, one[0])]
-    return render.page("connections", {"connections": allowed})
+    return render.page("connections", {"connections": await in_thread(readable_connections, user)})
 
 
 @app.get("/open")
 async def _open_by_id(user: GetUserDep, connection: _Name) -> Response:
     """Go to a connection that is in no list: one of the environment, or of a secrets backend."""
-    return RedirectResponse(render.link("connections", connection).unescape(), 303)
+    return RedirectResponse(render.link("connections", connection).unescape(), 303, render.headers())
 
 
 @app.get("/connections/{connection_id}", dependencies=[Depends(reads_connection)])
@@ -62,7 +61,7 @@ async def _tables(connection_id: str, namespace: _Name = "") -> Response:
         values = {"conn_id": connection_id, "namespace": namespace, "listing": listing}
         return render.page("tables", values, secrets=opened.secrets)
 
-    return await in_thread(work)
+    return await in_thread(work, place=connection_id)
 
 
 @app.get("/connections/{connection_id}/table", dependencies=[Depends(reads_connection)])
@@ -95,7 +94,7 @@ async def _table(user: GetUserDep, connection_id: str, name: _Name, branch: _Nam
         shown = {"conn_id": connection_id, "name": found.name, "branch": branch, "events": events}
         return render.page("table", {**values, **shown, "dags": _dags(user, runs)}, secrets=opened.secrets)
 
-    return await in_thread(work)
+    return await in_thread(work, place=connection_id)
 
 
 @app.get("/connections/{connection_id}/snapshot", dependencies=[Depends(reads_connection)])
@@ -112,17 +111,21 @@ async def _snapshot(user: GetUserDep, connection_id: str, name: _Name, snapshot_
             view = opened.result(found, ("snapshot", run.snapshot_id), lambda: views.snapshot_view(found, run))
         except IcebergError as error:
             return _failed(error, opened.secrets)
-        values = {"conn_id": connection_id, "name": found.name, "location": found.location, "view": view}
-        return render.page("snapshot", {**values, "dags": _dags(user, [run])}, secrets=opened.secrets)
+        dags = VisibleDags(user, (run.dag_id, *view.dag_ids))
+        shown = {"shows_airflow": all(dags.shows(one) for one in view.dag_ids), "dags": dags}
+        values = {"conn_id": connection_id, "name": found.name, "location": found.location, "view": view, **shown}
+        return render.page("snapshot", values, secrets=opened.secrets)
 
-    return await in_thread(work)
+    return await in_thread(work, place=connection_id)
 
 
 @app.get("/dags/{dag_id}/committed", dependencies=[Depends(reads_task)])
 async def _run_committed(
-    user: GetUserDep, dag_id: str, run_id: _Name, task_id: _Name = "", map_index: str = ""
+    user: GetUserDep, dag_id: str, run_id: _Name, task_id: _Name = "", map_index: _Name = ""
 ) -> Response:
     """Show what a DAG run, or one of its tasks, has committed."""
+    if not (run_id + task_id).isprintable():
+        raise InvalidInputError("a run and a task have no control characters in their ids")
     index = int(map_index) if map_index.removeprefix("-").isdecimal() and len(map_index) < 10 else None
     # Airflow's address of a task that is not mapped has the index -1.
     asked = committed.Work(dag_id=dag_id, run_id=run_id, task_id=task_id or None, map_index=index if task_id else None)
@@ -140,12 +143,11 @@ async def _run_committed(
         runs = [view.run for one in found for view in one.snapshots]
         return render.page("committed", {"work": asked, "tables": found, "dags": _dags(user, runs)}, secrets=secrets)
 
-    return await in_thread(work)
+    return await in_thread(work, place=f"DAG {dag_id}")
 
 
-def _dags(user: Any, runs: Any) -> dict[str, Any]:
-    found = VisibleDags(user, (run.dag_id for run in runs))
-    return {"shows": found.shows, "links": found.links}
+def _dags(user: Any, runs: Any) -> VisibleDags:
+    return VisibleDags(user, (run.dag_id for run in runs))
 
 
 def _failed(error: IcebergError, secrets: tuple[str, ...] = ()) -> Response:
@@ -192,6 +194,6 @@ async def _wrong_address(request: Request, error: RequestValidationError) -> Res
 @app.exception_handler(Exception)
 async def _unexpected(request: Request, error: Exception) -> Response:
     """Tell the log what happened, and the user that it did."""
-    log.error("cannot show %s", request.url.path, exc_info=error)
+    log.error("cannot show %r", request.url.path, exc_info=error)
     text = "The log of the API server says what happened."
     return render.page("error", {"title": "This page failed", "text": text, "status": 500}, status=500)

@@ -53,7 +53,7 @@ def draw(title: str, points: Sequence[tuple[int, int]], shown: Callable[[int], s
     since, until, high = min(times), max(times), max(*values, 1)
     places = [
         f"{(when - since) / max(until - since, 1) * WIDTH:.1f},"
-        f"{HEIGHT - _BOTTOM - value / high * (HEIGHT - _TOP - _BOTTOM):.1f}"
+        f"{HEIGHT - _BOTTOM - max(value, 0) / high * (HEIGHT - _TOP - _BOTTOM):.1f}"
         # A clock may have gone back; the line does not.
         for when, value in sorted(chosen)
     ]

@@ -118,7 +118,7 @@ def commits_of(work: Work, conn_id: str, name: str) -> Commits:
     except IcebergError as error:
         return Commits(conn_id=conn_id, table=name, error=without_secrets(str(error)), secrets=secrets)
     except Exception:
-        log.exception("cannot read table %s of connection %s", name, conn_id)
+        log.exception("cannot read table %r of connection %r", name, conn_id)
         text = "it cannot be read; the log of the API server says why"
         return Commits(conn_id=conn_id, table=name, error=text, secrets=secrets)
     return Commits(

@@ -1,6 +1,7 @@
-"""Tables of connections, opened for a page, and what was worked out about them, kept by their metadata file.
+"""Tables of connections, opened for a page, and what was worked out about them, kept by the state of the table.
 
-A metadata file never changes: what was worked out from it holds as long as the table has it.
+A metadata file never changes, and its name alone does not tell states apart: a table that was dropped and created again
+in a Hadoop catalog begins with `v1.metadata.json` once more, and a REST server need not name a file at all.
 """
 
 from __future__ import annotations
@@ -100,7 +101,15 @@ class Opened:
 
     def result(self, table: Table, what: Hashable, make: Callable[[], T]) -> T:
         """Return what was worked out from this state of a table."""
-        return results.get((self.version, table.name, table.metadata_location, what), make)
+        metadata = table.metadata
+        state = (
+            table.metadata_location,
+            metadata.table_uuid,
+            metadata.last_updated_ms,
+            metadata.last_sequence_number,
+            metadata.current_snapshot_id,
+        )
+        return results.get((self.version, table.name, state, what), make)
 
     def _alone(self, ask: Callable[[], T]) -> T:
         # Clients of catalogs are not all made for several threads; and one that hangs holds up its own pages alone.
@@ -127,6 +136,8 @@ def open_catalog(conn_id: str) -> Opened:
     Raises:
         NotFoundError: there is no such connection, or it is none of an Iceberg catalog.
     """
+    if not conn_id.isprintable():
+        raise NotFoundError(f"connection {conn_id!r} does not exist")  # no database has to be asked
     hook = IcebergHook(conn_id)
     try:
         kind = BaseHook.get_connection(conn_id).conn_type

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
 
 from fastapi import Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
@@ -21,10 +20,12 @@ from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from airflow_iceberg.redaction import printable, replaced, without_secrets
-from airflow_iceberg.ui.plugin import PREFIX, base_path
+from airflow_iceberg.ui.addresses import base_path, below_airflow, page_address
 
 _FOLDER = Path(__file__).parent / "templates"
 _MOST_CHARACTERS = 2_000
+# Of those that are recognised by what is around them.
+_LONGEST_SECRET = 4_096
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -37,11 +38,12 @@ def page(template: str, values: Mapping[str, Any], *, secrets: tuple[str, ...] =
     """
     html = _environment().get_template(f"{template}.html").render({**values, "_secrets": secrets})
     # What surrogates are left is in no text that was cleaned.
-    return Response(html.encode("utf-8", "replace"), status, _headers(), media_type="text/html; charset=utf-8")
+    return Response(html.encode("utf-8", "replace"), status, headers(), media_type="text/html; charset=utf-8")
 
 
 @cache
-def _headers() -> dict[str, str]:
+def headers() -> dict[str, str]:
+    """Return the headers of each answer, also of those without a page."""
     style, script = (_digest(_own(name)) for name in ("page.css", "page.js"))
     policy = {
         "default-src": "'none'",
@@ -55,6 +57,7 @@ def _headers() -> dict[str, str]:
         "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in policy.items()),
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
         # Shared by no cache, and not shown to the next user of the browser.
         "Cache-Control": "no-store",
     }
@@ -97,23 +100,36 @@ def _shown(context: Context, value: Any) -> Any:
     """Return a value as Jinja escapes it: every expression of a template comes through here."""
     if isinstance(value, Markup) or value is None:
         return value if value is not None else ""
-    return replaced(clean(value), context.get("_secrets") or ())
+    secrets = context.get("_secrets") or ()
+    longest = max(map(len, secrets), default=0)
+    return clean(_begun(str(value), _MOST_CHARACTERS + 1, lambda text: replaced(text, secrets), longest))
 
 
-def clean(value: Any) -> str:
+def _begun(text: str, most: int, without: Callable[[str], str], longest: int) -> str:
+    """Return so much of the beginning of a text, without secrets, and look for them in little more of it.
+
+    A secret must not be cut before it is found. So it is looked for in more by the length of one, which is left out of
+    the answer.
+    """
+    head = text[: most + longest]
+    made = without(head)
+    return made if len(head) == len(text) else f"{made[: max(len(made) - longest, 0)]}…"
+
+
+def clean(text: str) -> str:
     """Return a text without control characters and of limited length."""
-    text = str(value)
     return printable(text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…")
 
 
 def message(error: object) -> str:
     """Return a text, or that of an error, without secrets."""
-    return without_secrets(str(error))
+    # Those of the connection are looked for afterwards.
+    return _begun(str(error), _MOST_CHARACTERS + _LONGEST_SECRET, without_secrets, _LONGEST_SECRET)
 
 
 def link(*path: str, **query: Any) -> Markup:
     """Return the address of one of our pages, each part encoded."""
-    return _address(f"{base_path()}{PREFIX}", path, query)
+    return escape(page_address(*path, **query))
 
 
 def task_link(run: Any) -> Markup:
@@ -126,20 +142,7 @@ def task_link(run: Any) -> Markup:
             index = getattr(run, "map_index", None)
             path += ["mapped", str(index)] if index is not None and index >= 0 else []
     tried = getattr(run, "try_number", None)
-    return _address(base_path(), path, {"try_number": tried if len(path) > 4 else None})
-
-
-def _address(root: str, path: Any, query: Mapping[str, Any]) -> Markup:
-    encoded = "/".join(_encoded(part) for part in path)
-    given = {name: str(value) for name, value in query.items() if value is not None and value != ""}
-    asked = f"?{urlencode(given, errors='replace', quote_via=quote, safe='')}" if given else ""
-    return escape(f"{root}/{encoded}{asked}")
-
-
-def _encoded(part: str) -> str:
-    text = quote(part, safe="", errors="replace")
-    # A segment of dots would be resolved by the browser.
-    return text.replace(".", "%2E") if text in (".", "..") else text
+    return escape(below_airflow(path, {"try_number": tried if len(path) > 4 else None}))
 
 
 def moment(milliseconds: int | None) -> Markup:
@@ -158,7 +161,7 @@ def ago(milliseconds: int | None) -> str:
     """Return how long ago a time is."""
     if milliseconds is None:
         return "never"
-    seconds = max(0, int(datetime.now(UTC).timestamp() - milliseconds / 1000))
+    seconds = max(0, int(datetime.now(UTC).timestamp()) - milliseconds // 1000)
     for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= length:
             count = seconds // length
@@ -170,7 +173,7 @@ def size(count: int | None) -> str:
     """Return a number of bytes as people read it."""
     if count is None:
         return "–"
-    value, unit = float(abs(count)), 0
+    value, unit = float(min(abs(count), 1 << 100)), 0  # more is no float
     while value >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1
     sign = "−" if count < 0 else ""

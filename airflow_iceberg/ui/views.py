@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
+from airflow_iceberg.commit.operation_key import DAG_ID
 from airflow_iceberg.commit.write_result import count_of
 from airflow_iceberg.errors import IcebergError, NotFoundError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -21,13 +24,20 @@ from airflow_iceberg.table import Table
 from airflow_iceberg.ui.chart import Chart, draw
 from airflow_iceberg.ui.health import Finding, find
 
+# How operation keys stand in summaries, also in documents.
+_WORDS = re.compile(r"[\s\",\[\]{}]+")
+_SLASHES_OF_A_KEY = 4
 RUNS_ON_A_PAGE = 50
 MOST_PARTITIONS = 50
 MOST_FILES = 200
 MOST_REFS = 200
 MOST_COLUMNS = 500
 MOST_SCHEMAS = 20
+MOST_CHANGES = 100
 MOST_PROPERTIES = 300
+_MOST_CHARACTERS = 8_000
+_LONGEST_VALUE, _LONGEST_NAME = 100_000, 1_000
+_MOST_DAGS = 50
 MOST_MAINTENANCE = 20
 
 
@@ -112,7 +122,7 @@ def schema_history(metadata: TableMetadata) -> tuple[SchemaChange, ...]:
         SchemaChange(
             schema_id=after.schema_id,
             since_ms=since.get(after.schema_id),
-            changes=() if before is None else tuple(schema_changes(before, after, by_id=True))[:MOST_COLUMNS],
+            changes=() if before is None else tuple(schema_changes(before, after, by_id=True))[:MOST_CHANGES],
             is_current=after.schema_id == metadata.current_schema_id,
         )
         for before, after in reversed(pairs)
@@ -283,7 +293,23 @@ def _total(snapshot: Snapshot | None, name: str) -> int | None:
 
 def properties_of(properties: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return names and values, the values without secrets."""
-    return [(name, str(hide(name, value))) for name, value in sorted(properties.items())[:MOST_PROPERTIES]]
+    return [(name, _without_secrets(name, value)) for name, value in sorted(properties.items())[:MOST_PROPERTIES]]
+
+
+def _without_secrets(name: str, value: str) -> str:
+    if len(name) > _LONGEST_NAME or len(value) > _LONGEST_VALUE:
+        # Nobody reads it, and to look for secrets in it would take long.
+        return f"({len(value):,} characters, not shown)"
+    return str(hide(name, value))[:_MOST_CHARACTERS]
+
+
+def named_dags(summary: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the DAGs that a summary names: that of its task, and those of the operation keys in what Airflow wrote."""
+    found = {summary[DAG_ID]: None} if DAG_ID in summary else {}
+    for name, value in summary.items():
+        words = _WORDS.split(value[:_LONGEST_VALUE]) if name.startswith("airflow.") else ()
+        found |= {unquote(word.partition("/")[0]): None for word in words if word.count("/") >= _SLASHES_OF_A_KEY}
+    return tuple(found)[:_MOST_DAGS]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -291,12 +317,14 @@ class SnapshotView:
     """One snapshot: who made it, its summary, and its files.
 
     Attributes:
+        dag_ids: the DAGs that its summary names.
         is_cut: whether it has changed more files than are shown.
         error: why its files could not be read.
     """
 
     run: Run
     summary: tuple[tuple[str, str], ...]
+    dag_ids: tuple[str, ...] = ()
     files: tuple[ChangedFile, ...] = ()
     is_cut: bool = False
     error: str = ""
@@ -307,12 +335,12 @@ def snapshot_view(table: Table, run: Run, most_files: int = MOST_FILES) -> Snaps
     snapshot = table.metadata.snapshot(run.snapshot_id)
     if snapshot is None:
         raise _unknown(table, run.snapshot_id)
-    summary = tuple(properties_of(snapshot.summary))
+    said: dict[str, Any] = {"summary": tuple(properties_of(snapshot.summary)), "dag_ids": named_dags(snapshot.summary)}
     try:
         files, is_cut = changed_files(table.metadata, table.io, snapshot, most=most_files)
     except IcebergError as error:
-        return SnapshotView(run=run, summary=summary, error=str(error))
-    return SnapshotView(run=run, summary=summary, files=files, is_cut=is_cut)
+        return SnapshotView(run=run, **said, error=str(error))
+    return SnapshotView(run=run, **said, files=files, is_cut=is_cut)
 
 
 def run_of(table: Table, snapshot_id: int) -> Run:

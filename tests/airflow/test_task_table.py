@@ -340,6 +340,7 @@ class TestInAirflow:
             '["id=3"]',
         }
 
+    @pytest.mark.services
     def test_a_write_that_no_retry_can_mend_is_tried_once_unless_the_function_goes_on(self, lake, new_dag, run_dag):
         from airflow.sdk import task
 

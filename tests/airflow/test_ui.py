@@ -412,6 +412,7 @@ class TestWhatARunCommitted:
         assert "Airflow knows no Iceberg table" in pages.get(self.path(run), run_id="another").text
         assert pages.get("/dags/~/committed", run_id=run.dag_run.run_id).status_code == 404
 
+    @pytest.mark.services
     def test_the_links_of_mapped_tasks_lead_to_these_pages(self, lake, new_dag, run_dag, pages):
         lake.create("s.odd&name")
         files = [str(lake.write_file(f"{number}.parquet", [number])) for number in (1, 2)]

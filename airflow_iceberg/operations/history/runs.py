@@ -101,9 +101,9 @@ def find_runs(
         NotFoundError: no such branch.
     """
     main = {snapshot.snapshot_id for snapshot in _history(metadata, MAIN_BRANCH)}
-    refs: dict[int, tuple[str, ...]] = {}
+    refs: dict[int, list[str]] = {}
     for name, ref in metadata.refs.items():
-        refs[ref.snapshot_id] = (*refs.get(ref.snapshot_id, ()), name)
+        refs.setdefault(ref.snapshot_id, []).append(name)
     newest_first = _newest_first(metadata)
     undone = find_undone(newest_first)
     found = iter(newest_first) if branch is None else _history(metadata, branch)
@@ -113,7 +113,7 @@ def find_runs(
     asked = [(name, value) for name, value in wanted.items() if value is not None]
     chosen = (one for one in found if all(one.summary.get(name) == value for name, value in asked))
     return tuple(
-        _run(snapshot, refs.get(snapshot.snapshot_id, ()), snapshot.snapshot_id in main, undone)
+        _run(snapshot, tuple(refs.get(snapshot.snapshot_id, ())), snapshot.snapshot_id in main, undone)
         for snapshot in islice(chosen, skip, None if most is None else skip + most)
     )
 
