@@ -454,7 +454,6 @@ IMPORTED_WHEN_NEEDED: dict[str, set[str]] = {
         "_run: airflow_iceberg.jobs.protocol.heartbeat",
         "_run: airflow_iceberg.jobs.protocol.result",
         "_run: airflow_iceberg.jobs.spark.run",
-        "_readable: airflow_iceberg.errors",
         "_readable: airflow_iceberg.jobs.spark.errors",
     },
     # pyarrow: metadata is read, and sensors wait, without it.
