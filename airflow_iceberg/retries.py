@@ -123,8 +123,8 @@ def to_function(error: IcebergError) -> IcebergError:
     return _final(type(error), error.args, error.__dict__)
 
 
-def _final(kind: type[IcebergError], args: tuple[Any, ...], attributes: Mapping[str, Any]) -> IcebergError:
-    made = _final_kind(kind).__new__(_final_kind(kind))
+def _final(kind: Any, args: tuple[Any, ...], attributes: Mapping[str, Any]) -> IcebergError:
+    made: IcebergError = _final_kind(kind).__new__(_final_kind(kind))
     made.args = args
     made.__dict__.update(attributes)
     return made
