@@ -3,6 +3,7 @@
 On the loopback interface, in a folder and a process group of its own; what dies in it can take nothing else along.
 """
 
+import base64
 import json
 import os
 import secrets
@@ -20,6 +21,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
+import psutil
+
 from tests.support.airflow_home import ROOT, migrate, settings
 
 T = TypeVar("T")
@@ -33,7 +36,7 @@ class LiveAirflow:
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._environment = {**os.environ, **settings(home, dags_folder=dags), **self._options(), **environment}
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._token: str | None = None
 
     def _options(self) -> dict[str, str]:
@@ -46,6 +49,7 @@ class LiveAirflow:
             "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
             "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+            "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
             "AIRFLOW__CORE__PARALLELISM": "3",
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
@@ -66,7 +70,7 @@ class LiveAirflow:
             self._start("api-server", "--host", "127.0.0.1", "--port", str(self.port))
             self._start("scheduler", "--skip-serve-logs")
             self._start("dag-processor")
-            self._start("triggerer", "--skip-serve-logs")
+            self.start_triggerer()
             self.wait_for(self._healthy, "Airflow to be healthy")
             undo.pop_all()
         return self
@@ -76,8 +80,22 @@ class LiveAirflow:
     ) -> None:
         self._stop()
 
+    def start_triggerer(self) -> None:
+        """Start a triggerer, also in place of one that was killed."""
+        self._start("triggerer", "--skip-serve-logs")
+
+    def kill_triggerer(self) -> None:
+        """Kill the triggerer and what it has started, as the kernel does."""
+        process = self._processes.pop("triggerer")
+        _signal_group(process, signal.SIGKILL)
+        process.wait()
+
+    def started_by_tasks(self) -> list[psutil.Process]:
+        """Return what runs below the scheduler: workers, tasks, and all that these have started."""
+        return psutil.Process(self._processes["scheduler"].pid).children(recursive=True)
+
     def _start(self, *command: str) -> None:
-        log = (self.home / f"{command[0]}.log").open("wb")
+        log = (self.home / f"{command[0]}.log").open("ab")
         with log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "airflow", *command],
@@ -88,18 +106,18 @@ class LiveAirflow:
                 # A group of its own: its children are signalled with it, and nobody else.
                 start_new_session=True,
             )
-        self._processes.append(process)
+        self._processes[command[0]] = process
 
     def _stop(self) -> None:
-        for process in self._processes:
+        for process in self._processes.values():
             _signal_group(process, signal.SIGTERM)
         deadline = time.monotonic() + 8
-        for process in self._processes:
+        for process in self._processes.values():
             try:
                 process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 pass
-        for process in self._processes:
+        for process in self._processes.values():
             _signal_group(process, signal.SIGKILL)
             process.wait()
         self._processes.clear()
@@ -112,11 +130,16 @@ class LiveAirflow:
         parts = ("metadatabase", "scheduler", "triggerer", "dag_processor")
         return all(health[part]["status"] == "healthy" for part in parts)
 
+    @property
+    def token(self) -> str:
+        """What lets a user in: a header of requests, or a cookie of a browser."""
+        self._token = self._token or self.call("GET", "/auth/token", token=False)["access_token"]
+        return self._token
+
     def call(self, method: str, path: str, body: Any = None, *, token: bool = True) -> Any:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if token:
-            self._token = self._token or self.call("GET", "/auth/token", token=False)["access_token"]
-            headers["Authorization"] = f"Bearer {self._token}"
+            headers["Authorization"] = f"Bearer {self.token}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)
         with urllib.request.urlopen(request, timeout=30) as answer:
@@ -135,6 +158,16 @@ class LiveAirflow:
         path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances"
         found: list[dict[str, Any]] = self.call("GET", path)["task_instances"]
         return found
+
+    def log(self, task: Mapping[str, Any], try_number: int | None = None) -> str:
+        """Return what the UI shows as the log of a task's try, by default its last one, a line an event."""
+        number = try_number or task["try_number"]
+        path = f"{path_of(task)}/logs/{number}?map_index={task['map_index']}&full_content=true"
+        return "\n".join(json.dumps(event) for event in self.call("GET", path)["content"])
+
+    def mark_failed(self, task: Mapping[str, Any]) -> None:
+        """Mark a task failed, as the button in the UI does."""
+        self.call("PATCH", path_of(task), {"new_state": "failed"})
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> Any:
         path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances/{task_id}"
@@ -178,6 +211,12 @@ class LiveAirflow:
             ends.append(f"--- {path.relative_to(self.home)}")
             ends += path.read_text(errors="replace").splitlines()[-lines:]
         return "\n".join(ends)
+
+
+def path_of(task: Mapping[str, Any]) -> str:
+    """Return the path of a task instance in the API."""
+    run_id = quote(task["dag_run_id"], safe="")
+    return f"/api/v2/dags/{task['dag_id']}/dagRuns/{run_id}/taskInstances/{task['task_id']}"
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.airflow.conftest import Lake, airflow_of
 from tests.airflow.live import LiveAirflow
+from tests.support.on_call import rows
 
 # What the second try has to find: nothing was committed when the first was killed, or everything was.
 NOTHING_COMMITTED = ("before_submit", "files_written_no_result", "before_commit", "metadata_written_no_swap")
@@ -54,6 +55,10 @@ class TestATaskThatIsKilled:
     def test_before_its_commit_does_the_work_again(self, point, lake, airflow):
         run_id, (task,) = airflow.ended(f"kill_{point}")
         assert task["try_number"] > killed_try(lake, point)
+        happened, to_do, _ = rows()["the system has killed the task"]
+        log = airflow.log(task, killed_try(lake, point))
+        assert happened.strip("`") in log, "what docs/errors.md says that Airflow says"
+        assert to_do in log
         assert lake.ids(f"s.{point}") == [1, 2, 3]
         assert [s.operation for s in lake.load(f"s.{point}").snapshots()] == ["append"]
         result = airflow.xcom(f"kill_{point}", run_id, "append")
@@ -106,36 +111,3 @@ class TestAClearedTask:
         assert [s.operation for s in lake.load("s.after_swap").snapshots()] == ["append", "overwrite"]
         result = airflow.xcom("kill_after_swap", run_id, "append")
         assert (result["operation"], result["added_records"], result["deleted_records"]) == ("overwrite", 3, 3)
-
-
-class TestASensorInATriggerer:
-    """It gives its worker back, and wakes up when the snapshot is there."""
-
-    def test_waits_for_a_table_that_is_created_and_loaded_later(self, lake, airflow):
-        def deferred() -> bool:
-            runs = airflow.runs("wait")
-            return bool(runs) and airflow.tasks("wait", runs[0]["dag_run_id"])[0]["state"] == "deferred"
-
-        airflow.wait_for(deferred, "the sensor to defer")
-        lake.create("s.waited")
-        result = lake.append([1, 2], "s.waited")
-        run_id, (task,) = airflow.ended("wait")
-        found = airflow.xcom("wait", run_id, "wait")
-        assert (found["snapshot_id"], found["added_records"]) == (str(result.snapshot_id), 2)
-        assert task["state"] == "success"
-
-    def test_runs_without_a_logical_date_wait_for_what_earlier_ones_have_not_seen(self, lake, airflow):
-        lake.create("s.seen")
-        first = lake.append([1], "s.seen")
-        airflow.wait_for(
-            lambda: any(dag["dag_id"] == "seen" for dag in airflow.call("GET", "/api/v2/dags")["dags"]),
-            "the DAG to be parsed",
-        )
-        one = airflow.trigger("seen")
-        airflow.ended("seen", one)
-        assert airflow.xcom("seen", one, "wait")["snapshot_id"] == str(first.snapshot_id)
-        two = airflow.trigger("seen")
-        airflow.wait_for(lambda: airflow.tasks("seen", two)[0]["state"] == "deferred", "the sensor to defer")
-        second = lake.append([2], "s.seen")
-        airflow.ended("seen", two)
-        assert airflow.xcom("seen", two, "wait")["snapshot_id"] == str(second.snapshot_id)

@@ -1,4 +1,4 @@
-"""IcebergSnapshotTrigger by itself; in a real triggerer it is part of `test_killed_tasks`."""
+"""IcebergSnapshotTrigger by itself; in a real triggerer it is part of `test_system`."""
 
 import json
 from typing import Any

@@ -10,11 +10,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from airflow.sdk import DAG, Asset
+from airflow.sdk import Asset
 
 from airflow_iceberg.operators.append import IcebergAppendOperator
-from airflow_iceberg.sensors.iceberg import IcebergSnapshotSensor
-from tests.airflow.deaths import BEGIN, FOLDER, after, before, dag, die, is_first, replace
+from tests.airflow.deaths import FOLDER, after, before, dag, die, is_first, replace
 
 
 def install(point: str) -> None:
@@ -145,9 +144,3 @@ with dag("kill_mapped") as mapped:
     KilledOnce.partial(task_id="append", point="after_swap", table="s.mapped", spark_conn_id=None).expand(
         files=[f"{FOLDER}/source/a.parquet", f"{FOLDER}/source/b.parquet"]
     )
-
-with DAG("seen", schedule=None, start_date=BEGIN) as seen:
-    IcebergSnapshotSensor(task_id="wait", table="s.seen", deferrable=True, poke_interval=0.5)
-
-with dag("wait") as wait:
-    IcebergSnapshotSensor(task_id="wait", table="s.waited", deferrable=True, wait_for_table=True, poke_interval=0.5)

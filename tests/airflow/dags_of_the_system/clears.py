@@ -1,4 +1,4 @@
-"""DAGs whose runs are cleared while they run, or deleted and created again; see `test_cleared_tasks`."""
+"""DAGs whose runs are cleared while they run, or deleted and created again; see `test_system`."""
 
 import time
 from datetime import timedelta
