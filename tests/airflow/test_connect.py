@@ -103,6 +103,7 @@ class TestWhatRunsThere:
         assert list(json.loads(connected.load().current_snapshot().summary["airflow.inputs"])) == ["orders"]
 
     @pytest.mark.services
+    @pytest.mark.long
     def test_an_append_of_a_python_callable_whose_code_is_sent(self, connected, run_task):
         connected.create()
         run_task(
@@ -114,6 +115,7 @@ class TestWhatRunsThere:
         assert connected.ids() == [0, 3, 6, 9]
 
     @pytest.mark.services
+    @pytest.mark.long
     def test_a_merge(self, of_numbers, run_task):
         query = "select * from values (1L, 10L), (50L, 5L) as s(id, n)"
         merge = operators(IcebergMergeOperator, task_id="merge", spark_conn_id="connect")
@@ -131,6 +133,7 @@ class TestWhatRunsThere:
         assert numbers(of_numbers) == {1: 1, 2: 102, 4: 4, 5: 5, 7: 107, 8: 8}
 
     @pytest.mark.services
+    @pytest.mark.long
     def test_an_overwrite(self, of_numbers, run_task):
         overwrite = operators(IcebergOverwriteOperator, task_id="overwrite", spark_conn_id="connect")
         run_task(overwrite, sql="select id, -id as n from range(5, 8)", overwrite_filter="id >= 5")

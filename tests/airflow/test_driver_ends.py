@@ -21,9 +21,7 @@ from airflow_iceberg.jobs.spark.installation import spark_home
 from tests.airflow.conftest import Lake
 from tests.support.airflow_home import ROOT
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
-# With `make test` the ways in which a task ends alone; with the services all that can be killed.
-WITH_SERVICES = pytest.mark.services
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.services]
 START_SECONDS = 300.0
 # Milliseconds pass until all have ended; the limit is for a machine that does a hundred other things.
 END_SECONDS = 60.0
@@ -146,9 +144,8 @@ def start(lake: Lake, tmp_path: Path, airflow_db: Path) -> Iterator[Callable[...
 class TestAProcessThatIsKilled:
     """Whichever of them dies first, the others end, and the function of the user with them."""
 
-    @pytest.mark.services
     @pytest.mark.parametrize(
-        "victim", ["task", *(pytest.param(name, marks=WITH_SERVICES) for name in ("worker", "spark-submit", "driver"))]
+        "victim", ["task", "worker", "spark-submit", pytest.param("driver", marks=pytest.mark.long)]
     )
     def test_takes_all_others_along(self, victim, lake, start):
         chain = start()
@@ -164,8 +161,7 @@ class TestAProcessThatIsKilled:
         else:
             assert "killed; nothing was committed" in chain.log()
 
-    @pytest.mark.services
-    @pytest.mark.parametrize("victim", ["task", pytest.param("spark-submit", marks=WITH_SERVICES)])
+    @pytest.mark.parametrize("victim", ["task", pytest.param("spark-submit", marks=pytest.mark.long)])
     def test_and_its_guard_before_it(self, victim, start):
         """A function that keeps Python's lock, too: no thread of the driver could notice anything."""
         chain = start(keeps_lock=True)
@@ -175,8 +171,7 @@ class TestAProcessThatIsKilled:
         wait_for(lambda: found["guard"].status() == psutil.STATUS_ZOMBIE, "the guard to end", chain, END_SECONDS)
         chain.end(victim)
 
-    @pytest.mark.services
-    @pytest.mark.parametrize("moment", ["spark-submit", pytest.param("driver", marks=WITH_SERVICES)])
+    @pytest.mark.parametrize("moment", ["spark-submit", "driver"])
     def test_while_the_driver_is_starting(self, moment, start):
         chain = start()
         chain.wait_for(moment)
@@ -199,14 +194,12 @@ class TestAScriptBetweenTaskAndSpark:
         script.chmod(0o755)
         return str(home)
 
-    @pytest.mark.services
     def test_a_killed_task_ends_them_through_the_driver(self, path, start):
         chain = start(path=path, keeps_lock=True)
         chain.wait_until_it_works()
         chain.end("task")
         assert "killed; nothing was committed (the task has ended)" in chain.log()
 
-    @pytest.mark.services
     def test_a_driver_that_starts_after_the_tasks_end_does_nothing(self, path, start):
         chain = start(path=path)
         chain.wait_for("spark-submit")
@@ -214,7 +207,6 @@ class TestAScriptBetweenTaskAndSpark:
         assert not (chain.folder / "begun").exists()
 
 
-@pytest.mark.services
 class TestATaskThatIsCancelled:
     """By Airflow, with SIGTERM, or after its execution timeout: it waits until its driver has ended, and says so."""
 

@@ -2,7 +2,7 @@
 
 A real process executes the operator and is killed by the kernel at the n-th step, for every n (see `tests.support
 .mortal` for what a step is); the next try of the same task has to find what was done and do the rest. Then a person
-clears the task. A few steps of five operators and an eighth of all steps run with the services, all of
+clears the task. A few steps of five operators and a sixteenth of all steps run with the services, all of
 them by `make stress`.
 """
 
@@ -523,7 +523,7 @@ class TestAnOperatorThatIsKilled:
         "every",
         [
             pytest.param(1, id="every step", marks=pytest.mark.long),
-            pytest.param(8, id="every eighth step", marks=pytest.mark.services),
+            pytest.param(16, id="every sixteenth step", marks=pytest.mark.services),
         ],
     )
     def test_at_each_of_its_steps(self, scene, every):

@@ -213,6 +213,7 @@ class TestAddresses:
         with pytest.raises(InvalidInputError, match="catalog prod: property 'uri' is missing"):
             load_catalog("prod", type="hive")
 
+    @pytest.mark.services
     def test_a_metastore_that_is_away_is_passed_over(self, metastore):
         (closed,) = free_ports(1)
         catalog = load_catalog("prod", uri=f"thrift://127.0.0.1:{closed},{metastore.uri}")

@@ -358,6 +358,7 @@ def trouble(monkeypatch: pytest.MonkeyPatch, what: str, number: int) -> Iterator
         yield count
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("what", ["killed before", "killed after", "lost"])
 @pytest.mark.parametrize("drop_backup", [False, True], ids=["", "drop"])
 def test_a_migration_that_is_interrupted_at_every_call(hive, catalog, monkeypatch, what, drop_backup):

@@ -350,7 +350,7 @@ def java_rows(java, hostile):
 @pytest.mark.java
 @pytest.mark.spark
 @pytest.mark.services
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_a_statement(java_rows, hostile, spark_of, name):
     number = list(STATEMENTS).index(name)

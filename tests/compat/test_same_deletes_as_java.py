@@ -1,7 +1,7 @@
 """The same rows as Iceberg Java's DELETE, by predicates that only an engine can evaluate; and two more Sparks.
 
 Functions, casts, columns compared with columns, `in (select …)` and `exists`, with null keys and NaN, over the tables
-of `test_same_merges_as_java`. A fixed sample runs with the other tests, a quarter of
+of `test_same_merges_as_java`. A fixed sample runs with the other tests, an eighth of
 all cases with the services, all of them by `make stress`; others are had by
 
     CASES=1000 CASES_SEED=7 make stress ARGS=tests/compat/test_same_deletes_as_java.py
@@ -41,7 +41,7 @@ def test_a_sample(runner, case, record_property):
 
 @pytest.mark.java
 @pytest.mark.services
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.generated
 @pytest.mark.parametrize("case", [case for case in CASES if case.number % 2], ids=lambda case: case.name)
 def test_every_case(runner, case, record_property):
@@ -51,7 +51,7 @@ def test_every_case(runner, case, record_property):
 @pytest.mark.java
 @pytest.mark.spark
 @pytest.mark.services
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.generated
 @pytest.mark.parametrize("case", [case for case in CASES if not case.number % 2], ids=lambda case: case.name)
 def test_every_case_on_spark(runner, spark_of, case, record_property):
@@ -61,7 +61,7 @@ def test_every_case_on_spark(runner, spark_of, case, record_property):
 @pytest.mark.java
 @pytest.mark.spark
 @pytest.mark.services
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.generated
 @pytest.mark.parametrize(
     ("version", "program"), [(SPARK_35, PROGRAM), (SPARK_4, WITHOUT_ANSI)], ids=["3.5", "ansi off"]

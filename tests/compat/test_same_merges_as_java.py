@@ -2,7 +2,7 @@
 
 Java makes a table, Java and we do the same statement on a copy of it each, and the rows are compared: with Java's, and
 as Iceberg Java, PyIceberg and DuckDB read ours; in version 3 with the row ids. A fixed sample runs with the other
-tests, a quarter of all cases with the services and all with `make stress`, by turns with DuckDB and on Spark; other
+tests, an eighth of all cases with the services and all with `make stress`, by turns with DuckDB and on Spark; other
 cases are had by
 
     CASES=1000 CASES_SEED=7 make stress ARGS=tests/compat/test_same_merges_as_java.py
@@ -61,7 +61,7 @@ def test_a_sample(runner, case, record_property):
 
 @pytest.mark.java
 @pytest.mark.services
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.generated
 @pytest.mark.parametrize("case", [case for case in CASES if case.number % 2], ids=lambda case: case.name)
 def test_every_case(runner, case, record_property):
@@ -71,7 +71,7 @@ def test_every_case(runner, case, record_property):
 @pytest.mark.java
 @pytest.mark.spark
 @pytest.mark.services
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.generated
 @pytest.mark.parametrize("case", [case for case in CASES if not case.number % 2], ids=lambda case: case.name)
 def test_every_case_on_spark(runner, spark_of, case, record_property):

@@ -1,8 +1,8 @@
 """The same rows as Iceberg Java: generated cases of types × transforms × versions × deletes × modes × operations.
 
 Java makes a table, Java and we do the same statement on a copy of it each, and the rows are compared: with what SQL
-says, with Java's, and as Iceberg Java, PyIceberg and DuckDB read ours. A fixed sample runs with the other tests, a
-quarter of all cases with the services, all with `make stress`; other cases are had by
+says, with Java's, and as Iceberg Java, PyIceberg and DuckDB read ours. A fixed sample runs with the other tests, an
+eighth of all cases with the services, all with `make stress`; other cases are had by
 
     CASES=1000 CASES_SEED=7 make stress ARGS=tests/compat/test_same_rows_as_java.py
 """
@@ -49,7 +49,7 @@ def test_a_sample(runner, case, record_property):
 
 
 @pytest.mark.services
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.generated
 @pytest.mark.parametrize("case", generate(*CHOSEN), ids=lambda case: case.name)
 def test_every_case(runner, case, record_property):

@@ -22,12 +22,12 @@ def install(point: str) -> None:
     from airflow_iceberg.catalogs.pointer import PointerCatalog
     from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
     from airflow_iceberg.commit.open_table import OpenTable
-    from airflow_iceberg.jobs import phase
+    from airflow_iceberg.jobs import run_plan
 
     if point == "before_submit":
         before(backend, "run_job")
     elif point == "files_written_no_result":
-        before(phase, "write_result")
+        before(run_plan, "write_result")
     elif point == "before_commit":
         before(OpenTable, "land")
     elif point == "metadata_written_no_swap":
