@@ -459,7 +459,7 @@ def test_a_creation_whose_outcome_is_unknown_keeps_everything(hive, catalog, mon
     assert HiveClient("test", dict(catalog.properties)).table("db", "old").parameters["table_type"] == "ICEBERG"
 
 
-@pytest.mark.parametrize("server", ["hive_4", "hive_2_3_9"])
+@pytest.mark.parametrize("server", ["hive_4", pytest.param("hive_2_3_9", marks=pytest.mark.long)])
 def test_on_other_metastores(request, tmp_path, server):
     metastore = request.getfixturevalue(server)
     empty_metastore(metastore.uri)
@@ -489,6 +489,7 @@ def spark_hive(hive_2_3_10, tmp_path_factory) -> Iterator[IcebergJava]:
 
 
 @pytest.mark.java
+@pytest.mark.sample(3)
 class TestTablesThatSparkHasWritten:
     """The rows are those that Spark reads, in the files that Hive's own classes have written."""
 

@@ -74,6 +74,7 @@ def properties_of(metastore, tmp_path, **more):
     return {"uri": metastore.uri, "warehouse": f"file:{tmp_path}/warehouse", **more}
 
 
+@pytest.mark.sample(2)
 class TestHive4UnderLocks(HiveContract):
     """A catalog on a Hive Metastore 4 is a catalog."""
 
@@ -97,6 +98,7 @@ class TestHive4KnowsZones:
         assert shown == ["timestamp with local time zone", "timestamp"]
 
 
+@pytest.mark.sample(2)
 class TestHive4WithoutLocks(HiveContract):
     """Without locks as well."""
 
@@ -105,6 +107,7 @@ class TestHive4WithoutLocks(HiveContract):
         return properties_of(metastore, tmp_path, **NO_LOCKS)
 
 
+@pytest.mark.sample(3)
 class TestHive23WithoutLocks(HiveContract):
     """On a 2.3.10 as well; under its locks it is in `test_hive`."""
 

@@ -96,6 +96,7 @@ BESIDE_JAVA: Mapping[str, tuple[Maker, Callable[[Properties], Mapping[str, str]]
 class TestBesideIcebergJava:
     """Iceberg Java, in its own catalog on the same service, appends while we do."""
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("place", BESIDE_JAVA)
     def test_each_row_is_there_once(self, request, tmp_path, place):
         make, settings_of = BESIDE_JAVA[place]
@@ -145,6 +146,7 @@ class TestBesidePyIceberg:
     """PyIceberg, in its own catalog on the same service, appends while we do."""
 
     @pytest.mark.services
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize(
         "place",
         [pytest.param(each, marks=[] if each == "sqlite" else pytest.mark.services) for each in BESIDE_PYICEBERG],
