@@ -112,7 +112,8 @@ async def _snapshot(user: GetUserDep, connection_id: str, name: _Name, snapshot_
         except IcebergError as error:
             return _failed(error, opened.secrets)
         dags = VisibleDags(user, (run.dag_id, *view.dag_ids))
-        shown = {"shows_airflow": all(dags.shows(one) for one in view.dag_ids), "dags": dags}
+        shows_airflow = len(view.dag_ids) <= views.MOST_DAGS and all(map(dags.shows, view.dag_ids))
+        shown = {"shows_airflow": shows_airflow, "dags": dags}
         values = {"conn_id": connection_id, "name": found.name, "location": found.location, "view": view, **shown}
         return render.page("snapshot", values, secrets=opened.secrets)
 

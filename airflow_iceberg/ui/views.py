@@ -37,7 +37,7 @@ MOST_CHANGES = 100
 MOST_PROPERTIES = 300
 _MOST_CHARACTERS = 8_000
 _LONGEST_VALUE, _LONGEST_NAME = 100_000, 1_000
-_MOST_DAGS = 50
+MOST_DAGS = 50
 MOST_MAINTENANCE = 20
 
 
@@ -304,12 +304,15 @@ def _without_secrets(name: str, value: str) -> str:
 
 
 def named_dags(summary: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the DAGs that a summary names: that of its task, and those of the operation keys in what Airflow wrote."""
+    """Return the DAGs that a summary names: that of its task, and those of the operation keys in what Airflow wrote.
+
+    More than `MOST_DAGS` stand for too many to ask for: what Airflow wrote is then shown to nobody.
+    """
     found = {summary[DAG_ID]: None} if DAG_ID in summary else {}
     for name, value in summary.items():
         words = _WORDS.split(value[:_LONGEST_VALUE]) if name.startswith("airflow.") else ()
         found |= {unquote(word.partition("/")[0]): None for word in words if word.count("/") >= _SLASHES_OF_A_KEY}
-    return tuple(found)[:_MOST_DAGS]
+    return tuple(found)[: MOST_DAGS + 1]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

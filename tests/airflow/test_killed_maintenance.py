@@ -24,7 +24,7 @@ EXPIRY = ("expiresnapshots_after_the_swap", "expiresnapshots_after_a_removal")
 CLEANING = "removeorphanfiles_after_a_move"
 LITTER = ("data/x.parquet", "data/y.parquet", "data/z.parquet")
 
-# `test_killed_at_every_step` kills the same operators without a scheduler, at more points.
+# With the services, `test_killed_at_every_step` kills the same operators, without a scheduler.
 pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.long]
 
 

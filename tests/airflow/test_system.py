@@ -17,6 +17,7 @@ import pytest
 
 from tests.airflow.conftest import Lake, airflow_of
 from tests.airflow.live import LiveAirflow, path_of
+from tests.airflow.test_masking import setting
 from tests.airflow.test_secrets import MARK, PASSWORD, SECRETS
 from tests.services.chromium import Chromium
 from tests.support.airflow_home import ROOT
@@ -27,8 +28,6 @@ ORDERS = "sales.orders"
 PICTURES = ROOT / "build" / "ui"
 FRAME = "document.querySelector('iframe').contentDocument"
 DAGS = {"load_orders", "compact_orders", "react_to_orders", "marked", "careless", "stays", "again"}
-# As docs/connections.md has it, for the names of secrets that Airflow does not know.
-NAMES = "credential,account_key,encryption_key,header_,session_kwargs,ugi,hdfs_config,properties,uri,connection_string"
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +45,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 def airflow(lake: Lake) -> Iterator[LiveAirflow]:
     environment = {
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
-        "AIRFLOW__CORE__SENSITIVE_VAR_CONN_NAMES": NAMES,
+        "AIRFLOW__CORE__SENSITIVE_VAR_CONN_NAMES": setting(),
         # The triggers of a triggerer that was killed belong to another one after this time.
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
     }

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import os
 import re
 import socket
 import tomllib
@@ -26,7 +25,7 @@ from airflow_iceberg.operators.append import IcebergAppendOperator
 from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
 from airflow_iceberg.ui import addresses, app, chart, opened, plugin, render, threads, views
 from tests.airflow.conftest import CONN_ID, DAY, Lake, operators
-from tests.airflow.ui_pages import Pages, pages_of, plugins_only, token
+from tests.airflow.ui_pages import Pages, as_server, pages_of, plugins_only, token
 from tests.airflow.ui_table import RUN_ID, loaded_by_runs
 from tests.support.airflow_home import ROOT, register
 from tests.support.airflow_versions import as_the_scheduler_has_it
@@ -38,9 +37,8 @@ SECRET = "sw0rdfish-of-the-lake"
 
 @pytest.fixture(scope="module")
 def server(airflow_db):
-    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
-    yield plugins_only()
-    del os.environ["_AIRFLOW_PROCESS_CONTEXT"]
+    with as_server():
+        yield plugins_only()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The pages in a real browser, alone and in Airflow's own frame: light, dark, narrow, by keyboard; see build/ui."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from airflow.utils.session import create_session
 
 from airflow_iceberg.operators.append import IcebergAppendOperator
 from tests.airflow.conftest import CONN_ID, DAY, Lake, operators
-from tests.airflow.ui_pages import token, whole_airflow
+from tests.airflow.ui_pages import as_server, token, whole_airflow
 from tests.airflow.ui_table import RUN_ID, loaded_by_runs
 from tests.services.chromium import Chromium
 from tests.support.airflow_home import ROOT, register
@@ -28,10 +27,8 @@ FRAME = "document.querySelector('iframe').contentDocument"
 
 @pytest.fixture(scope="module")
 def address(airflow_db: Path) -> Iterator[str]:
-    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
-    with whole_airflow() as url:
+    with as_server(), whole_airflow() as url:
         yield url
-    del os.environ["_AIRFLOW_PROCESS_CONTEXT"]
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Airflow's own API server in this process, with the plugin found by its entry point, and users with roles."""
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,16 @@ def plugins_only() -> FastAPI:
     init_auth_manager(app)
     init_middlewares(app)
     return app
+
+
+@contextmanager
+def as_server() -> Iterator[None]:
+    """Let this process be an API server for Airflow: it then reads connections from its own database."""
+    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
+    try:
+        yield
+    finally:
+        del os.environ["_AIRFLOW_PROCESS_CONTEXT"]
 
 
 def token(role: str) -> str:
