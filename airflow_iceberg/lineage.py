@@ -8,13 +8,15 @@ else is imported when it asks for lineage.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from airflow_iceberg.assets import table_of_uri
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.hooks.iceberg import IcebergHook
+from airflow_iceberg.redaction import without_secrets
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# As the lineage of Spark writes them.
-_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "": "file"}
+# As the lineage of Spark writes them: one scheme for each object store, whose names have no slash before them.
+_OBJECT_STORES = {"s3": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfss", "wasb": "wasbs"}
 
 
 def operator_lineage(
@@ -154,12 +156,27 @@ def _facets(table: OpenTable, snapshot: Snapshot | None) -> dict[str, Any]:
 
 def _identifier(location: str) -> tuple[str, str]:
     """Return namespace and name of a location: `s3://bucket` and `wh/db/orders`, `file` and `/wh/db/orders`."""
-    parts = urlsplit(location)
-    scheme = _SCHEMES.get(parts.scheme, parts.scheme)
-    path = parts.path.rstrip("/")
+    scheme, authority, path = _parts_of(location)
     if scheme == "file":
         return "file", path or "/"
-    return f"{scheme}://{parts.netloc}", path.lstrip("/") or "/"
+    is_store = scheme in _OBJECT_STORES.values()
+    return f"{scheme}://{authority}", (path.lstrip("/") if is_store else path) or "/"
+
+
+def _parts_of(location: str) -> tuple[str, str, str]:
+    """Return scheme, authority and path of a location, whose names may have any characters."""
+    scheme, colon, rest = location.partition(":")
+    if not colon or not re.fullmatch(r"[A-Za-z][\w+.-]*", scheme):
+        scheme, rest = "file", location
+    authority, path = "", rest
+    if rest.startswith("//"):
+        authority, _, path = rest[2:].partition("/")
+        path = f"/{path}"
+    # An object store's variants are one: the longest name that the scheme begins with.
+    store = max((name for name in _OBJECT_STORES if scheme.startswith(name)), default=None, key=len)
+    # A container has its name before the account's; a login has a password.
+    authority = re.sub("^[^@]*:[^@]*@", "", authority)
+    return _OBJECT_STORES.get(store or "", scheme), authority, re.sub("/+", "/", path).rstrip("/")
 
 
 def _catalog(table: OpenTable) -> tuple[str, str | None]:
@@ -176,24 +193,31 @@ def _link(table: OpenTable) -> tuple[str, str] | None:
         case "glue":
             region = properties.get("glue.region") or properties.get("client.region") or ""
             account = properties.get("glue.id") or ""
-            return f"arn:aws:glue:{region}:{account}", f"table/{name.replace('.', '/', 1)}"
+            # Without both the name would be that of other tables, too.
+            return (
+                (f"arn:aws:glue:{region}:{account}", f"table/{name.replace('.', '/')}") if region and account else None
+            )
         case "hive" if uri:
             return f"hive://{urlsplit(uri.split(',')[0]).netloc}", name
         case "hadoop":
-            warehouse = properties.get("warehouse")
-            return None if warehouse is None else (_identifier(warehouse)[0], name)
+            return None if not properties.get("warehouse") else (_folder(properties["warehouse"]), name)
     return None if uri is None else (uri, name)
 
 
+def _folder(location: str) -> str:
+    """Return the namespace of what is in a folder: `s3://bucket/wh`, `file:/wh`."""
+    scheme, authority, path = _parts_of(location)
+    if scheme == "file":
+        return f"file:{path}" if path else "file"
+    return f"{scheme}://{authority}{path}"
+
+
 def _without_login(uri: str | None) -> str | None:
-    """Return an address without user, password and query; None for what is none."""
-    if not uri:
-        return None
-    try:
-        parts = urlsplit(uri)
-    except ValueError:
-        return None
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+    """Return an address, or several, without users, passwords and queries; None for what is none, or hides a secret."""
+    text = re.sub(r"[?#][^,]*", "", re.sub(r"//[^/?#]*@", "//", uri or ""))
+    # Where a password with a slash ends, nobody knows.
+    is_login = re.search(r"//[^@]*:[^@]*@", text) is not None
+    return text if text and not is_login and without_secrets(text) == text else None
 
 
 def _partitions(names: tuple[str, ...]) -> Any:
@@ -216,16 +240,22 @@ def _commit_report(snapshot: Snapshot) -> Any:
 
     @attr.define
     class IcebergCommitReport(OutputDatasetFacet):
-        snapshotId: str  # noqa: N815
+        snapshotId: int  # noqa: N815
         sequenceNumber: int  # noqa: N815
         operation: str
         commitMetrics: dict[str, int | None]  # noqa: N815
         metadata: dict[str, str]
 
-    metrics = {_camel(name): _count(snapshot, name) for name in _METRICS if name in snapshot.summary}
-    own = {name: value for name, value in snapshot.summary.items() if name.startswith("airflow.")}
+        @staticmethod
+        def _get_schema() -> str:
+            name = "IcebergCommitReportOutputDatasetFacet"
+            return f"https://openlineage.io/spec/facets/1-0-2/{name}.json#/$defs/{name}"
+
+    summary = snapshot.summary
+    metrics = {metric: _count(snapshot, name) for name, metric in _METRICS.items() if name in summary}
+    own = {name: value for name, value in summary.items() if name.startswith("airflow.")}
     return IcebergCommitReport(
-        snapshotId=str(snapshot.snapshot_id),
+        snapshotId=snapshot.snapshot_id,
         sequenceNumber=snapshot.sequence_number,
         operation=snapshot.operation,
         commitMetrics=metrics,
@@ -233,19 +263,20 @@ def _commit_report(snapshot: Snapshot) -> Any:
     )
 
 
-_METRICS = tuple(
-    f"{verb}-{what}"
-    for what in (
-        *("data-files", "delete-files", "records", "files-size"),
-        *("position-delete-files", "equality-delete-files", "position-deletes", "equality-deletes", "dvs"),
-    )
-    for verb in ("added", "deleted", "removed", "total")
-)
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("-")
-    return first + "".join(part.title() for part in rest)
+_COUNTED = {
+    "data-files": "DataFiles",
+    "delete-files": "DeleteFiles",
+    "records": "Records",
+    "files-size": "FilesSizeInBytes",
+    "position-delete-files": "PositionalDeleteFiles",
+    "equality-delete-files": "EqualityDeleteFiles",
+    "position-deletes": "PositionalDeletes",
+    "equality-deletes": "EqualityDeletes",
+    "dvs": "DVs",
+}
+_VERBS = {"added": "added", "deleted": "removed", "removed": "removed", "total": "total"}
+# The entries of a summary, and what the report calls them.
+_METRICS = {f"{verb}-{what}": told + name for what, name in _COUNTED.items() for verb, told in _VERBS.items()}
 
 
 def _count(snapshot: Snapshot, name: str) -> int | None:

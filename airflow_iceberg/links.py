@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -20,7 +21,6 @@ from airflow_iceberg.ui.addresses import committed_address, snapshot_address, ta
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
-    from airflow_iceberg.commit.write_result import OperationResult
     from airflow_iceberg.hooks.connection import CatalogConfig
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class TableLink(BaseOperatorLink):
 
 
 class SnapshotLink(BaseOperatorLink):
-    """The page of the snapshot that the task has committed, or has found committed; of several, that of them all."""
+    """The page of the snapshot that the task has committed, or has found; of several, that of them all."""
 
     name = "Iceberg snapshot"
 
@@ -102,17 +102,18 @@ def remember(instance: Any, key: str, value: Any) -> None:
         log.warning("cannot store %s in XCom: %s", key, error)
 
 
-def pages(
-    operator: Any, config: CatalogConfig, result: OperationResult | None, ti_key: TaskInstanceKey
-) -> dict[str, str]:
-    """Return the addresses of the pages of a task: those that the connection names, and else those in Airflow's UI."""
+def pages(operator: Any, config: CatalogConfig, snapshot_ids: Sequence[int], ti_key: TaskInstanceKey) -> dict[str, str]:
+    """Return the addresses of the pages of a task: those that the connection names, and else those in Airflow's UI.
+
+    Args:
+        snapshot_ids: those that the task has made, or, of a sensor, the one that it has found.
+    """
     conn_id, table = operator.iceberg_conn_id, operator.table
-    return {**_own_pages(conn_id, table, result, ti_key), **pages_of(config, table, result)}
+    return {**_own_pages(conn_id, table, snapshot_ids, ti_key), **pages_of(config, table, snapshot_ids)}
 
 
-def _own_pages(conn_id: str, table: str, result: OperationResult | None, ti_key: TaskInstanceKey) -> dict[str, str]:
+def _own_pages(conn_id: str, table: str, made: Sequence[int], ti_key: TaskInstanceKey) -> dict[str, str]:
     found = {"table-url": table_address(conn_id, table)}
-    made = () if result is None else result.made_snapshot_ids
     if len(made) == 1:
         found["snapshot-url"] = snapshot_address(conn_id, table, made[0])
     elif made:
@@ -120,17 +121,16 @@ def _own_pages(conn_id: str, table: str, result: OperationResult | None, ti_key:
     return found
 
 
-def pages_of(config: CatalogConfig, table: str, result: OperationResult | None) -> dict[str, str]:
+def pages_of(config: CatalogConfig, table: str, made: Sequence[int]) -> dict[str, str]:
     """Return the addresses of a table's page and of that of a task's last snapshot, by the fields that name them.
 
     Args:
         config: the connection of the catalog.
-        result: what the task did; None if it has failed.
+        made: the snapshots of the task; none if it has failed.
     """
     namespace, _, name = table.rpartition(".")
     values = {"catalog": config.name, "table": table, "namespace": namespace, "name": name}
     found = {"table-url": _filled(config.pages.get("table-url"), values)}
-    made = () if result is None else result.made_snapshot_ids
     if made:
         found["snapshot-url"] = _filled(config.pages.get("snapshot-url"), {**values, "snapshot_id": str(made[-1])})
     return {field: address for field, address in found.items() if address is not None}

@@ -91,19 +91,19 @@ LAYERS = {
     ),
     # Above the hooks: an asset is told apart from others by its table's location, which the catalog knows.
     "lineage": Layer(
-        "errors assets hooks operations commit.open_table commit.write_result format.snapshots "
+        "errors redaction assets hooks operations commit.open_table commit.write_result format.snapshots "
         "format.properties.table_properties",
         "airflow openlineage attr",
     ),
     # What a task's end is looked at with: addresses, of which Airflow makes buttons.
-    "links": Layer("hooks backends.pages commit.write_result ui.addresses", "airflow"),
+    "links": Layer("hooks backends.pages ui.addresses", "airflow"),
     "triggers": Layer(
         "errors retries hooks catalogs.base storage table format.snapshots format.metadata.table_metadata "
         "plan.new_snapshot plan.snapshot_events plan.conditions paimon.new_snapshot paimon.table backends.following",
         "airflow",
     ),
     "sensors": Layer(
-        "errors retries hooks triggers table plan.new_snapshot format.snapshots paimon.new_snapshot paimon.table",
+        "errors retries hooks links triggers table plan.new_snapshot format.snapshots paimon.new_snapshot paimon.table",
         "airflow",
     ),
     "operators": Layer(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -81,6 +81,19 @@ def from_json(name: str, expected: str, value: Any) -> Any:
         return json.loads(value)
     except ValueError as error:
         raise InvalidInputError(f"{name} is not {expected}: {error}") from error
+
+
+def names(name: str, value: Any) -> tuple[str, ...] | None:
+    """Return names, given as a list, as its JSON text, or as one text with commas; None for none."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        value = from_json(name, "a list of names", value)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    if not isinstance(value, Sequence):
+        raise InvalidInputError(f"{name} is a {type(value).__name__}, expected a list of names")
+    return tuple(str(each) for each in value)
 
 
 def mask_secrets(arguments: Mapping[str, Any]) -> None:

@@ -143,9 +143,9 @@ class TableOperator(BaseOperator):
 
     def pages(self, ti_key: Any) -> dict[str, str]:
         """Return the addresses of the pages of the table and its new snapshot; none if there was no connection."""
-        if self._config is None and self._result is not None:
-            self._config = IcebergHook(self.iceberg_conn_id).config
-        return {} if self._config is None else links.pages(self, self._config, self._result, ti_key)
+        result = self._result
+        config = self._config or (IcebergHook(self.iceberg_conn_id).config if result else None)
+        return links.pages(self, config, result.made_snapshot_ids if result else (), ti_key) if config else {}
 
     def render_template(
         self, content: Any, context: Context, jinja_env: Any = None, seen_oids: set[int] | None = None

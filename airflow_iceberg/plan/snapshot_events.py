@@ -6,15 +6,17 @@ Here: `Watermark`, `new_snapshots`, `EventFilter` and `payload`. Not here: polli
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.partitions.spec import partition_name
 from airflow_iceberg.format.values.digits import whole_number
 from airflow_iceberg.plan.conditions.decision import Facts
-from airflow_iceberg.plan.conditions.partition import field_name, text_of
+from airflow_iceberg.plan.conditions.partition import by_field, text_of
 from airflow_iceberg.plan.new_snapshot import check_operations, describe, is_wanted
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class Watermark:
                 sequence_number=int(value["sequence_number"]),
                 timestamp_ms=int(value["timestamp_ms"]),
             )
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             return None
 
 
@@ -142,7 +144,15 @@ def _after(metadata: TableMetadata, line: list[Snapshot], known: Watermark) -> t
             new,
             f"the branch was rolled back: snapshot {known.snapshot_id}, the last one seen, is not on it any more",
         )
-    new = [snapshot for snapshot in line if _is_later(snapshot, known)]
+    # By its time, too: the commits of a table that was restored from an earlier metadata file count from there on.
+    new = [one for one in line if _is_later(one, known) or one.timestamp_ms > known.timestamp_ms]
+    if known.sequence_number > metadata.last_sequence_number:
+        # Or a catalog's answer is older than one before it: then nothing is new, and the watermark stays.
+        return new, (
+            f"the table is at an earlier state: it has had {metadata.last_sequence_number} commits, and snapshot "
+            f"{known.snapshot_id}, the last one seen, was commit {known.sequence_number}; what is committed after that "
+            f"snapshot's time counts as new"
+        )
     return new, (
         f"snapshot {known.snapshot_id}, the last one seen, has expired; snapshots after it may have expired unseen, "
         f"the events go on with {new[-1].snapshot_id if new else 'the next snapshot'}; "
@@ -223,9 +233,9 @@ class EventFilter:
                 return False
         if not self.partition:
             return True
-        wanted = {field_name(metadata, name): text for name, text in self.partition.items()}
+        wanted = by_field(metadata, self.partition)
         touched = touched_partitions(snapshot, facts)
-        return touched is None or any(all(each.get(n) == t for n, t in wanted.items()) for each in touched)
+        return touched is None or any(all(each.get(n) in texts for n, texts in wanted.items()) for each in touched)
 
 
 def added_records(snapshot: Snapshot, facts: Facts) -> int | None:
@@ -265,7 +275,8 @@ def payload(
     Args:
         partitions: the partitions that the snapshot changed, None if that is unknown.
     """
-    paths = None if partitions is None else sorted({_path(texts) for texts in partitions if texts})
+    # As the events of tasks have them: consumers read both in one way.
+    paths = None if partitions is None else sorted({short_name(partition_name(texts)) for texts in partitions if texts})
     writer = {name: _short(snapshot.summary.get(entry)) for name, entry in _WRITER.items()}
     described = describe(snapshot, branch=branch)
     return {
@@ -305,8 +316,12 @@ def coalesced(payloads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _path(texts: Mapping[str, str]) -> str:
-    return "/".join(f"{name}={text}" for name, text in texts.items())[:_MOST_TEXT]
+def short_name(name: str) -> str:
+    """Return a partition's name of at most 250 characters: the digest at the end of a long one keeps it apart."""
+    if len(name) <= _MOST_TEXT:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{name[: _MOST_TEXT - len(digest) - 1]}~{digest}"
 
 
 def _short(text: str | None, most: int = _MOST_TEXT) -> str | None:

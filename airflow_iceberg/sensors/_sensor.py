@@ -65,6 +65,7 @@ class SnapshotSensor(RemembersSeen, BaseSensorOperator):
 
     # Whether the trigger may end before the snapshot is there, so that the sensor has to remember its deadline.
     is_deferred_again: ClassVar[bool] = False
+    _is_deferring: bool = False
     ui_color = "#dbeeff"
 
     def __init__(
@@ -86,18 +87,16 @@ class SnapshotSensor(RemembersSeen, BaseSensorOperator):
 
     def execute(self, context: Context) -> Any:
         """Poke until the snapshot is there, or look once and defer."""
-        if not self.deferrable:
-            return super().execute(context)
-        found = self.poke(context)
-        if not found:
-            self._defer_until(time.time() + self.timeout)
-        return found.xcom_value
+        self._is_deferring = defers(self)
+        return super().execute(context)
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look at the table once."""
+        """Look at the table once, and then defer if the task is to."""
         with airflow_failures():
             found = self._look(context)
-            return PokeReturnValue(is_done=found is not None, xcom_value=found)
+        if found is None and self._is_deferring:
+            self._defer_until(time.time() + self.timeout)
+        return PokeReturnValue(is_done=found is not None, xcom_value=found)
 
     @abstractmethod
     def _look(self, context: Context) -> dict[str, Any] | None:
@@ -119,6 +118,15 @@ class SnapshotSensor(RemembersSeen, BaseSensorOperator):
             raise InvalidInputError(
                 f"sensor {self.task_id}: after_snapshot_id and after={self.after!r} are both given, expected one"
             )
+
+
+def defers(sensor: Any) -> bool:
+    """Tell whether a sensor that a worker executes defers after its first look.
+
+    It does so inside of Airflow's loop of looks, where `soft_fail`, `never_fail` and `silent_fail` are. One that should
+    have started in the triggerer is here because Airflow could not do that, as it cannot for mapped tasks.
+    """
+    return bool(sensor.deferrable or sensor.start_from_trigger)
 
 
 def _map_index(ti: Any) -> int:

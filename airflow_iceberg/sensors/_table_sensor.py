@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.providers.common.compat.sdk import AirflowSensorTimeout, AirflowSkipException, conf
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.triggers.base import StartTriggerArgs
 
 from airflow_iceberg.hooks.iceberg import IcebergHook
+from airflow_iceberg.links import SnapshotLink, TableLink, pages
 from airflow_iceberg.retries import airflow_failures, from_event, tell
+from airflow_iceberg.sensors._sensor import defers
 from airflow_iceberg.triggers.conditions import IcebergConditionTrigger, make_condition
 from airflow_iceberg.triggers.waiting import Found, Waiting, look_at
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
 
 
 class WatchesTable(BaseSensorOperator):
@@ -33,12 +35,22 @@ class WatchesTable(BaseSensorOperator):
 
     table: str
     iceberg_conn_id: str
+    operator_extra_links: Collection[BaseOperatorLink] = (TableLink(), SnapshotLink())
     _hook: IcebergHook | None = None
     _waiting: Waiting | None = None
+    _found: Mapping[str, Any] | None = None
 
     @abstractmethod
     def _new_waiting(self, context: Context) -> Waiting:
         """Return the wait as the arguments describe it."""
+
+    def pages(self, ti_key: Any) -> dict[str, str]:
+        """Return the addresses of the pages of the table and of the snapshot that was found."""
+        if self._hook is None and self._found is None:
+            return {}  # the task has not come to its connection
+        hook = self._hook or IcebergHook(self.iceberg_conn_id)
+        found = (self._found or {}).get("snapshot_id")
+        return pages(self, hook.config, () if found is None else (int(found),), ti_key)
 
     def execute(self, context: Context) -> Any:
         """Wait, and log what the table had if the time was up."""
@@ -112,6 +124,7 @@ class TableSensor(WatchesTable):
     arguments: ClassVar[tuple[str, ...]]
     template_fields: Sequence[str] = ("table", "iceberg_conn_id")
     ui_color = "#dbeeff"
+    _is_deferring: bool = False
 
     def __init__(
         self,
@@ -133,33 +146,34 @@ class TableSensor(WatchesTable):
     def _start_in_trigger(self) -> None:
         """Called at the end of a constructor, when all arguments are there."""
         if self.start_from_trigger:
-            start_in_trigger(self, self.kind, self._given())
+            start_in_trigger(self, self.kind, self._for_trigger())
 
     def execute(self, context: Context) -> Any:
         """Poke until the condition is met, or look once and defer."""
-        if not self.deferrable:
-            return super().execute(context)
-        found = self.poke(context)
-        if not found:
-            trigger = IcebergConditionTrigger(
-                kind=self.kind,
-                table=self.table,
-                iceberg_conn_id=self.iceberg_conn_id,
-                wait_for_table=self.wait_for_table,
-                poll_interval=self.poke_interval,
-                **self._resolved(context),
-            )
-            timeout = timedelta(seconds=max(self.timeout, 1.0))
-            self.defer(trigger=trigger, method_name="execute_complete", timeout=timeout)
-        return found.xcom_value
+        self._is_deferring = defers(self)
+        return super().execute(context)
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Look at the table once."""
+        """Look at the table once, and then defer if the task is to."""
         with airflow_failures():
             result = self._look_once(context)
         if result is not None:
             return PokeReturnValue(is_done=True, xcom_value=self._done(context, dict(result)))
+        if self._is_deferring:
+            self._defer(context)
         return PokeReturnValue(is_done=False)
+
+    def _defer(self, context: Context) -> NoReturn:
+        trigger = IcebergConditionTrigger(
+            kind=self.kind,
+            table=self.table,
+            iceberg_conn_id=self.iceberg_conn_id,
+            wait_for_table=self.wait_for_table,
+            poll_interval=self.poke_interval,
+            **self._resolved(context),
+        )
+        timeout = timedelta(seconds=max(self.timeout, 1.0))
+        self.defer(trigger=trigger, method_name="execute_complete", timeout=timeout)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return what the trigger has found, or raise its error."""
@@ -171,12 +185,17 @@ class TableSensor(WatchesTable):
 
     def _done(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:
         """Report the result; overridden by sensors that remember it."""
+        self._found = result
         self.log.info("table %s has what was waited for: %s", result["table"], result)
         return result
 
     def _given(self) -> dict[str, Any]:
         """Return the arguments of the condition, for a trigger, in JSON types."""
         return {name: _plain(getattr(self, name)) for name in self.arguments}
+
+    def _for_trigger(self) -> dict[str, Any]:
+        """Return the arguments for a start in the triggerer; overridden by sensors that remember."""
+        return self._given()
 
     def _resolved(self, context: Context) -> dict[str, Any]:
         """Return the arguments with what only this run knows; overridden by sensors that remember."""
@@ -194,4 +213,6 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)

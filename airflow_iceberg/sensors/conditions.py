@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.sensors._sensor import RemembersSeen
+from airflow_iceberg.sensors._sensor import LAST_SEEN, RemembersSeen
 from airflow_iceberg.sensors._table_sensor import TableSensor
 
 if TYPE_CHECKING:
@@ -153,7 +153,8 @@ class IcebergSchemaChangeSensor(RemembersSeen, TableSensor):
         start_from_trigger: as there; then give `after_schema_id` or `columns`.
 
     Returns:
-        table, schema_id, previous_schema_id, added_columns, removed_columns, changed_columns.
+        table, table_uuid, schema_id, previous_schema_id, added_columns, removed_columns, changed_columns; these three
+        are None if nothing is known of the schema before, as of another table of the same name.
     """
 
     kind = "schema_change"
@@ -174,13 +175,16 @@ class IcebergSchemaChangeSensor(RemembersSeen, TableSensor):
         given = self._given()
         if given["after_schema_id"] is None and not given["columns"]:
             seen = self._read_seen(context, self.table, "seen_at_ms")
-            given["after_schema_id"] = None if seen is None else int(seen["schema_id"])
+            if seen is not None:
+                given |= {"after_schema_id": int(seen["schema_id"]), "after_table_uuid": seen.get("table_uuid")}
         return given
 
+    def _for_trigger(self) -> dict[str, Any]:
+        return {**self._given(), "after": LAST_SEEN}
+
     def _done(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:
-        self._write_seen(
-            context, result["table"], {"schema_id": result["schema_id"], "seen_at_ms": time.time_ns() // 1_000_000}
-        )
+        seen = {name: result.get(name) for name in ("schema_id", "table_uuid")}
+        self._write_seen(context, result["table"], {**seen, "seen_at_ms": time.time_ns() // 1_000_000})
         return super()._done(context, result)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
+from airflow_iceberg.hooks.arguments import names
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.plan.new_snapshot import SnapshotCondition
 from airflow_iceberg.retries import airflow_failures, from_event
@@ -36,7 +37,8 @@ class IcebergSnapshotSensor(WatchesTable, SnapshotSensor):
             returned (in the first run any snapshot counts); `"logical_date"`, that of the run, or its `run_after` if it
             has none; or an ISO 8601 time, `{{ dag_run.run_after }}`. The default is `"last_seen"` if
             `after_snapshot_id` is not given.
-        operations: the operations that count, some of append, overwrite, delete, replace; None for all.
+        operations: the operations that count, some of append, overwrite, delete, replace, as a list or as one text with
+            commas; None for all.
         include_maintenance: whether snapshots that change no rows count, too.
         wait_for_table: whether the sensor waits for a table or branch that does not exist, instead of failing at once.
         deferrable: whether the sensor waits in the triggerer and frees its worker slot; it needs a triggerer.
@@ -57,7 +59,7 @@ class IcebergSnapshotSensor(WatchesTable, SnapshotSensor):
         *,
         table: str,
         iceberg_conn_id: str = IcebergHook.default_conn_name,
-        operations: Sequence[str] | None = None,
+        operations: Sequence[str] | str | None = None,
         include_maintenance: bool = False,
         start_from_trigger: bool = False,
         **kwargs: Any,
@@ -78,7 +80,7 @@ class IcebergSnapshotSensor(WatchesTable, SnapshotSensor):
         # A run without a logical date has the time after which it could begin instead, as in `after_to_ms`.
         is_run = self.after == LOGICAL_DATE
         arguments["after"] = "{{ (dag_run.logical_date or dag_run.run_after).isoformat() }}" if is_run else self.after
-        arguments["operations"] = None if self.operations is None else list(self.operations)
+        arguments["operations"] = self.operations
         start_in_trigger(self, "snapshot", arguments)
 
     def _look(self, context: Context) -> dict[str, Any] | None:
@@ -106,8 +108,9 @@ class IcebergSnapshotSensor(WatchesTable, SnapshotSensor):
         return self._done(context, dict(event.get("snapshot") or event["result"]))
 
     def _done(self, context: Context, found: dict[str, Any]) -> dict[str, Any]:
-        names = ("snapshot_id", "table", "operation", "branch")
-        self.log.info("snapshot %s of %s (%s) is new on branch %r", *(found[name] for name in names))
+        self._found = found
+        parts = (found[name] for name in ("snapshot_id", "table", "operation", "branch"))
+        self.log.info("snapshot %s of %s (%s) is new on branch %r", *parts)
         self._write_seen(context, found["table"], {name: found[name] for name in ("snapshot_id", "timestamp_ms")})
         return found
 
@@ -127,6 +130,6 @@ class IcebergSnapshotSensor(WatchesTable, SnapshotSensor):
             after_snapshot_id=after_id,
             after_snapshot_ms=after_snapshot_ms,
             after_ms=after_ms,
-            operations=None if self.operations is None else tuple(self.operations),
+            operations=names("operations", self.operations),
             include_maintenance=self.include_maintenance,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError
-from airflow_iceberg.hooks.arguments import from_json, iso_ms, whole_number, yes_or_no
+from airflow_iceberg.hooks.arguments import from_json, iso_ms, names, whole_number, yes_or_no
 from airflow_iceberg.retries import to_event
 from airflow_iceberg.triggers._table_poll import poll_of
 from airflow_iceberg.triggers.waiting import Found, Waiting
@@ -138,7 +138,7 @@ def make_condition(kind: str, arguments: Mapping[str, Any]) -> Condition:
 def _snapshot(given: Mapping[str, Any]) -> Condition:
     from airflow_iceberg.plan.new_snapshot import SnapshotCondition
 
-    after, operations = given.get("after"), given.get("operations")
+    after = given.get("after")
     after_id = whole_number("after_snapshot_id", given.get("after_snapshot_id"))
     if after == "last_seen" or (after is None and "after_snapshot_id" not in given):
         raise InvalidInputError(
@@ -149,7 +149,7 @@ def _snapshot(given: Mapping[str, Any]) -> Condition:
         branch=given["branch"],
         after_snapshot_id=after_id,
         after_ms=None if after is None else iso_ms("after", after, instead="a time"),
-        operations=None if operations is None else _texts("operations", operations),
+        operations=names("operations", given.get("operations")),
         include_maintenance=yes_or_no("include_maintenance", given.get("include_maintenance", False)),
     )
 
@@ -188,11 +188,16 @@ def _row_count(given: Mapping[str, Any]) -> Condition:
 def _schema_change(given: Mapping[str, Any]) -> Condition:
     from airflow_iceberg.plan.conditions.schema_change import SchemaChangeCondition
 
-    columns = given.get("columns")
-    return SchemaChangeCondition(
-        after_schema_id=whole_number("after_schema_id", given.get("after_schema_id")),
-        columns=() if columns is None else _texts("columns", columns),
+    after_id, columns = (
+        whole_number("after_schema_id", given.get("after_schema_id")),
+        names("columns", given.get("columns")),
     )
+    if given.get("after") == "last_seen" and after_id is None and not columns:
+        raise InvalidInputError(
+            "start_from_trigger=True cannot read what the last run has seen: give after_schema_id or columns"
+        )
+    uuid = given.get("after_table_uuid")
+    return SchemaChangeCondition(after_schema_id=after_id, after_table_uuid=uuid, columns=columns or ())
 
 
 def _branch_published(given: Mapping[str, Any]) -> Condition:
@@ -235,11 +240,3 @@ def _mapping(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(found, Mapping):
         raise InvalidInputError(f"{name} is a {type(found).__name__}, expected names and values")
     return dict(found)
-
-
-def _texts(name: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    if not isinstance(value, Sequence):
-        raise InvalidInputError(f"{name} is a {type(value).__name__}, expected a list of names")
-    return tuple(str(each) for each in value)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_iceberg.errors import IcebergError, NotFoundError
-from airflow_iceberg.hooks.arguments import iso_ms
+from airflow_iceberg.hooks.arguments import iso_ms, names
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.plan.snapshot_events import (
     EventFilter,
@@ -94,12 +94,12 @@ class IcebergTableSnapshotTrigger(BaseEventTrigger):
         iceberg_conn_id: str = IcebergHook.default_conn_name,
         branch: str = "main",
         poll_interval: float = 60.0,
-        operations: Sequence[str] | None = None,
+        operations: Sequence[str] | str | None = None,
         include_maintenance: bool = False,
         partition: Mapping[str, Any] | None = None,
         min_records: int | None = None,
-        dag_ids: Sequence[str] | None = None,
-        exclude_dag_ids: Sequence[str] = (),
+        dag_ids: Sequence[str] | str | None = None,
+        exclude_dag_ids: Sequence[str] | str = (),
         coalesce: bool = False,
         since: str | int | None = None,
         missing_after: int = 10,
@@ -113,12 +113,12 @@ class IcebergTableSnapshotTrigger(BaseEventTrigger):
         self.since = None if since is None else str(since)
         self.missing_after = missing_after
         self.filter = EventFilter(
-            operations=None if operations is None else tuple(operations),
+            operations=names("operations", operations),
             include_maintenance=include_maintenance,
             partition=dict(partition or {}),
             min_records=min_records,
-            dag_ids=None if dag_ids is None else tuple(dag_ids),
-            exclude_dag_ids=tuple(exclude_dag_ids),
+            dag_ids=names("dag_ids", dag_ids),
+            exclude_dag_ids=names("exclude_dag_ids", exclude_dag_ids) or (),
         )
         is_time = self.since is not None and self.since != "beginning" and not self.since.isdecimal()
         what = "'beginning', the id of a snapshot"
@@ -133,11 +133,11 @@ class IcebergTableSnapshotTrigger(BaseEventTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class and the arguments of an equal trigger; the same for equal triggers."""
         chosen = asdict(self.filter)
-        names = ("table", "iceberg_conn_id", "branch", "poll_interval", "coalesce", "since", "missing_after")
+        own = ("table", "iceberg_conn_id", "branch", "poll_interval", "coalesce", "since", "missing_after")
         return (
             "airflow_iceberg.triggers.watcher.IcebergTableSnapshotTrigger",
             {
-                **{name: getattr(self, name) for name in names},
+                **{name: getattr(self, name) for name in own},
                 **{name: list(value) if isinstance(value, tuple) else value for name, value in chosen.items()},
             },
         )

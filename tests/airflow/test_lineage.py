@@ -12,7 +12,7 @@ from openlineage.client.serde import Serde
 
 from airflow_iceberg.assets import iceberg_asset
 from airflow_iceberg.hooks import IcebergHook
-from airflow_iceberg.lineage import _identifier, _link
+from airflow_iceberg.lineage import _commit_report, _identifier, _link, _without_login
 from airflow_iceberg.operators import IcebergAppendOperator, IcebergExpireSnapshotsOperator
 from tests.airflow.killed_operator import context_of
 
@@ -54,7 +54,7 @@ class TestAnAppend:
         assert (statistics["rowCount"], statistics["fileCount"]) == (2, 2)
         assert statistics["size"] == sum(path.stat().st_size for path in lake.data_files())
         report = written["outputFacets"]["icebergCommitReport"]
-        assert (report["snapshotId"], report["operation"]) == (str(snapshot.snapshot_id), "append")
+        assert (report["snapshotId"], report["operation"]) == (snapshot.snapshot_id, "append")
         assert (report["commitMetrics"]["addedRecords"], report["commitMetrics"]["addedDataFiles"]) == (2, 2)
         partitions = written["outputFacets"]["subset"]["outputCondition"]["partitions"]
         assert [(one["identifier"], one["dimensions"]) for one in partitions] == [
@@ -95,8 +95,13 @@ class TestNames:
             ("s3://bucket/wh/db/orders", ("s3://bucket", "wh/db/orders")),
             ("s3a://bucket/wh/db/orders/", ("s3://bucket", "wh/db/orders")),
             ("gs://bucket/t", ("gs://bucket", "t")),
-            ("hdfs://name:8020/wh/t", ("hdfs://name:8020", "wh/t")),
+            ("hdfs://name:8020/wh/t/", ("hdfs://name:8020", "/wh/t")),
             ("abfss://c@a.dfs.core.windows.net/t", ("abfss://c@a.dfs.core.windows.net", "t")),
+            ("abfs://c@a.dfs.core.windows.net/t", ("abfss://c@a.dfs.core.windows.net", "t")),
+            ("wasb://c@a.blob.core.windows.net//t", ("wasbs://c@a.blob.core.windows.net", "t")),
+            ("s3://bucket/a#b?c", ("s3://bucket", "a#b?c")),
+            ("s3://me:secret@bucket/t", ("s3://bucket", "t")),
+            ("file:/wh/t", ("file", "/wh/t")),
             ("file:///wh/t", ("file", "/wh/t")),
             ("/wh/t", ("file", "/wh/t")),
         ],
@@ -109,15 +114,50 @@ class TestNames:
         [
             ({"type": "rest", "uri": "https://me:pw@c.example.com/api?t=1"}, ("https://c.example.com/api", "db.t")),
             ({"type": "nessie", "uri": "http://n:19120/api/v2"}, ("http://n:19120/api/v2", "db.t")),
-            ({"type": "hive", "uri": "thrift://host:9083,thrift://other:9083"}, ("hive://host:9083", "db.t")),
+            ({"type": "hive", "uri": "thrift://host:9083,thrift://me:pw@other:9083"}, ("hive://host:9083", "db.t")),
             ({"type": "glue", "glue.region": "eu-west-1", "glue.id": "1"}, ("arn:aws:glue:eu-west-1:1", "table/db/t")),
-            ({"type": "hadoop", "warehouse": "s3://bucket/wh"}, ("s3://bucket", "db.t")),
+            # Without the account it would be the name of others' tables, too.
+            ({"type": "glue", "glue.region": "eu-west-1"}, None),
+            ({"type": "hadoop", "warehouse": "s3a://bucket/wh/"}, ("s3://bucket/wh", "db.t")),
+            ({"type": "hadoop", "warehouse": "hdfs://name:8020/wh"}, ("hdfs://name:8020/wh", "db.t")),
+            ({"type": "hadoop", "warehouse": "/wh"}, ("file:/wh", "db.t")),
             ({"type": "sql", "uri": "postgresql://u:secret@h/db"}, ("postgresql://h/db", "db.t")),
         ],
     )
     def test_of_the_link(self, properties, expected):
         table: Any = SimpleNamespace(catalog=SimpleNamespace(properties=properties), name="db.t")
         assert _link(table) == expected
+
+    @pytest.mark.parametrize(
+        ("address", "expected"),
+        [
+            ("thrift://me:pw@host:9083,thrift://me:pw@other:9083", "thrift://host:9083,thrift://other:9083"),
+            ("postgresql://me:pw@one:1,two:2/db?password=pw", "postgresql://one:1,two:2/db"),
+            ("postgresql://me:p/w@host/db", None),
+            ("sqlite:////wh/catalog.db", "sqlite:////wh/catalog.db"),
+            ("", None),
+        ],
+    )
+    def test_of_an_address_have_no_secret(self, address, expected):
+        assert _without_login(address) == expected
+
+    def test_of_what_a_commit_has_counted(self):
+        # As https://openlineage.io/spec/facets/1-0-2/IcebergCommitReportOutputDatasetFacet.json has them.
+        names = {
+            "added-files-size": "1",
+            "deleted-records": "2",
+            "removed-position-delete-files": "3",
+            "added-dvs": "4",
+        }
+        snapshot: Any = SimpleNamespace(snapshot_id=1, sequence_number=1, operation="overwrite", summary=names)
+        report = _commit_report(snapshot)
+        assert report.commitMetrics == {
+            "addedFilesSizeInBytes": 1,
+            "removedRecords": 2,
+            "removedPositionalDeleteFiles": 3,
+            "addedDVs": 4,
+        }
+        assert report._schemaURL.endswith("/IcebergCommitReportOutputDatasetFacet")
 
 
 class TestAnAsset:

@@ -125,10 +125,9 @@ class TestTableAndSnapshot:
             dag_id="d/../e", run_id="manual__2026-01-01T00:00:00+00:00", task_id="t", map_index=3
         )
         address = f"{root}connections/..%2Fc%3Fx/table?name=s.a%26b%3Dc%23d%0D%0A%3C"
-        assert pages(task, config, None, key) == {"table-url": address}
-        several: Any = SimpleNamespace(made_snapshot_ids=(1, 2))
+        assert pages(task, config, (), key) == {"table-url": address}
         run_id = "manual__2026-01-01T00%3A00%3A00%2B00%3A00"
-        assert pages(task, config, several, key)["snapshot-url"] == (
+        assert pages(task, config, (1, 2), key)["snapshot-url"] == (
             f"{root}dags/d%2F..%2Fe/committed?run_id={run_id}&task_id=t&map_index=3"
         )
 
@@ -141,7 +140,7 @@ class TestTableAndSnapshot:
 
     def page(self, template: str, table: str = "s.t") -> str | None:
         config = CatalogConfig(name="lake", properties={}, pages={"table-url": template})
-        return pages_of(config, table, None).get("table-url")
+        return pages_of(config, table, ()).get("table-url")
 
     def test_a_table_cannot_change_the_address(self):
         assert self.page("https://h/{table}", 's.a/b?c#d"<é') == "https://h/s.a%2Fb%3Fc%23d%22%3C%C3%A9"

@@ -4,7 +4,7 @@ import json
 import re
 import time
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -139,6 +139,53 @@ class TestWhereverASensorWaits:
             ]
             caplog.clear()
 
+    @ALL
+    def test_one_that_could_not_start_in_the_triggerer_defers(self, name, table):
+        """Airflow does not do it for mapped tasks: a worker must not be taken for the whole wait."""
+        kind, _, unmet = CASES[name]
+        assert deferred(sensor(kind, **unmet, start_from_trigger=True)).table == "s.t"
+
+
+class TestArgumentsInOtherForms:
+    """Lists as a template makes them, times as Python has them."""
+
+    @pytest.mark.parametrize("operations", ["append", "overwrite, append", '["append"]', ["append"]])
+    def test_operations(self, operations, table):
+        options = {"operations": operations, "after": datetime(2020, 1, 1, tzinfo=UTC)}
+        found = sensor(IcebergSnapshotSensor, **options).execute(context())
+        assert sensor(IcebergSnapshotSensor, **options, deferrable=True).execute(context()) == found
+        arguments = sensor(IcebergSnapshotSensor, **options, start_from_trigger=True).start_trigger_args.trigger_kwargs
+        event = first_event(IcebergConditionTrigger(**json.loads(json.dumps(arguments, default=str))), timeout=60)
+        assert event["result"] == found
+
+
+class TestLinks:
+    """A sensor leads to its table, and to the snapshot that it has found."""
+
+    def links(self, task: Any) -> list[str]:
+        return [link.get_link(task, ti_key=None) for link in task.operator_extra_links]
+
+    @ALL
+    def test_of_each(self, name, table):
+        kind, met, unmet = CASES[name]
+        page = "/iceberg/connections/iceberg_catalog_default/table?name=s.t"
+        waiting = sensor(kind, **met)
+        assert self.links(waiting) == ["", ""]
+        result = waiting.execute(context())
+        snapshot = result.get("snapshot_id")
+        assert self.links(waiting) == [
+            page,
+            page.replace("table", "snapshot", 1) + f"&snapshot_id={snapshot}" if snapshot else "",
+        ]
+        # In the process after the trigger.
+        resumed = sensor(kind, **met)
+        resumed.execute_complete(context(), {"status": "found", "result": result})
+        assert self.links(resumed) == self.links(waiting)
+        timed_out = sensor(kind, **unmet)
+        with pytest.raises(AirflowSensorTimeout):
+            timed_out.execute(context())
+        assert self.links(timed_out) == [page, ""]
+
 
 class TestTheTriggerSeesChanges:
     """What happens after the sensor has deferred."""
@@ -229,6 +276,18 @@ class TestWhatFailsAtOnce:
         arguments = sensor(kind, **options, start_from_trigger=True).start_trigger_args.trigger_kwargs
         assert message in str(from_event(first_event(IcebergConditionTrigger(**arguments), timeout=60)))
 
+    @pytest.mark.parametrize("waits_elsewhere", [{}, {"deferrable": True}, {"start_from_trigger": True}])
+    @pytest.mark.parametrize("option", ["soft_fail", "never_fail"])
+    def test_unless_the_task_is_to_be_skipped_then(self, option, waits_elsewhere, lake):
+        for kind, options in ((IcebergRowCountSensor, {"min_rows": 1}), (IcebergSnapshotSensor, {"after": LATER})):
+            with pytest.raises(AirflowSkipException):
+                sensor(kind, table="s.none", **{option: True}, **waits_elsewhere, **options).execute(context())
+
+    def test_a_schema_that_was_last_seen_is_not_known_in_the_triggerer(self, table):
+        arguments = sensor(IcebergSchemaChangeSensor, start_from_trigger=True).start_trigger_args.trigger_kwargs
+        error = from_event(first_event(IcebergConditionTrigger(**arguments), timeout=60))
+        assert "cannot read what the last run has seen: give after_schema_id or columns" in str(error)
+
     @pytest.mark.parametrize("options", [{}, {"after": "last_seen"}])
     def test_what_was_last_seen_is_not_known_in_the_triggerer(self, options, table):
         arguments = sensor(IcebergSnapshotSensor, **options, start_from_trigger=True).start_trigger_args.trigger_kwargs
@@ -253,3 +312,13 @@ def test_a_table_that_is_waited_for_is_no_warning(table, capfd):
         sensor(IcebergRowCountSensor, min_rows=1, table="s.none", wait_for_table=True).execute(context())
     out = capfd.readouterr().out
     assert re.search(r"\[info +\] waiting for at least 1 rows on branch 'main' of table s.none: there is no table", out)
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("how", [{}, {"mode": "reschedule"}, {"deferrable": True}, {"start_from_trigger": True}])
+def test_mapped_ones_wait_for_a_partition_each(how, table, new_dag, run_dag):
+    with new_dag() as dag:
+        partial = IcebergPartitionSensor.partial(task_id="wait", table="{{ 's' }}.t", poke_interval=1, **how)
+        partial.expand(partition=[{"id": "{{ 1 }}"}, {"id": 2}])
+    run = run_dag(dag)
+    assert [run.result("wait", map_index=number)["partition"] for number in (0, 1)] == [{"id": "1"}, {"id": "2"}]

@@ -1,6 +1,8 @@
 """The conditions that sensors wait for: metadata in, decision and sentence out."""
 
 import dataclasses
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -114,6 +116,47 @@ class TestAPartition:
     def test_nothing_to_wait_for(self):
         with pytest.raises(InvalidInputError, match="nothing to wait for"):
             PartitionCondition()
+        with pytest.raises(InvalidInputError, match="min_rows=5 is about the rows of a partition, and none is given"):
+            PartitionCondition(tag="done", min_rows=5)
+
+    @pytest.mark.parametrize(
+        ("column", "transform", "in_path", "given"),
+        [
+            ("double", "identity", "1.0", [1, 1.0, "1", "1e0"]),
+            ("double", "identity", "1.0E20", [1e20]),
+            ("decimal(9, 2)", "identity", "1.50", [Decimal("1.5"), 1.5, "1.50"]),
+            ("boolean", "identity", "true", [True, "True", "true"]),
+            (
+                "timestamp",
+                "identity",
+                "2026-01-01T10:30:00",
+                [datetime.fromisoformat("2026-01-01 10:30"), "2026-01-01 10:30"],
+            ),
+            ("timestamptz", "identity", "2026-01-01T10:30:00+00:00", [datetime(2026, 1, 1, 10, 30, tzinfo=UTC)]),
+            ("timestamptz", "identity", "2026-01-01T10:30:00+00:00", ["2026-01-01T11:30:00+01:00"]),
+            ("timestamp", "day", "2026-01-01", [date(2026, 1, 1), "2026-01-01"]),
+            ("timestamp", "hour", "2026-01-01-10", ["2026-01-01-10"]),
+            ("timestamp", "year", "2026", [2026, "2026"]),
+            ("string", "identity", "null", [None]),
+            ("string", "identity", "a/b=c", ["a/b=c"]),
+        ],
+    )
+    def test_a_value_in_any_of_its_spellings(self, column, transform, in_path, given):
+        history = History()
+        schema = schema_from_shorthand({"v": column})
+        field = {"source-id": 1, "field-id": 1000, "name": "v_part", "transform": transform}
+        spec = PartitionSpec.from_dict({"spec-id": 0, "fields": [field]})
+        made = new_table_metadata(location="memory://t", schema=schema, spec=spec, table_uuid="u", now_ms=0)
+        history.metadata = made
+        history.commit()
+        for value in given:
+            wanted = PartitionCondition(partition={"v": value})
+            assert decide(wanted, history, count(v_part=in_path)).result, value
+            assert not decide(wanted, history, count(v_part="9")).result
+
+    def test_a_mark_is_a_text_as_all_properties_are(self, by_day):
+        by_day.metadata = dataclasses.replace(by_day.metadata, properties={"done": "true", "rows": "5"})
+        assert decide(PartitionCondition(properties={"done": True, "rows": 5}), by_day).result
 
 
 class TestFreshness:
@@ -217,7 +260,16 @@ class TestASchemaChange:
     def test_what_has_changed(self):
         found = decide(SchemaChangeCondition(after_schema_id=0), self.evolved()).result
         changes = {"added_columns": ["name"], "removed_columns": [], "changed_columns": ["number"]}
-        assert found == {"schema_id": 1, "previous_schema_id": 0, **changes}
+        uuid = self.evolved().metadata.table_uuid
+        assert found == {"table_uuid": uuid, "schema_id": 1, "previous_schema_id": 0, **changes}
+
+    def test_a_table_that_was_made_again_has_another_schema_of_the_same_number(self):
+        again = SchemaChangeCondition(after_schema_id=0, after_table_uuid="that of another")
+        found = decide(again, History()).result
+        assert found is not None
+        assert (found["previous_schema_id"], found["added_columns"]) == (0, None)
+        same = SchemaChangeCondition(after_schema_id=0, after_table_uuid=History().metadata.table_uuid)
+        assert decide(same, History()).result is None
 
     def test_the_same_schema_is_no_change_and_any_is_one_if_none_is_known(self):
         assert decide(SchemaChangeCondition(after_schema_id=0), History()).result is None
@@ -257,6 +309,36 @@ class TestABranchIsPublished:
         found = decide(BranchPublishedCondition(branch="audit"), history).result
         assert found is not None
         assert found["snapshot_id"] == "4"
+
+    @pytest.mark.parametrize("summary", [{"airflow.audited-snapshot-id": "2"}, {"airflow.audited-snapshot-id": "3"}])
+    def test_applied_again_by_our_publication_which_names_the_last_snapshot_that_was_audited(self, summary):
+        history = self.audited()
+        history.commit(branch="audit")
+        history.commit()
+        wanted = BranchPublishedCondition(branch="audit", snapshot_id=2)
+        assert decide(wanted, history).result is None
+        history.commit(**summary)
+        found = decide(wanted, history).result
+        assert found is not None
+        assert found["snapshot_id"] == "5"
+        # The first snapshot alone was published in the one case, both in the other.
+        assert (decide(BranchPublishedCondition(branch="audit"), history).result is None) is ("2" in summary.values())
+
+    @pytest.mark.parametrize("forged", ["1", "99", "-1", "x", "9" * 5000])
+    def test_not_by_what_names_another_snapshot(self, forged):
+        history = self.audited()
+        history.commit(**{"airflow.audited-snapshot-id": forged})
+        assert decide(BranchPublishedCondition(branch="audit"), history).result is None
+
+    def test_a_snapshot_that_has_expired_since_is_known_by_its_child(self):
+        history = self.audited()
+        history.move("main", 2)
+        child = history.commit()
+        history.move("audit", child)
+        history.expire(1, 2)
+        found = decide(BranchPublishedCondition(branch="audit", snapshot_id=2), history).result
+        assert found is not None
+        assert found["snapshot_id"] == str(child)
 
     def test_a_branch_that_is_gone_is_an_error_unless_the_snapshot_is_given(self):
         history = History()

@@ -151,10 +151,43 @@ class TestTheWatermarkIsGone:
         assert (found, known.snapshot_id) == ([1], 1)
         assert "created again" in str(problem)
 
+    def test_a_table_that_was_restored_to_an_earlier_state_loses_no_commit(self):
+        """Its sequence numbers begin again where they were, and so cannot tell what is later."""
+        history = History()
+        history.commit()
+        backup = history.metadata
+        for _ in range(3):
+            history.commit()
+        known = mark(history)
+        history.metadata = backup
+        found, after, problem = news(history, known)
+        # A catalog may have answered late as well: then its next answer must not be new.
+        assert (found, after) == ([], known)
+        assert "at an earlier state: it has had 1 commits, and snapshot 4, the last one seen, was commit 4" in str(
+            problem
+        )
+        fifth = history.commit()
+        found, known, _ = news(history, after)
+        assert (found, known.snapshot_id) == ([fifth], fifth)
+        assert news(history, known)[0::2] == ([], None)
+
+    def test_nor_if_it_has_had_more_commits_since_than_before(self):
+        history = History()
+        history.commit()
+        backup = history.metadata
+        history.commit()
+        known = mark(history)
+        history.metadata = backup
+        ids = [history.commit() for _ in range(3)]
+        assert news(history, known)[0] == ids
+
     def test_of_a_table_that_was_missing_only_later_snapshots_are_new(self):
         history = History()
         ids = [history.commit() for _ in range(3)]
         assert news(history, Watermark(table_uuid=None, timestamp_ms=2000))[0] == ids[1:]
+
+
+NO_NUMBERS = (float("inf"), float("nan"), "9" * 5000, [], None)
 
 
 class TestTheWatermarkAsStored:
@@ -167,7 +200,12 @@ class TestTheWatermarkAsStored:
         assert document["snapshot_id"] == str(2**62 + 1)
 
     @pytest.mark.parametrize(
-        "value", [None, "x", 5, [], {}, {"table_uuid": None}, {"table_uuid": 1, "snapshot_id": "x"}]
+        "value",
+        [None, "x", 5, [], {}, {"table_uuid": None}, {"table_uuid": 1, "snapshot_id": "x"}]
+        + [
+            {"table_uuid": "u", "snapshot_id": "1", "sequence_number": number, "timestamp_ms": 1}
+            for number in NO_NUMBERS
+        ],
     )
     def test_what_is_none(self, value):
         assert Watermark.from_dict(value) is None
@@ -299,6 +337,17 @@ class TestThePayload:
         assert found["event_id"] == f"{history.metadata.table_uuid}/{2**62 + 1}"
         assert (found["added_records"], found["run_id"], len(found["dag_id"])) == (10, "r", 250)
         assert (found["partition_count"], len(found["partitions"][1])) == (2, 250)
+
+    def test_partitions_are_named_as_in_the_events_of_tasks(self):
+        history = History()
+        history.commit()
+        long = "x" * 300
+        texts = [{"region": "a/b=c d", "day": "1"}, {"region": f"{long}1"}, {"region": f"{long}2"}]
+        found = payload("s.t", history.metadata, "main", history.metadata.snapshots[-1], texts)
+        assert found["partitions"][0] == "region=a%2Fb%3Dc+d/day=1"
+        # Long ones are kept apart by a digest, and not longer than a partition key may be.
+        assert len(set(found["partitions"])) == found["partition_count"] == 3
+        assert {len(name) for name in found["partitions"][1:]} == {250}
 
     def test_partitions_are_bounded_and_counted(self):
         history = History()

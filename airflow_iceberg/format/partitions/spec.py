@@ -142,8 +142,7 @@ class PartitionSpec:
 
         Paths are for people: values must not be read from them. Names and values are URL-encoded, as in Java.
         """
-        texts = self.partition_texts(values, schema)
-        return "/".join(f"{_encode(name)}={_encode(text)}" for name, text in texts.items())
+        return partition_name(self.partition_texts(values, schema))
 
     def partition_texts(self, values: Sequence[Value], schema: Schema) -> dict[str, str]:
         """Return the values of a partition as people read them, by the names of the fields."""
@@ -160,6 +159,11 @@ class PartitionSpec:
         for child in self.fields:
             if not isinstance(child.transform, VoidTransform):
                 _validate_source(child, schema)
+
+
+def partition_name(texts: Mapping[str, str]) -> str:
+    """Return the path of a partition of these values: ``ts_day=2017-11-16/id_bucket=3``."""
+    return "/".join(f"{_encode(name)}={_encode(text)}" for name, text in texts.items())
 
 
 def dropped_sources(spec: PartitionSpec, schemas: Sequence[Schema]) -> dict[int, Schema]:

@@ -5,7 +5,6 @@ They are read from the snapshot's own manifests. So a try that finds the commit 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +15,11 @@ from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.format.transforms.transform import DayTransform, IdentityTransform
 from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
+from airflow_iceberg.plan.snapshot_events import short_name
 from airflow_iceberg.storage.base import FileIO
 
 MOST_PARTITIONS = 100
 """How many partitions a report names."""
-MOST_CHARACTERS = 250
-"""The length of a name, which is that of a partition key of Airflow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +56,7 @@ def touched_partitions(
         found |= dict.fromkeys(_partitions(io, snapshot))
     metadata = recover_sources(io, metadata) if found else metadata
     named = sorted({_named(metadata, spec_id, partition) for spec_id, partition in found} - {("", "")})
-    kept = [(_short(name), _short(value)) for name, value in named[:most]]
+    kept = [(short_name(name), short_name(value)) for name, value in named[:most]]
     return TouchedPartitions(
         names=tuple(name for name, _ in kept),
         values=tuple(value for _, value in kept),
@@ -89,11 +87,3 @@ def _named(metadata: TableMetadata, spec_id: int, partition: tuple[Any, ...]) ->
     value = "" if source is None else transform.to_human_string(partition[0], source.type)
     # Nobody could tell an empty text from a missing one, and Airflow takes none.
     return name, value if value.strip() else name
-
-
-def _short(name: str) -> str:
-    """Return a name of at most `MOST_CHARACTERS`: the digest at the end of a long one keeps it apart from others."""
-    if len(name) <= MOST_CHARACTERS:
-        return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-    return f"{name[: MOST_CHARACTERS - len(digest) - 1]}~{digest}"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.format.values.digits import whole_number
 from airflow_iceberg.plan.conditions.decision import Decision, Facts, described, head_of
 
 if TYPE_CHECKING:
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
 
 # How a cherry-picked snapshot names the one that it repeats.
 _SOURCE, _PUBLISHED_WAP_ID, _WAP_ID = "source-snapshot-id", "published-wap-id", "wap.id"
+# How a snapshot with the changes of an audited one, and of those before it on its branch, names it.
+_AUDITED = "airflow.audited-snapshot-id"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,8 +51,11 @@ class BranchPublishedCondition:
         has = head_of(self.into, target)
         if wanted is None:
             return Decision(has=f"branch {self.branch!r} has no snapshot; {has}")
-        for snapshot in metadata.ancestors(None if target is None else target.snapshot_id):
-            if snapshot.snapshot_id == wanted or _repeats(snapshot, wanted, wap_id):
+        line = {one.snapshot_id: one for one in metadata.ancestors(None if target is None else target.snapshot_id)}
+        for snapshot in line.values():
+            # Its child tells of one that has expired since.
+            is_there = wanted == (snapshot.snapshot_id if wanted in line else snapshot.parent_snapshot_id)
+            if is_there or _repeats(snapshot, wanted, wap_id) or _has_changes(metadata, line, snapshot, wanted):
                 found = described(self.into, snapshot)
                 result = {**found, "published_branch": self.branch, "published_snapshot_id": str(wanted)}
                 return Decision(result=result, has=has)
@@ -65,6 +73,13 @@ class BranchPublishedCondition:
             known = metadata.snapshot(self.snapshot_id)
         number = self.snapshot_id if known is None else known.snapshot_id
         return number, None if known is None else known.summary.get(_WAP_ID)
+
+
+def _has_changes(metadata: TableMetadata, line: Container[int], snapshot: Snapshot, wanted: int) -> bool:
+    """Tell whether a snapshot of a line was made from an audited one, which is the wanted one or came after it."""
+    audited = whole_number(snapshot.summary.get(_AUDITED, ""))
+    staged = takewhile(lambda one: one.snapshot_id not in line, metadata.ancestors(audited))
+    return audited == wanted or any(wanted == one.snapshot_id for one in staged)
 
 
 def _repeats(snapshot: Snapshot, wanted: int, wap_id: str | None) -> bool:

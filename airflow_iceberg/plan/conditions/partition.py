@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import IcebergError, InvalidInputError
+from airflow_iceberg.format.transforms.transform import HourTransform, MonthTransform, YearTransform
+from airflow_iceberg.format.values.literals import parse_text
 from airflow_iceberg.plan.conditions.decision import Decision, Facts, described, head_of
 
 if TYPE_CHECKING:
@@ -35,8 +39,15 @@ class PartitionCondition:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "partition", {str(name): text_of(value) for name, value in self.partition.items()})
+        marks = {name: None if value is None else text_of(value) for name, value in self.properties.items()}
+        object.__setattr__(self, "properties", marks)
         if not (self.partition or self.properties or self.tag):
             raise InvalidInputError("nothing to wait for: give partition, properties or tag")
+        if self.min_rows is not None and not self.partition:
+            raise InvalidInputError(
+                f"min_rows={self.min_rows} is about the rows of a partition, and none is given; IcebergRowCountSensor "
+                f"waits for those of a branch"
+            )
 
     def waits_for(self) -> str:
         """Return the condition as the end of a sentence."""
@@ -56,9 +67,9 @@ class PartitionCondition:
         head = metadata.ref_snapshot(self.branch)
         result: dict[str, Any] = {"partition": dict(self.partition), "rows": None, "data_files": None}
         if self.partition:
-            wanted = self._by_field(metadata)
+            wanted = by_field(metadata, self.partition)
             found = () if head is None else facts.partitions(head.snapshot_id)
-            mine = [count for count in found if all(count.texts.get(n) == t for n, t in wanted.items())]
+            mine = [count for count in found if all(count.texts.get(n) in texts for n, texts in wanted.items())]
             rows, files = sum(count.live_records for count in mine), sum(count.data_files for count in mine)
             has = f"the partition has {files} data files with {rows} rows"
             if not files:
@@ -84,8 +95,33 @@ class PartitionCondition:
                 missing.append(f"no tag {self.tag!r}" if ref is None else f"a branch {self.tag!r}, which is no tag")
         return missing
 
-    def _by_field(self, metadata: TableMetadata) -> dict[str, str]:
-        return {field_name(metadata, name): text for name, text in self.partition.items()}
+
+def by_field(metadata: TableMetadata, partition: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    """Return by the names of partition fields the texts that their values have in paths: 1 of a double is `1.0` there.
+
+    Raises:
+        InvalidInputError: a name is that of no partition field, or of several fields' column.
+    """
+    names = {name: field_name(metadata, name) for name in partition}
+    return {names[name]: frozenset(_spellings(metadata, names[name], text)) for name, text in partition.items()}
+
+
+def _spellings(metadata: TableMetadata, name: str, text: str) -> Iterator[str]:
+    yield text
+    for spec in metadata.partition_specs:
+        schema = metadata.schema_of_spec(spec.spec_id)
+        for part in spec.fields:
+            source = schema.fields_by_id.get(part.source_id)
+            # Of years, months and hours the values are numbers, and nobody writes those.
+            if (
+                source is None
+                or part.name != name
+                or isinstance(part.transform, YearTransform | MonthTransform | HourTransform)
+            ):
+                continue
+            with suppress(IcebergError, ValueError, ArithmeticError):
+                value = parse_text(part.transform.result_type(source.type), text)
+                yield part.transform.to_human_string(value, source.type)
 
 
 def field_name(metadata: TableMetadata, name: str) -> str:
@@ -115,6 +151,8 @@ def text_of(value: object) -> str:
     """Return a partition value as it is in the partition's path."""
     if value is None:
         return "null"
+    if isinstance(value, datetime):
+        return value.isoformat()
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

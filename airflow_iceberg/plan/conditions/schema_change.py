@@ -19,10 +19,12 @@ class SchemaChangeCondition:
 
     Attributes:
         after_schema_id: the id of the known schema; None if any schema is new.
+        after_table_uuid: the table that has it; every schema of another table of the same name is new. None if unknown.
         columns: names that the schema must have, nested ones with dots.
     """
 
     after_schema_id: int | None = None
+    after_table_uuid: str | None = None
     columns: tuple[str, ...] = ()
 
     def waits_for(self) -> str:
@@ -36,10 +38,16 @@ class SchemaChangeCondition:
         names = {schema.find_name(field_id) for field_id in schema.fields_by_id}
         missing = [name for name in self.columns if name not in names]
         has = f"schema {schema.schema_id} is the current one" + (f", without {', '.join(missing)}" if missing else "")
-        if missing or schema.schema_id == self.after_schema_id:
+        is_same = self.after_table_uuid in (None, metadata.table_uuid)
+        if missing or (is_same and schema.schema_id == self.after_schema_id):
             return Decision(has=has)
-        before = next((each for each in metadata.schemas if each.schema_id == self.after_schema_id), None)
-        result: dict[str, Any] = {"schema_id": schema.schema_id, "previous_schema_id": self.after_schema_id}
+        known = metadata.schemas if is_same else ()
+        before = next((each for each in known if each.schema_id == self.after_schema_id), None)
+        result: dict[str, Any] = {
+            "table_uuid": metadata.table_uuid,
+            "schema_id": schema.schema_id,
+            "previous_schema_id": self.after_schema_id,
+        }
         return Decision(result={**result, **_changes(before, schema)}, has=has)
 
 
