@@ -211,6 +211,9 @@ class Catalog(ABC):
     def remember_states(self) -> None:  # noqa: B027 - most catalogs compare the state by themselves, or cannot
         """From now on, return the same state again from `load` while the table's pointer has not moved."""
 
+    def limit_reads(self) -> None:  # noqa: B027 - most catalogs ask a server for metadata
+        """From now on, read metadata files of limited size alone: for processes that do the work of others, too."""
+
     @abstractmethod
     def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
         """Create a table from its first metadata; `AlreadyExistsError` if the name is taken."""
@@ -374,15 +377,13 @@ class Catalog(ABC):
         warehouse = self.properties.get("warehouse", "").rstrip("/")
         base = own or (warehouse and f"{warehouse}/{folder}")
         if not base:
-            raise InvalidInputError(
-                f"catalog {self.name}: property 'warehouse' is missing, set it or give table {table} a location"
-            )
+            text = f"property 'warehouse' is missing, set it or give table {table} a location"
+            raise InvalidInputError(f"catalog {self.name}: {text}")
         return base.rstrip("/")
 
     def _unknown_table(self, table: TableId) -> NotFoundError:
-        return NotFoundError(
-            f"there is no table {table} in catalog {self.name}; check the names of table, namespace and catalog"
-        )
+        text = f"there is no table {table} in catalog {self.name}; check the names of table, namespace and catalog"
+        return NotFoundError(text)
 
     def _unknown_namespace(self, namespace: Namespace) -> NotFoundError:
         return NotFoundError(

@@ -30,6 +30,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.values.digits import whole_number
+from airflow_iceberg.inventory.limited import LimitedFileIO, limits_of
 from airflow_iceberg.inventory.purge import TableFiles, delete_files, find_files
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import own_only
@@ -129,6 +130,9 @@ class PointerCatalog(Catalog):
     def remember_states(self) -> None:
         if self.has_new_names:
             self._known = self._known or {}
+
+    def limit_reads(self) -> None:
+        self.io = LimitedFileIO(self.io)
 
     def _known_state(self, table: TableId, pointer: Pointer) -> TableState | None:
         """Return the remembered state of a table, if the pointer has not moved since."""
@@ -338,7 +342,10 @@ class DescribingCatalog(PointerCatalog):
 
 def read_metadata(io: FileIO, location: str) -> TableMetadata:
     """Read and parse a metadata file, compressed or not."""
-    return metadata_json.read(io.read(location), path=location)
+    data, limits = io.read(location), limits_of(io)
+    if limits is None:
+        return metadata_json.read(data, path=location)
+    return metadata_json.read(data, path=location, most_bytes=limits.metadata_bytes, most_values=limits.metadata_values)
 
 
 def _delete_quietly(io: FileIO, locations: Iterable[str]) -> None:

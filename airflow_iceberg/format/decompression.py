@@ -34,9 +34,9 @@ def size_limit(compressed: int) -> int:
     return max(ALWAYS_ALLOWED_BYTES, MOST_TIMES_LARGER * compressed)
 
 
-def inflate(data: bytes) -> bytes:
-    """Decompress raw deflate, as in Avro."""
-    return _by(zlib.decompressobj(wbits=-15), data)
+def inflate(data: bytes, limit: int | None = None) -> bytes:
+    """Decompress raw deflate, as in Avro; the limits of this and of the others are as of `gunzip`."""
+    return _by(zlib.decompressobj(wbits=-15), data, limit)
 
 
 def gunzip(data: bytes, *, limit: int | None = None) -> bytes:
@@ -76,39 +76,39 @@ def _read_member(data: bytes, start: int, parts: list[bytes], size: int, limit: 
     return start, size
 
 
-def bunzip2(data: bytes) -> bytes:
+def bunzip2(data: bytes, limit: int | None = None) -> bytes:
     """Decompress bzip2."""
-    return _by(bz2.BZ2Decompressor(), data)
+    return _by(bz2.BZ2Decompressor(), data, limit)
 
 
-def unxz(data: bytes) -> bytes:
+def unxz(data: bytes, limit: int | None = None) -> bytes:
     """Decompress xz; the memory of its tables is limited like the result."""
-    return _by(lzma.LZMADecompressor(memlimit=4 * ALWAYS_ALLOWED_BYTES), data)
+    return _by(lzma.LZMADecompressor(memlimit=4 * ALWAYS_ALLOWED_BYTES), data, limit)
 
 
-def unzstd(data: bytes, zstd: Any) -> bytes:
+def unzstd(data: bytes, zstd: Any, limit: int | None = None) -> bytes:
     """Decompress Zstandard with the module `compression.zstd` or its backport."""
-    return _by(zstd.ZstdDecompressor(), data)
+    return _by(zstd.ZstdDecompressor(), data, limit)
 
 
-def unsnappy(data: bytes) -> bytes:
+def unsnappy(data: bytes, limit: int | None = None) -> bytes:
     """Decompress raw Snappy, whose first bytes contain the size of the result, with Arrow."""
     size = 0
     for number, byte in enumerate(data[:_MOST_LENGTH_BYTES]):
         size |= (byte & 0x7F) << 7 * number
         if byte < 0x80:
             break
-    _check(size, size_limit(len(data)))
+    _check(size, size_limit(len(data)) if limit is None else limit)
     result: bytes = importlib.import_module("pyarrow").Codec("snappy").decompress(data, size, asbytes=True)
     return result
 
 
-def unzstd_by_arrow(data: bytes) -> bytes:
+def unzstd_by_arrow(data: bytes, limit: int | None = None) -> bytes:
     """Decompress Zstandard with Arrow."""
     pa = importlib.import_module("pyarrow")
-    limit, result = size_limit(len(data)), io.BytesIO()
+    limit, result = size_limit(len(data)) if limit is None else limit, io.BytesIO()
     # Into our own buffer: `read` of pyarrow 26 never frees its buffer when the bytes are damaged.
-    chunk = memoryview(bytearray(min(_CHUNK, limit)))
+    chunk = memoryview(bytearray(max(1, min(_CHUNK, limit))))
     with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
         while size := stream.readinto(chunk):
             result.write(chunk[:size])
@@ -116,8 +116,8 @@ def unzstd_by_arrow(data: bytes) -> bytes:
     return result.getvalue()
 
 
-def _by(decompressor: Any, data: bytes) -> bytes:
-    limit = size_limit(len(data))
+def _by(decompressor: Any, data: bytes, limit: int | None) -> bytes:
+    limit = size_limit(len(data)) if limit is None else limit
     result: bytes = decompressor.decompress(data, limit + 1)
     _check(len(result), limit)
     if not decompressor.eof:

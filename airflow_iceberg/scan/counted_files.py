@@ -15,6 +15,7 @@ from airflow_iceberg.format.manifests.entries import EntryStatus, ManifestEntry,
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.format.values.bytes import canonical_key
+from airflow_iceberg.inventory.limited import limits_of
 from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.inventory.manifests import read_columns, read_entries, read_manifests
 from airflow_iceberg.storage.base import FileIO
@@ -23,6 +24,8 @@ MOST_ENTRIES = 250_000
 """How many entries of manifests are counted."""
 MOST_BYTES = 256 << 20
 """The compressed size of the manifests that are read."""
+MOST_MANIFESTS = 500
+"""How many manifests are read: each is a request to the store."""
 # A manifest of an old table that does not say how many entries it has is taken for one of this many.
 _UNKNOWN_COUNT = 10_000
 _MOST_NAME = 300
@@ -101,6 +104,7 @@ class CountedFiles:
         partitions_to_compact: how many have so many small files that a compaction combines them.
         manifests, manifests_read: how many the snapshot has, and how many of them were read.
         manifest_bytes: the size of all of them.
+        has_more: whether those that were read have more files than the list says.
     """
 
     total: PartitionFiles
@@ -110,11 +114,12 @@ class CountedFiles:
     manifests: int = 0
     manifests_read: int = 0
     manifest_bytes: int = 0
+    has_more: bool = False
 
     @property
     def is_cut(self) -> bool:
         """Whether files were left out."""
-        return self.manifests_read < self.manifests
+        return self.manifests_read < self.manifests or self.has_more
 
 
 def count_files(
@@ -142,14 +147,18 @@ def count_files(
     if snapshot is None:
         return CountedFiles(total=total)
     manifests = read_manifests(io, snapshot)
-    chosen = _first(manifests, most_entries)
+    chosen = _first(io, manifests, most_entries)
+    # What the list says of them is believed no further: a forged one must not take memory for each of its partitions.
+    most = max(most_entries, sum(map(_entries_of, chosen)))
+    found_files = live_files(io, chosen)
     groups: dict[Hashable, tuple[tuple[Any, ...], PartitionFiles]] = {}
-    for spec_id, partition, content, rows, size, _ in live_files(io, chosen):
+    for spec_id, partition, content, rows, size, _ in islice(found_files, most):
         key = (spec_id, canonical_key(partition))
         if key not in groups:
             groups[key] = (tuple(partition), PartitionFiles(name="", spec_id=spec_id))
         for one in (groups[key][1], total):
             one.count(content, rows, size, small_below)
+    has_more = next(found_files, None) is not None
     worst = nlargest(most_partitions, groups.values(), key=lambda group: group[1].badness)
     known = recover_sources(io, metadata) if groups else metadata
     for values, found in worst:
@@ -161,6 +170,7 @@ def count_files(
         partitions_to_compact=sum(found.small_files >= min_small_files for _, found in groups.values()),
         manifests=len(manifests),
         manifests_read=len(chosen),
+        has_more=has_more,
         manifest_bytes=sum(manifest.manifest_length for manifest in manifests),
     )
 
@@ -170,16 +180,33 @@ def _partition_name(metadata: TableMetadata, spec_id: int, values: tuple[Any, ..
     return spec.partition_path(values, metadata.schema_of_spec(spec_id))[:_MOST_NAME] if spec.fields else ""
 
 
-def _first(manifests: Sequence[ManifestFile], most_entries: int) -> list[ManifestFile]:
+def _first(io: FileIO, manifests: Sequence[ManifestFile], most_entries: int) -> list[ManifestFile]:
     """Return the newest manifests that have so many entries and bytes at most, or the newest one."""
     chosen, entries, size = list[ManifestFile](), 0, 0
-    for manifest in sorted(manifests, key=lambda one: one.sequence_number, reverse=True):
-        entries += _UNKNOWN_COUNT if manifest.entry_count is None else manifest.entry_count
+    for manifest in sorted(_readable(io, manifests), key=lambda one: one.sequence_number, reverse=True):
+        entries += _entries_of(manifest)
         size += manifest.manifest_length
-        if chosen and (entries > most_entries or size > MOST_BYTES):
+        if chosen and (entries > most_entries or size > MOST_BYTES or len(chosen) >= MOST_MANIFESTS):
             break
         chosen.append(manifest)
     return chosen
+
+
+def _readable(io: FileIO, manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
+    """Return the manifests that are not larger, as they say themselves, than is read of one."""
+    limits = limits_of(io)
+    most_bytes, most_entries = (
+        (MOST_BYTES, None) if limits is None else (limits.file_bytes, limits.manifest.most_records)
+    )
+    return [
+        one
+        for one in manifests
+        if one.manifest_length <= most_bytes and (most_entries is None or _entries_of(one) <= most_entries)
+    ]
+
+
+def _entries_of(manifest: ManifestFile) -> int:
+    return _UNKNOWN_COUNT if manifest.entry_count is None else max(manifest.entry_count, 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -203,7 +230,7 @@ def changed_files(
         IcebergError: a manifest cannot be read.
     """
     own = [one for one in read_manifests(io, snapshot) if one.added_snapshot_id == snapshot.snapshot_id]
-    readable = [one for one in own if one.manifest_length <= MOST_BYTES]
+    readable = _readable(io, own)[:MOST_MANIFESTS]
     entries = (entry for manifest in readable for entry in read_entries(io, manifest))
     mine = (
         entry

@@ -12,6 +12,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError
@@ -122,9 +123,12 @@ async def _snapshot(user: GetUserDep, connection_id: str, name: _Name, snapshot_
 
 @app.get("/dags/{dag_id}/committed", dependencies=[Depends(reads_task)])
 async def _run_committed(
-    user: GetUserDep, dag_id: str, run_id: _Name, task_id: _Name = "", map_index: _Name = ""
+    request: Request, user: GetUserDep, dag_id: str, run_id: _Name, task_id: _Name = "", map_index: _Name = ""
 ) -> Response:
     """Show what a DAG run, or one of its tasks, has committed."""
+    # Airflow 3.1 puts the ids into the address as they are: a plus, of the time zone of a run, is no space.
+    literal = QueryParams(request.url.query.replace("+", "%2B"))
+    run_id, task_id = literal["run_id"], literal.get("task_id", "")
     if not (run_id + task_id).isprintable():
         raise InvalidInputError("a run and a task have no control characters in their ids")
     index = int(map_index) if map_index.removeprefix("-").isdecimal() and len(map_index) < 10 else None

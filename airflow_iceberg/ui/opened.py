@@ -152,6 +152,7 @@ def open_catalog(conn_id: str) -> Opened:
     def make() -> Opened:
         catalog = hook.catalog
         catalog.remember_states()
+        catalog.limit_reads()
         secrets = tuple(hidden_texts({**config.properties, **config.pages}))
         return Opened(conn_id=conn_id, version=version, catalog=catalog, secrets=secrets, lock=threading.Lock())
 

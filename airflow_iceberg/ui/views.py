@@ -15,6 +15,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.format.values.digits import whole_number
+from airflow_iceberg.inventory.limited import LimitedFileIO
 from airflow_iceberg.operations.history.diff import schema_changes
 from airflow_iceberg.operations.history.runs import Run, find_runs
 from airflow_iceberg.plan.compact import RewriteOptions
@@ -251,7 +252,7 @@ def health_of(table: Table) -> Health:
     try:
         counted = count_files(
             metadata,
-            table.io,
+            LimitedFileIO(table.io),
             metadata.current_snapshot(),
             small_below=small_below,
             min_small_files=options.min_input_files,
@@ -340,7 +341,7 @@ def snapshot_view(table: Table, run: Run, most_files: int = MOST_FILES) -> Snaps
         raise _unknown(table, run.snapshot_id)
     said: dict[str, Any] = {"summary": tuple(properties_of(snapshot.summary)), "dag_ids": named_dags(snapshot.summary)}
     try:
-        files, is_cut = changed_files(table.metadata, table.io, snapshot, most=most_files)
+        files, is_cut = changed_files(table.metadata, LimitedFileIO(table.io), snapshot, most=most_files)
     except IcebergError as error:
         return SnapshotView(run=run, **said, error=str(error))
     return SnapshotView(run=run, **said, files=files, is_cut=is_cut)

@@ -9,6 +9,7 @@ import tomllib
 from datetime import timedelta
 from html.parser import HTMLParser
 from importlib import import_module
+from urllib.parse import quote
 
 import pytest
 from airflow import plugins_manager
@@ -23,7 +24,7 @@ from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.operators.append import IcebergAppendOperator
 from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
-from airflow_iceberg.ui import addresses, app, chart, opened, plugin, render, threads, views
+from airflow_iceberg.ui import addresses, app, chart, committed, opened, plugin, render, threads, views
 from tests.airflow.conftest import CONN_ID, DAY, Lake, operators
 from tests.airflow.ui_pages import Pages, as_server, pages_of, plugins_only, token
 from tests.airflow.ui_table import RUN_ID, loaded_by_runs
@@ -399,6 +400,16 @@ class TestWhatARunCommitted:
         assert file.name in text
         nothing = pages.get(self.path(run), run_id=run_id, task_id="one", map_index="7").text
         assert "Airflow knows no Iceberg table" in nothing
+
+    @pytest.mark.parametrize("encode", [quote, lambda run_id: run_id], ids=["encoded", "as Airflow 3.1 does"])
+    def test_of_a_run_whose_id_has_a_time_zone_and_slashes(self, encode, pages, lake, monkeypatch):
+        lake.create()
+        asked = []
+        monkeypatch.setattr(committed, "tables_of", lambda work: asked.append(work) or [])
+        run_id = "scheduled__2026-01-01T00:00:00+00:00/a b~é"
+        path = f"/iceberg/dags/d/committed?run_id={encode(run_id)}&task_id=a.b&map_index={{MAP_INDEX}}"
+        assert pages.client.get(path).status_code == 200
+        assert [(one.run_id, one.task_id, one.map_index) for one in asked] == [(run_id, "a.b", None)]
 
     def test_who_may_not_read_the_connection_learns_nothing_of_the_table(self, run, server, lake):
         viewer = pages_of(server, "viewer")

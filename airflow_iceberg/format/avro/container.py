@@ -27,12 +27,27 @@ _COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
     "bzip2": bz2.compress,
     "xz": lzma.compress,
 }
-_DECOMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
-    "null": bytes,
+_DECOMPRESS: Mapping[str, Callable[[bytes, int], bytes]] = {
+    "null": lambda block, _: block,
     "deflate": inflate,
     "bzip2": bunzip2,
     "xz": unxz,
 }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """How much of a file is decoded, for readers of strangers' files in a process with work of others.
+
+    Attributes:
+        most_bytes: of all blocks together, when they are decompressed.
+        most_block_bytes: of a block whose records become objects, which may be a hundred times as large as their bytes.
+        most_records: of all blocks together.
+    """
+
+    most_bytes: int
+    most_block_bytes: int
+    most_records: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,19 +97,33 @@ def read_header(data: bytes, *, path: str | None = None) -> Header:
     return Header(metadata=metadata, sync=sync, offset=offset + SYNC_SIZE)
 
 
-def read_blocks(data: bytes, header: Header, *, path: str | None = None) -> Iterator[tuple[int, bytes]]:
+def read_blocks(
+    data: bytes, header: Header, *, path: str | None = None, limits: Limits | None = None
+) -> Iterator[tuple[int, bytes]]:
     """Yield the number of records and the decompressed bytes of each block.
 
+    Args:
+        limits: how much is decoded of all blocks together; a block alone is always limited.
     Raises:
-        FormatError: the file ends inside a block, or a block is damaged.
+        FormatError: the file ends inside a block, or a block is damaged, or is larger than the limits.
         UnsupportedError: the codec is unknown or needs a package that is not installed.
     """
     decompress = _decompressor(header.codec, path)
+    size = records = 0
     for start, count, block in _stored_blocks(data, header, path, with_bytes=True):
+        records += count
+        if limits is not None and records > limits.most_records:
+            raise FormatError(
+                f"unexpected number of records, more than {limits.most_records} are not read here", path=path
+            )
+        most = size_limit(len(block))
         try:
-            block = decompress(block)
+            block = decompress(block, most if limits is None else min(most, limits.most_bytes - size))
         except Exception as error:
             raise FormatError(f"damaged {header.codec} block at byte {start} ({error})", path=path) from error
+        size += len(block)
+        if limits is not None and size > limits.most_bytes:
+            raise FormatError(f"unexpected size, more than {limits.most_bytes} bytes are not read here", path=path)
         yield count, block
 
 
@@ -259,8 +288,8 @@ def _unknown_codec(codec: str, path: str | None) -> UnsupportedError:
     return UnsupportedError(f"unknown Avro codec {codec!r} (known: {known}){where}")
 
 
-def _unsnappy_checked(block: bytes) -> bytes:
-    data = unsnappy(block[:-4])
+def _unsnappy_checked(block: bytes, limit: int) -> bytes:
+    data = unsnappy(block[:-4], limit)
     if zlib.crc32(data) != int.from_bytes(block[-4:], "big"):
         raise ValueError("checksum differs")
     return data
@@ -271,5 +300,5 @@ def _zstd_decompressor() -> Any:
     for name in ("compression.zstd", "backports.zstd"):  # part of Python 3.14 and later, and its backport
         with suppress(ImportError):
             zstd = importlib.import_module(name)
-            return lambda block: unzstd(block, zstd)
+            return lambda block, limit: unzstd(block, zstd, limit)
     return unzstd_by_arrow

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
-from airflow_iceberg.format.avro.container import Header, read_header, write_container
+from airflow_iceberg.format.avro.container import Header, Limits, read_header, write_container
 from airflow_iceberg.format.manifests.blocks import (
     blocks_of,
     decode_blocks,
@@ -140,25 +140,28 @@ def _entry_writing(
 
 
 def read_manifest(
-    data: bytes, *, manifest: ManifestFile | None = None, path: str | None = None
+    data: bytes, *, manifest: ManifestFile | None = None, path: str | None = None, limits: Limits | None = None
 ) -> Iterator[ManifestEntry]:
     """Yield the entries of a manifest, deleted ones too.
 
     Args:
         manifest: row of the manifest list. With it entries get inherited values, and a truncated file is detected.
         path: location for errors; the manifest's if left out.
+        limits: how much is decoded; all of it if left out.
     Raises:
-        FormatError: the file is truncated or not a manifest.
+        FormatError: the file is truncated or not a manifest, or larger than the limits.
         UnsupportedError: its codec needs a package that is not installed.
     Spec: Manifests; columns are resolved by field id.
     """
     if path is None and manifest is not None:
         path = manifest.manifest_path
-    entries = _read_entries(data, manifest, path)
+    entries = _read_entries(data, manifest, path, limits)
     return entries if manifest is None else inherit(entries, manifest)
 
 
-def _read_entries(data: bytes, manifest: ManifestFile | None, path: str | None) -> Iterator[ManifestEntry]:
+def _read_entries(
+    data: bytes, manifest: ManifestFile | None, path: str | None, limits: Limits | None
+) -> Iterator[ManifestEntry]:
     if manifest is not None:
         check_length(data, manifest)
     header = read_header(data, path=path)
@@ -166,7 +169,7 @@ def _read_entries(data: bytes, manifest: ManifestFile | None, path: str | None) 
     spec_id = manifest.partition_spec_id if manifest is not None else _spec_id(header, path)
     to_entry = record_to_entry(decoder.reading, spec_id)
     count = 0
-    for records in decode_blocks(data, header, decoder, path):
+    for records in decode_blocks(data, header, decoder, path, limits):
         count += len(records)
         try:
             yield from map(to_entry, records)
@@ -307,9 +310,13 @@ def _assign_sequence(manifest: ManifestFile, snapshot_id: int, sequence_number: 
     return replace(manifest, sequence_number=sequence_number, min_sequence_number=lowest)
 
 
-def read_manifest_list(data: bytes, *, path: str | None = None) -> tuple[ManifestFile, ...]:
+def read_manifest_list(
+    data: bytes, *, path: str | None = None, limits: Limits | None = None
+) -> tuple[ManifestFile, ...]:
     """Return the manifests of a snapshot.
 
+    Args:
+        limits: how much is decoded; all of it if left out.
     Raises:
         FormatError: the file is truncated or not a manifest list. A cut at the end of a block cannot be detected: the
             number of manifests is not stored anywhere.
@@ -319,7 +326,7 @@ def read_manifest_list(data: bytes, *, path: str | None = None) -> tuple[Manifes
     header = read_header(data, path=path)
     decoder = manifest_list_reader(header, path)
     result: list[ManifestFile] = []
-    for records in decode_blocks(data, header, decoder, path):
+    for records in decode_blocks(data, header, decoder, path, limits):
         try:
             result.extend(map(record_to_row, records))
         except (ValueError, IndexError, TypeError) as error:

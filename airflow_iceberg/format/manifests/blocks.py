@@ -18,7 +18,7 @@ from typing import Any
 
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format import types as t
-from airflow_iceberg.format.avro.container import Header, read_blocks, write_long
+from airflow_iceberg.format.avro.container import Header, Limits, read_blocks, write_long
 from airflow_iceberg.format.manifests.by_field_id import Reading, manifest_list_reading, manifest_reading
 from airflow_iceberg.format.manifests.records import Record
 from airflow_iceberg.format.manifests.schemas import manifest_list_schema, manifest_schema
@@ -26,6 +26,7 @@ from airflow_iceberg.format.manifests.schemas import manifest_list_schema, manif
 # Blocks of one record each make a file 6.5 times as large; very large blocks need much memory.
 BLOCK_SIZE_BYTES = 64 * 1024
 MOST_RECORDS_AT_ONCE = 5_000
+_MOST_SCHEMA_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,11 +61,16 @@ def record_reader(header: Header, path: str | None) -> RecordReader:
     return _decoder(header, lambda schema: _manifest_decoder(schema, spec), path)
 
 
-def decode_blocks(data: bytes, header: Header, decoder: RecordReader, path: str | None) -> Iterator[list[Record]]:
+def decode_blocks(
+    data: bytes, header: Header, decoder: RecordReader, path: str | None, limits: Limits | None = None
+) -> Iterator[list[Record]]:
     """Yield the records of a file, some thousands at a time; raises FormatError for a damaged block."""
-    for count, block in read_blocks(data, header, path=path):
+    for count, block in read_blocks(data, header, path=path, limits=limits):
         if count == 0:
             continue
+        if limits is not None and len(block) > limits.most_block_bytes:
+            text = f"unexpected block of {len(block)} bytes, more than {limits.most_block_bytes} are not read here"
+            raise FormatError(text, path=path)
         if count > len(block):  # a record has at least one byte
             raise FormatError(f"unexpected block of {count} records in {len(block)} bytes", path=path)
         read, found = 0, _records(block, count, decoder)
@@ -102,6 +108,9 @@ def _records(block: bytes, count: int, decoder: RecordReader) -> Iterator[list[R
 def _decoder(header: Header, build: Callable[[bytes], RecordReader], path: str | None) -> RecordReader:
     if "avro.schema" not in header.metadata:
         raise FormatError("missing 'avro.schema' in the header", path=path)
+    if any(len(header.metadata.get(name, b"")) > _MOST_SCHEMA_BYTES for name in ("avro.schema", "partition-spec")):
+        # It has the columns of a partition, and none of the table's; and it is remembered.
+        raise FormatError(f"unexpected schema or partition spec of more than {_MOST_SCHEMA_BYTES} bytes", path=path)
     try:
         return build(header.metadata["avro.schema"])
     except ImportError:  # a worker without fastavro: nothing is wrong with the file

@@ -18,7 +18,7 @@ import numpy as np
 
 from airflow_iceberg.format.avro.columns import decode_records
 from airflow_iceberg.format.avro.columns_read import Column, Ints, Mask, Records
-from airflow_iceberg.format.avro.container import read_blocks, read_header
+from airflow_iceberg.format.avro.container import Limits, read_blocks, read_header
 from airflow_iceberg.format.avro.layout import Layout, NotColumnar, layout_of
 from airflow_iceberg.format.manifests.avro import check_length, read_manifest
 from airflow_iceberg.format.manifests.blocks import RecordReader, record_reader
@@ -52,6 +52,7 @@ class Unpacked:
         blocks: number of entries and bytes of each block.
         reader: reader of single records.
         layout: layout for reading records side by side; None if that is impossible.
+        limits: how much is decoded; None for all of it.
     """
 
     manifest: ManifestFile
@@ -59,22 +60,22 @@ class Unpacked:
     blocks: tuple[tuple[int, bytes], ...]
     reader: RecordReader
     layout: Layout | None
+    limits: Limits | None = None
 
 
-def unpack(data: bytes, manifest: ManifestFile) -> Unpacked:
+def unpack(data: bytes, manifest: ManifestFile, limits: Limits | None = None) -> Unpacked:
     """Read and inflate the container of a manifest.
 
     Raises:
-        FormatError: the file is truncated or not a manifest.
+        FormatError: the file is truncated or not a manifest, or larger than the limits.
         UnsupportedError: its codec needs a package that is not installed.
     """
-    path = manifest.manifest_path
     check_length(data, manifest)
-    header = read_header(data, path=path)
-    reader = record_reader(header, path)
-    blocks = tuple(read_blocks(data, header, path=path))
+    header = read_header(data, path=manifest.manifest_path)
+    reader = record_reader(header, manifest.manifest_path)
+    blocks = tuple(read_blocks(data, header, path=manifest.manifest_path, limits=limits))
     layout = _layout(header.metadata["avro.schema"], reader)
-    return Unpacked(manifest=manifest, data=data, blocks=blocks, reader=reader, layout=layout)
+    return Unpacked(manifest=manifest, data=data, blocks=blocks, reader=reader, layout=layout, limits=limits)
 
 
 _layouts: dict[bytes, Layout | None] = {}
@@ -116,7 +117,7 @@ def read_columns(
                         raise
                     yield _read_portion([one], lists=lists, keys=keys, places=places)
                 except NotColumnar:
-                    yield one.manifest, read_manifest(one.data, manifest=one.manifest)
+                    yield one.manifest, read_manifest(one.data, manifest=one.manifest, limits=one.limits)
 
 
 def _portions(manifests: Iterable[Unpacked], most_bytes: int) -> Iterator[list[Unpacked]]:

@@ -29,14 +29,19 @@ _KNOWN = frozenset(
 )
 
 
-def read(data: bytes, *, path: str | None = None) -> TableMetadata:
+def read(
+    data: bytes, *, path: str | None = None, most_bytes: int | None = None, most_values: int | None = None
+) -> TableMetadata:
     """Read a metadata file; gzip is detected by the first bytes, whatever the file's name.
 
+    Args:
+        most_bytes, most_values: the size of a document, decompressed, and about how many values it may have.
+
     Raises:
-        FormatError: the file is torn, no JSON, or breaks the specification.
+        FormatError: the file is torn, no JSON, or breaks the specification, or is larger than that.
         UnsupportedError: format version 4 or later.
     """
-    return from_dict(_parse(data, path), path=path)
+    return from_dict(_parse(data, path, most_bytes, most_values), path=path)
 
 
 def write(metadata: TableMetadata) -> bytes:
@@ -48,12 +53,14 @@ def write(metadata: TableMetadata) -> bytes:
         return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _parse(data: bytes, path: str | None) -> Mapping[str, Any]:
+def _parse(data: bytes, path: str | None, most_bytes: int | None, most_values: int | None) -> Mapping[str, Any]:
     if not data:
         raise FormatError("unexpected empty file (expected table metadata); the file is torn", path=path)
     try:
         if data[:2] == b"\x1f\x8b":
-            data = gunzip(data)
+            data = gunzip(data, limit=most_bytes)
+        if most_values is not None and sum(map(data.count, (b",", b"[", b"{"))) > most_values:
+            raise ValueError(f"it has more than {most_values} values")
         document = json.loads(data, parse_constant=_no_number)
     except (ValueError, EOFError, OSError, zlib.error, RecursionError) as error:
         raise FormatError(
