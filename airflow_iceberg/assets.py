@@ -87,6 +87,9 @@ def iceberg_asset(
 def table_of_uri(uri: str) -> tuple[str, str]:
     """Return the connection id and the table of an asset's URI.
 
+    Args:
+        uri: `iceberg://<connection>/<namespace>/<table>`.
+
     Raises:
         ValueError: not the URI of a table.
     """

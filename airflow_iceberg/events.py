@@ -18,10 +18,16 @@ class TableEvent:
         table: the namespace and name of the table.
         snapshot_id: the snapshot; None for an operation that makes none, such as the expiry of snapshots.
         event_id: the same for all events of this snapshot, whoever fired them; to know that it was handled before.
+        table_uuid: the identity of the table, which a table of the same name that is made later does not have.
+        branch: the branch that was changed; None if the event does not say, which is main.
+        parent_snapshot_id, timestamp_ms: the snapshot before, and the time of the commit in milliseconds.
         operation: append, overwrite, delete or replace; None if the event does not say.
+        added_records, deleted_records: how many rows were added and deleted; None if they are not known.
         partitions: paths of the changed partitions; None if they are not known. At most 100, of `partition_count`.
+        partition_count: the number of the changed partitions.
         snapshot_count: the number of snapshots that the event stands for, if its watcher coalesces.
         dag_id, run_id, task_id: who made the snapshot; None if it is not a task of Airflow.
+        operation_key: the identity of the task's work, from the summary of the snapshot.
         is_from_watcher: whether a watcher has fired the event, instead of the task that made the snapshot.
         partition_key: Airflow's partition key of the event.
         content: all that the event says.

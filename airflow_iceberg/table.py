@@ -55,7 +55,11 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
         location: str | None = None,
         if_not_exists: bool = False,
     ) -> Table:
-        """Create a table; arguments and errors as of `operations.create_table`."""
+        """Create a table; arguments and errors as of `operations.create_table`.
+
+        Args:
+            catalog, identifier, schema, partition_by, sort_by, properties, location, if_not_exists: as there.
+        """
         _check_catalog(catalog, 'Table.create(catalog, "namespace.table", schema=…)')
         request = operations.create_table.CreateTableRequest(
             schema=schema,
@@ -70,6 +74,9 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
     @classmethod
     def load(cls, catalog: Catalog, identifier: str | TableId) -> Table:
         """Load a table.
+
+        Args:
+            catalog, identifier: the catalog; namespace and name of the table, `sales.orders`.
 
         Raises:
             NotFoundError: the table does not exist.
@@ -88,6 +95,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
         """Open a metadata file, read-only and without a catalog.
 
         Args:
+            location, io: the location of the file, and access to files, if there is one already.
             properties: properties of the storage, as for a catalog; ignored when `io` is given, apart from
                 `allowed-locations`: the prefixes of files that are neither in the bucket of the metadata file nor, for
                 a local one, below the folder above its own.
@@ -122,7 +130,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
                 `_last_updated_sequence_number` (the row lineage of version 3), `_file`, `_pos`, `_spec_id`,
                 `_partition` and `_deleted` (with the deleted rows).
             snapshot_id, ref, as_of_ms: the snapshot to read, by at most one of the three; the current state by default.
-            limit: the largest number of rows.
+            limit, case_sensitive: the largest number of rows; whether the case of names in the filter counts.
 
         Raises:
             NotFoundError: no such column, snapshot or ref.
@@ -161,6 +169,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
         Args:
             from_snapshot_id: exclusive; None reads from the oldest snapshot that the table still has.
             to_snapshot_id: inclusive; the head of `ref`, by default of main, if left out.
+            row_filter, predicate_params, selected_fields, ref, limit, case_sensitive: the arguments of `scan`.
 
         Raises:
             NotFoundError: no such last snapshot, ref or column.
@@ -199,6 +208,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
         Args:
             from_snapshot_id: exclusive; None: all rows of the last snapshot are new.
             to_snapshot_id: inclusive; the head of `ref`, by default of main, if left out.
+            row_filter, predicate_params, selected_fields, ref, case_sensitive: the arguments of `scan`.
             mode: "append", the rows that were appended; "changelog", all changes, with the columns `_change_type`
                 (insert, delete, update_before, update_after), `_change_ordinal` (the number of the snapshot among
                 those that were read) and `_commit_snapshot_id`. Rows that were only rewritten are no changes.
@@ -271,14 +281,15 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
         Columns are matched by name; casts lose nothing, or the call fails before anything is committed.
 
         Args:
+            rows: an Arrow table, record batch or reader.
+            branch, snapshot_properties: the branch to commit to, and entries of the snapshot's summary.
             create_branch: whether a branch that the table does not have is created from main, in the same commit.
             operation_key: key of an Airflow task, whose earlier commit is found.
             on_rerun: what happens to the rows of a run of the task before it was cleared: "append" keeps them,
                 "replace" replaces them in the same commit, "skip" leaves it at them.
             schema_evolution: "add_columns" adds new columns of the rows, and wider types where that is legal, to the
                 table's schema in the same commit.
-            write_format: the format of the data files, "parquet" or "avro"; the table's `write.format.default` if left
-                out.
+            write_format: format of the data files, "parquet" or "avro"; by default the table's `write.format.default`.
 
         Raises:
             InvalidInputError: a column is missing, unknown, or holds a value that does not fit.
@@ -319,6 +330,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
             check_filter: False also takes new rows that the filter does not select: rows that it selects are deleted,
                 and the new rows appended, in one commit.
             isolation_level: "serializable" (the default) or "snapshot".
+            rows, branch, create_branch, snapshot_properties, operation_key: the arguments of `append`.
             schema_evolution, write_format: the arguments of `append`.
 
         Raises:
@@ -353,10 +365,14 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
         schema_evolution: str | None = None,
         write_format: str | None = None,
     ) -> WriteResult:
-        """Replace all rows of the partitions that Arrow rows are in; arguments as of `overwrite`.
+        """Replace all rows of the partitions that Arrow rows are in.
 
         Partitions are those of the table's current spec: files of older specs are kept, and a table without partitions
         is replaced as a whole.
+
+        Args:
+            rows, branch, create_branch, isolation_level, snapshot_properties: the arguments of `overwrite`.
+            operation_key, schema_evolution, write_format: the arguments of `overwrite`.
         """
         request = operations.overwrite.OverwriteRequest(
             rows=rows,
@@ -380,7 +396,5 @@ def _name_by_location(metadata: TableMetadata) -> TableId:
 
 def _check_catalog(catalog: object, call: str) -> None:
     if not isinstance(catalog, Catalog):
-        raise InvalidInputError(
-            f"expected a catalog first and then the table's name, got {type(catalog).__name__} first; "
-            f"write it as {call}"
-        )
+        text = f"expected a catalog first and then the table's name, got {type(catalog).__name__} first"
+        raise InvalidInputError(f"{text}; write it as {call}")

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import re
 import subprocess
+from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,13 @@ import pytest
 from airflow.sdk import BaseSensorOperator, Connection
 
 from airflow_iceberg import operators, sensors
+from airflow_iceberg.decorators.iceberg import append_task, merge_task, overwrite_task
+from airflow_iceberg.events import TableEvent
 from airflow_iceberg.get_provider_info import get_provider_info
+from airflow_iceberg.hooks import IcebergHook, PaimonHook
 from airflow_iceberg.hooks.connection import CatalogConfig
+from airflow_iceberg.hooks.task_table import TaskTable
+from airflow_iceberg.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -211,6 +217,11 @@ def offered() -> list[Any]:
     return [getattr(package, name) for package in packages for name in package.__all__]
 
 
+def hooks_and_tables() -> list[Any]:
+    """Return the classes whose methods a task's function calls."""
+    return [IcebergHook, PaimonHook, TaskTable, Table]
+
+
 def documented(kind: Any) -> set[str]:
     """Return the arguments that the docstring of a class or function describes; some share a line."""
     text = inspect.getdoc(kind) or ""
@@ -241,6 +252,18 @@ class TestTheReferenceIsComplete:
         once = set(re.findall(r"^\| `(\w+)` \| (?:all operators|operators with jobs) \|", reference, re.MULTILINE))
         assert once == {"asset_events", "partition_keys", "poll_interval"}
         assert arguments(kind) - documented(kind) - once == set()
+
+    @pytest.mark.parametrize("kind", [*hooks_and_tables(), TableEvent], ids=lambda kind: kind.__name__)
+    def test_with_every_argument_of_what_is_called(self, kind: Any) -> None:
+        called = {name: getattr(kind, name) for name in vars(kind) if not name.startswith("_")}
+        functions = {name: made for name, made in called.items() if inspect.ismethod(made) or inspect.isfunction(made)}
+        lacking = {name: arguments(made) - {"cls"} - documented(made) for name, made in functions.items()}
+        assert {name: found for name, found in lacking.items() if found} == {}
+        assert not is_dataclass(kind) or {one.name for one in fields(kind)} <= documented(kind)
+
+    @pytest.mark.parametrize("made", [append_task, overwrite_task, merge_task], ids=lambda made: made.__name__)
+    def test_with_every_argument_of_a_decorator(self, made: Any) -> None:
+        assert arguments(made) <= documented(made)
 
 
 CATALOGS = {

@@ -198,6 +198,7 @@ def append_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any
     DataFrame. The session's workers write its rows, and the session is stopped in the end.
 
     Args:
+        python_callable: the function, which the decorator gives.
         spark_conn_id: the id of a connection of type `spark` or `spark_connect` for the session; without one it is a
             Spark in the task's process.
         config_kwargs: settings of Spark, `{"spark.driver.memory": "2g"}`, which come before those of the connection.
@@ -212,6 +213,7 @@ def overwrite_task(python_callable: Callable[..., Any] | None = None, **kwargs: 
     The function returns what it may return for `@task.iceberg_append`.
 
     Args:
+        python_callable: the function, which the decorator gives.
         kwargs: the arguments of `IcebergOverwriteOperator`, except those about its source, and those of all operators.
     """
     return _decorator(_OverwriteTask, python_callable, kwargs)
@@ -225,6 +227,7 @@ def merge_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any)
     the same rows: its rows are kept in a file in the table's staging folder meanwhile, unless they are a DataFrame.
 
     Args:
+        python_callable: the function, which the decorator gives.
         kwargs: the arguments of `IcebergMergeOperator`, except those about its source, and those of all operators.
     """
     return _decorator(_MergeTask, python_callable, kwargs)

@@ -58,7 +58,10 @@ class IcebergHook(BaseHook):
         return self.catalog
 
     def load_table(self, name: str) -> Table:
-        """Load a table by namespace and name, `sales.orders`.
+        """Load a table.
+
+        Args:
+            name: namespace and name, `sales.orders`.
 
         Raises:
             NotFoundError: there is no such table.
@@ -114,7 +117,19 @@ class IcebergHook(BaseHook):
         location: str | None = None,
         if_not_exists: bool = False,
     ) -> Table:
-        """Create a table; see `Table.create`."""
+        """Create a table.
+
+        Args:
+            name: namespace and name, `sales.orders`. The namespace has to exist.
+            schema: the columns, as of `IcebergCreateTableOperator`, or an Arrow schema.
+            partition_by, sort_by: partition fields such as `day(ts)`, and columns by which new files are sorted.
+            properties: the properties of the table.
+            location: the location of the table; the catalog's own choice if left out.
+            if_not_exists: whether a table of this name is returned as it is, instead of an error.
+
+        Raises:
+            AlreadyExistsError: the name is taken.
+        """
         from airflow_iceberg.table import Table
 
         return Table.create(

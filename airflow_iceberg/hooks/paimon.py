@@ -133,6 +133,7 @@ class PaimonHook(BaseHook):
 
         Args:
             table: `database.table`, or a location; None for the table of the connection.
+            branch: the branch that is read.
         Raises:
             NotFoundError: there is no such table, or no such branch of it.
         """

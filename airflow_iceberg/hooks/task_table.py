@@ -74,7 +74,7 @@ def _writes_of(context: Context) -> _Writes:
 
 
 class TaskTable(Table):
-    """A table whose writes are committed exactly once by the task that runs.
+    """A table whose writes are committed exactly once by the task that runs; made by `IcebergHook.task_table`.
 
     Its writes take the arguments of those of `Table`, and:
 
@@ -105,7 +105,13 @@ class TaskTable(Table):
         asset_events: bool,
         partition_keys: str,
     ) -> TaskTable:
-        """Load a table, and bind it to a task; see `IcebergHook.task_table`."""
+        """Load a table, and bind it to a task, as `IcebergHook.task_table` does.
+
+        Args:
+            catalog, name: where the table is, and its namespace and name.
+            context: the context of the task.
+            iceberg_conn_id, asset_events, partition_keys: as of `IcebergHook.task_table`.
+        """
         check_partition_keys(partition_keys)
         made = cls.load(catalog, name)
         assert isinstance(made, cls)
@@ -116,37 +122,85 @@ class TaskTable(Table):
     def append(
         self, rows: Any, *, name: str | None = None, on_rerun: OnRerun = "replace", **options: Any
     ) -> WriteResult:
-        """Append Arrow rows; see `Table.append`."""
+        """Append rows; see `Table.append`.
+
+        Args:
+            rows: an Arrow table, record batch or reader.
+            name, on_rerun: the name of the write, and what a clear does with its rows: see above.
+            options: the other arguments of `Table.append`, by name.
+        """
         return self._write("append", name, super().append, rows, on_rerun=on_rerun, **options)
 
     def overwrite(
         self, rows: Any, overwrite_filter: Any = None, *, name: str | None = None, **options: Any
     ) -> WriteResult:
-        """Replace rows by Arrow rows; see `Table.overwrite`."""
+        """Replace rows by others; see `Table.overwrite`.
+
+        Args:
+            rows: an Arrow table, record batch or reader.
+            overwrite_filter: SQL that selects what is replaced; None for the whole table.
+            name: the name of the write, see above.
+            options: the other arguments of `Table.overwrite`, by name.
+        """
         return self._write("overwrite", name, super().overwrite, rows, overwrite_filter, **options)
 
     def dynamic_partition_overwrite(self, rows: Any, *, name: str | None = None, **options: Any) -> WriteResult:
-        """Replace the partitions of Arrow rows; see `Table.dynamic_partition_overwrite`."""
+        """Replace the partitions that rows are in; see `Table.dynamic_partition_overwrite`.
+
+        Args:
+            rows: an Arrow table, record batch or reader.
+            name: the name of the write, see above.
+            options: the other arguments of `Table.dynamic_partition_overwrite`, by name.
+        """
         return self._write("overwrite", name, super().dynamic_partition_overwrite, rows, **options)
 
     def delete(self, predicate: Any, *, name: str | None = None, **options: Any) -> WriteResult:
-        """Delete rows; see `Table.delete`."""
+        """Delete rows; see `Table.delete`.
+
+        Args:
+            predicate: SQL that selects them.
+            name: the name of the write, see above.
+            options: the other arguments of `Table.delete`, by name.
+        """
         return self._write("delete", name, super().delete, predicate, **options)
 
     def merge(self, rows: Any, on: Any, clauses: Any, *, name: str | None = None, **options: Any) -> WriteResult:
-        """Merge Arrow rows; see `Table.merge`."""
+        """Merge rows into the table; see `Table.merge`.
+
+        Args:
+            rows: an Arrow table, record batch or reader.
+            on: SQL that says which source row belongs to which row of the table, `t.id = s.id`.
+            clauses: what happens to rows that match, and to those that do not.
+            name: the name of the write, see above.
+            options: the other arguments of `Table.merge`, by name.
+        """
         return self._write("merge", name, super().merge, rows, on, clauses, **options)
 
     def upsert(
         self, df: Any, join_cols: Sequence[str] | None = None, *args: Any, name: str | None = None, **options: Any
     ) -> WriteResult:
-        """Update or add Arrow rows; see `Table.upsert`."""
+        """Update the rows that the table has, and add the others; see `Table.upsert`.
+
+        Args:
+            df: an Arrow table.
+            join_cols: the columns that identify a row; the table's identifier fields if left out.
+            args: further arguments of `Table.upsert`, in its order.
+            name: the name of the write, see above.
+            options: the other arguments of `Table.upsert`, by name.
+        """
         return self._write("upsert", name, super().upsert, df, join_cols, *args, **options)
 
     def update(
         self, set: Mapping[str, str], where: str | None = None, *, name: str | None = None, **options: Any
     ) -> WriteResult:
-        """Give rows new values; see `Table.update`."""
+        """Give rows new values; see `Table.update`.
+
+        Args:
+            set: columns and SQL of their new values, `{"amount": "amount * 2"}`.
+            where: SQL that selects the rows; None for all.
+            name: the name of the write, see above.
+            options: the other arguments of `Table.update`, by name.
+        """
         return self._write("update", name, super().update, set, where, **options)
 
     def _write(

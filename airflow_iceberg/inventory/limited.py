@@ -90,5 +90,17 @@ def limits_of(io: FileIO) -> ReadLimits | None:
     return found.limits if isinstance(found, LimitedFileIO) else None
 
 
+def manifest_limits(io: FileIO) -> Limits | None:
+    """Return how much of a manifest is decoded."""
+    found = limits_of(io)
+    return None if found is None else found.manifest
+
+
+def list_limits(io: FileIO) -> Limits | None:
+    """Return how much of a manifest list is decoded."""
+    found = limits_of(io)
+    return None if found is None else found.manifest_list
+
+
 def _is_metadata(location: str) -> bool:
     return ".metadata.json" in location.rpartition("/")[2]

@@ -17,7 +17,7 @@ from airflow_iceberg.format.manifests.avro import manifest_spec_id, read_manifes
 from airflow_iceberg.format.manifests.columns import EntryColumns, Unpacked, unpack
 from airflow_iceberg.format.manifests.entries import EntryStatus, ManifestEntry, ManifestFile, counted
 from airflow_iceberg.format.snapshots import Snapshot
-from airflow_iceberg.inventory.limited import limits_of
+from airflow_iceberg.inventory.limited import list_limits, manifest_limits
 from airflow_iceberg.storage.base import FileIO
 
 Part: TypeAlias = "EntryColumns | tuple[ManifestFile, Iterator[ManifestEntry]]"
@@ -47,10 +47,10 @@ def read_columns(
 
 
 def _ahead(io: FileIO, manifests: Iterable[ManifestFile], most_bytes: int) -> Iterator[Unpacked]:
-    limits = limits_of(io)
+    limits = manifest_limits(io)
 
     def open_one(manifest: ManifestFile) -> Unpacked:
-        return unpack(io.read(manifest.manifest_path), manifest, limits and limits.manifest)
+        return unpack(io.read(manifest.manifest_path), manifest, limits)
 
     rest = iter(manifests)
     waiting: deque[tuple[int, Future[Unpacked]]] = deque()
@@ -71,9 +71,8 @@ def _ahead(io: FileIO, manifests: Iterable[ManifestFile], most_bytes: int) -> It
 
 def read_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEntry]:
     """Return the entries of a manifest with what they inherit from its row in the list."""
-    limits = limits_of(io)
-    data = io.read(manifest.manifest_path)
-    return read_manifest(data, manifest=manifest, path=manifest.manifest_path, limits=limits and limits.manifest)
+    path = manifest.manifest_path
+    return read_manifest(io.read(path), manifest=manifest, path=path, limits=manifest_limits(io))
 
 
 def read_manifests(io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
@@ -87,10 +86,9 @@ def read_manifests(io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         if snapshot.manifests is None:
             raise FormatError(f"snapshot {snapshot.snapshot_id} has neither a manifest list nor manifests")
         return tuple(_embedded(io, path, snapshot.snapshot_id) for path in snapshot.manifests)
-    limits = limits_of(io)
     try:
         data = io.read(snapshot.manifest_list)
-        return read_manifest_list(data, path=snapshot.manifest_list, limits=limits and limits.manifest_list)
+        return read_manifest_list(data, path=snapshot.manifest_list, limits=list_limits(io))
     except FormatError as error:
         if snapshot.key_id is None:
             raise
@@ -101,8 +99,8 @@ def read_manifests(io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
 
 def _embedded(io: FileIO, path: str, snapshot_id: int) -> ManifestFile:
     """Return the row of a manifest that a v1 snapshot names without a list, from the manifest's own content."""
-    data, limits = io.read(path), limits_of(io)
-    entries = list(read_manifest(data, path=path, limits=limits and limits.manifest))
+    data = io.read(path)
+    entries = list(read_manifest(data, path=path, limits=manifest_limits(io)))
     added_by = (entry.snapshot_id for entry in entries if entry.status is EntryStatus.ADDED)
     row = ManifestFile(
         manifest_path=path,

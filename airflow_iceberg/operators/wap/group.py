@@ -36,7 +36,9 @@ class WapGroup(TaskGroup):
     """What `iceberg_wap` returns.
 
     Args:
+        group_id: the id of the group.
         audits: the audits of each table.
+        approval, keep_branch_on_failure: as of `iceberg_wap`.
         inputs: further tables that the SQL of audits reads.
         always_audit: whether the change is audited again whenever main has moved on, also where the conflict rules
             allow it without.
