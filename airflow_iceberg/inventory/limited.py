@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.format.avro.container import Limits
 from airflow_iceberg.storage.base import FileIO, FileStatus
 from airflow_iceberg.storage.gate import ungated
-
-if TYPE_CHECKING:
-    import fsspec
 
 
 # A manifest of Iceberg Java has 8 MB; 100,000 manifests are 20 MB, which PyIceberg writes as one block.
@@ -80,7 +77,7 @@ class LimitedFileIO(FileIO):
     def follow_no_links(self, folder: str) -> None:
         self.inner.follow_no_links(folder)
 
-    def filesystem(self, location: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    def filesystem(self, location: str) -> tuple[Any, str]:
         return self.inner.filesystem(location)
 
 
