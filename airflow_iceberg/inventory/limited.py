@@ -15,7 +15,6 @@ from airflow_iceberg.format.avro.container import Limits
 from airflow_iceberg.storage.base import FileIO, FileStatus
 from airflow_iceberg.storage.gate import ungated
 
-
 # A manifest of Iceberg Java has 8 MB; 100,000 manifests are 20 MB, which PyIceberg writes as one block.
 _OF_A_MANIFEST = Limits(most_bytes=192 << 20, most_block_bytes=4 << 20, most_records=1_000_000)
 _OF_A_LIST = Limits(most_bytes=64 << 20, most_block_bytes=32 << 20, most_records=200_000)
