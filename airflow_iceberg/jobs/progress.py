@@ -1,7 +1,7 @@
 """How far a job is, in the log: tasks, files, rows, bytes, share and rate, at least every 15 seconds.
 
 One object for all places where jobs run: threads count what their tasks report, and Spark's driver asks Spark how many
-tasks have ended. The driver's lines are in the output of spark-submit, which is in the task's log.
+tasks have ended, and what they did. The driver's lines are in the output of spark-submit, which is in the task's log.
 """
 
 from __future__ import annotations
@@ -59,12 +59,23 @@ class Progress:
         """Count what a task has done."""
         with self._lock:
             self._done += 1
-            self._files += len(report.data_files)
-            self._rows += report.record_count
-            self._bytes += sum(int(one.get("file-size-in-bytes") or 0) for one in report.data_files)
+        self.count(report)
+
+    def count(self, report: TaskReport) -> None:
+        """Count what a task has done, where others tell how many have ended."""
+        files, rows, size = counts_of(report)
+        with self._lock:
+            self._files += files
+            self._rows += rows
+            self._bytes += size
+
+    def counted(self, files: int, rows: int, size: int) -> None:
+        """Take over what all tasks together have done so far."""
+        with self._lock:
+            self._files, self._rows, self._bytes = files, rows, size
 
     def ended(self, done: int, tasks: int) -> None:
-        """Count the tasks that have ended, where nothing is known of what they did."""
+        """Take over how many tasks have ended; what they did is told elsewhere."""
         with self._lock:
             self._done, self._tasks = done, max(tasks, done)
 
@@ -87,6 +98,12 @@ class Progress:
             f"{line}: {_counted(self._files, 'file')}, {_counted(self._rows, 'row')}, {_size(self._bytes)}; "
             f"{self._rows / seconds:,.0f} rows/s, {_size(int(self._bytes / seconds))}/s"
         )
+
+
+def counts_of(report: TaskReport) -> tuple[int, int, int]:
+    """Return the files, rows and bytes of a task."""
+    sizes = [int(one.get("file-size-in-bytes") or 0) for one in report.data_files]
+    return len(sizes), report.record_count, sum(sizes)
 
 
 @contextmanager

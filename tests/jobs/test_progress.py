@@ -1,10 +1,14 @@
 """The log says how far a job is, by a clock of the test."""
 
 import logging
+import re
 from typing import Any
+
+import pytest
 
 from airflow_iceberg.jobs.progress import Progress, watched
 from airflow_iceberg.jobs.task import TaskReport
+from tests.jobs.submissions import HERE, VERSIONS
 
 
 class Clock:
@@ -68,6 +72,22 @@ class TestWhatIsSaid:
         clock.now += 15
         found.look()
         assert said[-1] == "append s.t: 0 of 3 tasks ended (0 %) after 15 s"
+
+
+class TestOnSpark:
+    """Files, rows and bytes are told while tasks run, from a classic session and from one of Spark Connect."""
+
+    @pytest.mark.services
+    @pytest.mark.parametrize("version", VERSIONS)
+    def test_it(self, version, spark_of, tmp_path):
+        spark_of(version).run(HERE / "progress_program.py", str(tmp_path))
+        lines = (tmp_path / "lines").read_text().splitlines()
+        assert (tmp_path / "told").exists(), lines
+        found = next(line for line in lines if "2 files" in line)
+        pattern = (
+            r"append s.t: [0-2] of 4 tasks ended \(\d+ %\) after \d+ s: 2 files, 20 rows, 2.0 MiB; [\d,]+ rows/s, .*/s"
+        )
+        assert re.fullmatch(pattern, found), found
 
 
 class TestTheLooks:

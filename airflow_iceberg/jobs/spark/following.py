@@ -1,4 +1,8 @@
-"""How many tasks of a Spark job have ended, by what its session knows; a classic session, or one of Spark Connect."""
+"""How far a Spark job is, by what its session knows; a classic session, or one of Spark Connect.
+
+A classic session has accumulators, to which the tasks add what they did. Spark Connect has none, but hands out the
+reports of tasks while others still run.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,33 @@ from typing import Any
 
 from airflow_iceberg.jobs.progress import Progress, watched
 from airflow_iceberg.jobs.spark.package import is_connect
+from airflow_iceberg.jobs.task import TaskReport
+
+Counters = tuple[Any, ...]
+"""Spark's accumulators of files, rows and bytes; none on Spark Connect."""
+
+
+def new_counters(spark: Any) -> Counters:
+    """Return what the tasks of one job add to."""
+    return () if is_connect(spark) else tuple(spark.sparkContext.accumulator(0) for _ in range(3))
+
+
+def reports_of(frame: Any, spark: Any, progress: Progress, counters: Counters) -> list[TaskReport]:
+    """Run a job, and return the reports of its tasks, which are the rows of a frame; say how far it is meanwhile."""
+    with _followed(spark, progress, counters):
+        if not is_connect(spark):
+            return [TaskReport.from_json(row[0]) for row in frame.collect()]
+        reports: list[TaskReport] = []
+        for row in frame.toLocalIterator():
+            reports.append(TaskReport.from_json(row[0]))
+            progress.count(reports[-1])
+        return reports
 
 
 @contextmanager
-def followed(spark: Any, progress: Progress) -> Iterator[None]:
-    """Say how far Spark is while the block runs."""
+def _followed(spark: Any, progress: Progress, counters: Counters) -> Iterator[None]:
     if not is_connect(spark):
-        with watched(progress, _tracker(spark, progress)):
+        with watched(progress, _tracker(spark, progress, counters)):
             yield
         return
 
@@ -35,7 +59,7 @@ def followed(spark: Any, progress: Progress) -> Iterator[None]:
             spark.removeProgressHandler(told)
 
 
-def _tracker(spark: Any, progress: Progress) -> Callable[[], None]:
+def _tracker(spark: Any, progress: Progress, counters: Counters) -> Callable[[], None]:
     tracker = spark.sparkContext.statusTracker()
     seen: dict[int, tuple[int, int]] = {}
 
@@ -47,5 +71,6 @@ def _tracker(spark: Any, progress: Progress) -> Callable[[], None]:
         if seen:
             done, tasks = seen[max(seen)]
             progress.ended(done, tasks)
+        progress.counted(*(counter.value for counter in counters))
 
     return ask

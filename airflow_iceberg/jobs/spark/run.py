@@ -22,7 +22,7 @@ from airflow_iceberg.jobs.progress import Progress
 from airflow_iceberg.jobs.run_plan import run_job
 from airflow_iceberg.jobs.spark.encrypted import encrypted
 from airflow_iceberg.jobs.spark.errors import as_iceberg_error, query_errors
-from airflow_iceberg.jobs.spark.following import followed
+from airflow_iceberg.jobs.spark.following import Counters, new_counters, reports_of
 from airflow_iceberg.jobs.spark.inputs import open_inputs
 from airflow_iceberg.jobs.spark.merge import create_views
 from airflow_iceberg.jobs.spark.package import is_connect, ship
@@ -107,6 +107,7 @@ class _Spark:
     plan: JobPlan
     progress: Progress
     source_schema: Any = None
+    counters: Counters = ()
 
     def run(self, plan: JobPlan, specs: Sequence[TaskSpec]) -> list[TaskReport]:
         if not specs:
@@ -117,8 +118,7 @@ class _Spark:
     def collect(self, frame: Any, function: MapFunction, *, tasks: int | None = None) -> list[TaskReport]:
         """Let Spark's tasks run a function over the rows of a frame, and return their reports."""
         self.progress.begin(tasks)
-        with followed(self.spark, self.progress):
-            return [TaskReport.from_json(row[0]) for row in frame.mapInArrow(function, REPORT_DDL).collect()]
+        return reports_of(frame.mapInArrow(function, REPORT_DDL), self.spark, self.progress, self.counters)
 
     def query(self, task: AppendTask | MergeTask) -> _Query:
         assert task.source is not None
@@ -153,8 +153,14 @@ class _Spark:
         return open_inputs(task.inputs, self.spark, self.storage, self.inputs)
 
     def worker(self, plan: JobPlan, staging: Staging | None = None) -> Worker:
-        failures = _max_failures(self.spark)
-        return Worker(plan=plan.to_json(), storage=self.storage, max_failures=failures, staging=staging)
+        failures, self.counters = _max_failures(self.spark), new_counters(self.spark)
+        return Worker(
+            plan=plan.to_json(),
+            storage=self.storage,
+            max_failures=failures,
+            staging=staging,
+            counters=self.counters,
+        )
 
 
 @dataclass(kw_only=True, slots=True)

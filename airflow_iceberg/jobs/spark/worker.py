@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.format.arrow.buffers import text_array
+from airflow_iceberg.jobs.progress import counts_of
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobError
 from airflow_iceberg.jobs.run_task import open_context, run_task, stage_rows
@@ -39,6 +40,7 @@ class Worker:
         specs: the tasks of `spark.range`, each packed separately: every worker gets all and unpacks its own; to unpack
             those of a table of 100,000 files would take a second and 100 MB.
         staging: the way in which the rows of a query are staged.
+        counters: what the files, rows and bytes of a task are added to, for the driver's log; none on Spark Connect.
     """
 
     plan: bytes
@@ -46,6 +48,7 @@ class Worker:
     max_failures: int
     specs: tuple[bytes, ...] | None = None
     staging: Staging | None = None
+    counters: tuple[Any, ...] = ()
 
     def with_specs(self, specs: Sequence[TaskSpec]) -> MapFunction:
         """Return the function for `spark.range`."""
@@ -84,6 +87,8 @@ class Worker:
             report = TaskReport(number=number, error=JobError.from_exception(error))
         if report.error is not None:
             self._stop_others()
+        for counter, count in zip(self.counters, counts_of(report), strict=False):
+            counter.add(count)
         return pa.RecordBatch.from_arrays([text_array([report.to_json()])], ["report"])
 
     def _stop_others(self) -> None:

@@ -85,5 +85,5 @@ def _named(metadata: TableMetadata, spec_id: int, partition: tuple[Any, ...]) ->
         return name, name
     source = schema.fields_by_id.get(spec.fields[0].source_id)
     value = "" if source is None else transform.to_human_string(partition[0], source.type)
-    # Nobody could tell an empty text from a missing one, and Airflow takes none.
-    return name, value if value.strip() else name
+    # Nobody could tell an empty text from a missing one, and Airflow takes none; PostgreSQL takes no NUL.
+    return name, value if value.strip() and "\0" not in value else name
