@@ -19,7 +19,7 @@ from airflow_iceberg.sensors import (
     IcebergSchemaChangeSensor,
 )
 
-TABLE = "shop.sales"
+TABLE = "shop.takings"
 # `{{ ds }}` is undefined in runs without a logical date: those that an asset triggers, or a user without a date.
 DAY = "{{ (dag_run.logical_date or dag_run.run_after) | ds }}"
 

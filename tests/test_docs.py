@@ -266,6 +266,25 @@ class TestTheReferenceIsComplete:
         assert arguments(made) <= documented(made)
 
 
+# https://iceberg.apache.org/docs/latest/spark-procedures/
+PROCEDURES = (
+    *("rollback_to_snapshot", "rollback_to_timestamp", "set_current_snapshot", "cherrypick_snapshot"),
+    *("publish_changes", "fast_forward", "expire_snapshots", "remove_orphan_files"),
+    *("rewrite_data_files", "rewrite_manifests", "rewrite_position_delete_files", "snapshot"),
+    *("migrate", "add_files", "register_table", "ancestors_of"),
+    *("create_changelog_view", "compute_table_stats", "compute_partition_stats", "rewrite_table_path"),
+)
+
+
+@pytest.mark.parametrize("name", PROCEDURES)
+def test_each_procedure_of_iceberg_has_an_operator_or_is_said_to_have_none(name: str) -> None:
+    rows = [row.split(" | ") for row in (DOCS / "migrate-from-procedures.md").read_text().splitlines()]
+    (answer,) = [row[1] for row in rows if len(row) > 2 and f"`{name}`" in row[0]]
+    named = set(re.findall(r"Iceberg\w+Operator", answer))
+    assert named <= users_classes()
+    assert named or answer == "none" or "airflow iceberg" in answer or "Changes(" in answer
+
+
 CATALOGS = {
     "hadoop": "hadoop-catalog",
     "sql": "sql-catalog",
