@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 METADATA_SUFFIX = ".metadata.json"
 # Metadata that a catalog remembers at most; those who watch tables open a catalog for each.
 _MOST_STATES = 4
+# Of all of them together, unless one has more: 100,000 take some 220 MB.
+MOST_SNAPSHOTS = 100_000
 # How often the files of a table to purge are listed, while other writers commit to it.
 _LOOKS_BEFORE_PURGE = 5
 
@@ -142,7 +144,8 @@ class PointerCatalog(Catalog):
 
     def _keep(self, state: TableState) -> None:
         if self._known is not None:
-            if len(self._known) >= _MOST_STATES:
+            kept = sum(len(one.metadata.snapshots) for one in (*self._known.values(), state))
+            if len(self._known) >= _MOST_STATES or kept > MOST_SNAPSHOTS:
                 self._known.clear()
             self._known[state.table] = state
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from airflow_iceberg.catalogs import pointer
 from airflow_iceberg.catalogs.pointer import read_metadata
 from airflow_iceberg.errors import FormatError, IcebergError, UnsupportedError
 from airflow_iceberg.format.avro.container import MAGIC, Limits, read_blocks, read_header, write_container, write_long
@@ -24,7 +25,7 @@ from airflow_iceberg.scan.counted_files import changed_files, count_files
 from airflow_iceberg.storage.gate import Gate
 from airflow_iceberg.table import Table
 from tests.support.builders import new_table
-from tests.support.memory import MemoryFileIO
+from tests.support.memory import MemoryCatalog, MemoryFileIO
 
 MANY = 20
 OPTIONS = {"small_below": 1 << 20, "min_small_files": 3, "most_partitions": 10}
@@ -207,3 +208,15 @@ def test_the_limits_are_found_through_a_gate(tmp_path):
     assert limits_of(gated) == limits_of(limited) == ReadLimits()
     assert limits_of(LimitedFileIO(gated)) is not None
     assert limits_of(Gate(allowed=("memory://b",)).around(inner)) is None
+
+
+def test_states_of_tables_with_many_snapshots_are_not_all_kept(monkeypatch):
+    catalog = MemoryCatalog()
+    catalog.remember_states()
+    for name in ("db.a", "db.b"):
+        Table.create(catalog, name, schema={"id": "long"}).append(pa.table({"id": [1]}))
+    for most, is_kept in ((1, False), (2, True)):
+        monkeypatch.setattr(pointer, "MOST_SNAPSHOTS", most)
+        first, second = (catalog.load(name) for name in ("db.a", "db.b"))
+        assert catalog.load("db.b") is second
+        assert (catalog.load("db.a") is first) == is_kept

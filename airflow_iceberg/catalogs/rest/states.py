@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 from airflow_iceberg.catalogs.base import TableId, TableState
 from airflow_iceberg.catalogs.http.exchange import Answer
+from airflow_iceberg.catalogs.pointer import MOST_SNAPSHOTS
 from airflow_iceberg.catalogs.rest import protocol
 from airflow_iceberg.catalogs.rest.credentials import (
     DELEGATION,
@@ -135,8 +136,12 @@ class TableStates:
         with self._lock:
             self._remembered[table] = found
             self._remembered.move_to_end(table)
-            while len(self._remembered) > _REMEMBERED_TABLES:
+            while len(self._remembered) > 1 and self._is_too_much():
                 self._remembered.popitem(last=False)
+
+    def _is_too_much(self) -> bool:
+        snapshots = sum(len(one.state.metadata.snapshots) for one in self._remembered.values())
+        return len(self._remembered) > _REMEMBERED_TABLES or snapshots > MOST_SNAPSHOTS
 
     def forget(self, table: TableId) -> None:
         with self._lock:
