@@ -4,8 +4,9 @@
 
 Each version has an environment of its own, build/airflow/<version>, made with the constraints that Airflow publishes
 for it. Where these cannot be read (set AIRFLOW_CONSTRAINTS to an address or a file of your own, with {version} and
-{python} in it), the packages are those that the registry had on the day after the version was published, since these
-are what its constraints were made of. Either way it is made only if the bounds of pyproject.toml allow it.
+{python} in it), they are made as Airflow makes them: the newest packages that fit all providers together, of those that
+the registry had on the day after the version was published. Either way it is made only if the bounds of pyproject.toml,
+extras included, allow it.
 """
 
 import argparse
@@ -26,8 +27,13 @@ OLDEST = (3, 1)
 PUBLISHED_AT = "https://raw.githubusercontent.com/apache/airflow/constraints-{version}/constraints-{python}.txt"
 # The day after a version was published. Of a version that is not here the newest packages are taken.
 DAYS = {"3.1.8": "2026-03-12", "3.2.2": "2026-05-30", "3.3.2": "2026-09-18"}
-# What the tests compare with is of versions of its own, and no part of an installation.
-PINNED_BY_TESTS = re.compile(r"(pyspark|pyspark-client|duckdb|pyiceberg|pytest\S*|moto|hypothesis)==")
+# What the tests compare with, Spark among it, is of versions of its own, and no part of an installation.
+PINNED_BY_TESTS = re.compile(
+    r"(pyspark|pyspark-client|grpcio\S*|opentelemetry\S*|googleapis-common-protos|protobuf|duckdb|pyiceberg|pytest\S*|moto|hypothesis|flask\S*)==",
+    re.I,
+)
+# Extras of newer versions than some constraints pin (docs/tested-versions.md), and those that need system libraries.
+EXTRAS_APART = {"spark", "duckdb", "hive-kerberos", "kerberos", "mysql"}
 MARKS = "not services and not java and not long and not generated"
 
 
@@ -88,7 +94,8 @@ def run(version: str, options: argparse.Namespace) -> str:
     ]
     if subprocess.run([*words, *packages], env=os.environ | uv_environment(python), check=False).returncode:
         return "its packages and those of the tests cannot be installed, see above"
-    command = [str(python), "-m", "pytest", "-m", MARKS, *(options.tests or ["tests/airflow"])]
+    named = [each for each in options.tests if (ROOT / each.partition("::")[0]).exists()]
+    command = [str(python), "-m", "pytest", "-m", MARKS, *options.tests, *([] if named else ["tests/airflow"])]
     say(f"Airflow {version}: {' '.join(command[1:])}")
     java = java_home(python, [17, 21])
     known = os.environ | {"PYTHONPATH": str(ROOT)} | ({"JAVA_HOME": java} if java else {})
@@ -98,27 +105,34 @@ def run(version: str, options: argparse.Namespace) -> str:
 
 def resolve(python: Path, version: str) -> Path | None:
     """Write the constraints of a version, with which our own dependencies must resolve; None if they do not."""
-    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    found, options = python.parent / "constraints.txt", []
-    if (text := published(python, version)) is not None:
-        (python.parent / "published.txt").write_text(text)
-        options = ["--constraint", str(python.parent / "published.txt")]
-    elif version in DAYS:
-        options = ["--exclude-newer", DAYS[version]]
-    say(f"Airflow {version}: packages of {options[-1] if options else 'today'}")
-    command = [python.parent / "uv", "pip", "compile", "--quiet", "--python", python, "--no-header", "--no-annotate"]
-    done = subprocess.run(
-        [*command, *options, "--output-file", found, "-"],
-        input="\n".join([f"apache-airflow=={version}", *dependencies]),
-        env=os.environ | uv_environment(python),
-        text=True,
-        check=False,
-    )
-    if done.returncode:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [
+        text for name, texts in project["optional-dependencies"].items() if name not in EXTRAS_APART for text in texts
+    ]
+    constraints, found = python.parent / "published.txt", python.parent / "constraints.txt"
+    text, day = published(python, version), DAYS.get(version, "today")
+    if text is not None:
+        constraints.write_text(text)
+    elif not compiled(
+        python, [f"apache-airflow[all]=={version}"], constraints, ["--exclude-newer", day] if version in DAYS else []
+    ):
+        return None
+    say(f"Airflow {version}: {'its published constraints' if text else f'constraints made of the packages of {day}'}")
+    ours = [f"apache-airflow=={version}", *project["dependencies"], *extras]
+    # What its constraints do not name, such as sqlglot, is free.
+    if not compiled(python, ours, found, ["--constraint", str(constraints)]):
         return None
     lines = [line for line in found.read_text().splitlines() if not PINNED_BY_TESTS.match(line)]
     found.write_text("\n".join(lines) + "\n")
     return found
+
+
+def compiled(python: Path, wanted: Sequence[str], found: Path, options: Sequence[str]) -> bool:
+    """Write the newest versions that fit what is wanted; False if there are none."""
+    command = [python.parent / "uv", "pip", "compile", "--quiet", "--python", python, "--no-header", "--no-annotate"]
+    known = os.environ | uv_environment(python)
+    words = [*command, *options, "--output-file", found, "-"]
+    return not subprocess.run(words, input="\n".join(wanted), env=known, text=True, check=False).returncode
 
 
 def published(python: Path, version: str) -> str | None:

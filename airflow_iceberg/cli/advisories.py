@@ -34,6 +34,14 @@ ADVISORIES = {
         "after a logout); before 3.2.0 CVE-2026-25917 (XCom runs code in the API server) and CVE-2026-32228; before "
         "3.1.8 CVE-2026-28779 (cookies for other applications) and CVE-2026-22922",
     ),
+    # Reading Parquet and ORC, which is what it is for here, has none that is newer than 14.0.
+    "pyarrow": Advisory("23.0.0", "23.0.1", "CVE-2026-25087 (use after free in the reader of IPC files)"),
+    "thrift": Advisory("0.22.0", "0.23.0", "CVE-2026-43869 (the host of a certificate is not checked)"),
+    "aiohttp": Advisory(
+        "3.13.3",
+        "3.13.4",
+        "CVE-2026-22815 (memory), CVE-2026-34516; before 3.13.3 CVE-2025-69223 to -69230 (bombs, smuggling)",
+    ),
     "requests": Advisory("2.32.5", "2.33.0", "CVE-2026-25645 (a file with a name that others can guess)"),
     "urllib3": Advisory(
         "2.6.3", "2.7.0", "CVE-2026-44431 and CVE-2026-44432 (credentials over redirects, compressed bombs)"

@@ -24,6 +24,8 @@ _PACKAGES = (
     "requests",
     "urllib3",
     "pyarrow",
+    "aiohttp",
+    "thrift",
     "pyspark",
     "pyspark-client",
     "duckdb",

@@ -38,6 +38,10 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
     def run(args: Namespace) -> None:
         # As Airflow's own commands do that read connections: they may lie in its database.
         os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
+        # Airflow before 3.3 logs on stdout, where only the answer belongs.
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
+                handler.setStream(sys.stderr)
         logging.getLogger("airflow_iceberg").setLevel(logging.DEBUG if args.verbose else logging.ERROR)
         try:
             function(args)

@@ -143,7 +143,19 @@ class _FunctionTask(DecoratedOperator):
     def _call(self, **given: Any) -> Any:
         assert self._context is not None
         known = {**self._context, **self.op_kwargs, **given}
-        return self.python_callable(*self.op_args, **self.determine_kwargs(known))
+        return self.python_callable(*self.op_args, **_determine_kwargs(self.python_callable, self.op_args, known))
+
+
+def _determine_kwargs(
+    function: Callable[..., Any], args: Collection[Any], known: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return those of the known values that a function takes by name."""
+    try:
+        from airflow.providers.common.compat.sdk import determine_kwargs
+    except ImportError:  # of the constraints of Airflow 3.1 and 3.2
+        from airflow.utils.operator_helpers import determine_kwargs
+    found: Mapping[str, Any] = determine_kwargs(function, args, known)
+    return found
 
 
 def _give_defaults(function: Callable[..., Any], names: Sequence[str]) -> None:

@@ -111,15 +111,29 @@ async def read_config_async(conn_id: str, kind: str, conn_type: str, config: typ
     Raises:
         NotFoundError: the connection does not exist.
     """
-    from airflow.providers.common.compat.connection import get_async_connection, get_async_extra_dejson
+    from airflow.sdk import BaseHook, Connection
 
     with _existing(conn_id, kind, conn_type):
-        connection = await get_async_connection(conn_id)
-    extra = await get_async_extra_dejson(connection)
+        if hasattr(Connection, "aextra_dejson"):
+            connection = await BaseHook.aget_connection(conn_id)
+            extra = await connection.aextra_dejson()
+        else:
+            # Before Airflow 3.3.2 even the asynchronous call masks by a synchronous one. In a thread of asgiref that
+            # goes through this event loop. Of common-compat, which does the same, only the newest has it for the extra.
+            from asgiref.sync import sync_to_async
+
+            connection, extra = await sync_to_async(_connection_and_extra)(conn_id)
     found = config.from_connection(connection, extra)
     await _mask_async(found.secrets())
     _warn_of_shown(connection, extra)
     return found
+
+
+def _connection_and_extra(conn_id: str) -> tuple[Connection, dict[str, Any]]:
+    from airflow.sdk import BaseHook
+
+    connection = BaseHook.get_connection(conn_id)
+    return connection, connection.extra_dejson
 
 
 def _warn_of_shown(connection: Connection, extra: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.auth.managers.models.resource_details import ConnectionDetails, DagAccessEntity
 from airflow.api_fastapi.core_api.security import (
     GetUserDep,
     requires_access_asset,
@@ -80,12 +80,24 @@ def readable_connections(user: Any) -> list[tuple[str, str, str]]:
 
     These are connections of Airflow's database; as Airflow's own list, asked for all at once.
     """
-    allowed = get_auth_manager().get_authorized_connections(user=user, method="GET")
     columns = (Connection.conn_id, Connection.conn_type, Connection.description)
     wanted = select(*columns).where(Connection.conn_type.in_(CONNECTION_TYPES)).order_by(Connection.conn_id)
     with create_session() as session:
-        found = session.execute(wanted.limit(_MOST_CONNECTIONS))
-        return [(str(row[0]), str(row[1]), str(row[2] or "")) for row in found if row[0] in allowed]
+        found = session.execute(wanted.limit(_MOST_CONNECTIONS)).all()
+    allowed = _allowed_connections(user, [str(row[0]) for row in found])
+    return [(str(row[0]), str(row[1]), str(row[2] or "")) for row in found if row[0] in allowed]
+
+
+def _allowed_connections(user: Any, conn_ids: Iterable[str]) -> set[str]:
+    manager: Any = get_auth_manager()
+    if hasattr(manager, "get_authorized_connections"):
+        return set(manager.get_authorized_connections(user=user, method="GET"))
+    # Airflow 3.1 decides about one at a time.
+    return {
+        each
+        for each in conn_ids
+        if manager.is_authorized_connection(method="GET", details=ConnectionDetails(conn_id=each), user=user)
+    }
 
 
 class VisibleDags:

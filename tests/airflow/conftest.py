@@ -185,7 +185,21 @@ def new_dag(failures: list[BaseException]) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def run_dag(airflow_db: Path, failures: list[BaseException]) -> Callable[..., Run]:
+def _exceptions_reach_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow 3.1 has them in the context of callbacks, but not when `DAG.test` runs the task."""
+    from airflow.sdk.execution_time import task_runner
+
+    finalize = task_runner.finalize
+
+    def with_exception(ti: Any, state: Any, context: Any, log: Any, error: BaseException | None = None) -> None:
+        context.setdefault("exception", error)
+        finalize(ti, state, context, log, error)
+
+    monkeypatch.setattr(task_runner, "finalize", with_exception)
+
+
+@pytest.fixture
+def run_dag(airflow_db: Path, failures: list[BaseException], _exceptions_reach_callbacks: None) -> Callable[..., Run]:
     def run(dag: Any, day: datetime | None = DAY, **options: Any) -> Run:
         register(dag)
         before = len(failures)

@@ -12,7 +12,7 @@ from packaging.version import Version
 
 AIRFLOW = Version(importlib.metadata.version("apache-airflow-core"))
 
-needs_partitions = pytest.mark.skipif(Version("3.2") > AIRFLOW, reason="Airflow 3.1 has no partitions of assets")
+needs_partitions = pytest.mark.skipif(Version("3.3") > AIRFLOW, reason="Airflow before 3.3 has no partitions of events")
 needs_commands = pytest.mark.skipif(Version("3.2") > AIRFLOW, reason="Airflow 3.1 offers no commands of providers")
 needs_policies = pytest.mark.skipif(Version("3.3") > AIRFLOW, reason="Airflow before 3.3 has no retry policies")
 

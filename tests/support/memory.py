@@ -48,7 +48,9 @@ class MemoryFileIO(FileIO):
     """
 
     def __init__(self) -> None:
-        self._filesystem = MemoryFileSystem(global_store=False, skip_instance_cache=True)
+        self._filesystem = MemoryFileSystem(skip_instance_cache=True)
+        # Older versions of fsspec have no argument for it.
+        self._filesystem.store, self._filesystem.pseudo_dirs = {}, [""]
         self.found: dict[str, tuple[str, dict[str, Any], Any]] = {}
         self._creating = threading.Lock()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from airflow_iceberg.data.arrow_version import explained
 from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.parquet import ParquetSource
 from airflow_iceberg.data.read.raw_rows import Source
@@ -49,12 +50,12 @@ def open_handle(io: FileIO, file_format: str, location: str) -> Iterator[tuple[A
     except OSError as error:
         # Arrow raises OSError for pages that cannot be decompressed, too, but without a number.
         if error.errno is None and not isinstance(error, UnclearError):
-            raise FormatError(f"cannot read {name}: {error}", path=location) from error
+            raise FormatError(f"cannot read {name}: {explained(error)}", path=location) from error
         raise StorageError(f"cannot read {location}: {error}") from error
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedError(f"cannot read data file {location}: {error}") from error
     except pa.ArrowException as error:
-        raise FormatError(f"cannot read {name}: {error}", path=location) from error
+        raise FormatError(f"cannot read {name}: {explained(error)}", path=location) from error
     except FormatError as error:
         error.path = error.path or location
         raise

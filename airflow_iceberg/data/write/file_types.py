@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 
+from airflow_iceberg.data import arrow_version
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.schema import Schema
@@ -46,6 +47,12 @@ def file_schema(schema: Schema, row_schema: pa.Schema) -> pa.Schema:
 def file_type(type_: t.IcebergType, arrow: pa.DataType, name: str) -> pa.DataType:
     """Return the Arrow type for the right Parquet type; raises UnsupportedError if the type cannot be written."""
     match type_:
+        case t.UUIDType() | t.VariantType() if not arrow_version.knows_uuid_and_variant():
+            # Without the mark Java would read a uuid as bytes, and nobody a variant.
+            raise UnsupportedError(
+                f"column '{name}' is of type {type_}, which pyarrow {pa.__version__} cannot mark in a Parquet file; "
+                f"{arrow_version.what_to_do()}"
+            )
         case t.UUIDType():
             return pa.uuid()
         case t.VariantType():

@@ -63,5 +63,7 @@ def open_filesystem(location: str, io: FileIO) -> tuple[fsspec.AbstractFileSyste
 
 def broken(unit: Unit, error: Exception) -> FormatError:
     """Return the error of a file that cannot be decoded."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return FormatError(f"not a readable {unit.file_format} file: {text[:500]}; the bytes", path=unit.location)
+    from airflow_iceberg.data.arrow_version import explained
+
+    text = explained(error)[:500]
+    return FormatError(f"not a readable {unit.file_format} file: {text}; the bytes", path=unit.location)
