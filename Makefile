@@ -53,12 +53,12 @@ demo: $(DEMO)  ## load real data into an Iceberg table with Airflow and Spark, a
 
 test: $(DEV) $(JAVA) $(PAIMON) $(CLASSES)  ## run all tests that need nothing but this machine
 	@mkdir -p build
-	@$(SPARK_ENV) $(PYTEST) -m "not services and not long" $(PARALLEL) $(ARGS)
+	@$(SPARK_ENV) $(PYTEST) -m "not services and not costly and not long" $(PARALLEL) $(ARGS)
 
 test-services: WORKERS = 3
 test-services: $(DEV) $(JAVA) $(CLASSES)  ## run the tests against services, started for the run
 	@mkdir -p build
-	@$(SPARK_ENV) $(PYTEST) -m "services and not long" $(PARALLEL) $(ARGS)
+	@$(SPARK_ENV) $(PYTEST) -m "(services or costly) and not long" $(PARALLEL) $(ARGS)
 
 test-airflow:  ## run the Airflow tests in Airflow 3.1, 3.2, 3.3 and later ones, each in its own environment; VERSIONS=3.1
 	$(NEED_PYTHON)

@@ -22,6 +22,10 @@ AIRFLOW_HOME = Path(tempfile.mkdtemp(prefix="airflow-iceberg-tests-"))
 SESSION_PID = os.getpid()
 
 
+# Files that outlive a test's process are looked at, but never those that outlive the machine.
+os.fsync = lambda _: None
+
+
 @atexit.register
 def remove_airflow_home() -> None:
     """Leave nothing behind; a process forked by a test must not take the folder away from the session."""
@@ -97,7 +101,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     `.ci/run` says when that is. Generated cases are left out earlier: of those `make test` has a sample.
     """
     until = os.environ.get("AIRFLOW_ICEBERG_TEST_SERVICES_UNTIL")
-    if until and item.get_closest_marker("services"):
+    if until and any(item.get_closest_marker(mark) for mark in ("services", "costly")):
         left_s = float(until) - time.time()
         if left_s < (GENERATED_END_S if item.get_closest_marker("generated") else 0):
             pytest.skip("left out: the time of this run is up")

@@ -221,6 +221,7 @@ def run(world: World, operation: str) -> None:
 class TestForgedMetadata:
     """C's metadata names other places; no operation goes there."""
 
+    @pytest.mark.costly
     @pytest.mark.sample(6)
     @pytest.mark.parametrize("what", FORGERIES)
     @pytest.mark.parametrize("place", PLACES)
@@ -231,6 +232,7 @@ class TestForgedMetadata:
             run(world, operation)
             world.check()
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("path", [SECRET, "/etc/passwd", f"{T}/../victim/data/a.parquet", "victim"])
     def test_files_that_manifests_name(self, path):
         world = World()
@@ -252,6 +254,7 @@ class TestForgedMetadata:
             run(world, operation)
             world.check()
 
+    @pytest.mark.costly
     def test_an_honest_table_is_untouched_by_all_this(self):
         world = World()
         for operation in OPERATIONS:
@@ -372,6 +375,7 @@ class TestLocalTables:
             catalog.drop_table("db.t")
             catalog.swap_pointer(TableId.of("db.t"), expected=None, new=new)
 
+    @pytest.mark.costly
     @pytest.mark.sample(6)
     @pytest.mark.parametrize("what", FORGERIES)
     @pytest.mark.parametrize(
@@ -428,6 +432,7 @@ class TestJobs:
 class TestTheSetting:
     """`allowed-locations` of a catalog without Airflow."""
 
+    @pytest.mark.costly
     def test_a_list_or_a_text(self, tmp_path):
         for listed in ([str(tmp_path / "a")], f"{tmp_path}/a", json.dumps([f"{tmp_path}/a"])):
             options = {"allowed-locations": listed, "uri": f"sqlite:///{tmp_path}/c.db"}
@@ -518,6 +523,7 @@ lists = st.lists(
 class TestWhateverIsForged:
     """Generated metadata, manifests and documents in the table's folder."""
 
+    @pytest.mark.costly
     @examples(300, suppress_health_check=[HealthCheck.too_slow])
     @given(
         forgeries=forgeries,
@@ -542,6 +548,7 @@ class TestWhateverIsForged:
             run(world, operation)
             world.check()
 
+    @pytest.mark.costly
     @examples(200, suppress_health_check=[HealthCheck.too_slow])
     @given(
         named=st.lists(locations, min_size=1, max_size=3),
@@ -578,6 +585,7 @@ class TestWhateverIsForged:
         assert all(path in before or path.startswith(f"{T}/data/") for path in live)
         assert not live & {*world.victim_files(), *named}
 
+    @pytest.mark.costly
     @examples(100, suppress_health_check=[HealthCheck.too_slow])
     @given(place=locations, name=st.sampled_from(["staging_location", "table", "task", "locations"]))
     def test_no_other_plan_is_run(self, place, name):
@@ -594,6 +602,7 @@ class TestWhateverIsForged:
                 JobPlan.open(table.io, plan.location, str(plan.seal))
         assert {location for _, location in world.io.calls} <= {plan.location}
 
+    @pytest.mark.costly
     @examples(150, suppress_health_check=[HealthCheck.too_slow])
     @given(
         forgeries=forgeries,

@@ -52,6 +52,7 @@ names = st.one_of(
 class TestNames:
     """A name decides, in any spelling."""
 
+    @pytest.mark.costly
     @given(names)
     @example("header.X-Gate")
     @example("gcs.session-kwargs")
@@ -294,6 +295,7 @@ class TestWhereItIsUsed:
     def test_libraries_log_none(self, text: str, clean: str) -> None:
         assert without_secrets(text) == clean
 
+    @pytest.mark.costly
     @pytest.mark.sample(3)
     @pytest.mark.parametrize(
         "text",

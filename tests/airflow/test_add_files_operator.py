@@ -28,6 +28,7 @@ def table(lake: Lake) -> Lake:
 class TestTheTask:
     """Arguments are templates, and the result says what was added."""
 
+    @pytest.mark.costly
     def test_a_folder_with_the_partition_of_the_run(self, table, new_dag, run_dag):
         for day in (1, 2):
             put(table, f"ds=2026-01-0{day}/a.parquet", day)
@@ -37,6 +38,7 @@ class TestTheTask:
         assert (result["outcome"], result["added_data_files"], result["added_records"]) == ("committed", 1, 1)
         assert (table.ids(), result["operation"]) == ([1], "append")
 
+    @pytest.mark.costly
     def test_a_list_of_files(self, table, new_dag, run_dag):
         files = [put(table, f"ds=2026-01-01/{n}.parquet", n) for n in (1, 2)]
         with new_dag(params={"files": files}) as dag:
@@ -51,6 +53,7 @@ class TestTheTask:
         assert "partition_filter is not a JSON object" in run_task(add, source="/x", partition_filter="{").refusal
         assert "files is not a list of locations" in run_task(add, files="/x").refusal
 
+    @pytest.mark.costly
     def test_a_file_that_does_not_fit_fails_for_good(self, table, run_task):
         location = put(table, "ds=tomorrow/a.parquet", 1)
         assert "'ds=tomorrow' is not a value of column 'ds' (date)" in run_task(add, files=[location]).refusal

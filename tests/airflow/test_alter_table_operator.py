@@ -28,6 +28,7 @@ def table(lake: Lake) -> Lake:
 class TestAlteringATable:
     """A list of changes, written as people write it, is one commit."""
 
+    @pytest.mark.costly
     def test_all_changes_are_made(self, table, run_task):
         run = run_task(alter)
         altered = table.load()
@@ -47,6 +48,7 @@ class TestAlteringATable:
             "metadata_location": altered.metadata_location,
         }
 
+    @pytest.mark.costly
     def test_the_list_can_be_a_template(self, table, run_task):
         run_task(alter, changes="{{ params.changes }}", params={"changes": '[{"drop_column": "name"}]'})
         assert [field.name for field in table.load().schema().fields] == ["id"]

@@ -84,6 +84,7 @@ class TestTemplates:
 class TestTheResult:
     """XCom, asset events and the snapshot say what was done, in values that JavaScript can read."""
 
+    @pytest.mark.costly
     def test_of_one_append(self, lake, run_task):
         lake.create()
         assets = [Asset(name=f"{os.getpid()}-one"), Asset(name=f"{os.getpid()}-two")]
@@ -125,6 +126,7 @@ class TestTheResult:
         assert snapshot.summary.items() >= expected.items()
         assert lake.staged() == []
 
+    @pytest.mark.costly
     def test_a_branch_is_written_and_main_is_not(self, lake, run_task):
         table = lake.create()
         lake.append([1])
@@ -138,6 +140,7 @@ class TestTheResult:
 class TestAnEmptySource:
     """What no rows mean is the author's choice; nothing is committed in any case."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         ("on_empty", "run_state", "task_state"),
         [("nothing", "success", "success"), ("skip", "success", "skipped"), ("fail", "failed", "failed")],
@@ -180,6 +183,7 @@ class TestErrors:
 class TestOnceOnly:
     """Retries find what is done; a person who clears the task has its rows replaced."""
 
+    @pytest.mark.costly
     def test_a_task_that_fails_after_its_commit_finds_it_when_it_is_tried_again(self, lake, run_task):
         lake.create()
         asset = Asset(name=f"{os.getpid()}-found")
@@ -201,6 +205,7 @@ class TestOnceOnly:
         assert {**found, "outcome": "committed", "done_by_this_try": True} == committed
         assert events_of(asset) == [found]
 
+    @pytest.mark.costly
     def test_a_cleared_task_replaces_its_rows_in_one_commit(self, lake, new_dag, run_dag, clear, caplog):
         lake.create()
         lake.append([100])

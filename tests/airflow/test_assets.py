@@ -200,6 +200,7 @@ class TestWhatADagFileDeclares:
 class TestEventsOfACommit:
     """Each commit has an event that says what was committed; without a commit there is none."""
 
+    @pytest.mark.costly
     def test_of_a_table_without_partitions(self, lake, name, run_task):
         table = lake.create(name)
         lake.append([9], name)
@@ -224,6 +225,7 @@ class TestEventsOfACommit:
             "partitions_cut": False,
         }
 
+    @pytest.mark.costly
     @needs_partitions
     @pytest.mark.sample(2)
     @pytest.mark.parametrize(("kind", "expected"), [("path", ["id=1", "id=2"]), ("value", ["1", "2"])])
@@ -246,6 +248,7 @@ class TestEventsOfACommit:
         assert [key for key, _ in found] == [None, "id=0", "id=1", "id=2"]
         assert (found[0][1]["partition_count"], found[0][1]["partitions_cut"]) == (10, True)
 
+    @pytest.mark.costly
     @needs_partitions
     def test_a_retry_that_finds_its_commit_makes_the_same_event(self, lake, name, run_task):
         lake.create(name, partition_by=["id"])
@@ -269,11 +272,13 @@ class TestEventsOfACommit:
         assert [key for key, _ in found] == [None, "id=1", "id=2"]
         assert [event for _, event in found] == [told[0]] * 3
 
+    @pytest.mark.costly
     def test_nothing_committed_makes_no_event(self, lake, name, run_task):
         lake.create(name)
         assert run_task(append, table=name, files=str(lake.write_file("a.parquet", []))).state == "success"
         assert events_of(iceberg_asset(name)) == []
 
+    @pytest.mark.costly
     def test_a_table_that_a_template_names_becomes_an_asset(self, lake, name, run_task):
         lake.create(name)
         files = str(lake.write_file("a.parquet", [1]))

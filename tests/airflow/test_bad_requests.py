@@ -117,6 +117,7 @@ PREDICATES = [
 class TestPredicates:
     """One that does not parse, names no column, or compares what cannot be compared."""
 
+    @pytest.mark.costly
     def test_of_a_delete_an_overwrite_and_a_compaction(self, refused, predicate, message):
         for operator in (delete(predicate=predicate), overwrite(overwrite_filter=predicate), compact(where=predicate)):
             assert message in refused(operator)
@@ -253,6 +254,7 @@ class TestRetention:
         assert result["expired_snapshots"] == 0
         assert table.refresh().scan(ref="kept").count() == 10
 
+    @pytest.mark.costly
     def test_where_the_table_says_that_its_files_are_shared(self, refused, table):
         table.alter([{"set_properties": {"gc.enabled": "false"}}])
         for operator in (expire(), clean()):
@@ -316,6 +318,7 @@ class TestFilesThatAreMissing:
 class TestALocationOfTwoTables:
     """The files of the one look like orphans of the other."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("below", ["", "/inner"])
     def test_nothing_is_cleaned(self, lake, refused, table, below):
         other = lake.create("s.other", schema={"id": "long"}, location=f"{table.location}{below}")

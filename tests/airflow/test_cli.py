@@ -70,6 +70,7 @@ class TestTheCommands:
         assert (shown.output, shown.iceberg_conn_id, shown.limit) == ("json", "iceberg_catalog_default", 20)
         assert {one.name for one in group.subcommands} >= {"show", "snapshots", "refs", "files", "runs", "doctor"}
 
+    @pytest.mark.costly
     def test_the_program_prints_json_and_nothing_else(self, airflow_db, lake, table):
         done = program("runs", "s.t", "--output", "json")
         newest, oldest = json.loads(done.stdout)
@@ -164,6 +165,7 @@ class TestForgedNames:
 class TestDiff:
     """Two tables, or two branches or snapshots of one."""
 
+    @pytest.mark.costly
     def test_of_branches_and_snapshots(self, run, table, lake):
         lake.load().append(pa.table({"id": [9], "day": ["b"]}), branch="audit")
         first = str(table.snapshots()[0].snapshot_id)
@@ -260,6 +262,7 @@ class TestDoctor:
         assert found["apache-airflow"]["status"] == "old"
         assert found["apache-airflow"]["found"] == "3.1.8: it has known vulnerabilities; install 3.2.2 or later"
 
+    @pytest.mark.costly
     def test_a_catalog_that_fails(self, run, monkeypatch, capsys):
         broken = {
             "conn_type": "iceberg_catalog",
@@ -274,6 +277,7 @@ class TestDoctor:
         assert "check the port" in shown.replace("\n", " ")
         assert SECRET not in shown + error
 
+    @pytest.mark.costly
     def test_a_connection_that_does_not_exist(self, run, capsys):
         assert "could not read the connection" in run("doctor", "--iceberg-conn-id", "missing", code=1)
 

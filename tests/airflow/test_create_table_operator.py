@@ -13,6 +13,7 @@ create = operators(IcebergCreateTableOperator, task_id="create", schema=SCHEMA)
 class TestCreatingATable:
     """Everything is written as people write it."""
 
+    @pytest.mark.costly
     def test_schema_partitioning_order_and_properties(self, lake, run_task):
         run = run_task(
             create,
@@ -38,6 +39,7 @@ class TestCreatingATable:
             "operation_key": f"{run.dag_run.dag_id}/{run.dag_run.run_id}/{installation_id()}/create/-1/0",
         }
 
+    @pytest.mark.costly
     def test_the_table_and_its_schema_can_be_templates_and_its_location_is_ones_own(self, lake, run_task):
         params, location = {"columns": '{"id": "long"}'}, (lake.folder / "warehouse" / "elsewhere").as_uri()
         run_task(create, table="s.t_{{ ds_nodash }}", schema="{{ params.columns }}", params=params, location=location)
@@ -48,6 +50,7 @@ class TestCreatingATable:
 class TestATableThatIsThere:
     """It is left as it is, or it is an error; never an error of the task's own making."""
 
+    @pytest.mark.costly
     def test_is_left_as_it_is(self, lake, run_task):
         lake.create()
         before = lake.load().metadata_location

@@ -155,6 +155,7 @@ class TestWhatAFunctionReturns:
         assert table.load().current_snapshot() is None
         assert (table.data_files(), table.staged()) == ([], [])
 
+    @pytest.mark.costly
     def test_a_dataframe_of_spark_needs_the_session_of_the_task(self, table, run_function):
         # Its class alone: a real one needs a JVM.
         kind = type("DataFrame", (Frame,), {"__module__": "pyspark.sql.classic.dataframe"})
@@ -234,6 +235,7 @@ class TestTheStream:
         assert table.load().current_snapshot() is None
         assert (table.data_files(), table.staged()) == ([], [])
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("verb", ["append", "merge"])
     def test_a_skip_in_it_passes(self, table, run_function, verb):
         def skips():
@@ -304,6 +306,7 @@ class TestArguments:
         with pytest.raises(TypeError, match="has no multiple_outputs"):
             task.iceberg_merge(table="s.t", on=["id"], upsert=True, multiple_outputs=True)
 
+    @pytest.mark.costly
     def test_an_annotation_makes_no_multiple_outputs(self, table, new_dag, run_dag):
         with new_dag() as dag:
 

@@ -82,6 +82,7 @@ class TestADataFrame:
         assert (seen[0].endswith("-load"), seen[1]) == (True, "3")
         assert (table.staged(), is_stopped()) == ([], True)
 
+    @pytest.mark.costly
     @pytest.mark.sample(3)
     @pytest.mark.parametrize("verb", VERBS)
     def test_a_retry_after_a_lost_answer_finds_it(self, table, run_function, monkeypatch, verb):

@@ -58,6 +58,7 @@ def trigger(one: Submitted, cluster: StandInYarn, **options: Any) -> IcebergJobT
 class TestEveryOperator:
     """The task frees its slot, and commits once when the job has ended."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         ("operator", "options", "expected", "jobs"),
         [
@@ -133,6 +134,7 @@ class TestEveryOperator:
 class TestWhereNoJobCanBeAskedFor:
     """The task says why, and waits."""
 
+    @pytest.mark.costly
     def test_in_the_process(self, table, lake, run_task, caplog):
         run = run_task(append, files=str(lake.write_file("a.parquet", [5])), spark_conn_id=None)
         assert (run.state, lake.ids()) == ("success", [1, 2, 3, 4, 5])

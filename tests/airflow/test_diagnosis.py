@@ -140,6 +140,7 @@ class TestTls:
         assert "TLS: check that the address is one of TLS (https) and no proxy is between" in message
         assert f"connect to {place})" in message
 
+    @pytest.mark.costly
     def test_a_certificate_that_is_not_trusted_and_then_is(self, tmp_path, press):
         certificates = make_certificates(tmp_path)
         config = {"defaults": {}, "overrides": {}}
@@ -173,6 +174,7 @@ class TestLogins:
         assert step.startswith(("could not log in and list the namespaces: ", "could not open the catalog: "))
         return step, worked
 
+    @pytest.mark.costly
     def test_of_a_rest_catalog(self, seaweedfs, press):
         properties = dict(seaweedfs.catalog_properties)
         client = properties.pop("credential").partition(":")[0]
@@ -189,6 +191,7 @@ class TestLogins:
         assert "authentication failed" in step
         assert f"connect to 127.0.0.1:{postgresql.port}" in worked
 
+    @pytest.mark.costly
     def test_of_the_store(self, seaweedfs, tmp_path, press):
         extra = {**seaweedfs.s3_properties, "s3.secret-access-key": WRONG}
         extra |= {"type": "sql", "warehouse": "s3://lake/w"}

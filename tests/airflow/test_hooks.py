@@ -151,6 +151,7 @@ class TestSecrets:
             *("my-basic", "sv=2026&sig=my-signature", "my-signature"),
         }
 
+    @pytest.mark.costly
     def test_the_hook_masks_them(self, monkeypatch):
         monkeypatch.setenv("AIRFLOW_CONN_SECRETIVE", json.dumps({"conn_type": "iceberg_catalog", "extra": self.EXTRA}))
         assert IcebergHook("secretive").config.name == "secretive"

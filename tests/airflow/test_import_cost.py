@@ -67,6 +67,7 @@ def test_every_name_of_the_operators_is_imported_from_one_place():
         from airflow_iceberg.operators import IcebergNoOperator  # type: ignore[attr-defined]  # noqa: F401
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("module", MODULES)
 def test_importing_a_module_of_the_airflow_layer_pulls_in_nothing_heavy(module, imports):
     seconds, brought = imports[module]
@@ -115,6 +116,7 @@ def layer() -> list[str]:
     return sorted(names - IN_A_TASK)
 
 
+@pytest.mark.costly
 @needs_partitions
 def test_all_modules_and_examples_are_parsed_without_a_connection_and_a_file():
     """Of the many modules of the layer none is forgotten, as a list could; nothing heavy is brought by any of them."""

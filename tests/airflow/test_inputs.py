@@ -81,6 +81,7 @@ class TestATaskWithInputs:
 class TestWhatGoesWrong:
     """The task fails at once, and says which input it is."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [

@@ -114,6 +114,7 @@ class TestTheCommandLine:
 
     SOURCE = Source.from_callable("a:b", {"key": MARK})
 
+    @pytest.mark.costly
     def test_secret_settings_and_variables_go_by_a_private_file_and_the_environment(self, submission, tmp_path) -> None:
         defaults = tmp_path / "mine.conf"
         defaults.write_text("spark.mine 1\nspark.x.api-key old\n")
@@ -135,10 +136,12 @@ class TestTheCommandLine:
         assert json.loads(private.read_text())["source"] == {"kwargs": {"key": MARK}}
         assert stat.S_IMODE(private.stat().st_mode) == 0o600
 
+    @pytest.mark.costly
     def test_spark_is_not_given_another_file_without_need(self, submission) -> None:
         _, command = submission(Source.from_sql("select 1"), conf={"spark.z": "shown"})
         assert "--properties-file" not in command
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("config", "named"), [
         ({"conf": {"spark.x.api-key": MARK}}, "'spark.x.api-key'"),
         ({"conf": {"spark.y": f"http://me:{MARK}@h"}}, "'spark.y'"),
@@ -157,12 +160,14 @@ class TestTheCommandLine:
         assert named in str(error.value)
         assert MARK not in str(error.value)
 
+    @pytest.mark.costly
     def test_cluster_mode_may_be_chosen_by_a_setting(self, submission) -> None:
         with pytest.raises(InvalidInputError, match="holds a secret"):
             submission(
                 Source.from_sql("select 1"), conf={"spark.submit.deployMode": "cluster", "spark.x.api-key": MARK}
             )
 
+    @pytest.mark.costly
     def test_a_file_brings_the_arguments_of_a_callable_to_a_cluster(self, submission) -> None:
         hook, command = submission(self.SOURCE, deploy_mode="cluster", conf={"spark.a": "b"})
         file = Path(command[command.index("--files") + 1])
@@ -172,6 +177,7 @@ class TestTheCommandLine:
         assert not {MARK, private["result-secret"]} & {*" ".join(command).replace("=", " ").split()}
         assert "AIRFLOW_CONN_SOMEWHERE" not in hook.environment
 
+    @pytest.mark.costly
     def test_the_keytab_of_the_connection_is_in_a_private_file(self, submission, tmp_path) -> None:
         extra = {"keytab": "a2V5dGFi", "principal": "etl@EXAMPLE.COM"}
         _, command = submission(Source.from_sql("select 1"), extra=extra)

@@ -32,6 +32,7 @@ def lineage_of(task: Any) -> dict[str, Any]:
 class TestAnAppend:
     """Its output has schema, version, statistics, partitions, link and the report of the commit."""
 
+    @pytest.mark.costly
     def test_of_a_query_over_another_table(self, lake):
         source = lake.create("s.source")
         lake.append([1, 2], "s.source")
@@ -66,6 +67,7 @@ class TestAnAppend:
         assert read["facets"]["version"]["datasetVersion"] == str(version)
         assert read["inputFacets"]["inputStatistics"]["rowCount"] == 2
 
+    @pytest.mark.costly
     def test_a_retry_that_finds_the_commit_tells_the_same(self, lake):
         lake.create("s.source")
         lake.append([1], "s.source")

@@ -31,6 +31,7 @@ def numbers(lake: Lake) -> dict[int, int]:
 class TestMerges:
     """A source changes the rows that it matches, and the task says how many."""
 
+    @pytest.mark.costly
     def test_of_files_with_templates_in_all_words(self, table, run_task):
         path = table.folder / "feed.csv"
         path.write_text("id,n,op\n1,0,d\n2,20,u\n3,1,u\n77,770,i\n")

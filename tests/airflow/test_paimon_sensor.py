@@ -137,6 +137,7 @@ class TestWhatCounts:
         assert poked(**counts) == "2"
         assert poked(**does_not) is None
 
+    @pytest.mark.costly
     def test_until_the_time_is_up(self, run_task):
         # Poking: of a sensor that defers the scheduler ends the wait, which `dag.test()` does not have.
         run = run_task(wait, timeout=0.5, deferrable=False, after_snapshot_id=2)
@@ -198,6 +199,7 @@ class TestSnapshotsThatAreLost:
         found = sensor.poke(context).xcom_value
         assert (found["event"], found["snapshot_id"], found["missed"]) == (how, latest, missed)
 
+    @pytest.mark.costly
     def test_while_the_triggerer_waits_too(self, lake, run_task, before_look):
         before_look(lambda: self.lose(lake, "rolled_back"), skip=2)
         run = run_task(wait, deferrable=True, commit_kinds=["COMPACT"])

@@ -113,6 +113,7 @@ class TestRefusals:
         assert lake.load().metadata_location == before
 
 
+@pytest.mark.costly
 def test_forged_summaries_write_no_lines_of_their_own_into_the_log(lake, run_task, capsys, monkeypatch):
     lake.create()
     lake.append([1])

@@ -33,6 +33,7 @@ class TestRegistration:
         run = run_task(kind, task_id="register", table="other.t", metadata_location=location, retries=1)
         assert (run.result("register")["outcome"], lake.ids("other.t")) == ("found", [1, 2])
 
+    @pytest.mark.costly
     def test_the_name_of_another_table(self, lake: Lake, run_task):
         lake.create("other.t")
         lake.create()

@@ -138,6 +138,7 @@ class TestTheTask:
         for task_id in ("append", "broken", "unknown", "remote"):
             assert MARK not in repr(_kept_of(run, task_id))
 
+    @pytest.mark.costly
     def test_a_job_whose_task_died_leaves_a_plan_without_them(self, lake, no_secret):
         table = IcebergHook().load_table(lake.create().name)
         plan = plan_append(table, Source.from_files(str(lake.write_file("a.parquet", [1]))))
@@ -145,6 +146,7 @@ class TestTheTask:
         assert MARK not in repr(plan)
         assert no_secret() > 3
 
+    @pytest.mark.costly
     def test_nor_does_the_command_line_of_spark(self, lake, monkeypatch, no_secret, tmp_path):
         monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"}))
         lake.create()
@@ -264,6 +266,7 @@ class TestLibrariesThatShowRequests:
         ),
     }
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("is_lent", [False, True], ids=["of the connection", "lent"])
     @pytest.mark.parametrize("store", STORES)
     def test_of_stores(self, store, is_lent, caplog):

@@ -103,6 +103,7 @@ class TestWhatIsNew:
         assert run.result("wait")["parent_snapshot_id"] == run.result("load")["snapshot_id"]
         assert run.result("wait")["snapshot_id"] == str(second().snapshot_id)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         "options",
         [{"after_snapshot_id": "{{ none }}"}, {"after": "logical_date"}, {"after": "{{ data_interval_start }}"}],
@@ -115,6 +116,7 @@ class TestWhatIsNew:
 class TestWhatDoesNotCount:
     """Older snapshots, other operations and our own maintenance are waited through, until the time is up."""
 
+    @pytest.mark.costly
     @pytest.mark.sample(2)
     @pytest.mark.parametrize(
         ("options", "day"),
@@ -171,9 +173,11 @@ class TestWaitingIsNotFailing:
             wait(deferrable=deferrable, **options).execute({"ti": Instance(), "logical_date": DAY})
         assert message in str(caught.value)
 
+    @pytest.mark.costly
     def test_no_retry_mends_a_wrong_name(self, deferrable, lake, run_task):
         assert "s.t" in run_task(wait, deferrable=deferrable, retries=2).refusal
 
+    @pytest.mark.costly
     def test_a_table_that_is_created_later_can_be_waited_for(self, deferrable, lake, run_task, before_look):
         def create() -> Any:
             lake.create()
@@ -183,6 +187,7 @@ class TestWaitingIsNotFailing:
         found = run_task(wait, deferrable=deferrable, wait_for_table=True).result("wait")
         assert found["snapshot_id"] == str(made().snapshot_id)
 
+    @pytest.mark.costly
     def test_a_store_that_is_away_is_waited_through(self, deferrable, loaded, run_task, monkeypatch):
         real, refused = SqlCatalog.load, []
 

@@ -75,6 +75,7 @@ def backend(conn_id: str | None, table: Any, source: Source = FILES, **config: A
 class TestTheChoice:
     """The connection's type decides; nothing is guessed."""
 
+    @pytest.mark.costly
     def test_none_is_this_process_a_spark_connection_submits_and_a_spark_connect_connection_connects(
         self, connection, table
     ):
@@ -144,6 +145,7 @@ class TestTheSparkOfThisMachine:
         with pytest.raises(NotFoundError, match="'somewhere': no Java 17 or 21 for Spark; found none; set JAVA_HOME"):
             backend(connection(host="local[1]"), table)
 
+    @pytest.mark.costly
     def test_nothing_is_left_behind_when_it_is_missing(self, lake, connection, run_task):
         lake.create()
         somewhere = connection(conn_type="spark_connect")
@@ -177,6 +179,7 @@ class TestWhatTheJobIsTold:
 
         return submit
 
+    @pytest.mark.costly
     def test_the_command_is_the_plan_and_the_core(self, submission, tmp_path):
         _, command, plan = submission(driver_memory="1g", conf={"spark.a": "b"}, py_files=["/mine.py"])
         assert command[-3:] == ["/main.py", plan.location, str(plan.seal)]
@@ -199,6 +202,7 @@ class TestWhatTheJobIsTold:
         assert "use deploy mode client, or let the cluster have its own" in str(error.value)
         assert "s3cr3t" not in str(error.value)
 
+    @pytest.mark.costly
     def test_on_yarn_they_go_by_the_private_file_to_a_driver_on_the_cluster(self, submission):
         hook, command, _ = submission("yarn", deploy_mode="cluster")
         private = Path(command[command.index("--files") + 1])
@@ -237,6 +241,7 @@ class TestWhatTheJobIsTold:
         with nullcontext() if is_safe else pytest.raises(UnsupportedError, match="storage credentials"):
             SparkSubmit(spark, SparkConfig(deploy_mode="cluster"), storage=storage, inputs={}, name="job")
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("master", "name"), [("local[1]", "PYSPARK_PYTHON"), ("yarn", "PYSPARK_DRIVER_PYTHON")])
     def test_only_what_runs_here_uses_the_python_of_here(self, master, name, submission, monkeypatch):
         for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
@@ -244,6 +249,7 @@ class TestWhatTheJobIsTold:
         hook, _, _ = submission(master)
         assert {key: value for key, value in hook.environment.items() if "PYSPARK" in key} == {name: sys.executable}
 
+    @pytest.mark.costly
     def test_what_a_user_sets_comes_before_our_defaults_and_credentials_are_masked_in_the_log(self, submission):
         names = ("spark.sql.catalog.c.credential", "spark.x.account-key", "spark.y.token")
         delay = "spark.executorEnv.MIMALLOC_PURGE_DELAY"
@@ -283,6 +289,7 @@ class TestInputsOfOtherConnections:
 
         return submit
 
+    @pytest.mark.costly
     def test_by_a_private_file_alone(self, submitted):
         environment, command = submitted(self.FX)
         private = Path(environment["AIRFLOW_ICEBERG_PRIVATE"])
@@ -336,6 +343,7 @@ class TestWhatAnApplicationIsFoundBy:
         assert first[0] not in [work_tag(other, "uuid") for other in others]
         assert len({work_tag(other, "uuid") for other in others} | {work_tag(others[0], "another")}) == 5
 
+    @pytest.mark.costly
     def test_the_tags_of_the_user_and_of_the_machine_remain(self, settings, tmp_path, monkeypatch):
         (tmp_path / "spark-defaults.conf").write_text("spark.a b\nspark.yarn.tags  costs:a,b\n")
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
@@ -344,6 +352,7 @@ class TestWhatAnApplicationIsFoundBy:
         given = settings("yarn", key, "b", conf={"spark.yarn.tags": "mine"})["spark.yarn.tags"].split(",")
         assert (given[0], len(given)) == ("mine", 3)
 
+    @pytest.mark.costly
     def test_a_job_of_no_task_is_known_by_its_submission(self, settings):
         assert settings("yarn", None, "a")["spark.yarn.tags"].startswith("airflow-iceberg-submission-")
 
@@ -361,6 +370,7 @@ class TestWhatAnApplicationIsFoundBy:
         for master in ("k8s://https://h", "local[1]"):
             assert not [name for name in settings(master, key, f"c{master[0]}") if "tags" in name or "label" in name]
 
+    @pytest.mark.costly
     def test_yarn_begins_no_job_again_by_itself_and_spark_submit_waits_for_it(self, settings):
         given = settings(
             "yarn",
@@ -437,6 +447,7 @@ class TestWhatLiesInTheTablesFolder:
         assert secret not in Path(other.environment[PRIVATE_VARIABLE]).read_text()
         assert main.PRIVATE_VARIABLE == PRIVATE_VARIABLE
 
+    @pytest.mark.costly
     def test_a_forged_result_is_not_believed(self, table, plan, connection):
         table.io.create(plan.result_location, JobResult(status="succeeded", record_count=9).to_json())
         submitted = backend(connection(host="local[1]"), table)

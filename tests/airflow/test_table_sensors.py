@@ -116,6 +116,7 @@ class TestWhereverASensorWaits:
         assert f"what happened: timed out while {lines[0]}" in caplog.messages
         assert len(lines) <= 3  # not each time it looks
 
+    @pytest.mark.costly
     @ALL
     def test_it_defers_and_its_trigger_waits_on(self, name, table, caplog):
         kind, _, unmet = CASES[name]

@@ -114,6 +114,7 @@ class TestAWriteIsFound:
 class TestAfterAClear:
     """An append is replaced, on its own; a delete and a merge are made once more, as by the operators."""
 
+    @pytest.mark.costly
     def test_each_append_replaces_its_own_rows(self, lake):
         lake.create()
         for epoch, ids in ((0, (1, 2)), (1, (3, 4))):
@@ -203,6 +204,7 @@ class TestAWriteThatFails:
         ("name", lambda table: table.append(rows(1), name="x" * 101)),
     )
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("write", [one for _, one in WRITES], ids=[name for name, _ in WRITES])
     def test_what_no_retry_can_mend_fails_at_once(self, write, lake, caplog):
         lake.create()
@@ -267,6 +269,7 @@ class TestKilledAtAnyStep:
     # Two thirds of the steps are reads; `make test` tries some.
     STEPS = range(1, 60, 2)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("die_at", [pytest.param(n, marks=pytest.mark.sample(9)) for n in STEPS])
     def test_the_retry_finishes_the_work(self, die_at, lake):
         lake.create(schema={"id": "long", "x": "long"})

@@ -103,6 +103,7 @@ class TestOnlyThoseSeeItWhoMayReadTheConnection:
         bearer = nobody.client.get("/iceberg/", headers={"Authorization": f"Bearer {token('op')}"})
         assert bearer.status_code == 200
 
+    @pytest.mark.costly
     def test_the_name_of_a_dag_that_a_user_may_not_read_is_hidden(self, pages, lake, monkeypatch):
         with DAG("secret_dag", schedule=None, start_date=DAY) as dag:
             EmptyOperator(task_id="load")
@@ -130,6 +131,7 @@ class TestOnlyThoseSeeItWhoMayReadTheConnection:
 class TestWhatIsNotThere:
     """Whatever an address asks for, the answer is a page that says what is wrong."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         ("name", "status"),
         [
@@ -222,6 +224,7 @@ class TestEnemiesWriteTables:
         table.create_branch(EVIL.replace("\u202e", ""))
         return table.refresh()
 
+    @pytest.mark.costly
     def test_nothing_of_it_is_html(self, pages, hostile):
         snapshot_id = hostile.current_snapshot().snapshot_id
         snapshot = pages.get(f"/connections/{CONN_ID}/snapshot", name="s.t", snapshot_id=snapshot_id).text
@@ -280,6 +283,7 @@ class TestTheTable:
         loaded_by_runs(lake)
         return text_of(pages.html("sales.orders"))
 
+    @pytest.mark.costly
     def test_health_timeline_refs_partitions_maintenance_and_schema(self, text):
         for part in (
             "Rows 3,000",
@@ -310,6 +314,7 @@ class TestTheTable:
         assert "Nothing to do" in text
         assert "There is no snapshot." in text
 
+    @pytest.mark.costly
     def test_what_was_worked_out_is_kept_until_the_next_commit(self, pages, lake, monkeypatch):
         lake.create()
         lake.append([1])
@@ -334,6 +339,7 @@ class TestTheTable:
         assert "This page failed" in answer.text
         assert SECRET not in answer.text
 
+    @pytest.mark.costly
     def test_many_snapshots_are_shown_in_pages_of_limited_size(self, pages, lake):
         lake.create()
         lake.append([1])
@@ -385,6 +391,7 @@ class TestWhatARunCommitted:
         assert found.state == "success"
         return found
 
+    @pytest.mark.costly
     def test_its_snapshots_files_and_tables(self, run, pages, lake):
         run_id = run.dag_run.run_id
         of_run = pages.get(self.path(run), run_id=run_id).text
@@ -411,12 +418,14 @@ class TestWhatARunCommitted:
         assert pages.client.get(path).status_code == 200
         assert [(one.run_id, one.task_id, one.map_index) for one in asked] == [(run_id, "a.b", None)]
 
+    @pytest.mark.costly
     def test_who_may_not_read_the_connection_learns_nothing_of_the_table(self, run, server, lake):
         viewer = pages_of(server, "viewer")
         text = text_of(viewer.get(self.path(run), run_id=run.dag_run.run_id).text)
         assert "You may not read the connection iceberg_catalog_default" in text
         assert str(lake.load().current_snapshot().snapshot_id) not in text
 
+    @pytest.mark.costly
     def test_another_run_and_all_dags_at_once(self, run, pages):
         assert "Airflow knows no Iceberg table" in pages.get(self.path(run), run_id="another").text
         assert pages.get("/dags/~/committed", run_id=run.dag_run.run_id).status_code == 404
@@ -437,12 +446,14 @@ class TestWhatARunCommitted:
             assert "s.odd&name" in text_of(table.text)
             assert f".load[{instance.map_index}]" in text_of(snapshot.text)
 
+    @pytest.mark.costly
     def test_a_table_that_is_gone_since_is_said(self, run, pages, lake):
         lake.catalog.drop_table("s.u")
         text = text_of(pages.get(self.path(run), run_id=run.dag_run.run_id).text)
         assert "s.u" in text
         assert str(lake.load().current_snapshot().snapshot_id) in text
 
+    @pytest.mark.costly
     def test_an_expiry_is_told_on_the_page_of_its_table(self, lake, pages, run_task):
         lake.create()
         lake.append([1])

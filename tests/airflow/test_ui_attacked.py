@@ -65,6 +65,7 @@ def snapshot_page(pages: Pages, name: str, snapshot_id: int) -> Any:
 class TestMetadataOfAnEnemy:
     """Whatever is in it, a page says what can be said, and is of limited size."""
 
+    @pytest.mark.costly
     def test_absurd_numbers(self, pages, forged):
         numbers = ["-5", "9" * 400, "NaN", "1e999", "0x10"]
         names = ["total-files-size", "total-records", "added-files-size", "deleted-records", "added-data-files"]
@@ -102,6 +103,7 @@ class TestMetadataOfAnEnemy:
         assert f"({len(huge):,} characters, not shown)" in found[0]
         assert "and 9,980 more" in found[0]
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("place", ["file:///etc/passwd", "http://{host}/latest/meta-data/", "s3://other/list.avro"])
     def test_manifests_elsewhere_are_not_read(self, place, pages, forged):
         asked: list[Any] = []
@@ -122,6 +124,7 @@ class TestMetadataOfAnEnemy:
         assert "the keys" not in html
         assert asked == []
 
+    @pytest.mark.costly
     def test_a_pointer_to_another_file_shows_nothing_of_it(self, pages, lake):
         lake.create()
         file = lake.folder / "private.txt"
@@ -184,6 +187,7 @@ class TestAddressesOfAnEnemy:
         answer = pages.client.get(f"/iceberg/connections/{CONN_ID}/", headers={"Host": "evil.example.com"})
         assert (answer.status_code, answer.headers.get("location")) == (404, None)
 
+    @pytest.mark.costly
     def test_what_is_no_name(self, pages, lake):
         lake.create()
         paths = [
@@ -203,6 +207,7 @@ class TestAddressesOfAnEnemy:
         answers = {path: pages.client.get(f"/iceberg{path}").status_code for path in paths}
         assert {path: status for path, status in answers.items() if status not in (400, 404, 502)} == {}
 
+    @pytest.mark.costly
     def test_each_answer_is_of_html_that_nobody_keeps(self, pages, server, lake):
         lake.create()
         answers = [
@@ -243,6 +248,7 @@ class TestUsersWithoutRights:
             assert answer.status_code == 403
             assert str(snapshot_id) not in answer.text
 
+    @pytest.mark.costly
     def test_a_dag_that_is_named_by_the_key_of_another_ones_snapshot(self, pages, forged, monkeypatch):
         for dag_id in ("open_dag", "hidden_dag"):
             with DAG(dag_id, schedule=None, start_date=DAY) as dag:
@@ -341,6 +347,7 @@ class TestTwoThingsAtOnce:
         assert threads._busy == {}
 
 
+@pytest.mark.costly
 def test_more_dags_than_are_asked_for_hide_all_of_them(pages, forged):
     def change(document: dict[str, Any]) -> None:
         keys = [str(OperationKey(dag_id=f"d{number}", run_id="r", task_id="t")) for number in range(views.MOST_DAGS)]

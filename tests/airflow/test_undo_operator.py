@@ -19,6 +19,7 @@ def loaded(lake):
 class TestItsOwnRun:
     """Without names it is the run of the task."""
 
+    @pytest.mark.costly
     def test_and_no_other_one(self, loaded, new_dag, run_dag):
         path = loaded.write_file("new.parquet", [3, 4, 5])
         with new_dag() as dag:
@@ -34,6 +35,7 @@ class TestItsOwnRun:
 class TestAnotherRun:
     """By DAG and run, or by an operation key; both may be templates."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         "chosen",
         [
@@ -47,12 +49,14 @@ class TestAnotherRun:
         run_task(IcebergUndoOperator, task_id="undo", table="s.t", **chosen)
         assert loaded.ids() == []
 
+    @pytest.mark.costly
     def test_a_dry_run(self, loaded, run_task):
         chosen = {"operation_key": str(KEY), "dry_run": "{{ 1 == 1 }}"}
         found = run_task(IcebergUndoOperator, task_id="undo", table="s.t", **chosen).result("undo")
         assert (found["outcome"], found["removed_records"], len(found["files"])) == ("dry_run", 2, 1)
         assert loaded.ids() == [1, 2]
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         ("chosen", "message"),
         [
@@ -72,6 +76,7 @@ class TestAnotherRun:
         assert loaded.ids() == [1, 2]
 
 
+@pytest.mark.costly
 def test_a_refusal_is_not_retried(lake, run_task):
     lake.create(properties={"format-version": "2"})
     lake.append([1], operation_key=KEY)

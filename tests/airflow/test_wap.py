@@ -55,6 +55,7 @@ class TestARun:
         assert published["snapshot_id"] == audited["snapshot_id"] == str(lake.load().current_snapshot().snapshot_id)
         assert published["how"] == "fast_forward"
 
+    @pytest.mark.costly
     def test_rows_that_fail_stay_on_the_branch_until_they_are_corrected_and_cleared(self, lake, new_dag, run_dag):
         lake.create()
         lake.append([1])
@@ -245,12 +246,14 @@ class TestTheOperators:
         assert task.audits[:3] == [NoRows("select 'D'", params={"a": "D"}), RowCount(min="2"), NullShare("id")]
         assert audits[0].sql == "select '{{ ds }}'"
 
+    @pytest.mark.costly
     def test_a_publication_without_an_audit(self, lake, run_task):
         lake.create()
         publish = operators(IcebergPublishOperator, task_id="publish", branch="wap")
         run = run_task(publish, snapshot_id="{{ (ti.xcom_pull(task_ids='none') or {}).get('snapshot_id') or '' }}")
         assert "no audit of this run has passed" in run.refusal
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("keeps", [True, False])
     def test_a_branch_that_has_not_passed(self, lake, run_task, keeps, caplog):
         lake.create()

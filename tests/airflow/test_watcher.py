@@ -169,6 +169,7 @@ def replaced(table: Lake, name: str = "s.t") -> int:
 class TestOneEventASnapshot:
     """Twenty commits between two looks are twenty events, and a compaction is none."""
 
+    @pytest.mark.costly
     def test_twenty_commits_and_a_compaction(self, table):
         async def watch() -> None:
             async with running(watcher()) as fired:
@@ -225,6 +226,7 @@ class TestOneEventASnapshot:
 class TestARestart:
     """What was stored goes on where it was: no event is lost, and none is doubled."""
 
+    @pytest.mark.costly
     def test_without_shared_streams(self, table):
         async def watch() -> list[list[int]]:
             store, seen = Store(), []
@@ -269,6 +271,7 @@ class TestARestart:
         appended(table, 4)
         assert asyncio.run(watch()) == [each.snapshot_id for each in table.load().snapshots()][:3]
 
+    @pytest.mark.costly
     @confirming
     def test_only_events_that_airflow_has_stored_are_done(self, table):
         async def watch() -> None:
@@ -315,6 +318,7 @@ class TestARestart:
         asyncio.run(watch())
         assert "cannot store the watermark of watched table s.t" in caplog.text
 
+    @pytest.mark.costly
     def test_a_changed_filter_goes_on_where_the_watcher_was(self, table):
         async def watch() -> None:
             store = Store()
@@ -421,6 +425,7 @@ class TestOnePollForAll:
 
         asyncio.run(watch())
 
+    @pytest.mark.costly
     def test_an_unchanged_table_costs_one_small_request_a_look(self, table, requests):
         async def watch() -> None:
             looks = count()

@@ -88,6 +88,7 @@ def turns(folder: Path) -> Found:
 class TestTurns:
     """Both sides are warmed up alike, in processes of their own; the warm-up does not count and the median does."""
 
+    @pytest.mark.costly
     def test_sides_take_turns(self, turns: Found) -> None:
         found, names, _ = turns
         assert names[:-2] == ["prepare", *["ours", "peer"] * (1 + RUNS)]
@@ -100,15 +101,18 @@ class TestTurns:
         assert len(set(zip(names, processes, strict=True))) == len(set(names)) == 5
         assert len({*processes, str(os.getpid())}) == 4
 
+    @pytest.mark.costly
     def test_one_side_after_the_other(self, tmp_path: Path) -> None:
         _, names, _ = contest(tmp_path, "apart")
         turns = 1 + RUNS
         assert names == ["prepare", *["ours"] * turns, "ours-end", *["peer"] * turns, "peer-end"]
 
+    @pytest.mark.costly
     def test_a_line_may_ask_for_more_runs(self, tmp_path: Path) -> None:
         found, _, _ = contest(tmp_path, "often")
         assert (found.ours.values, found.peer.values) == ((3.0, 4.0, 5.0), (3.0, 4.0, 5.0))
 
+    @pytest.mark.costly
     def test_a_limit_is_the_peer(self, tmp_path: Path) -> None:
         found, names, _ = contest(tmp_path, "limit")
         assert "peer" not in names
@@ -123,6 +127,7 @@ class TestTurns:
         assert turns
         assert not list((folder / "work").iterdir())
 
+    @pytest.mark.costly
     def test_a_side_that_breaks_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(RuntimeError, match=r"the process for peer of broken in .* has ended, with exit code 1"):
             contest(tmp_path, "broken")
@@ -132,6 +137,7 @@ class TestTurns:
 class TestComparedCheckouts:
     """Another checkout stands for the peer: our side of it, with its own code."""
 
+    @pytest.mark.costly
     def test_the_other_checkouts_code_runs(self, tmp_path: Path) -> None:
         other = tmp_path / "other"
         benchmarks = other / "tests" / "benchmarks"

@@ -93,6 +93,7 @@ class TestContract(CatalogContract):
 class TestTheDocument:
     """The table's document in Glue names the metadata file, and shows the columns to people."""
 
+    @pytest.mark.costly
     def test_it_is_the_one_of_an_iceberg_table(self, catalog, glue):
         made = make_table(catalog)
         committed = catalog.commit(made, setting(a="1"))
@@ -250,6 +251,7 @@ class TestLostAnswers(LostAnswersContract):
     CREATE = CREATE
     UNKNOWN = "it may have been done or not"
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("fault", [lose_reply, double])
     def test_one_that_others_built_upon_is_found(self, catalog, shaky, proxy, fault):
         state = make_table(catalog)
@@ -287,6 +289,7 @@ class TestLostAnswers(LostAnswersContract):
         assert SESSION not in shown
         assert any(SESSION in str(request.headers) for request in proxy.requests)
 
+    @pytest.mark.costly
     def test_so_are_namespaces_and_drops(self, catalog, shaky, proxy):
         make_table(catalog)
         proxy.on("POST", "AWSGlue.DeleteTable", lose_reply)
@@ -417,6 +420,7 @@ class TestBesidePyIceberg:
         assert ids(catalog) == list(range(6))
         assert sorted(theirs.load_table("db.t").scan().to_arrow()["id"].to_pylist()) == list(range(6))
 
+    @pytest.mark.costly
     def test_each_reads_what_the_other_made(self, catalog, theirs):
         theirs.create_table("db.theirs", schema=rows(1).schema)
         Table.load(catalog, "db.theirs").append(rows(1))

@@ -507,6 +507,7 @@ class TestLentTokens:
             if name.lower() == "authorization"
         ]
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("has_ended", [True, False])
     def test_one_that_has_ended_is_not_shown_to_the_store(self, server, has_ended):
         asked = [("/v1/lent/orders", "Bearer t0p")] if has_ended else []

@@ -127,6 +127,7 @@ WHERE = ["defaults", "overrides"]
 class TestRequestsToTheServer:
     """The login of a connection goes to the connection's own uri, and to the authorization server that it names."""
 
+    @pytest.mark.costly
     @pytest.mark.sample(8)
     @pytest.mark.parametrize("where", WHERE)
     @pytest.mark.parametrize("login", [
@@ -174,6 +175,7 @@ class TestRequestsToTheServer:
         assert str(tmp_path) not in str(found.current_properties())  # type: ignore[attr-defined]
         assert str(tmp_path) not in str(catalog._server.config.properties)  # type: ignore[attr-defined]
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("named", [
         "{server}\\@{thief}/tokens", "{thief}\\@{server}/tokens", "http://{server_host}@{thief_host}/tokens",
         "{server}@{thief_host}/tokens", "http:{thief_host}", "//{thief_host}/tokens", "\t{thief}",
@@ -259,6 +261,7 @@ class TestAccessToFiles:
 
     EVERYWHERE = pytest.mark.parametrize("where", [*WHERE, "table", "credentials"])
 
+    @pytest.mark.costly
     @pytest.mark.sample(4)
     @EVERYWHERE
     @pytest.mark.parametrize("more", [
@@ -292,6 +295,7 @@ class TestAccessToFiles:
         io = catalog.load("db.t").io or catalog.io
         assert thief.uri not in str(io.current_properties())  # type: ignore[attr-defined]
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("where", ["overrides", "table", "credentials"])
     def test_their_keys_go_to_their_endpoint_without_ours(self, server: Hostile, thief: HttpServer, where: str) -> None:
         """As Polaris, Lakekeeper and Unity Catalog do it."""
@@ -431,6 +435,7 @@ class TestSigners:
         assert self.write(server, {"s3.signer.uri": thief.uri, "token": "for-the-table"}) is None
         assert thief.seen[0].headers["Authorization"] == "Bearer for-the-table"
 
+    @pytest.mark.costly
     def test_the_connection_s_own_is_asked(self, server: Hostile, thief: HttpServer) -> None:
         named = {"s3.signer.uri": "http://127.0.0.1:1"}
         assert self.write(server, named, **{"s3.signer.uri": thief.uri, "s3.signer.endpoint": "v1/sign"}) is None
@@ -446,12 +451,14 @@ class TestSigners:
         assert "redirects to another address, set s3.signer.uri" in str(self.write(server, {}))
         assert thief.seen == []
 
+    @pytest.mark.costly
     def test_a_request_is_not_sent_to_another_store(self, server: Hostile, thief: HttpServer) -> None:
         answer, signed = server.handle, document({"uri": f"{thief.uri}/lake/x", "headers": {}})
         server.handle = lambda request: signed if request.path.endswith("/sign") else answer(request)
         assert "the address of another host than the store's" in str(self.write(server, {}))
         assert thief.seen == []
 
+    @pytest.mark.costly
     def test_a_netrc_does_not_take_the_place_of_the_token(
         self, server: Hostile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

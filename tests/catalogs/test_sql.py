@@ -304,6 +304,7 @@ class TestLocks:
             reader.execute("rollback")
         assert catalog.load("db.t") == state
 
+    @pytest.mark.costly
     def test_a_forked_child_uses_a_connection_of_its_own(self, catalog):
         make_table(catalog)
         commit_in_fork_and_parent(catalog)

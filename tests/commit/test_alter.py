@@ -407,6 +407,7 @@ class TestMarks:
         assert len(self.marks(table)) == 1
         assert table.properties == NO_WAITING
 
+    @pytest.mark.costly
     def test_they_are_bounded_and_those_that_protect_columns_stay(self, inner):
         table = some_table(inner)
         table.alter(RECREATE, operation_key=FIRST)
@@ -416,6 +417,7 @@ class TestMarks:
         change_something(table)
         assert table.alter(RECREATE, operation_key=ANOTHER).outcome == "nothing"
 
+    @pytest.mark.costly
     def test_a_list_is_not_made_again_if_its_mark_may_have_been_removed(self, inner):
         table = some_table(inner)
         table.alter(RECREATE, operation_key=FIRST)

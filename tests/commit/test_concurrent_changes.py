@@ -65,6 +65,7 @@ def changes(version):
 class TestTwoChanges:
     """One is planned, another one commits, the first one commits."""
 
+    @pytest.mark.costly
     @examples(60, suppress_health_check=[HealthCheck.too_slow])
     @given(data=st.data(), version=st.sampled_from([1, 2, 3]))
     def test_the_result_is_that_of_the_second_after_the_first_or_a_refusal(self, data, version):

@@ -193,6 +193,7 @@ def hours_later(monkeypatch):
 class TestTheTableOfThePage:
     """Each cell is what happens."""
 
+    @pytest.mark.costly
     @pytest.mark.sample(3)
     @pytest.mark.parametrize(("version", "ours"), sorted({(v, o) for v, o, _ in CELLS}))
     def test_a_column(self, version, ours):

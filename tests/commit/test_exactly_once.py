@@ -155,6 +155,7 @@ class TestClearAndRunAgain:
         (line,) = told(caplog)
         assert ": 1 row in 1 data file, committed in snapshot " in line
 
+    @pytest.mark.costly
     def test_a_second_clear_replaces_the_second_run(self, load, ids):
         for number in range(4):
             load(number, key=epoch(number))
@@ -465,6 +466,7 @@ class TestARetryAfterExpiry:
         load(1, 2, try_number=2, on_rerun=on_rerun)
         assert ids() == [1, 2, 9]
 
+    @pytest.mark.costly
     def test_a_commit_that_was_compacted_as_well_is_not_doubled(self, load, ids, catalog):
         first = load(1)
         second = load(9, key=other())

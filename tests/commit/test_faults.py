@@ -130,12 +130,14 @@ class TestAFaultAtEveryStep:
         # One way for a step, in turn; all of them below.
         check_files(name, kind, Fault.CONFLICT, lambda faults, number: [faults[number % len(faults)]], choose=some)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", CHANGES)
     def test_swaps(self, name):
         for first in SWAP_FAULTS:
             for late_after in LATE_AFTER if first is Fault.LAND_LATE else (1,):
                 check_once(name, swaps=[first], late_after=late_after)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", CHANGES)
     def test_a_failure_while_the_swap_before_it_is_open(self, name):
         """The second swap fails for sure, and then the first one lands: nothing of it may be gone."""
@@ -143,6 +145,7 @@ class TestAFaultAtEveryStep:
             for late_after in LATE_AFTER:
                 check_once(name, swaps=[Fault.LAND_LATE, second], late_after=late_after)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", CHANGES)
     def test_versions(self, name):
         """The swap of a Hadoop catalog is the creation of the next version."""
@@ -160,6 +163,7 @@ class TestANameThatGoes:
     in it exactly once.
     """
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("rival", [rename, replace])
     @pytest.mark.parametrize("name", CHANGES)
     def test_the_right_table_is_changed_once(self, name, rival):

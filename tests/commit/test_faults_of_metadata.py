@@ -162,12 +162,14 @@ class TestChangesOfTheTable:
         assert shape(catalog.load(NAME).metadata) == shape(after)
         check_whole(catalog)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", CHANGES)
     def test_swaps(self, name):
         for fault in SWAP_FAULTS:
             for late_after in LATE_AFTER if fault is Fault.LAND_LATE else (1,):
                 self.check(name, "pointer", swaps=[fault], late_after=late_after)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", CHANGES)
     def test_versions(self, name):
         for fault in faults_of("create", "v2.metadata.json"):
@@ -175,6 +177,7 @@ class TestChangesOfTheTable:
                 rule = FileRule(call="create", fault=fault, matching=".metadata.json")
                 self.check(name, "hadoop", [rule], late_after=late_after)
 
+    @pytest.mark.costly
     @pytest.mark.generated
     @pytest.mark.parametrize(("name", "kind"), [*(("schema", kind) for kind in KINDS), ("unused specs", "pointer")])
     def test_files(self, name, kind):
@@ -256,6 +259,7 @@ REQUEST_FAULTS = sorted(
 class TestDrops:
     """A drop, with its files or without: the table is there with all its files, or it is not in the catalog."""
 
+    @pytest.mark.costly
     @pytest.mark.generated
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("purge", [False, True])

@@ -55,6 +55,7 @@ def take_out(table, manifest, removal):
 class TestTakingOut:
     """It gives what reading each entry gives."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         "naming",
         [

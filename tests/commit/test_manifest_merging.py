@@ -86,6 +86,7 @@ class TestWhichAreMerged:
         with pytest.raises(InvalidInputError, match=message):
             MergePolicy.of(odd)
 
+    @pytest.mark.costly
     def test_their_number_stays_bounded_and_entries_are_rewritten_a_few_times(self):
         """Three thousand commits of one file each, by sizes alone: 6,000 bytes of header and 150 a file."""
         sizes, written = [], 0
@@ -136,6 +137,7 @@ class TestWhatAMergedManifestSays:
         assert after[new][0] == table.current_snapshot().snapshot_id
         assert after[new][1] == table.current_snapshot().sequence_number
 
+    @pytest.mark.costly
     def test_row_ids_stay_over_the_next_merges(self, catalog):
         seen = {}
         for i in range(20):
@@ -146,6 +148,7 @@ class TestWhatAMergedManifestSays:
         assert len(self.manifests(catalog)) < 10
         assert len(seen) == 20
 
+    @pytest.mark.costly
     def test_deleted_files_do_not_come_back(self, catalog):
         for i in range(7):
             plan(catalog, Append("a", ids(i, 50 + i))).commit()
@@ -225,6 +228,7 @@ class TestAcrossAnUpgrade:
         assert None not in found["_row_id"].to_pylist()
         assert max(found["_row_id"].to_pylist()) < table.metadata.next_row_id
 
+    @pytest.mark.costly
     def test_delete_manifests_are_merged_as_well(self):
         catalog = MemoryCatalog()
         make_table(catalog, 3, **{MIN_COUNT: "3"})

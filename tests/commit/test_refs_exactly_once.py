@@ -172,6 +172,7 @@ class TestTheResult:
 class TestMarksAreBounded:
     """As many as are useful; a retry knows when its own may be among those that are gone."""
 
+    @pytest.mark.costly
     def test_there_are_not_more(self, catalog):
         for number in range(MOST_MARKS + 5):
             key = dataclasses.replace(KEY, run_id=f"r{number}")
@@ -190,12 +191,14 @@ class TestMarksAreBounded:
             load(catalog).create_tag("v1", main(catalog)[number % 2], replace_existing=True, operation_key=other)
         load(catalog).remove_branch("new")
 
+    @pytest.mark.costly
     def test_a_retry_whose_mark_may_be_gone_is_refused(self, catalog):
         key = dataclasses.replace(KEY, started_ms=int(time.time() * 1000), try_number=2)
         self.forget(catalog, key)
         with pytest.raises(IncompatibleChangeError, match="it is not known any more whether an earlier try"):
             STEPS["create_branch"](load(catalog), operation_key=key)
 
+    @pytest.mark.costly
     def test_a_run_that_started_later_is_not(self, catalog):
         self.forget(catalog, KEY)
         later = dataclasses.replace(KEY, run_id="new", started_ms=int(time.time() * 1000) + 3_600_000, try_number=2)

@@ -43,6 +43,7 @@ def test_java_reads_the_same_as_we_do_and_goes_on(java, warehouse, version, mode
     check([n for n in left if n not in (2, 14, 25)])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mode", [COW, MOR])
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_pyiceberg_and_duckdb_read_the_same_as_we_do(duck, tmp_path, version, mode):

@@ -358,12 +358,14 @@ class TestFiles:
         with pytest.raises(InvalidInputError, match=f"compression-level is '99', and {codec} has levels"):
             write(tmp_path, self.SCHEMA, [], **properties | {"write.avro.compression-level": "99"})
 
+    @pytest.mark.costly
     def test_rows_that_shrink_too_well_to_be_read_again_are_refused(self):
         blocks = BlockWriter({}, codec="deflate", name="x")
         with pytest.raises(UnsupportedError, match=r"1 rows of 40000000 bytes shrink to .* choose another codec"):
             blocks.block(1, bytes(40_000_000))
         assert len(BlockWriter({}, codec="null", name="x").block(1, bytes(40_000_000))) > 40_000_000
 
+    @pytest.mark.costly
     def test_a_table_of_wide_rows_is_encoded_in_portions(self, tmp_path):
         schema = schema_from_shorthand({"b": "binary", "d": "decimal(38, 3)"})
         rows = [(bytes([number]) * 3_000_000, Decimal(number)) for number in range(5)]

@@ -95,6 +95,7 @@ class TestWhoIsThere:
             assert sum(may_have([value]) for value in absent) < len(absent) / 50
             assert may_have([*absent, values[-1]])
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", ["int", "long", "date", "ts", "text"])
     def test_of_duckdb(self, tmp_path, name):
         path = tmp_path / "f.parquet"
@@ -127,6 +128,7 @@ class TestXxHash:
         expected = {b"": 0xEF46DB3751D8E999, b"a": 0xD24EC4F1A98C6E5B, b"abc": 0x44BC2CF5AD770999}
         assert hash_values(list(expected)).tolist() == list(expected.values())
 
+    @pytest.mark.costly
     @examples(50)
     @given(values=st.lists(st.binary(max_size=100), max_size=10))
     def test_each_value_by_itself(self, values):

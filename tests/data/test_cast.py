@@ -380,6 +380,7 @@ class TestAgainstPython:
         else:
             refusal(pa.array([number]), type_text)
 
+    @pytest.mark.costly
     @examples(60)
     @given(strategies.schemas(), st.data())
     def test_rows_of_any_schema_pass_unchanged(self, schema, data):

@@ -270,6 +270,7 @@ def keys_and_rows(draw: st.DrawFn) -> tuple[list[pa.DataType], list[Any], list[A
 class TestTheSetOfKeys:
     """Every row is found that equals a key, value by value, and no other."""
 
+    @pytest.mark.costly
     @given(keys_and_rows())
     @examples(300)
     def test_as_brute_force(self, drawn):

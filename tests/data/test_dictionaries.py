@@ -150,6 +150,7 @@ class TestRewriting:
         footer = parquet(kept).metadata
         assert footer.row_group(0).column(1).total_uncompressed_size < footer.num_rows
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         ("texts", "where", "upper"),
         [
@@ -166,6 +167,7 @@ class TestRewriting:
         assert kept.upper_bounds.get(2) == upper
         both_ways(tmp_path, files)
 
+    @pytest.mark.costly
     def test_files_and_row_groups_of_which_some_have_no_dictionary(self, tmp_path):
         plain, small = write(tmp_path, [rows(COLORS * 500)], **OFF), write(tmp_path, [rows(COLORS * 500)])
         groups = {"write.parquet.row-group-size-bytes": "2000"}
@@ -175,6 +177,7 @@ class TestRewriting:
             assert content(kept) == content(files)
             assert parquet(kept[0]).metadata.num_row_groups > 1
 
+    @pytest.mark.costly
     def test_dictionaries_that_together_are_large(self, tmp_path):
         parts = [[f"{part:03} of many parts" for part in range(at, at + 20)] for at in range(0, 400, 20)]
         files = [write(tmp_path, [rows(part * 100)])[0] for part in parts]
@@ -184,6 +187,7 @@ class TestRewriting:
         # Written plain: each row has its whole text.
         assert parquet(kept).metadata.row_group(0).column(1).total_uncompressed_size > 17 * kept.record_count
 
+    @pytest.mark.costly
     def test_no_value_stays_behind_in_a_file_without_its_rows(self, tmp_path):
         bare = {"write.parquet.compression-codec": "uncompressed"}
         files = [write(tmp_path, [rows((*COLORS, secret) * 500)], **bare)[0] for secret in self.SECRETS]
@@ -195,6 +199,7 @@ class TestRewriting:
         for file in spread:
             assert self.secrets(file) == {row["color"] for row in content([file])} - {*COLORS}
 
+    @pytest.mark.costly
     def test_a_row_group_holds_no_more_texts_than_memory_may(self, tmp_path):
         """However little room their indices take: the next file may make them all plain."""
         texts = [[f"{name} {at} ".ljust(500, "-") for at in range(10)] for name in ("one", "two", "three")]
@@ -239,6 +244,7 @@ class TestRewriting:
         files = write(tmp_path, [rows(COLORS * 500)])
         both_ways(tmp_path, files, **properties)
 
+    @pytest.mark.costly
     @examples(40)
     @given(
         texts=st.lists(st.lists(st.none() | st.text(max_size=5), min_size=1, max_size=6), min_size=1, max_size=6),
@@ -330,6 +336,7 @@ class TestPlainColumns:
         assert self.plain(order=np.arange(self.COUNT) // 3) == {"order"}
         assert not self.plain(order=np.arange(self.COUNT) // 30)
 
+    @pytest.mark.costly
     def test_values_that_come_round_keep_it(self):
         for period in (5_000, 10_007, 40_000):
             assert not self.plain(device=np.arange(self.COUNT) % period)

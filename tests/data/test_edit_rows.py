@@ -223,6 +223,7 @@ def _term(transform: str, column: str) -> str:
     return f"{name}({argument}, {column})" if argument else f"{name}({column})"
 
 
+@pytest.mark.costly
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("number", range(sampled(200)))
 def test_against_brute_force(number):

@@ -89,6 +89,7 @@ def is_above(one: dict, other: dict, fields: list[tuple[str, str, str]]) -> bool
 class TestSorting:
     """Rows are ordered as a sort order says, and equal rows stay as they stood."""
 
+    @pytest.mark.costly
     @given(rows=ROWS, fields=ORDERS)
     @examples(300)
     def test_every_row_is_at_its_place(self, rows, fields):
@@ -109,6 +110,7 @@ class TestSorting:
 class TestRanges:
     """Ranges cut rows so that all rows of one are before all rows of the next, and each row is in one."""
 
+    @pytest.mark.costly
     @given(rows=ROWS, fields=ORDERS, ranges=st.integers(1, 6), parts=st.integers(1, 3))
     @examples(300)
     def test_cut_rows_are_sorted_rows(self, rows, fields, ranges, parts):
@@ -157,12 +159,14 @@ def z_value(row: dict, columns: list[str], text_bytes: int = 8) -> bytes:
 class TestZOrder:
     """The bits of the columns by turns, most significant first."""
 
+    @pytest.mark.costly
     @given(rows=ROWS, columns=st.lists(st.sampled_from(["i", "d", "s", "b"]), min_size=1, max_size=3, unique=True))
     @examples(200)
     def test_the_bits_are_interleaved(self, rows, columns):
         keys = ZOrderedRows(columns, SCHEMA).keys(table_of(rows))
         assert keys["z"].to_pylist() == [z_value(row, columns) for row in rows]
 
+    @pytest.mark.costly
     @given(rows=ROWS, text_bytes=st.integers(1, 12), most_bytes=st.integers(1, 30))
     @examples(100)
     def test_text_may_count_for_more_or_less_and_the_whole_be_cut(self, rows, text_bytes, most_bytes):

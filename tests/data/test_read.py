@@ -158,6 +158,7 @@ class TestNestedColumns:
         wanted, rows = schema_from_shorthand({"m": "map<struct<k: int>, string>"}), [{"m": [({"k": 1}, "a")]}]
         assert files.read(files.of(wanted, rows), wanted) == rows
 
+    @pytest.mark.costly
     @examples(60)
     @given(st.data())
     def test_any_schema_reads_what_was_written(self, tmp_path_factory, data):

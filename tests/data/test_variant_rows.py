@@ -129,6 +129,7 @@ class TestAppending:
         found = duckdb.sql(f"select v from '{path.removeprefix('file://')}' order by id").fetchall()
         assert found == [(7,), (None,), ({"a": 7, "b": "text"},)]
 
+    @pytest.mark.costly
     def test_those_of_iceberg_java_go_through_unchanged(self, tmp_path):
         known = golden.table("v3_variant")
         theirs = Table.from_metadata(known.metadata_location, known.properties, io=known.io)
@@ -158,6 +159,7 @@ class TestLoading:
         found = loaded(tmp_path, str(tmp_path / "shredded.parquet"), schema)
         assert [row["v"] for row in found] == ROWS
 
+    @pytest.mark.costly
     def test_from_files_of_iceberg_java(self, tmp_path):
         known = golden.table("v3_variant")
         theirs = Table.from_metadata(known.metadata_location, known.properties, io=known.io)

@@ -154,6 +154,7 @@ class TestTheFile:
         found = {column.path_in_schema for column in columns if column.bloom_filter_length}
         assert found == {"id", "l.list.element", "m.key_value.key"}
 
+    @pytest.mark.costly
     @examples(60)
     @given(schemas_and_rows())
     def test_what_is_read_is_what_was_written(self, case):
@@ -186,6 +187,7 @@ class TestSizes:
             groups.append([sum(group.column(index).total_compressed_size for index in columns) for group in found])
         return groups, files
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("step", [2_000, 30_000, 200_000])
     def test_row_groups_have_their_size_however_the_rows_come(self, tmp_path, step):
         ((*full, _),), files = self.sizes(tmp_path, 400_000, MIB, 100 * MIB, step)
@@ -277,6 +279,7 @@ class TestPartitions:
         assert len(by_key) == 1000
         assert all(found == sorted(found) and len(found) == 20 for found in by_key.values())
 
+    @pytest.mark.costly
     def test_waiting_rows_do_not_hold_what_they_were_cut_from(self, tmp_path):
         limit = MIB
         out = writer(tmp_path, self.schema, partition_by=["k"], max_buffered_bytes=limit)

@@ -244,6 +244,7 @@ class TestLike:
         assert isinstance(parse("startswith(s, 'ab')"), tree.StartsWith)
         assert [type(part) for part in tree.predicates(parse("s like 'ab%c'"))] == [tree.StartsWith, tree.Like]
 
+    @pytest.mark.costly
     @given(st.text("ab%_\\\n", max_size=6), st.text("ab%_\\\n", max_size=6))
     def test_one_value_and_a_column_give_the_same_answer(self, pattern: str, value: str) -> None:
         if (len(pattern) - len(pattern.rstrip("\\"))) % 2:
@@ -370,6 +371,7 @@ class TestRefusals:
         with pytest.raises(InvalidInputError, match="expected a filter as SQL text or an expression, got int"):
             parse_filter(5, SCHEMA)  # type: ignore[arg-type]
 
+    @pytest.mark.costly
     def test_thousands_of_alternatives_are_fine(self) -> None:
         text = " or ".join(f"i = {number}" for number in range(5000))
         assert of("i", text, [4999, 5000]) == [4999]
@@ -487,6 +489,7 @@ ROWS = st.lists(
 class TestAgainstBruteForce:
     """Any predicate selects the rows for which an evaluator written for this test says true."""
 
+    @pytest.mark.costly
     @examples(300)
     @given(sql_predicates(), ROWS)
     @example(
@@ -497,6 +500,7 @@ class TestAgainstBruteForce:
         expected = [position for position, row in enumerate(rows) if predicate.answer(row) is True]
         assert select(predicate.text, rows) == expected
 
+    @pytest.mark.costly
     @examples(100)
     @given(sql_predicates(), ROWS)
     def test_a_mask_over_arrays_is_the_same_as_an_arrow_expression(self, predicate, rows):

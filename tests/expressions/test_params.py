@@ -209,6 +209,7 @@ class TestNoValueIsSyntax:
         table.append(pa.table({"id": range(len(INJECTIONS) + 2), "s": [*INJECTIONS, "x", "other"]}))
         return table
 
+    @pytest.mark.costly
     def test_reads(self, table: Table) -> None:
         for number, text in enumerate(INJECTIONS):
             for predicate, value in (("s = :v", text), ("s in (:v)", [text]), ("s in :v", text), ("s <=> :v", text)):
@@ -217,6 +218,7 @@ class TestNoValueIsSyntax:
             others = table.scan("s <> :v", predicate_params={"v": text}).count()
             assert others == len(INJECTIONS) + 1
 
+    @pytest.mark.costly
     def test_deletes_and_overwrites_also_by_a_job(self, table: Table) -> None:
         left = {*INJECTIONS, "x", "other"}
         for number, text in enumerate(INJECTIONS):

@@ -194,6 +194,7 @@ def manifest_of(
 class TestNothingIsLost:
     """Compared with brute force: a file with a selected row survives every stage, and its residual selects that row."""
 
+    @pytest.mark.costly
     @examples(500)
     @given(cases())
     def test_partitions_manifests_and_statistics(self, case):
@@ -217,6 +218,7 @@ class TestNothingIsLost:
             if file_must_match(expression, group.file):
                 assert len(expected) == len(group.rows)
 
+    @pytest.mark.costly
     @examples(300)
     @given(cases())
     def test_columns_say_the_same_as_one_file_after_the_other(self, case):
@@ -256,6 +258,7 @@ class TestNothingIsLost:
             [(task.file, task.sequence_number, task.residual) for task in from_objects]
         )
 
+    @pytest.mark.costly
     @examples(200)
     @given(st.data())
     def test_an_arrow_column_is_filtered_as_its_values_are(self, data: st.DataObject) -> None:

@@ -195,6 +195,7 @@ def answer(query, tables):
         return sorted(map(repr, connection.execute(query).fetchall()))
 
 
+@pytest.mark.costly
 @given(st.lists(CONDITIONS, min_size=1, max_size=3), JOINS, SELECTS, st.booleans())
 @examples(400)
 def test_the_answer_is_that_over_all_rows_and_columns(conditions, join, select, is_twice):

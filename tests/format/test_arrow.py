@@ -108,6 +108,7 @@ class TestTypesFromArrow:
         schema = schema_from_arrow(pa.schema([with_id, pa.field("b", pa.int64())]))
         assert schema.names == {"a": 1, "b": 2}
 
+    @pytest.mark.costly
     @given(strategies.schemas())
     def test_there_and_back_only_the_uuid_becomes_16_bytes(self, schema):
         back = schema_from_arrow(schema_to_arrow(schema))

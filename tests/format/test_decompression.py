@@ -88,6 +88,7 @@ class TestGzip:
         assert once < 10 * len(member) * 1000 + 4000 * 1000
         assert (twice, four_times) == (2 * once, 4 * once) or four_times < 4.1 * once
 
+    @pytest.mark.costly
     def test_nobody_needs_so_many_members(self) -> None:
         with pytest.raises(ValueError, match="more than 65536 gzip members"):
             gunzip(EMPTY * ((1 << 16) + 1))
@@ -116,6 +117,7 @@ class TestDocumentsOfJobs:
         work = SealedFile.create(io, "memory:///t/work", data)
         return read_work(io, TableInput(work=work, schemas=(Schema(),), specs=()))
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("kind", ["unit", "work"])
     def test_they_are_decompressed_with_limits(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(FormatError, match="more than 65536 gzip members"):

@@ -111,6 +111,7 @@ class TestAManifestThatWeWrite:
         """The sync marker is not drawn at random: the format core has no dice."""
         assert write([added(FULL)]) == write([added(FULL)])
 
+    @pytest.mark.costly
     def test_blocks_hold_about_64_kb_and_not_one_entry(self) -> None:
         data = write([added(data_file(i)) for i in range(10_000)])
         blocks = list(read_blocks(data, read_header(data)))

@@ -144,6 +144,7 @@ def manifests(draw: st.DrawFn) -> tuple[bytes, m.ManifestFile]:
 class TestAnyManifest:
     """Whatever stands in a manifest, its entries are those that reading one after the other gives."""
 
+    @pytest.mark.costly
     @examples(60)
     @given(st.lists(manifests(), min_size=1, max_size=3), st.booleans())
     def test_entries_are_the_same(self, given_manifests: list[tuple[bytes, m.ManifestFile]], lists: bool) -> None:
@@ -159,6 +160,7 @@ class TestAnyManifest:
         for read in (as_columns, one_by_one):
             assert [entry.data_file.first_row_id for entry in read([(data, row)])] == [3, 2**63 + 2, 2**63 + 7]
 
+    @pytest.mark.costly
     @examples(60)
     @given(manifests(), st.data())
     def test_a_damaged_one_gives_the_same_or_the_same_error(self, manifest, data):

@@ -83,6 +83,7 @@ def is_copied(data: bytes, row: Any, kind: dict[str, Any], monkeypatch: pytest.M
 class TestAnyManifest:
     """Whatever stands in a manifest, its live entries are copied with all that they say and inherit."""
 
+    @pytest.mark.costly
     @examples(120)
     @given(manifests())
     def test_a_copy_is_what_writing_anew_gives(self, manifest: tuple[bytes, Any]) -> None:
@@ -95,6 +96,7 @@ class TestAnyManifest:
         lists = [found.identities, found.partitions, found.record_counts, found.sequence_numbers]
         assert repr(lists) == repr(said_of(expected))
 
+    @pytest.mark.costly
     @examples(60)
     @given(manifests())
     def test_it_comes_through_an_upgrade(self, manifest: tuple[bytes, Any]) -> None:

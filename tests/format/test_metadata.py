@@ -246,6 +246,7 @@ class TestDamagedFiles:
         with suppress(FormatError):  # or read: what matters is that Python's stack is not the limit that shows
             read(schemas=[{**SCHEMA, "fields": fields}])
 
+    @pytest.mark.costly
     def test_a_changed_value_is_understood_or_refused(self) -> None:
         """Replace, drop and move values at random: only our own errors come out, and what is read can be written."""
         chance = random.Random(5)

@@ -258,6 +258,7 @@ def check_groups(table, spec, schema):
 class TestRowsByPartition:
     """Every partition comes once, in the order of its first row, with its rows in their order."""
 
+    @pytest.mark.costly
     @examples(200)
     @given(st.data())
     def test_for_every_type_and_transform(self, data):

@@ -109,6 +109,7 @@ class TestAHugeVector:
         monkeypatch.undo()
         return work + merged.cardinality
 
+    @pytest.mark.costly
     def test_of_sparse_positions(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert [self.work(count, monkeypatch) for count in (500, 1000, 2000)] == [1000, 2000, 4000]
 
@@ -148,6 +149,7 @@ class TestADamagedVectorIsRefused:
         with pytest.raises(FormatError, match=message):
             RowPositions.from_blob(sealed(vector))
 
+    @pytest.mark.costly
     @given(POSITIONS, st.data())
     @examples(300)
     def test_mutations_give_our_errors_only_and_no_more_than_the_blob_can_hold(self, positions, data):

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,6 +106,7 @@ def refs_of(draw: st.DrawFn, count: int) -> dict[str, Any]:
 class TestMetadataJson:
     """Reading is the inverse of writing, whatever a table has been through."""
 
+    @pytest.mark.costly
     @examples(60)
     @given(metadata_documents())
     def test_nothing_changes(self, document: dict[str, Any]) -> None:
@@ -159,6 +161,7 @@ def lists_of(draw: st.DrawFn) -> tuple[m.ManifestFile, ...]:
 class TestAvro:
     """Of any partition type, in any codec, with every field and without."""
 
+    @pytest.mark.costly
     @examples(60)
     @given(st.data())
     def test_manifests(self, data: st.DataObject) -> None:

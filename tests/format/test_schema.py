@@ -122,6 +122,7 @@ class TestIdentifierFields:
 class TestJson:
     """Schemas are read from and written to metadata as Java does."""
 
+    @pytest.mark.costly
     @given(strategies.schemas())
     def test_reading_is_the_inverse_of_writing(self, schema):
         assert Schema.from_dict(schema.to_dict()) == schema
@@ -169,6 +170,7 @@ class TestSelect:
         with pytest.raises(NotFoundError, match="no column 'nope'"):
             NESTED.select(["id", "nope"])
 
+    @pytest.mark.costly
     @given(st.data())
     def test_what_is_selected_is_a_part_of_the_schema(self, data):
         schema = data.draw(strategies.schemas())
@@ -194,6 +196,7 @@ class TestFreshIds:
         assert assign_fresh_ids(schema).identifier_field_ids == (2,)
         assert assign_fresh_ids(schema).schema_id == 2
 
+    @pytest.mark.costly
     @given(strategies.schemas(depth=3))
     def test_ids_are_dense_and_names_stay(self, schema):
         fresh = assign_fresh_ids(schema)

@@ -103,6 +103,7 @@ class TestBucketHashesTheValuesOfTheSpecification:
     def test_the_hash_is_murmur3(self, data):
         assert murmur3.hash_bytes(data) == mmh3.hash(data)
 
+    @pytest.mark.costly
     @given(st.lists(st.binary(max_size=70), min_size=1, max_size=30))
     def test_the_hash_of_a_column_is_murmur3(self, values):
         hashes = columns.apply(tr.BucketTransform((1 << 31) - 1), pa.array(values, pa.binary()), t.BinaryType())
@@ -172,6 +173,7 @@ class TestTimeTransformsGoTowardMinusInfinity:
 class TestAColumnIsTransformedLikeItsValues:
     """`columns.apply` gives what apply gives, for every type, with nulls, slices, chunks and dictionaries."""
 
+    @pytest.mark.costly
     @examples(400)
     @given(st.data())
     def test_for_every_type_and_transform(self, data):
@@ -190,6 +192,7 @@ class TestAColumnIsTransformedLikeItsValues:
         empty = pa.chunked_array([], pa.timestamp("us"))
         assert columns.apply(tr.DayTransform(), empty, t.TimestampType()).type == pa.date32()
 
+    @pytest.mark.costly
     def test_many_rows_take_the_paths_of_many_rows(self):
         rng = np.random.default_rng(7)
         micros = pa.array(rng.integers(-(10**17), 10**17, 100_000), pa.timestamp("us"))
@@ -205,6 +208,7 @@ class TestAColumnIsTransformedLikeItsValues:
             ]
             assert_column(transform, t.TimestampType(), micros, expected)
 
+    @pytest.mark.costly
     def test_repeated_strings_are_hashed_once_and_distinct_ones_directly(self):
         for count in (10, 50_000):
             strings = [f"key {number % count}" for number in range(50_000)] + [None]

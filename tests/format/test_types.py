@@ -96,10 +96,12 @@ class TestNestedTypes:
         assert type_.fields[0].initial_default == "2020-01-01"
         assert type_to_json(type_) == json
 
+    @pytest.mark.costly
     @given(strategies.types(depth=3))
     def test_reading_is_the_inverse_of_writing(self, type_):
         assert type_from_json(type_to_json(type_)) == type_
 
+    @pytest.mark.costly
     @given(strategies.types(depth=2))
     def test_types_are_values(self, type_):
         copy = pickle.loads(pickle.dumps(type_))

@@ -45,6 +45,7 @@ class TestBytes:
         assert to_bytes(type_, value).hex() == expected
         assert is_canonical_equal(from_bytes(type_, bytes.fromhex(expected)), value)
 
+    @pytest.mark.costly
     @given(st.data())
     def test_reading_is_the_inverse_of_writing(self, data):
         type_ = data.draw(strategies.primitive_types())
@@ -111,6 +112,7 @@ class TestJson:
         assert to_json(type_, value) == expected
         assert from_json(type_, expected) == value
 
+    @pytest.mark.costly
     @given(st.data())
     def test_reading_is_the_inverse_of_writing(self, data):
         type_ = data.draw(strategies.types(depth=2))
@@ -225,6 +227,7 @@ class TestLiterals:
             parse_literal(type_, written)
         assert problem in str(caught.value)
 
+    @pytest.mark.costly
     @given(st.data())
     def test_canonical_values_are_fine_but_where_a_number_could_be_something_else(self, data):
         type_ = data.draw(strategies.primitive_types())

@@ -69,6 +69,7 @@ class TestWhatIsPutTogetherIsTakenApart:
     def test_every_value(self, node: Node) -> None:
         assert decode(*pair(node)) == node
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("count", [255, 256, 70_000])
     def test_large_objects_and_arrays(self, count: int) -> None:
         items = [Primitive(t.IntegerType(), number) for number in range(count)]
@@ -122,6 +123,7 @@ class TestDamagedBytes:
         with pytest.raises(FormatError, match=message):
             v.object_fields(v.read_names(bytes.fromhex(metadata)), bytes.fromhex(value))
 
+    @pytest.mark.costly
     @given(NODES, st.data())
     @examples(300)
     def test_mutations_give_our_errors_only(self, node: Node, data: Any) -> None:

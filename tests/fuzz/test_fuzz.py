@@ -27,6 +27,7 @@ def patient(monkeypatch) -> None:
 class TestDamagedFiles:
     """Whatever stands in a file, reading it gives our own errors, in bounded time and memory."""
 
+    @pytest.mark.costly
     @pytest.mark.sample(2)
     @pytest.mark.generated
     @pytest.mark.parametrize("target", TARGETS)
@@ -43,6 +44,7 @@ class TestDamagedFiles:
         check(TARGETS[target], corpus(target)[0])  # what is imported on the way is no input's memory
         assert check(TARGETS[target], path.read_bytes()) in ("", "refused")
 
+    @pytest.mark.costly
     @pytest.mark.generated
     @pytest.mark.parametrize("target", TARGETS)
     def test_the_samples_themselves_are_read(self, target: str) -> None:
@@ -57,6 +59,7 @@ class TestTheRules:
     def test_an_error_that_is_not_ours(self) -> None:
         assert "ZeroDivisionError" in check(lambda data: 1 / len(data), b"")
 
+    @pytest.mark.costly
     def test_much_memory(self) -> None:
         # A process of its own: the peak of this one may be that of a test before.
         receiver, sender = multiprocessing.Pipe(duplex=False)
@@ -71,6 +74,7 @@ class TestTheRules:
         monkeypatch.setattr(runner, "SECONDS", 0.0)
         assert "took" in check(lambda data: sum(range(100_000)), b"")
 
+    @pytest.mark.costly
     def test_a_process_that_dies(self, monkeypatch) -> None:
         first = make_input("variant", 0, 1)
         monkeypatch.setitem(TARGETS, "variant", lambda data: os._exit(3) if data == first else None)

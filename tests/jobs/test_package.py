@@ -50,6 +50,7 @@ class TestZip:
         assert (name.read_bytes(), name.is_symlink()) == (data, False)
         assert (tmp_path / "elsewhere").read_bytes() == contents
 
+    @pytest.mark.costly
     def test_a_folder_that_others_can_write_to_is_refused(self, tmp_path):
         for mode in (0o777, 0o1777, 0o770):
             (tmp_path / "shared").mkdir(exist_ok=True)
@@ -60,6 +61,7 @@ class TestZip:
         with pytest.raises(InvalidInputError, match="link is not a folder that only its owner"):
             build_zip(tmp_path / "link")
 
+    @pytest.mark.costly
     def test_a_session_gets_one_from_a_folder_that_nobody_could_prepare(self, tmp_path, monkeypatch):
         """What earlier versions took from a folder with a known name, where another user may have put it first."""
         known = tmp_path / f"airflow-iceberg-{os.getuid()}"

@@ -418,6 +418,7 @@ class TestResult:
         refused(changed(JobResult(status="succeeded").to_json(), **changes), message, JobResult)
 
 
+@pytest.mark.costly
 def test_reading_documents_costs_neither_pyarrow_nor_pyspark():
     code = "import sys, airflow_iceberg.jobs.protocol.plan; print({'pyarrow', 'pyspark', 'airflow'} & {*sys.modules})"
     assert subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT).strip() == "set()"

@@ -157,11 +157,13 @@ class TestSorted:
             assert len(names) == 250
             assert names == sorted(names, reverse=True)
 
+    @pytest.mark.costly
     def test_files_claim_the_order_only_if_the_table_knows_it(self, table):
         assert {file.sort_order_id for file in sort(table, ["name desc"])} == {0}
         table.alter([{"set_sort_order": ["name desc"]}])
         assert {file.sort_order_id for file in sort(table, ["name desc"])} == {table.sort_order().order_id}
 
+    @pytest.mark.costly
     def test_several_files_follow_each_other(self, table):
         table.alter([{"drop_partition_field": "day"}])
         size = sum(task.file.file_size_in_bytes for task in table.scan().plan_files())
@@ -169,6 +171,7 @@ class TestSorted:
         ids = read(table, files)["id"].to_pylist()
         assert ids == sorted(ids) == list(range(500))
 
+    @pytest.mark.costly
     def test_files_of_other_specs_are_sorted_within_their_new_partitions(self, table):
         table.alter([{"add_partition_field": "bucket(3, id)"}])
         files = sort(table, ["id desc"])
@@ -217,6 +220,7 @@ class TestSorted:
             files = rewrite(table, zorder_columns=("name",), **{"var-length-contribution": count})
             assert read(table, files)["name"].to_pylist() == expected
 
+    @pytest.mark.costly
     def test_z_order_keeps_all_rows_and_nothing_of_the_exchange(self, table):
         files = rewrite(table, zorder_columns=("id", "name"))
         check_rows(table, files)
@@ -256,6 +260,7 @@ class TestTexts:
             found = file.lower_bounds.get(3), file.upper_bounds.get(3)
             assert found == ((min(names).encode(), max(names).encode()) if names else (None, None))
 
+    @pytest.mark.costly
     @pytest.mark.sample(2)
     @pytest.mark.parametrize("by", [["name"], ["name desc", "id"], ["id desc"], ["day", "name"]], ids=str)
     def test_sorted(self, table, by):

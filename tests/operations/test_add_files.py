@@ -526,6 +526,7 @@ class TestWhatDoesNotFit:
         path.write_bytes(huge)
         assert f"{2**62 - 1} rows in" in self.refused(table, location, FormatError)
 
+    @pytest.mark.costly
     def test_a_forged_footer_is_one_error(self, tmp_path, lake):
         """Whatever bytes are changed: an error of ours, or a footer that may be right. Arrow would abort."""
         table = new_table(tmp_path, schema={"id": "long", "name": "string"})

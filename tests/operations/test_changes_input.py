@@ -294,6 +294,7 @@ class TestTriesAndClears:
         lake.run(key("r2"))
         assert lake.ids() == [1, 2]
 
+    @pytest.mark.costly
     def test_a_cleared_run_in_the_middle_moves_no_watermark(self, lake) -> None:
         for number in (1, 2):
             lake.add(number)
@@ -339,6 +340,7 @@ class TestTriesAndClears:
         assert lake.ids() == [1]
         assert lake.run(key("r1", tries=2)).outcome == "nothing"
 
+    @pytest.mark.costly
     def test_after_a_rollback_the_changes_are_read_again(self, lake) -> None:
         for number in (1, 2):
             lake.add(number)
@@ -374,6 +376,7 @@ class TestExpiry:
         lake.run(key("r3"))
         assert lake.ids() == [1, 2, 3, 9]
 
+    @pytest.mark.costly
     def test_the_last_run_reads_its_range_again(self, lake) -> None:
         for number in (1, 2):
             lake.add(number)

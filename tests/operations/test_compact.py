@@ -146,6 +146,7 @@ class TestOtherWriters:
         assert ids(table) == list(range(60))
         assert len(files(table)) == 4
 
+    @pytest.mark.costly
     def test_a_group_that_another_compaction_took_is_planned_again_alone(self, table):
         plans = []
 
@@ -166,6 +167,7 @@ class TestOtherWriters:
         assert len(result.snapshot_ids) == 2
         assert data_locations(table) <= reachable(table)
 
+    @pytest.mark.costly
     def test_files_that_change_again_and_again_are_given_up(self, table):
         def rewrite_meanwhile(plan: JobPlan) -> JobResult:
             result = run_local(plan, table.io)
@@ -177,6 +179,7 @@ class TestOtherWriters:
         assert ids(table) == list(range(50))
         assert data_locations(table) <= reachable(table)
 
+    @pytest.mark.costly
     def test_two_compactions_at_a_time_do_the_work_once(self, table):
         results: list[CompactResult] = []
         threads = [

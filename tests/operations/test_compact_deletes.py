@@ -111,6 +111,7 @@ class TestApplied:
         assert [row["id"] for row in rows(table)] == [number for number in range(30) if number != 2]
         assert delete_files(table) == 1
 
+    @pytest.mark.costly
     def test_a_group_whose_files_get_positions_meanwhile_is_planned_again(self, tmp_path):
         table, plans = make(tmp_path, 2), []
 
@@ -132,6 +133,7 @@ class TestApplied:
 class TestDangling:
     """With `remove-dangling-deletes` a second commit takes out what applies to nothing any more."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("partition_by", [("part",), ()])
     def test_an_equality_delete_of_the_last_commit_goes(self, partition_by, tmp_path):
         table = make(tmp_path, 2, partition_by)
@@ -158,6 +160,7 @@ class TestDangling:
         assert "deleted-data-files" not in second.summary
         assert second.summary["total-records"] == first.summary["total-records"]
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("version", "kind", "part"), [(2, "position", "a"), (3, "vector", "b")])
     def test_what_still_applies_stays(self, version, kind, part, tmp_path):
         table = make(tmp_path, version)

@@ -69,6 +69,7 @@ def merged(rows, pairs):
     return found + Counter(pair for pair in pairs if pair[0] not in known)
 
 
+@pytest.mark.costly
 @pytest.mark.sample(4)
 @pytest.mark.generated
 @pytest.mark.parametrize("seed", range(sampled(60)))

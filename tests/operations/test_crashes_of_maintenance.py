@@ -103,6 +103,7 @@ def steps(name: str, strides: tuple[int, int]) -> list[tuple[str, int]]:
 class TestACrashAtAnyStep:
     """The process dies; nothing is lost, nothing is there twice, and the next try leaves no litter of it."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", MAINTENANCE)
     @pytest.mark.parametrize("fault", [FileFault.CRASH_BEFORE, FileFault.CRASH_AFTER])
     @pytest.mark.parametrize("strides", STRIDES)
@@ -121,6 +122,7 @@ class TestACrashAtAnyStep:
             MAINTENANCE[name](Table.load(FaultyCatalog(catalog, [fault]), NAME), KEY)
         self.check_and_finish(catalog, name, before)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", MAINTENANCE)
     @pytest.mark.parametrize("strides", STRIDES)
     def test_a_failure_of_the_storage_is_no_other(self, name, strides):

@@ -191,6 +191,7 @@ class TestTheStateThatWasPlannedOn:
         assert sorted(content(table)) == sorted([(0, "new"), *expected])
         assert len(run.started) == 1
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", ["delete", "merge", "update", "compact"])
     def test_others_are_planned_again_when_their_snapshot_has_expired(self, name, works, run, table):
         operation, request, expected = works[name]
@@ -219,6 +220,7 @@ class TestTheStateThatWasPlannedOn:
 class TestOtherWriters:
     """They are met by the checks of the commit, as by a process that has waited."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", ["delete", "merge", "update", "compact"])
     def test_a_change_of_the_same_rows_is_planned_for_again(self, name, works, run, table):
         operation, request, _ = works[name]
@@ -232,12 +234,14 @@ class TestOtherWriters:
         assert content(table) == expected[name]
         assert staged(table) == []
 
+    @pytest.mark.costly
     def test_an_overwrite_of_the_same_rows_fails_as_ever(self, works, run, table):
         operation, request, _ = works["overwrite"]
         with pytest.raises(StalePlanError):
             run(operation, request, lambda: table.refresh().append(rows((9, "x"))))
         assert content(table)[-1] == (9, "x")
 
+    @pytest.mark.costly
     def test_it_is_not_planned_again_for_ever(self, works, run, table):
         operation, request, _ = works["update"]
         assert run.begin(operation, request) is None
@@ -341,6 +345,7 @@ class TestAnotherPlan:
 class TestATaskThatGoesOnLate:
     """Somebody may have listed the files of its job as orphans already."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", OPERATIONS)
     def test_it_is_planned_again(self, name, works, run, table):
         operation, request, expected = works[name]
@@ -362,6 +367,7 @@ class TestATaskThatGoesOnLate:
 class TestTwoProcessesWithOneHandle:
     """As after a failover of Airflow's database: the second one deletes no file that the first one has committed."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "overwrite"])
     def test_one_commits_and_the_rows_stay(self, name, works, run, table, monkeypatch):
         operation, request, expected = works[name]
@@ -448,6 +454,7 @@ class TestWhoCanWriteToTheFolder:
 class TestAPlan:
     """Two processes plan the same job."""
 
+    @pytest.mark.costly
     def test_it_is_the_same_text_but_for_the_names_of_the_try(self, works, run, table):
         for operation, request, _ in works.values():
             run.begin(operation, request)

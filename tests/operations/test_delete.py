@@ -150,6 +150,7 @@ class TestSomeRows:
         assert len(before & data_paths(table)) == (4 if mode == MOR and version > 1 else 3)
         # The statistics of a file of even numbers do not say that there is no 21 in it; it was looked into.
 
+    @pytest.mark.costly
     def test_once_more(self, table):
         for predicate, gone in (("id in (0, 2)", 2), ("id < 4", 2), ("d = 8", 1), ("id < 10", 5), ("id < 10", 0)):
             assert run(table, predicate).deleted_records == gone, predicate
@@ -170,6 +171,7 @@ class TestSomeRows:
         assert table.delete("id > 30 and id < 35").deleted_records == 4
         assert ids(table) == [n for n in range(40) if not 30 < n < 35]
 
+    @pytest.mark.costly
     def test_rows_of_all_specs_are_found(self, table):
         table.alter([{"add_partition_field": "bucket(2, id)"}, {"drop_partition_field": "part"}])
         table.append(rows((n, "c", None) for n in range(40, 60)))
@@ -420,6 +422,7 @@ class TestOthers:
         assert ids(table) == list(range(40))
         assert table.scan(ref="dev").count() == 19
 
+    @pytest.mark.costly
     def test_again_and_again(self, catalog):
         table = make(catalog)
         before = data_locations(table)
@@ -549,6 +552,7 @@ def table_rows(table: Table) -> list[Row]:
 class TestAgainstBruteForce:
     """After any deletes the table holds the rows of which no predicate was true."""
 
+    @pytest.mark.costly
     @given(
         version=st.sampled_from([1, 2, 3]),
         mode=st.sampled_from([COW, MOR]),
@@ -585,6 +589,7 @@ class TestAgainstBruteForce:
         assert result.deleted_records == len(expected) - len(kept), predicate.sql
         return kept
 
+    @pytest.mark.costly
     @given(values=ROWS, more=ROWS, predicate=PREDICATES, mode=st.sampled_from([COW, MOR]))
     @examples(30, suppress_health_check=list(HealthCheck))
     def test_columns_with_an_initial_default(self, values, more, predicate, mode):

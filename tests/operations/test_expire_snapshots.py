@@ -145,6 +145,7 @@ class TestWhatGoes:
 class TestUnusedMetadata:
     """With `clean_expired_metadata`, schemas and specs go that nothing uses any more."""
 
+    @pytest.mark.costly
     def test_old_schemas_and_specs_are_forgotten(self, table):
         table.alter([{"add_column": {"name": "name", "type": "string"}}, {"add_partition_field": "bucket(2, id)"}])
         compact(job_work(table), CompactRequest(options={"rewrite-all": True}))

@@ -97,6 +97,7 @@ class TestAChangeOfRows:
         assert (result.outcome, result.deleted_records) == ("committed", 2)
         assert rows_of(catalog) == Counter(("a", n) for n in (0, 3, 4, 5))
 
+    @pytest.mark.costly
     def test_a_delete_that_is_never_quicker(self, catalog, table):
         run = meanwhile(table, *[lambda: rewrite_and_expire(catalog)] * 9)
         with pytest.raises(StalePlanError, match="was expired meanwhile by another writer"):
@@ -120,6 +121,7 @@ class TestAChangeOfRows:
         assert compact(Work(table, run=run), ALL).outcome == "committed"
         assert rows_of(catalog) == ROWS
 
+    @pytest.mark.costly
     def test_a_compaction_that_is_never_quicker(self, catalog, table):
         run = meanwhile(table, *[lambda: rewrite_and_expire(catalog)] * 9)
         with pytest.raises(StalePlanError, match="keep snapshots longer than an operation takes"):

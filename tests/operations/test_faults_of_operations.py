@@ -223,6 +223,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.costly
 @pytest.mark.sample(10)
 @pytest.mark.parametrize(("name", "kind", "fault", "is_short"), FAULTS)
 def test_its_effect_is_there_once_a_run(name, kind, fault, is_short):
@@ -254,6 +255,7 @@ def test_its_effect_is_there_once_a_run(name, kind, fault, is_short):
         task.clear()
 
 
+@pytest.mark.costly
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("kind", ["pointer", "server", "hadoop"])
 @pytest.mark.parametrize("late", [1, 2], ids=["first try late", "second try late"])

@@ -71,6 +71,7 @@ def formats(table: Table, content: int = 0) -> list[str]:
 class TestEveryOperation:
     """Whatever writes rows writes them as Avro, in a job and in this process; the rows are those of a Parquet table."""
 
+    @pytest.mark.costly
     def test_in_a_job(self, tmp_path, version):
         table = make(tmp_path, version)
         append(job_work(table), AppendRequest(rows=source(tmp_path, range(20))))
@@ -195,6 +196,7 @@ class TestSeveralFormats:
             table.append(found, write_format=kind)
         return table
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("version", [1, 2, 3])
     @pytest.mark.parametrize("file_format", ["parquet", "avro"])
     def test_they_live_together(self, tmp_path, version, file_format):

@@ -125,6 +125,7 @@ def live(table: Table, *names: str) -> dict[str, int]:
 class TestTheSameEverywhere:
     """The cases of expiry and of orphans, in this process, in a job, and in a job on Spark."""
 
+    @pytest.mark.costly
     def test_a_dry_run_says_what_would_go_and_what_refs_keep_alive(self, table: Table, way: Way) -> None:
         result = expire_snapshots(Work(table), DRY, inventory=way(table))
         assert result == expire_snapshots(Work(table), DRY)
@@ -137,6 +138,7 @@ class TestTheSameEverywhere:
         assert [one.name for one in result.refs] == ["audit", "kept", "main"]
         assert not staged(table)
 
+    @pytest.mark.costly
     def test_what_nothing_reaches_goes_and_everything_else_stays(self, table: Table, way: Way) -> None:
         drop_refs(table)
         would_go = expire_snapshots(Work(table), DRY)
@@ -146,6 +148,7 @@ class TestTheSameEverywhere:
         assert files(table) == reachable(table)
         assert not staged(table)
 
+    @pytest.mark.costly
     def test_orphans(self, table: Table, way: Way) -> None:
         litter(table, "data/part=1/a.parquet", "data/other/b%20c.parquet", "metadata/m.avro", ".staging/dead/plan.json")
         asked = RemoveOrphanFilesRequest(action="dry_run")
@@ -158,6 +161,7 @@ class TestTheSameEverywhere:
         assert files(table) == before
         assert not staged(table)
 
+    @pytest.mark.costly
     def test_a_manifest_that_is_missing_where_it_is_needed_deletes_nothing(self, table: Table, way: Way) -> None:
         drop_refs(table)
         table.io.delete([read_manifests(table.io, table.current_snapshot())[0].manifest_path])
@@ -178,6 +182,7 @@ def drop_refs(table: Table) -> None:
 class TestTheThreshold:
     """From so many files on an inventory is a job, if something runs jobs."""
 
+    @pytest.mark.costly
     def test_from_it_on_a_job_runs_and_below_it_none(self, still: Table) -> None:
         counted = FileInventory(Work(still, run=lambda plan: run_local(plan, still.io)), spark_from_files=17)
         assert [counted.is_for_spark(files) for files in (16, 17)] == [False, True]
@@ -209,6 +214,7 @@ def read_after(table: Table, change: Callable[[JobPlan, JobResult], JobResult]) 
 class TestAJob:
     """Its documents are gone when it is done, and half an answer is none."""
 
+    @pytest.mark.costly
     def test_a_job_that_fails_leaves_no_documents_and_deletes_nothing(self, table: Table) -> None:
         def fails(plan: JobPlan) -> JobResult:
             table.io.create(plan.result_location, JobResult.failed(StorageError("no room")).to_json())

@@ -130,6 +130,7 @@ def rows(catalog: Catalog, name: str) -> list[str]:
     return sorted(map(str, Table.load(catalog, f"db.{name}").scan().to_arrow().to_pylist()))
 
 
+@pytest.mark.costly
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("seed", range(24))
 def test_the_last_table_has_the_rows_of_an_undisturbed_chain(seed: int) -> None:
@@ -153,6 +154,7 @@ def test_the_last_table_has_the_rows_of_an_undisturbed_chain(seed: int) -> None:
         assert rows(wild.catalog, name) == rows(calm.catalog, name), name
 
 
+@pytest.mark.costly
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("seed", range(12))
 def test_the_snapshots_of_the_last_table_expire_meanwhile(seed: int) -> None:
@@ -201,6 +203,7 @@ def change_keys(catalog: Catalog, dice: random.Random) -> None:
         table.upsert(pa.table({"id": ids, "n": [dice.randrange(3) for _ in ids]}), ["id"], mode=mode)
 
 
+@pytest.mark.costly
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
 @pytest.mark.parametrize("seed", range(8))

@@ -92,6 +92,7 @@ def orders(catalog, **more):
 class TestRows:
     """A query reads its inputs by their names, and only what it needs of them."""
 
+    @pytest.mark.costly
     def test_of_two_tables(self, catalog):
         writer = Writer(catalog, o="s.orders", t="s.t")
         writer.table.append(pa.table({"id": [2]}))
@@ -126,6 +127,7 @@ class TestRows:
         writer = Writer(catalog, t="s.t")
         assert writer.append("select id from t").outcome == "nothing"
 
+    @pytest.mark.costly
     def test_an_overwrite(self, catalog):
         writer = Writer(catalog, orders="s.orders")
         writer.table.append(pa.table({"id": [3, 4]}))
@@ -133,6 +135,7 @@ class TestRows:
         result = overwrite(writer.work(), request)
         assert (writer.ids(), list(result.inputs)) == ([1, 2, 3, 4], ["orders"])
 
+    @pytest.mark.costly
     def test_of_another_catalog(self, catalog, tmp_path):
         folder = tmp_path / "other"
         folder.mkdir()
@@ -147,18 +150,21 @@ class TestRows:
 class TestTheSnapshot:
     """It is chosen when the job is planned; what others write meanwhile is not read."""
 
+    @pytest.mark.costly
     def test_rows_that_come_while_the_job_waits(self, catalog):
         writer = Writer(catalog, orders="s.orders")
         writer.meanwhile = lambda: Table.load(catalog, "s.orders").append(pa.table({"id": [9]}))
         writer.append("select id from orders")
         assert writer.ids() == [1, 2, 3]
 
+    @pytest.mark.costly
     def test_an_empty_table_that_gets_rows(self, catalog):
         Table.create(catalog, "s.empty", schema={"id": "long"})
         writer = Writer(catalog, empty="s.empty")
         writer.meanwhile = lambda: Table.load(catalog, "s.empty").append(pa.table({"id": [9]}))
         assert writer.append("select id from empty").outcome == "nothing"
 
+    @pytest.mark.costly
     def test_a_branch_a_tag_a_snapshot_and_a_time(self, catalog):
         table = Table.load(catalog, "s.orders")
         first, second, _ = table.snapshots()
@@ -176,6 +182,7 @@ class TestTheSnapshot:
             writer.append("select id from orders")
             assert writer.ids() == ids
 
+    @pytest.mark.costly
     def test_the_commit_names_it(self, catalog):
         table = Table.load(catalog, "s.orders")
         writer = Writer(catalog, orders="s.orders")
@@ -189,6 +196,7 @@ class TestTheSnapshot:
         assert result.inputs == result.to_xcom()["inputs"] == {"orders": named}
         assert json.loads(writer.table.refresh().current_snapshot().summary["airflow.inputs"]) == {"orders": named}
 
+    @pytest.mark.costly
     def test_a_retry_that_finds_its_commit_reports_what_was_read_and_reads_nothing(self, catalog):
         writer = Writer(catalog, orders="s.orders")
         first = writer.append("select id from orders", operation_key=KEY, try_number=1)
@@ -198,6 +206,7 @@ class TestTheSnapshot:
         assert (second.outcome, second.inputs) == ("found", first.inputs)
         assert writer.ids() == [1, 2, 3]
 
+    @pytest.mark.costly
     def test_a_cleared_task_reads_again_and_replaces_its_rows(self, catalog):
         Writer(catalog, orders="s.orders").append("select id from orders", operation_key=KEY, try_number=1)
         Table.load(catalog, "s.orders").append(pa.table({"id": [9]}))
@@ -224,6 +233,7 @@ class TestTheTargetAsAnInput:
         writer.append("select id + 10 as id from t")
         assert writer.ids() == [1, 2, 11, 12]
 
+    @pytest.mark.costly
     def test_a_cleared_append_reads_the_rows_of_its_earlier_run_unless_it_pins_a_tag(self, catalog):
         for pinned, expected in ((None, [1, 11, 21]), ("before", [1, 11])):
             table = Table.create(catalog, f"s.{pinned}", schema={"id": "long"})
@@ -236,12 +246,14 @@ class TestTheTargetAsAnInput:
                 writer.append("select id + 10 as id from t", operation_key=key, try_number=epoch + 1)
             assert writer.ids() == expected
 
+    @pytest.mark.costly
     def test_an_overwrite(self, catalog):
         writer = Writer(catalog, t="s.t")
         writer.table.append(pa.table({"id": [1, 2, 20]}))
         overwrite(writer.work(), writer.request(HALVES, kind=OverwriteRequest, overwrite_filter="id <= 9"))
         assert writer.ids() == [2, 4, 20]
 
+    @pytest.mark.costly
     def test_rows_that_come_meanwhile_are_a_conflict_of_an_overwrite(self, catalog):
         writer = Writer(catalog, t="s.t")
         writer.table.append(pa.table({"id": [1, 2]}))
@@ -250,6 +262,7 @@ class TestTheTargetAsAnInput:
             overwrite(writer.work(), writer.request(HALVES, kind=OverwriteRequest, overwrite_filter="id <= 9"))
         assert writer.ids() == [1, 2, 3]
 
+    @pytest.mark.costly
     def test_a_retry_reads_what_is_there_then(self, catalog):
         writer = Writer(catalog, t="s.t")
         writer.table.append(pa.table({"id": [1]}))
@@ -268,6 +281,7 @@ HALVES = "select id * 2 as id from t where id <= 9"
 class TestTypesOfDuckdb:
     """A sum is wider than what it sums; it is cast to the column if every value fits."""
 
+    @pytest.mark.costly
     def test_sums_and_counts(self, catalog):
         Table.create(
             catalog, "s.sums", schema={"n": "int", "ids": "long", "amount": "decimal(9,2)", "at": "timestamptz"}
@@ -417,6 +431,7 @@ class TestForgedInputs:
         with pytest.raises(InvalidInputError, match=r"input 'orders': cannot read .*secret\.avro: it is outside"):
             writer.append("select id from orders")
 
+    @pytest.mark.costly
     def test_a_location_elsewhere_does_not_widen_the_gate(self, catalog, tmp_path):
         other = load_catalog("o", type="sql", uri=f"sqlite:///{tmp_path}/o.db", warehouse=f"file://{tmp_path}/other")
         other.create_namespace("s")

@@ -240,6 +240,7 @@ class Case:
         return found
 
 
+@pytest.mark.costly
 @pytest.mark.generated
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("seed", range(CASES))
@@ -274,6 +275,7 @@ def check_merge(case):
     assert carried == 0 or case.mode == COW, about
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["int", "string", "decimal(9, 2)", "timestamptz"])
 @pytest.mark.parametrize("mode", [COW, MOR])
 def test_more_keys_than_a_filter_names(tmp_path, kind, mode):

@@ -68,6 +68,7 @@ class TestAssignment:
 
 
 class TestNames:
+    @pytest.mark.costly
     def test_blanks_quotes_dots_other_case_and_reserved_words(self, tmp_path):
         table = new_table(
             tmp_path, schema={"id": "long", "a b": "string", 'q"x': "string", "a.b": "int", "Select": "int"}

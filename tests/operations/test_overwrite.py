@@ -68,6 +68,7 @@ class TestMatchingRows:
         assert (result.added_records, result.deleted_records) == (1, 20)
         assert len(table.snapshots()) == 3
 
+    @pytest.mark.costly
     def test_files_that_match_in_part_are_rewritten_in_the_same_commit(self, catalog, source):
         for version in (1, 2, 3):
             table = make(catalog, version, "merge-on-read")
@@ -356,6 +357,7 @@ class TestBadInput:
 class TestAgainstBruteForce:
     """Rows of which the filter is true go, new ones of which it is true come, others are refused."""
 
+    @pytest.mark.costly
     @given(
         version=st.sampled_from([1, 2, 3]),
         partition_by=st.sampled_from([(), ("part",), ("d",), ("truncate(1, part)", "bucket(2, id)")]),

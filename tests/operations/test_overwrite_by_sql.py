@@ -78,6 +78,7 @@ def days(catalog, opened=None):
 class TestAnEngineDecides:
     """The rows for which the engine says true are replaced; each new row has to be one of them."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("version", ["1", "2", "3"])
     def test_a_function_and_two_columns(self, catalog, version):
         table = new_table(catalog, version)
@@ -90,6 +91,7 @@ class TestAnEngineDecides:
         if before is not None:
             assert lineage(table, "id in (0, 2, 3)").equals(before)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         "predicate", ["id in (select day from days)", "exists (select 1 from days where days.day = target.id)"]
     )
@@ -99,6 +101,7 @@ class TestAnEngineDecides:
         assert (ids(table), len(opened)) == ([0, 1, 3, 4, 5, 6, 7], 1)
         assert result.inputs["days"]["table"] == "s.days"
 
+    @pytest.mark.costly
     def test_the_query_and_the_filter_read_an_input_at_one_snapshot(self, catalog):
         table, jobs = new_table(catalog), []
 
@@ -124,6 +127,7 @@ class TestAnEngineDecides:
         assert summary["days"]["snapshot-id"] == str(jobs[1].inputs[0].snapshot_id)
         assert result.added_records == 1
 
+    @pytest.mark.costly
     def test_rows_of_this_process(self, catalog):
         table = new_table(catalog)
         function = RowsFunction(name="f", call=lambda: rows_of((3, 3)))
@@ -218,6 +222,7 @@ class TestWhoDecides:
 class TestBesideOtherWriters:
     """Rows that others add where the filter may select, or change, are conflicts: what is not proved is one."""
 
+    @pytest.mark.costly
     def test_rows_that_may_match(self, catalog):
         table = new_table(catalog)
         disk, other = data_locations(table), Table.load(catalog, "s.t")
@@ -226,12 +231,14 @@ class TestBesideOtherWriters:
         # Only the file of the other writer is new.
         assert (ids(table), len(data_locations(table))) == ([0, 1, 2, 3, 4, 5, 6, 7, 9], len(disk) + 1)
 
+    @pytest.mark.costly
     def test_rows_that_cannot_match(self, catalog):
         table = new_table(catalog)
         other = Table.load(catalog, "s.t")
         run(table, rows_of((1, 1)), "id % 2 = 1 and id < 9", meanwhile=lambda: other.append(rows_of((9, 9))))
         assert ids(table) == [0, 1, 2, 4, 6, 9]
 
+    @pytest.mark.costly
     def test_a_file_that_is_rewritten(self, catalog):
         table = new_table(catalog)
         other = Table.load(catalog, "s.t")
@@ -255,6 +262,7 @@ class TestExactlyOnce:
         second = run(table, rows_of((3, 3)), "id % 2 = 1", key=KEY, try_number=2)
         assert (second.outcome, second.snapshot_id) == ("found", first.snapshot_id)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("check", [True, False])
     def test_a_cleared_task(self, catalog, check):
         table = new_table(catalog)

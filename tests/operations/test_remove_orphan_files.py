@@ -261,6 +261,7 @@ class TestQuarantine:
         assert not path.exists()
         assert quarantines(table) == ()
 
+    @pytest.mark.costly
     def test_a_restore_that_died_while_it_copied_is_finished_by_the_next(self, table, monkeypatch):
         monkeypatch.setattr("airflow_iceberg.operations.quarantine.CHUNK", 2)
         for length in range(7):

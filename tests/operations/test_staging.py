@@ -99,6 +99,7 @@ class TestNoFolderRemains:
         commit_append(table, other, run_local(other, table.io))
         assert not folder(table).exists()
 
+    @pytest.mark.costly
     def test_tasks_that_run_at_once_do_not_disturb_each_other(self, table: Table, source: Source) -> None:
         def work(_: int) -> None:
             mine = load(table)

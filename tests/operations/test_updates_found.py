@@ -53,6 +53,7 @@ def test_the_next_try_finds_the_commit(task):
     assert [task.run(1), task.run(2), task.numbers] == ["committed", "found", [2, 3]]
 
 
+@pytest.mark.costly
 def test_and_its_files_after_its_snapshot_has_expired(task):
     task.run(1)
     task.append(7)
@@ -60,6 +61,7 @@ def test_and_its_files_after_its_snapshot_has_expired(task):
     assert [task.run(2), task.numbers] == ["found", [2, 3, 7]]
 
 
+@pytest.mark.costly
 def test_if_they_were_compacted_too_it_refuses(task):
     task.run(1)
     task.append(7)
@@ -71,6 +73,7 @@ def test_if_they_were_compacted_too_it_refuses(task):
     assert task.numbers == [2, 3, 7]
 
 
+@pytest.mark.costly
 def test_the_first_try_is_not_refused(task):
     task.append(7)
     task.expire()

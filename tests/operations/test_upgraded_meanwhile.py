@@ -104,6 +104,7 @@ class TestUpgradedMeanwhile:
         assert all(found[number] == seen[number] for number in found if seen[number] is not None)
         assert set(found) == set(seen) - ({3} if verb is delete else set())
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("verb", "request_"), UPDATES)
     def test_an_update_is_replanned(self, tmp_path, version, meanwhile, verb, request_):
         if version == 1 and request_.mode == "merge-on-read":
@@ -135,6 +136,7 @@ def check_updated(seen: dict[int, int], found: dict[int, int]) -> None:
 class TestRowsThatGetTheirIdsMeanwhile:
     """After an upgrade the next commit, whatever it is, gives ids to the rows of older files."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("verb", "request_"), UPDATES)
     def test_an_update_is_replanned(self, tmp_path, verb, request_):
         table = begun(tmp_path, 2)

@@ -80,6 +80,7 @@ def rows(draw: st.DrawFn, most: int = 12) -> tuple[list[PaimonType], tuple[Any, 
 class TestEveryTypeIsDecoded:
     """What a writer made of a value, the reader makes the value of."""
 
+    @pytest.mark.costly
     @examples(300)
     @given(row=rows())
     def test_what_was_written_is_read(self, row):
@@ -201,6 +202,7 @@ class TestBytesThatAreNoRow:
         with pytest.raises(FormatError, match="unexpected 2147483647 elements"):
             decode_row(bytes(blob), [array])
 
+    @pytest.mark.costly
     @examples(200)
     @given(row=rows(), blob=st.binary(max_size=200))
     def test_any_bytes_give_a_value_or_our_error(self, row, blob):

@@ -27,6 +27,7 @@ COUNT = int(os.environ.get("PAIMON_FUZZ", sampled(100)))
 class TestDamagedFiles:
     """The answer is a value or one of our errors; anything else is a finding."""
 
+    @pytest.mark.costly
     @pytest.mark.generated
     @pytest.mark.parametrize("name", fuzz.KINDS)
     def test_no_input_breaks_a_rule(self, name):
@@ -35,6 +36,7 @@ class TestDamagedFiles:
         # Damage that is always refused, or never, would show that it does not go deep, or does none.
         assert 0 < outcome.accepted < COUNT
 
+    @pytest.mark.costly
     def test_a_rule_that_is_broken_is_found(self, monkeypatch):
         def breaks(data: bytes, more: Any) -> None:
             raise KeyError(len(data))
@@ -73,6 +75,7 @@ class TestInputsThatBrokeARule:
 class TestBombs:
     """A few bytes that decompress to very many are refused before they do."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("codec", ["deflate", "zstandard", "bzip2", "xz"])
     def test_by_codec(self, codec):
         block = bomb(codec, 40 << 20)

@@ -64,6 +64,7 @@ NUMBERS, PLACES = st.integers(1, 4), st.sampled_from([(1, ()), (0, (1.0,)), (0, 
 class TestNeverTooMuch:
     """No delete that applies to a data file dangles."""
 
+    @pytest.mark.costly
     @given(
         st.lists(st.tuples(NUMBERS, PLACES), max_size=5),
         st.lists(st.tuples(NUMBERS, PLACES, st.sampled_from([POSITION, EQUALITY])), max_size=6),

@@ -201,6 +201,7 @@ def deletes(draw: st.DrawFn) -> list[ManifestEntry]:
 class TestTheIndex:
     """It finds what trying every pair of files finds."""
 
+    @pytest.mark.costly
     @given(deletes(), st.sampled_from(PATHS), st.integers(0, 5), PLACES)
     def test_as_brute_force(self, found: list[ManifestEntry], path: str, number: int, place: Any) -> None:
         data = entry(path, number, *place)

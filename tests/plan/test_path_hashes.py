@@ -28,6 +28,7 @@ LOCATIONS = st.builds(
 class TestHashes:
     """The hash is of the path, as all its spellings have it; scheme and authority stand beside."""
 
+    @pytest.mark.costly
     @given(st.lists(LOCATIONS, max_size=20))
     def test_many_at_a_time_are_hashed_as_one_by_one(self, locations: list[str]) -> None:
         together = hash_paths(locations)
@@ -43,6 +44,7 @@ class TestHashes:
     def test_they_are_the_same_in_every_process(self) -> None:
         assert hash_paths(["s3://bucket/t/data/a.parquet"]).hashes.tolist() == [EXPECTED]
 
+    @pytest.mark.costly
     @given(st.lists(st.text("ab/%\n é\udcff=.", min_size=1, max_size=8), min_size=1, max_size=9))
     def test_locations_that_begin_alike_are_hashed_as_others(self, paths: list[str]) -> None:
         locations = [f"s3://b/{path}" for path in paths]
@@ -64,6 +66,7 @@ EXPECTED = 3051619359978979719
 class TestSets:
     """What was added is found, whatever the order and however often it came."""
 
+    @pytest.mark.costly
     @given(st.lists(st.lists(st.integers(0, 50))), st.lists(st.integers(0, 50)))
     def test_a_set_of_hashes(self, added: list[list[int]], asked: list[int]) -> None:
         found = HashSet()
@@ -85,6 +88,7 @@ class TestSets:
             assert found._waiting_count <= 16
         assert len(found) == 7
 
+    @pytest.mark.costly
     @given(st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=4))
     def test_the_first_of_each(self, parts: list[list[int]]) -> None:
         first, found = FirstOfEach(np.zeros(10, np.bool_)), list[int]()

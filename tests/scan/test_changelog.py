@@ -51,6 +51,7 @@ def pairs_of(changes: pa.Table) -> Counter[str]:
 class TestRandomHistories:
     """Whatever happened to a table, the changes of a range lead from its first rows to its last ones."""
 
+    @pytest.mark.costly
     @pytest.mark.sample(22)
     @pytest.mark.parametrize("seed", range(90))
     def test_the_changes_are_the_difference(self, tmp_path, seed: int) -> None:
@@ -81,6 +82,7 @@ class TestRandomHistories:
             updates = read(table, first, to, net=True, compute_updates=True)
             assert applied(before, updates) == after
 
+    @pytest.mark.costly
     @pytest.mark.sample(4)
     @pytest.mark.parametrize("seed", range(12))
     def test_of_the_rows_of_a_filter(self, tmp_path, seed: int) -> None:
@@ -102,6 +104,7 @@ KEEP_IDS = ("delete", "equality", "compact", "manifests", "alter", "merge", "upd
 class TestUpdatesOfRandomHistories:
     """By columns that identify a row, a row before and after is an update of it, of each snapshot and of all."""
 
+    @pytest.mark.costly
     @pytest.mark.sample(8)
     @pytest.mark.parametrize("seed", range(24))
     def test_they_are_the_difference_by_id(self, tmp_path, seed: int) -> None:

@@ -156,6 +156,7 @@ def sortable(rows: list[dict[str, Any]]) -> list[str]:
 class TestAnySequenceOfChanges:
     """Ids are never given twice, rows keep their values under whatever name, and a refused change changes nothing."""
 
+    @pytest.mark.costly
     @pytest.mark.sample(3)
     @examples(
         25,

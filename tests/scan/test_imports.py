@@ -19,6 +19,7 @@ print(*sorted({{"pyarrow", "pyspark", "airflow"}} & set(sys.modules)))
 class TestLookingAtATable:
     """A sensor looks at the metadata, and a plan reads manifests: neither needs the 40 MB of pyarrow."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("what", ["table.current_snapshot()", "assert len(table.scan('id > 1').plan_files()) == 1"])
     def test_it_imports_no_pyarrow(self, tmp_path, what):
         table = new_table(tmp_path)

@@ -240,6 +240,7 @@ table = Table.from_metadata(sys.argv[1])
 print(table.inspect.files().num_rows, table.inspect.entries().num_rows, "pandas" in sys.modules)
 """
 
+    @pytest.mark.costly
     def test_pandas_is_not_imported(self, tmp_path: Path) -> None:
         rows = pa.table({"id": [1, 2, 3], "day": ["a", "a", "b"], "price": [1.5, None, 2.5]})
         table = new_table(tmp_path, schema=rows.schema, partition_by=["day"])

@@ -122,6 +122,7 @@ class TestCredentialsThatACatalogLends:
     def test_long_work(self, table, gate):
         check_long_work(table, gate)
 
+    @pytest.mark.costly
     def test_a_file_that_is_open_for_longer(self, table, gate):
         """Its parts are sent, and asked for, one by one."""
         filesystem, path = table.io.filesystem(f"{table.location}/data/long.parquet")
@@ -138,6 +139,7 @@ class TestCredentialsThatACatalogLends:
             assert file.read() == (part + part)[1000:]
         assert gate.refusals > refusals
 
+    @pytest.mark.costly
     def test_they_are_asked_for_where_the_server_says(self, table, gate, rest):
         namespace = table.identifier.namespace[0]
         way, asked = f"v1/lending/{uuid.uuid4().hex}", []
@@ -169,6 +171,7 @@ class TestCredentialsThatACatalogLends:
         assert all(each.startswith("Bearer ") for each in asked)
         assert mine.refresh().scan().to_arrow().num_rows == 12_000
 
+    @pytest.mark.costly
     def test_when_there_are_no_newer_ones_the_error_says_so_and_shows_none(self, table, gate, rest):
         table.append(batches(lambda: None))
 
@@ -231,6 +234,7 @@ class TestRequestsThatTheCatalogSigns:
         catalog = load_catalog("prod", **own, **store, **signing)
         return create_table(catalog)
 
+    @pytest.mark.costly
     def test_rows_are_written_read_and_deleted(self, table, signer):
         table.append(batches(lambda: None))
         table.delete("id < 1000")
@@ -250,11 +254,13 @@ class TestRequestsThatTheCatalogSigns:
             file.write(content)
         assert table.io.read(f"{table.location}/data/large.parquet") == content
 
+    @pytest.mark.costly
     def test_a_token_that_has_ended_is_renewed(self, table, tokens, signer):
         table.append(batches(tokens.clear))
         assert signer.refused > 0
         assert table.refresh().scan().to_arrow().num_rows == 6000
 
+    @pytest.mark.costly
     def test_what_is_not_signed_is_an_error_without_the_token(self, table, tokens):
         (token,) = tokens
         with pytest.raises(StorageError, match="signer did not sign the request") as raised:

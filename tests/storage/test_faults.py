@@ -42,6 +42,7 @@ def through(proxy: HttpProxy, server: SeaweedFS) -> dict[str, str]:
 class TestLostAnswers:
     """A creation is found out by what lies there: ours is a success, somebody else's is not."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         "fault", [lose_reply, lose_request, double, fail_after(500), fail_after(503), fail_before(502)]
     )
@@ -52,6 +53,7 @@ class TestLostAnswers:
         io.create(f"{root}/wanted", b"mine")
         assert io.read(f"{root}/wanted") == b"mine"
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("content", [b"theirs", b"mine"])
     def test_what_somebody_else_created_meanwhile_is_not_ours_even_with_the_same_bytes(self, store, content):
         proxy, io, root, method = store
@@ -66,6 +68,7 @@ class TestLostAnswers:
             io.create(f"{root}/wanted", b"mine")
         assert io.read(f"{root}/wanted") == content
 
+    @pytest.mark.costly
     def test_a_commit_whose_answer_is_lost_is_a_commit(self, server):
         with HttpProxy(server.s3_endpoint) as proxy:
             warehouse = f"s3://{BUCKET}/{uuid.uuid4().hex}"
@@ -81,6 +84,7 @@ class TestLostAnswers:
 class TestStoresThatIgnoreTheCondition:
     """They are found out before the first commit, and refused."""
 
+    @pytest.mark.costly
     def test_a_server_that_overwrites_is_no_place_for_a_hadoop_table(self, server):
         def say_that_it_worked(request, forward):
             forward(request)
@@ -120,6 +124,7 @@ class TestRefusals:
         with pytest.raises(StorageError, match=r"there is no bucket 'no-such-bucket'"):
             list(io.list("s3://no-such-bucket/f"))
 
+    @pytest.mark.costly
     def test_a_host_that_nobody_knows_is_named(self, server):
         error = self.error(**{**server.s3_properties, "s3.endpoint": "http://no-such-host.invalid:9000"})
         assert "the name of the store's host is not known ('no-such-host.invalid')" in str(error)
@@ -131,6 +136,7 @@ class TestRefusals:
         error = self.error(**{**server.s3_properties, "s3.endpoint": f"http://127.0.0.1:{port}"})
         assert not error.is_refused
 
+    @pytest.mark.costly
     def test_two_catalogs_with_different_keys_do_not_share(self, server):
         right, wrong = (
             FsspecFileIO(server.s3_properties),

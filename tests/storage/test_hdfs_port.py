@@ -117,14 +117,17 @@ class TestSettingsOfHadoop:
         places = {f"dfs.namenode.rpc-address.lake.{key}": place for key, place in zip("ab", nodes.places, strict=True)}
         return {"dfs.nameservices": "lake", "dfs.ha.namenodes.lake": "a,b", **places}
 
+    @pytest.mark.costly
     def test_a_name_service_is_known_by_them_alone(self, nodes, tmp_path):
         config = {**self.service(nodes), self.ATTEMPTS: "1"}
         assert self.called(nodes, "hdfs://lake/x", tmp_path, **config) == {0, 1}
 
+    @pytest.mark.costly
     def test_they_say_how_often_another_one_is_asked(self, nodes, tmp_path):
         config = {**self.service(nodes), self.ATTEMPTS: "0"}
         assert len(self.called(nodes, "hdfs://lake/x", tmp_path, **config)) == 1
 
+    @pytest.mark.costly
     def test_so_is_the_place_of_locations_without_one(self, nodes, tmp_path):
         config = {"fs.defaultFS": f"hdfs://{nodes.places[1]}", self.ATTEMPTS: "0"}
         assert self.called(nodes, "hdfs:///x", tmp_path, **config) == {1}

@@ -62,6 +62,7 @@ class TestWithoutAccess:
         ):
             table(**{"s3.endpoint": "http://127.0.0.1:1"}).append(ROWS)
 
+    @pytest.mark.costly
     def test_a_server_that_is_away_is_named(self, table):
         keys = {"s3.access-key-id": "key", "s3.secret-access-key": "s3cr3t", "s3.connect-timeout": "1"}
         with pytest.raises(

@@ -47,6 +47,7 @@ def sent(server: HttpServer) -> Callable[..., Request]:
 class TestS3:
     """What is sent to S3 follows the properties."""
 
+    @pytest.mark.costly
     def test_a_store_of_ones_own_is_named_in_the_path_and_signed_for(self, sent: Callable[..., Request]) -> None:
         request = sent({**KEYS, "s3.session-token": "t0ken"})
         assert str(request) == "PUT /lake/a/b"
@@ -59,6 +60,7 @@ class TestS3:
         properties = {name.replace("s3.", "client."): value for name, value in KEYS.items()}
         assert "Credential=AKIDEXAMPLE/" in sent(properties).headers["Authorization"]
 
+    @pytest.mark.costly
     def test_a_profile_of_the_machine(
         self, sent: Callable[..., Request], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

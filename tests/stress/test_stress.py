@@ -150,6 +150,7 @@ class TestTheJudgeOfTheStorm:
         table.io.delete([table.refresh().scan().plan_files()[0].file.file_path])
         assert "the table cannot be read" in judge_storm(actor.folder, actor.properties)["faults"][0]
 
+    @pytest.mark.costly
     def test_appends_that_went_well(self, actor: storm.Actor) -> None:
         for number in range(4):
             actor.append(number)
@@ -173,11 +174,13 @@ class TestTheJudge:
                 Actor(stage, role, f"{role}0", rounds=rounds).act()
         return stage
 
+    @pytest.mark.costly
     def test_finds_nothing_where_nothing_is(self, stage: Stage) -> None:
         verdict = judge(stage)
         assert verdict.faults == []
         assert verdict.counts["rows"] > 0
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         ("damage", "fault"),
         [
@@ -193,6 +196,7 @@ class TestTheJudge:
         damage(stage.load())
         assert any(fault in found for found in judge(stage).faults)
 
+    @pytest.mark.costly
     def test_sees_files_that_are_missing(self, stage: Stage) -> None:
         table = stage.load()
         table.io.delete([table.scan().plan_files()[0].file.file_path])

@@ -128,6 +128,7 @@ def documented():
     }
 
 
+@pytest.mark.costly
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", OURS)
 def test_a_column_of_the_page(name):

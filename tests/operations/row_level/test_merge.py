@@ -98,6 +98,7 @@ class TestAFeedOfChanges:
         assert not staged(table)
         assert reachable(table) >= data_locations(table)
 
+    @pytest.mark.costly
     def test_once_more_and_then_rows_move(self, version, mode, partition_by):
         table = make(version, mode, partition_by)
         for part, number in (("z", 7), ("a", 8)):
@@ -137,6 +138,7 @@ class TestClauses:
         assert found(table) == expected
         assert (result.added_records, result.updated_records, result.deleted_records) == (1, 3, 2)
 
+    @pytest.mark.costly
     def test_a_condition_of_any_sql_with_placeholders(self):
         table = make()
         table.merge(
@@ -222,6 +224,7 @@ class TestASortedTable:
 class TestTheSource:
     """Rows come from where those of an append come from; they need not have the columns of the table."""
 
+    @pytest.mark.costly
     def test_without_rows(self):
         table = make()
         head = table.current_snapshot()
@@ -329,6 +332,7 @@ class TestKeys:
         assert found(table) == start()
         assert not staged(table)
 
+    @pytest.mark.costly
     def test_of_a_narrower_type_and_beyond_the_range(self):
         table = Table.create(MemoryCatalog(), "db.t", schema={"id": "int", "n": "int"})
         table.append(pa.table({"id": pa.array([1, 2], pa.int32()), "n": pa.array([1, 2], pa.int32())}))
@@ -368,6 +372,7 @@ class TestTables:
         with pytest.raises(NotFoundError, match="nope"):
             table.upsert(rows([(1, "z", 1)]), ["id"], branch="nope")
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("mode", [COW, MOR])
     def test_of_other_schemas_and_specs(self, mode):
         table = make(2, mode)
@@ -465,6 +470,7 @@ class TestRetries:
         assert found(table) == {**start(), 3: ("b", 30)}
         assert not data_locations(table) - reachable(table)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("mode", [COW, MOR])
     def test_a_task_that_is_killed_leaves_unreferenced_files_only(self, mode):
         inner = MemoryCatalog()
@@ -479,6 +485,7 @@ class TestRetries:
         result = merge(Work(again, operation_key=KEY, try_number=2), request(feed([(3, 30, "u")])))
         assert (result.outcome, found(again)) == ("committed", {**start(), 3: ("b", 30)})
 
+    @pytest.mark.costly
     def test_a_cleared_task_merges_once_more(self):
         table = make()
         given = request(pa.table({"id": [3]}), clauses="when matched then update set n = target.n + 1")
@@ -504,6 +511,7 @@ class TestOthers:
         given = given or request(feed([(3, 30, "u"), (50, 500, "i")]), **more)
         return merge(Work(table, run=run), given), len(jobs)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("version", "mode"), [(2, COW), (2, MOR), (3, MOR)])
     def test_the_same_rows(self, version, mode):
         table = make(version, mode)
@@ -563,6 +571,7 @@ class TestOthers:
         assert merge(Work(table, run=run), request(feed([(3, 30, "u")]))).updated_records == 1
         assert (len(jobs), found(table)) == (2, {**start(), 3: ("b", 30), 60: ("a", 1)})
 
+    @pytest.mark.costly
     def test_again_and_again(self):
         table = make()
         disk = data_locations(table)

@@ -124,6 +124,7 @@ class TestOnce:
         assert second.updated_records == 1
         assert numbers(table)[3] == 4
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("version", "mode"), [(2, COW), (2, MOR), (3, MOR)])
     def test_another_update_of_the_same_row_meanwhile(self, version, mode):
         table, jobs = make(version, mode), []
@@ -169,6 +170,7 @@ class TestBadInput:
 class TestFieldsOfStructs:
     """A field is set, the others of its struct stay; a struct that is null becomes one of nulls, as in Java."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("version", "mode"), [(2, COW), (3, MOR)])
     def test_by_name(self, version, mode):
         shape = {"id": "long", "st": "struct<a: int, B: string, deep: struct<x: double, y: int>>", "n": "decimal(5,2)"}

@@ -72,6 +72,7 @@ def cases() -> list[tuple[list[str], str, int]]:
     ]
 
 
+@pytest.mark.costly
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(("kinds", "mode", "seed"), cases(), ids=str)
 def test_the_rows_are_those_of_duckdb(kinds, mode, seed):

@@ -127,6 +127,7 @@ class TestEachAudit:
         table.delete("id = 1")
         assert one(table, NullShare("name"), branch=None).passed
 
+    @pytest.mark.costly
     def test_the_share_of_keys_that_are_unique(self, table):
         table.append(rows(4, None, None), branch="wap")
         assert one(table, UniqueShare("id", min=0.8)).passed
@@ -224,6 +225,7 @@ class TestTheReport:
         assert (xcom["passed"], xcom["branch"], xcom["audits"][1]["rows"]) == (False, "wap", [{"id": 1}])
         assert "| some rows | passed | 4 rows, expected at least 1 |" in xcom["report"]
 
+    @pytest.mark.costly
     def test_rows_are_few_and_short_and_show_no_secret(self, table):
         sql = (
             "select 's3cr3t-s3cr3t' as password, 'https://u:hunter2hunter2@h/x' as url, repeat('a', 100000) as long, "

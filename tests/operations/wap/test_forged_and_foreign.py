@@ -38,6 +38,7 @@ class TestTheBranchOfTheSecondAudit:
         assert main_of(table) == [0, 1, 7]
         assert ids(table, ref=f"wap{AGAIN}") == [0, 1, 77]
 
+    @pytest.mark.costly
     def test_one_of_an_earlier_try_is_used_again_also_after_a_rollback_of_main(self):
         table = new_table()
         old = table.metadata.current_snapshot_id

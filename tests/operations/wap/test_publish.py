@@ -406,6 +406,7 @@ class TestTheBranch:
 class TestAuditedMeansPublished:
     """Eight writers race a publisher: every snapshot that it publishes was audited."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("to", ["wap", "main", "both"])
     def test_eight_writers(self, to):
         table = new_table(rows=[0])
