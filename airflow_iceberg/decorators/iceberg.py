@@ -153,7 +153,7 @@ def _determine_kwargs(
     try:
         from airflow.providers.common.compat.sdk import determine_kwargs
     except ImportError:  # of the constraints of Airflow 3.1 and 3.2
-        from airflow.utils.operator_helpers import determine_kwargs
+        from airflow.utils.operator_helpers import determine_kwargs  # type: ignore[attr-defined]
     found: Mapping[str, Any] = determine_kwargs(function, args, known)
     return found
 

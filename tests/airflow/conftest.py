@@ -271,6 +271,20 @@ def first_event(trigger: Any, timeout: float | None = None) -> Any:
     return asyncio.run(asyncio.wait_for(_first(trigger), timeout))
 
 
+def waits(trigger: Any, until: Callable[[], bool]) -> None:
+    """Run a trigger that has no event until something has happened."""
+
+    async def watch() -> None:
+        event = asyncio.create_task(_first(trigger))
+        async with asyncio.timeout(60):
+            while not until():
+                assert not event.done(), "it fired, or failed"
+                await asyncio.sleep(0.01)
+        event.cancel()
+
+    asyncio.run(watch())
+
+
 @pytest.fixture
 def event_beside(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Runs a trigger that calls a function, which is held up until the event loop has moved on."""
