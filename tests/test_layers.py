@@ -80,7 +80,7 @@ LAYERS = {
         "errors redaction retries assets commit.operation_key commit.write_result table catalogs "
         "catalogs.base catalogs.load catalogs.names storage storage.base "
         "storage.trust storage.conditional_create format.schemas paimon.table",
-        "airflow pyarrow",
+        "airflow pyarrow asgiref",
     ),
     # Starting a job is knowing where it runs: in this process, or on a Spark that gets the core as a zip.
     "backends": Layer(

@@ -50,8 +50,8 @@ def file_type(type_: t.IcebergType, arrow: pa.DataType, name: str) -> pa.DataTyp
         case t.UUIDType() | t.VariantType() if not arrow_version.knows_uuid_and_variant():
             # Without the mark Java would read a uuid as bytes, and nobody a variant.
             raise UnsupportedError(
-                f"column '{name}' is of type {type_}, which pyarrow {pa.__version__} cannot mark in a Parquet file; "
-                f"{arrow_version.what_to_do()}"
+                f"column '{name}' is of type {type_}, which pyarrow {arrow_version.version()} cannot mark in a Parquet "
+                f"file; {arrow_version.what_to_do()}"
             )
         case t.UUIDType():
             return pa.uuid()

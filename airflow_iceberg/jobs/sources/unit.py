@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_iceberg.data.arrow_version import explained
 from airflow_iceberg.errors import FormatError, UnsupportedError
 from airflow_iceberg.storage.gate import ungated
 
@@ -63,7 +64,5 @@ def open_filesystem(location: str, io: FileIO) -> tuple[fsspec.AbstractFileSyste
 
 def broken(unit: Unit, error: Exception) -> FormatError:
     """Return the error of a file that cannot be decoded."""
-    from airflow_iceberg.data.arrow_version import explained
-
     text = explained(error)[:500]
     return FormatError(f"not a readable {unit.file_format} file: {text}; the bytes", path=unit.location)
