@@ -20,7 +20,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from airflow.sdk.exceptions import (
+from airflow.providers.common.compat.sdk import (
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowTaskTimeout,
