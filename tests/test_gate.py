@@ -389,6 +389,7 @@ class TestLocalTables:
                 OPERATIONS[operation](Table.load(catalog, "db.t"))
             self.check(catalog, tmp_path)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("folder", ["data", "metadata", ".staging"])
     def test_a_folder_that_became_a_link(self, catalog, tmp_path, folder):
         home = tmp_path / "wh" / "db" / "t" / folder
@@ -401,6 +402,7 @@ class TestLocalTables:
         assert [path.name for path in (tmp_path / "dags").iterdir()] == ["a.py"]
         assert (tmp_path / "dags" / "a.py").read_text() == "untouched"
 
+    @pytest.mark.costly
     def test_metadata_without_a_catalog(self, catalog, tmp_path):
         location = Table.load(catalog, "db.t").metadata_location
         assert len(Table.from_metadata(location).scan().to_arrow()) == 2

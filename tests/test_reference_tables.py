@@ -113,6 +113,7 @@ class TestRows:
 class TestTimeTravel:
     """The rows at each snapshot, in the schema that was current then; at each branch and tag."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", READABLE)
     def test_rows_at_each_snapshot(self, name: str) -> None:
         table = load(name)

@@ -127,6 +127,7 @@ class TestPredicates:
 class TestNumbersAndWords:
     """Sizes, limits, moments, words and combinations that cannot be; no retry meets anything else."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         ("operator", "message"),
         [
@@ -225,12 +226,14 @@ class TestNumbersAndWords:
     def test_are_named(self, refused, operator, message):
         assert message in refused(operator)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", ["spark.wap.id", "spark.wap.branch"])
     @pytest.mark.parametrize("make", [append, delete])
     def test_settings_of_icebergs_own_spark_writer(self, refused, make, name):
         text = refused(make(spark_config=SparkConfig(conf={name: "audit"})))
         assert f"{name} is a setting of Iceberg's Spark writer, which is not used here; set branch='audit'" in text
 
+    @pytest.mark.costly
     def test_a_value_that_does_not_fit_its_column(self, lake, refused):
         lake.create("s.small", schema={"id": "int"})
         lake.write_file("large.parquet", [1, 2**40])
@@ -242,6 +245,7 @@ class TestNumbersAndWords:
 class TestRetention:
     """What a branch or a tag holds is not removed, however it is asked for."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("number", "as_text", "ref"), [(0, False, "kept"), (1, True, "main")])
     def test_of_a_snapshot_that_has_a_ref(self, refused, table, number, as_text, ref):
         snapshot_id = table.snapshots()[number].snapshot_id
@@ -272,6 +276,7 @@ def a_manifest(table: Table) -> str:
 class TestFilesThatAreMissing:
     """A table that lost a file is not made worse: an operator that has to read it says which one it is."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("lost", [the_list, a_manifest], ids=["manifest list", "manifest"])
     @pytest.mark.parametrize(
         "operator",
@@ -288,6 +293,7 @@ class TestFilesThatAreMissing:
     def test_of_the_metadata(self, refused, table, operator, lost):
         self.check(refused, operator, lost(table))
 
+    @pytest.mark.costly
     def test_a_manifest_list_beside_snapshots_that_expire(self, refused, table):
         for id_ in (50, 51):
             table.append(pa.table({"id": [id_]}))
@@ -299,6 +305,7 @@ class TestFilesThatAreMissing:
         assert location in text
         assert "there is no such file" in text
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         "operator",
         [

@@ -98,6 +98,7 @@ class TestWhatIsShown:
     def _narrow(self, monkeypatch):
         monkeypatch.setenv("COLUMNS", "80")
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         "words",
         [["show", "s.t"], ["snapshots", "s.t"], ["refs", "s.t"], ["files", "s.t"], ["runs", "s.t"], ["doctor"]],
@@ -154,6 +155,7 @@ class TestForgedNames:
         assert "[/bold]" in run("runs", "s.f", "-o", "plain")
         assert json.loads(run("runs", "s.f", "-o", "json"))[0]["run_id"] == key.run_id
 
+    @pytest.mark.costly
     def test_nor_those_in_names_of_columns(self, run, lake):
         left, right = (lake.create(f"s.{name}", {"a\x1b[31m\nb": "long"}) for name in ("f1", "f2"))
         left.append(pa.table({"a\x1b[31m\nb": [1]}))
@@ -177,6 +179,7 @@ class TestDiff:
         assert "none" in run("diff", "s.t", "s.t#main")
         assert "nowhere" in run("diff", "s.t", "s.t#nowhere", code=1)
 
+    @pytest.mark.costly
     def test_of_tables(self, run, table, lake):
         lake.create("s.o", {"id": "long"}).append(pa.table({"id": [1, 7]}))
         shown = run("diff", "s.t", "s.o", "--key", "id", "--limit", "2")
@@ -205,6 +208,7 @@ class TestUndo:
         run("undo", "s.t", "--dag-id", KEY.dag_id, "--run-id", KEY.run_id, code=0 if rows == 1 else 1)
         assert self.rows(lake) == rows
 
+    @pytest.mark.costly
     def test_what_is_undone_is_seen_in_the_runs(self, run, table, lake):
         run("undo", "s.t", "--dag-id", KEY.dag_id, "--run-id", KEY.run_id, "--yes")
         newest, _, oldest = json.loads(run("runs", "s.t", "-o", "json"))

@@ -69,6 +69,7 @@ class TestTableAndSnapshot:
         with_pages.append([2])
         assert self.executed(append(files=files), **{"try": 2}) == first
 
+    @pytest.mark.costly
     def test_without_a_snapshot_there_is_no_link_to_one(self, with_pages):
         page = {"Iceberg table": "https://lake.example.com/lake/s/t", "Iceberg snapshot": ""}
         create = IcebergCreateTableOperator(task_id="t", table="s.t", schema={"id": "long"}, asset_events=False)

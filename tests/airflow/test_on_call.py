@@ -414,6 +414,7 @@ def _is_read(text: str, level: int) -> bool:
     return level >= logging.ERROR or text.startswith(("what happened: ", "what to do: "))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", [pytest.param(one, marks=WITH_SERVICES if one in HEAVY else ()) for one in CAUSES])
 def test_the_first_two_lines_say_what_happened_and_what_to_do(name, scene, caplog):
     with pytest.raises(BaseException) as caught:

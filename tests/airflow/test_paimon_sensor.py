@@ -132,6 +132,7 @@ class TestWhatCounts:
         lake.write("b", day=NEW_YEAR, rows=4, level=5, commitKind="OVERWRITE", watermark=5)
         lake.table.tag("done", 2)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("counts", "does_not"), FILTERS, ids=lambda options: "-".join(options))
     def test_by_each_filter(self, counts, does_not):
         assert poked(**counts) == "2"

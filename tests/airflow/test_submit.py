@@ -190,6 +190,7 @@ class TestWhatTheJobIsTold:
         assert any("spark.redaction.regex=" in part for part in command)
         assert "spark.executorEnv.MIMALLOC_PURGE_DELAY=60000" in command
 
+    @pytest.mark.costly
     def test_in_client_mode_secrets_go_by_the_environment_alone(self, submission):
         hook, command, _ = submission("yarn")
         assert "s3cr3t" not in " ".join(command)
@@ -210,6 +211,7 @@ class TestWhatTheJobIsTold:
         assert json.loads(private.read_text())["storage"] == STORAGE
         assert "s3cr3t" not in " ".join([*command, *hook.environment.values()])
 
+    @pytest.mark.costly
     def test_the_drivers_own_libraries_get_them_by_its_environment(self, connection):
         storage = {**STORAGE, "s3.access-key-id": "the-key-id"}
         spark = BaseHook.get_connection(connection(host="local[1]"))

@@ -85,6 +85,7 @@ def said(capfd: Any) -> list[str]:
 class TestWhereverASensorWaits:
     """One decision, in the worker and in the triggerer."""
 
+    @pytest.mark.costly
     @ALL
     def test_it_finds_what_is_there(self, name, table):
         kind, met, _ = CASES[name]
@@ -104,6 +105,7 @@ class TestWhereverASensorWaits:
         )
         assert json.loads(json.dumps(poked)) == poked
 
+    @pytest.mark.costly
     @ALL
     def test_it_waits_for_what_is_not_there_and_says_what_the_table_has(self, name, table, capfd, caplog):
         kind, _, unmet = CASES[name]
@@ -124,6 +126,7 @@ class TestWhereverASensorWaits:
         caplog.clear()
         waits(trigger, until=lambda: any(each.getMessage().startswith("waiting for ") for each in caplog.records))
 
+    @pytest.mark.costly
     @ALL
     def test_when_the_time_of_a_deferred_one_is_up_the_log_says_what_the_table_has(self, name, table, caplog):
         kind, _, unmet = CASES[name]
@@ -189,6 +192,7 @@ class TestLinks:
 class TestTheTriggerSeesChanges:
     """What happens after the sensor has deferred."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         ("kind", "options", "change"),
         [
@@ -218,6 +222,7 @@ class TestTheTriggerSeesChanges:
 class TestASchemaThatWasSeen:
     """The next run waits for another one, and says what has changed."""
 
+    @pytest.mark.costly
     def test_two_runs(self, table):
         ti = Instance()
         place = {"ti": ti, "logical_date": DAY}

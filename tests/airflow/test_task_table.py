@@ -75,6 +75,7 @@ class TestAWriteIsFound:
         (added, *_) = lake.load().snapshots()
         assert (added.summary["airflow.task-id"], added.summary["airflow.write"]) == ("task", "append-1")
 
+    @pytest.mark.costly
     def test_by_its_name_whatever_the_retry_does_first(self, lake):
         lake.create()
         first = bound(context(1))
@@ -102,6 +103,7 @@ class TestAWriteIsFound:
             assert {result.done_by_this_try for result in done[:-1]} == {try_number == 1}
         assert lake.ids() == [7]
 
+    @pytest.mark.costly
     def test_next_to_an_operators_write_of_the_same_task(self, lake):
         """Its key has no name."""
         lake.create()
@@ -124,6 +126,7 @@ class TestAfterAClear:
             lake.append([100 + epoch])
         assert lake.ids() == [3, 4, 100, 101]
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("on_rerun", "expected"), [("append", [1, 2]), ("skip", [1])])
     def test_unless_the_write_says_otherwise(self, on_rerun, expected, lake):
         lake.create()
@@ -135,6 +138,7 @@ class TestAfterAClear:
 class TestNamesAreUsedOnce:
     """A second write with the name of the first would be taken for it, and its rows would be lost."""
 
+    @pytest.mark.costly
     def test_in_one_try(self, lake):
         lake.create()
         told = context()
@@ -143,6 +147,7 @@ class TestNamesAreUsedOnce:
             bound(told).append(rows(2), name="rows")
         assert bound(told).append(rows(2), name="others").done_by_this_try
 
+    @pytest.mark.costly
     def test_after_a_failure_the_name_is_free(self, lake, monkeypatch):
         lake.create()
         table = bound(context())

@@ -170,6 +170,7 @@ class TestWhatIsNotThere:
         answer = pages.get(f"/connections/{CONN_ID}/snapshot", name="s.t", snapshot_id=snapshot_id)
         assert answer.status_code in (400, 404)
 
+    @pytest.mark.costly
     def test_a_branch_or_a_page_that_does_not_exist(self, pages, lake):
         lake.create()
         assert pages.table(branch="no-such").status_code == 404
@@ -198,6 +199,7 @@ class TestWhatIsNotThere:
             monkeypatch.setattr(threads, "TIMEOUT_S", 30)
             assert pages.table().status_code == 200
 
+    @pytest.mark.costly
     def test_files_that_cannot_be_read_take_nothing_else_from_the_page(self, pages, lake):
         lake.create()
         lake.append([1])
@@ -259,6 +261,7 @@ class TestEnemiesWriteTables:
 class TestSecretsStayInTheApiServer:
     """No page shows a credential, whoever has written it into the table."""
 
+    @pytest.mark.costly
     def test_neither_those_of_the_connection_nor_those_of_the_table(self, pages, lake, monkeypatch):
         connection = lake.connection
         connection["extra"] = {**connection["extra"], "s3.secret-access-key": SECRET}
@@ -300,6 +303,7 @@ class TestTheTable:
             assert part in text
         assert text.count("load_orders.append") == 12
 
+    @pytest.mark.costly
     def test_the_history_of_a_branch(self, pages, lake):
         lake.create()
         lake.append([1])

@@ -77,6 +77,7 @@ class TestMetadataOfAnEnemy:
 
         assert "Snapshots 1 to 2 of 2" in pages.html(forged(change))
 
+    @pytest.mark.costly
     def test_parents_in_a_circle(self, pages, forged):
         def change(document: dict[str, Any]) -> None:
             first, second = document["snapshots"]
@@ -158,6 +159,7 @@ def lake_head(pages: Pages, name: str) -> int:
 class TestSecretsAtTheEdgeOfWhatIsShown:
     """A text is cut after secrets were removed from it: half of one would be shown."""
 
+    @pytest.mark.costly
     def test_of_the_connection(self, pages, lake, monkeypatch):
         connection = lake.connection
         connection["extra"] = {**connection["extra"], "s3.secret-access-key": SECRET}
@@ -238,6 +240,7 @@ class TestAddressesOfAnEnemy:
 class TestUsersWithoutRights:
     """What one user has made the server remember is shown to nobody who may not see it."""
 
+    @pytest.mark.costly
     def test_a_page_that_is_kept(self, pages, server, lake):
         lake.create()
         lake.append([1])
@@ -281,6 +284,7 @@ class TestUsersWithoutRights:
 class TestTwoThingsAtOnce:
     """A table is replaced, or expires, while a page is made or kept."""
 
+    @pytest.mark.costly
     def test_a_table_that_was_made_again_under_the_same_names(self, pages, lake, monkeypatch):
         """Metadata files of a Hadoop catalog have numbers for names, which begin again."""
         warehouse = (lake.folder / "hadoop").as_uri()
@@ -298,6 +302,7 @@ class TestTwoThingsAtOnce:
             catalog.drop_table("s.t", purge=True)
         assert locations[0] == locations[1]
 
+    @pytest.mark.costly
     def test_an_expiry_between_the_load_and_the_read_is_not_kept(self, pages, lake, monkeypatch):
         lake.create()
         lake.append([1])

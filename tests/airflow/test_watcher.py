@@ -184,6 +184,7 @@ class TestOneEventASnapshot:
 
         asyncio.run(watch())
 
+    @pytest.mark.costly
     def test_one_event_of_all_new_ones_and_maintenance_on_request(self, table):
         async def watch() -> None:
             at = str(table.load().current_snapshot().snapshot_id)
@@ -199,6 +200,7 @@ class TestOneEventASnapshot:
 
         asyncio.run(watch())
 
+    @pytest.mark.costly
     def test_filters_by_rows_dag_and_partition(self, lake):
         lake.create("s.p", schema={"id": "long"}, partition_by=["id"])
 
@@ -299,6 +301,7 @@ class TestARestart:
 
         asyncio.run(watch())
 
+    @pytest.mark.costly
     @confirming
     def test_a_store_that_is_away_is_tried_again(self, table, caplog):
         async def watch() -> None:
@@ -331,6 +334,7 @@ class TestARestart:
 
         asyncio.run(watch())
 
+    @pytest.mark.costly
     def test_equal_watchers_of_two_assets_are_one_trigger_and_have_one_watermark(self, table):
         async def watch() -> None:
             old, new = Store(), Store()
@@ -346,6 +350,7 @@ class TestARestart:
 class TestALookThatFails:
     """A table that is missing is said loudly; nothing ends the watcher."""
 
+    @pytest.mark.costly
     def test_a_missing_table_is_reported_and_its_first_snapshot_fires(self, lake, caplog):
         async def watch() -> None:
             async with running(watcher(missing_after=3)) as fired:
@@ -358,6 +363,7 @@ class TestALookThatFails:
         asyncio.run(watch())
         assert any("s.t is missing for 3 polls" in r.message and r.levelno == logging.ERROR for r in caplog.records)
 
+    @pytest.mark.costly
     def test_a_store_that_is_away_delays_events(self, table, monkeypatch):
         real, refused = SqlCatalog.load, []
 
@@ -409,6 +415,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 class TestOnePollForAll:
     """All who wait for a table share one look; it ends with the last of them."""
 
+    @pytest.mark.costly
     @confirming
     def test_of_watchers_with_different_filters_and_branches(self, table, requests):
         async def watch() -> None:

@@ -156,6 +156,7 @@ class TestTheDocument:
 class TestVersions:
     """A commit is for one version of the Glue table, whoever made the next one."""
 
+    @pytest.mark.costly
     def test_a_stale_version_is_refused_although_the_pointer_is_the_same(self, catalog, glue):
         state = make_table(catalog)
         loaded = catalog.load("db.t")
@@ -325,6 +326,7 @@ class TestLostAnswers(LostAnswersContract):
 class TestARename:
     """Glue cannot rename: the new document comes first, the old one is closed to writers, then removed."""
 
+    @pytest.mark.costly
     def test_a_commit_in_between_is_not_lost(self, catalog, shaky, proxy):
         make_table(catalog)
 
@@ -338,6 +340,7 @@ class TestARename:
         assert catalog.list_tables("db") == (TableId.parse("db.t"),)
         assert catalog.load("db.t").metadata.properties["a"] == "1"
 
+    @pytest.mark.costly
     def test_a_commit_to_the_old_name_afterwards_fails(self, catalog, shaky, proxy):
         state = make_table(catalog)
         fates = []

@@ -307,6 +307,7 @@ class TestAccessToFiles:
         assert "AKIDTHEIRS" in shown_to(thief)
         assert stolen_by(thief) == []
 
+    @pytest.mark.costly
     def test_an_address_of_ours_is_used_with_their_keys(self, server: Hostile, thief: HttpServer) -> None:
         self.said(server, "table", THEIR_KEYS)
         use(load_catalog("prod", uri=server.uri, **{**self.GIVEN, "s3.endpoint": thief.uri}))
@@ -353,6 +354,7 @@ class TestAccessToFiles:
         found = store_access({}, {**thief, **defaults}, {**thief, **said}).properties
         assert [value for value in found.values() if "thief" in value] == []
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("location", "lent"), [
         ("gs://lake/x", {"gcs.oauth2.token-expires-at": "9", "gcs.credentials-lent-by-server": "true"}),
         ("s3://lake/x", {"s3.access-key-id": "theirs", "s3.credentials-lent-by-server": "true"}),
@@ -410,6 +412,7 @@ class TestSigners:
                 self.stored = shown_to(store)
             return None
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("config", [{}, {"s3.signer.uri": "{server}/s"}, {"s3.signer.endpoint": "{server}/a/sign"}])
     def test_the_catalog_s_own(self, server: Hostile, config: dict[str, str]) -> None:
         named = {name: text.format(server=server.uri) for name, text in config.items()}
@@ -424,6 +427,7 @@ class TestSigners:
         assert self.write(server, {}) is None
         assert "X-Evil" not in self.stored
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", ["s3.signer.uri", "s3.signer.endpoint", "signer.uri"])
     def test_another_gets_no_token(self, server: Hostile, thief: HttpServer, name: str) -> None:
         uri = f"{thief.uri}/v1/sign" if name == "s3.signer.endpoint" else thief.uri
@@ -431,6 +435,7 @@ class TestSigners:
         assert thief.seen
         assert stolen_by(thief) == []
 
+    @pytest.mark.costly
     def test_but_the_server_s_own_for_the_table(self, server: Hostile, thief: HttpServer) -> None:
         assert self.write(server, {"s3.signer.uri": thief.uri, "token": "for-the-table"}) is None
         assert thief.seen[0].headers["Authorization"] == "Bearer for-the-table"
@@ -441,6 +446,7 @@ class TestSigners:
         assert self.write(server, named, **{"s3.signer.uri": thief.uri, "s3.signer.endpoint": "v1/sign"}) is None
         assert thief.seen[0].headers["Authorization"] == "Bearer t0p-token"
 
+    @pytest.mark.costly
     def test_a_redirect_is_not_followed(self, server: Hostile, thief: HttpServer) -> None:
         answer = server.handle
         server.handle = lambda request: (

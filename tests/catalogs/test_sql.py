@@ -344,6 +344,7 @@ class TestBesidePyIceberg:
     def rows(self):
         return pa.table({"id": [1, 2], "name": ["a", None]}, schema=self.SCHEMA)
 
+    @pytest.mark.costly
     def test_they_work_on_our_table(self, catalog, theirs, rows):
         make_table(catalog)
         assert theirs.list_namespaces() == [("db",)]
@@ -358,6 +359,7 @@ class TestBesidePyIceberg:
         assert theirs.load_table("db.t").properties["a"] == "1"
         assert "/00002-" in committed.metadata_location
 
+    @pytest.mark.costly
     def test_we_work_on_their_table(self, catalog, theirs, rows):
         table = theirs.create_table("db.t", schema=self.SCHEMA)
         table.append(rows)

@@ -113,11 +113,13 @@ class TestARetry:
         assert load(1, key=dataclasses.replace(KEY, run_id="scheduled__2026-01-02")).outcome == "committed"
         assert ids() == [1, 1]
 
+    @pytest.mark.costly
     def test_mapped_tasks_are_other_work(self, load, ids):
         for index in range(3):
             load(index, key=dataclasses.replace(KEY, map_index=index))
         assert ids() == [0, 1, 2]
 
+    @pytest.mark.costly
     def test_rows_that_were_rolled_back_are_loaded_again(self, load, ids, catalog):
         first = load(1, key=other("first"))
         load(2)
@@ -129,6 +131,7 @@ class TestARetry:
 class TestClearAndRunAgain:
     """A person cleared the task: the rows of the earlier run go in the commit in which the new ones come."""
 
+    @pytest.mark.costly
     def test_the_rows_are_replaced_in_one_commit(self, load, ids, catalog):
         load(1, 2)
         load(9, key=other())
@@ -137,6 +140,7 @@ class TestClearAndRunAgain:
         assert (result.operation, result.deleted_records, result.added_records) == ("overwrite", 2, 1)
         assert len(Table.load(catalog, "db.t").snapshots()) == 3
 
+    @pytest.mark.costly
     def test_the_log_says_so_and_only_then(self, load, ids, catalog, caplog):
         caplog.set_level("INFO", "airflow_iceberg.commit")
         first = load(1, 2)
@@ -219,6 +223,7 @@ def compact(catalog):
 class TestARunThatIsNotOurs:
     """Keys name the installation and the run's start: neither another Airflow nor a deleted run is taken for this."""
 
+    @pytest.mark.costly
     def test_two_installations_write_their_own_rows(self, load, ids, caplog):
         for name, row in (("prod", 1), ("staging", 2)):
             key = dataclasses.replace(KEY, installation=name)
@@ -238,6 +243,7 @@ class TestARunThatIsNotOurs:
         )
         assert "[airflow_iceberg] installation_id" in line
 
+    @pytest.mark.costly
     def test_a_run_that_was_created_again_writes_its_rows(self, load, ids, catalog):
         start = 1_795_000_000_000_001
         first, again = (run_of(start), run_of(start + 60_000_000))
@@ -283,6 +289,7 @@ class TestKeysOfTheFirstForm:
         first = load(1)
         assert load(1, key=run_of(7), try_number=2).snapshot_id == first.snapshot_id
 
+    @pytest.mark.costly
     def test_a_clear_replaces_its_rows(self, load, ids):
         load(1, 2)
         load(9, key=other())
@@ -290,6 +297,7 @@ class TestKeysOfTheFirstForm:
         load(3, key=cleared)
         assert ids() == [3, 9]
 
+    @pytest.mark.costly
     def test_also_when_its_snapshot_has_expired(self, load, ids, catalog):
         first = load(1, 2)
         load(9, key=other())
@@ -301,6 +309,7 @@ class TestKeysOfTheFirstForm:
 class TestFilesThatAreGone:
     """What is in the branch's history is done, whatever became of its rows; what was rolled back is done again."""
 
+    @pytest.mark.costly
     def test_the_log_names_the_snapshot_that_removed_them(self, load, ids, catalog, caplog):
         first = load(1)
         Table.load(catalog, "db.t").append(id_rows([8]))
@@ -315,6 +324,7 @@ class TestFilesThatAreGone:
         load(1, key=epoch(1))
         assert ids() == [1, 8]
 
+    @pytest.mark.costly
     def test_a_compaction_is_no_loss(self, load, catalog, caplog):
         load(1)
         load(2, key=other())
@@ -325,6 +335,7 @@ class TestFilesThatAreGone:
         assert load(1, try_number=2).outcome == "found"
         assert told(caplog) == []
 
+    @pytest.mark.costly
     def test_a_rollback_is_named(self, load, catalog, caplog):
         first = load(1, key=other("first"))
         lost = load(2)
@@ -337,6 +348,7 @@ class TestFilesThatAreGone:
 class TestAClockThatIsBehind:
     """A worker's clock may be behind that of the scheduler, which has started the run."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("behind_ms", [1, 90_000, 3 * 3_600_000])
     def test_an_expired_commit_is_not_doubled(self, load, ids, catalog, behind_ms):
         key = dataclasses.replace(KEY, run_after_ms=now_ms() + behind_ms, started_ms=now_ms() + behind_ms)
@@ -365,6 +377,7 @@ class TestACallThatIsRepeated:
         Table.load(catalog, "db.t").append(id_rows([1, 2]), operation_key=KEY)
         assert ids() == [1, 2, 9]
 
+    @pytest.mark.costly
     def test_after_expiry_and_compaction_the_start_of_the_work_tells_enough(self, catalog, ids):
         first = Table.load(catalog, "db.t").append(id_rows([9]))
         compact(catalog)
@@ -398,6 +411,7 @@ class TestAClearedTaskThatStillRuns:
             load(1, between=lambda: load(2, key=epoch(1)))
         assert ids() == [2]
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("try_number", [1, 2])
     def test_the_commit_of_the_new_one_has_expired_by_then(self, load, ids, catalog, try_number):
         begin = load(8, key=other("first"))
@@ -411,6 +425,7 @@ class TestAClearedTaskThatStillRuns:
             load(1, between=meanwhile, try_number=try_number)
         assert ids() == [2, 8, 9]
 
+    @pytest.mark.costly
     def test_the_commit_of_a_later_try_has_expired_by_then(self, load, ids, catalog):
         begin = load(8, key=other("first"))
 
@@ -458,6 +473,7 @@ class TestSkippingAfterExpiry:
 class TestARetryAfterExpiry:
     """The commit of an earlier try may be expired before the next try asks: the names of its files still tell."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("on_rerun", ["replace", "append", "skip"])
     def test_the_rows_are_not_doubled(self, load, ids, catalog, on_rerun):
         first = load(1, 2)
@@ -477,6 +493,7 @@ class TestARetryAfterExpiry:
             load(1, try_number=2)
         assert ids() == [1, 8, 9]
 
+    @pytest.mark.costly
     def test_history_that_reaches_back_to_the_start_of_the_run_tells_enough(self, load, ids, catalog):
         first = load(1, key=other())
         second = load(9, key=other("another"))
@@ -486,6 +503,7 @@ class TestARetryAfterExpiry:
         load(2, key=dataclasses.replace(KEY, run_after_ms=1, started_ms=started), try_number=2)
         assert ids() == [1, 2, 9]
 
+    @pytest.mark.costly
     def test_a_first_try_opens_no_manifest_to_find_that_out(self, load, ids, catalog):
         first = load(1)
         load(9, key=other())
@@ -501,6 +519,7 @@ class TestARetryAfterExpiry:
 class TestWhatCannotBeTold:
     """Where the earlier rows cannot be told apart any more, nothing is committed and the way out is named."""
 
+    @pytest.mark.costly
     def test_an_expired_run_is_known_by_the_names_of_its_files(self, load, ids, catalog, caplog):
         first = load(1)
         load(9, key=other())
@@ -511,6 +530,7 @@ class TestWhatCannotBeTold:
         (line,) = told(caplog)
         assert line.endswith(": 1 row in 1 data file, committed in a snapshot that has expired")
 
+    @pytest.mark.costly
     def test_history_that_does_not_reach_back_is_refused(self, load, ids, catalog):
         first = load(8, key=other("first"))
         load(9, key=other())
@@ -520,6 +540,7 @@ class TestWhatCannotBeTold:
         assert load(2, key=epoch(1), on_rerun="append").outcome == "committed"
         assert ids() == [2, 8, 9]
 
+    @pytest.mark.costly
     def test_history_that_reaches_back_to_the_run_tells_enough(self, load, ids, catalog):
         first = load(8, key=other("first"))
         second = load(9, key=other())
@@ -538,6 +559,7 @@ class TestRewrittenFiles:
         Table.create(catalog, "db.t", schema={"id": "long"}, properties={"format-version": str(request.param)})
         return request.param
 
+    @pytest.mark.costly
     def test_the_history_tells_who_did_it(self, load, ids, version, catalog):
         load(1)
         load(9, key=other())
@@ -547,6 +569,7 @@ class TestRewrittenFiles:
             load(2, key=epoch(1))
         assert ids() == [1, 5, 9]
 
+    @pytest.mark.costly
     def test_what_was_rewritten_before_the_run_does_not_matter(self, load, ids, version, catalog):
         load(9, key=other())
         compact(catalog)
@@ -554,6 +577,7 @@ class TestRewrittenFiles:
         load(2, key=epoch(1))
         assert ids() == [2, 9]
 
+    @pytest.mark.costly
     def test_when_the_history_is_gone_a_file_of_unknown_origin_is_enough(self, load, ids, version, catalog):
         """A compaction, expired as well, could have carried a part of the rows into the younger file."""
         first = load(1)

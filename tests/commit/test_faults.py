@@ -122,6 +122,7 @@ def check_files(name, kind, swap, faults, choose=list):
 class TestAFaultAtEveryStep:
     """One step goes wrong; with a lost race first, so that steps of retries and of cleaning up are among them."""
 
+    @pytest.mark.costly
     @pytest.mark.generated
     @pytest.mark.parametrize(
         ("name", "kind"), [*((name, "pointer") for name in sorted(FEW)), ("append", "hadoop"), ("compaction", "hadoop")]

@@ -74,6 +74,7 @@ class TestTakingOut:
         left = [entry.data_file.file_path for entry in read_entries(table.io, in_list(written)) if entry.is_live]
         assert left == [file.file_path for file in files if file is not gone]
 
+    @pytest.mark.costly
     def test_a_partition_is_not_a_matter_of_paths(self, table):
         manifest, files = write(table)
         _, removed = take_out(table, manifest, FilesToRemove(partitions=(data_file("other"),)))

@@ -89,6 +89,7 @@ class TestRewritingManifests:
         action = RewriteManifests(catalog.io, settings_for(table(catalog).metadata), **options)
         return table(catalog).commit(action)
 
+    @pytest.mark.costly
     def test_every_entry_stays_what_it_is(self, catalog):
         plan(catalog, CopyOnWriteDelete(ids(2))).commit()
         plan(catalog, MergeOnReadDelete(ids(1))).commit()
@@ -199,6 +200,7 @@ class TestDeletesThatApplyToNothing:
         plan(catalog, Overwrite("b", ids(5))).commit()
         assert len([e for e in live_entries(table(catalog)) if e.data_file.content != 0]) == 1
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("version", [2, 3])
     def test_those_as_old_as_the_oldest_data_go_with_it_and_not_before(self, version):
         """Deletes by position apply to data of their own number, deletes by key to older data alone."""

@@ -84,6 +84,7 @@ class TestTheListOfTables:
 class TestPaimonRust:
     """It tells snapshots, tags, columns, and the sums of the live files by partition."""
 
+    @pytest.mark.costly
     def test_agrees(self, key: tuple[str, str], roots: Mapping[str, Path], by_rust: Answers) -> None:
         kind, name = key
         table, answer = PaimonReference(name=name, root=roots[kind]).open(), by_rust[key]

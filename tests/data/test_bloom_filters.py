@@ -85,6 +85,7 @@ def filters_of(path: Path, name: str):
 class TestWhoIsThere:
     """No value that is there is missing from a filter; of those that are not, nearly none is in it."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", COLUMNS)
     @pytest.mark.parametrize("use_dictionary", [True, False])
     def test_of_arrow(self, tmp_path, name, use_dictionary):

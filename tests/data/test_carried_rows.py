@@ -95,6 +95,7 @@ class TestNullsInRequiredColumns:
             table.delete("id = 2")
 
 
+@pytest.mark.costly
 def test_a_column_that_the_file_does_not_have_is_null(tmp_path):
     table = new_table(tmp_path, properties={"format-version": "3"})
     table.append(pa.table({"id": [1, 2]}))

@@ -332,6 +332,7 @@ class TestAgainstPython:
     def test_integers_to_decimals(self, number, kind):
         self.compare(pa.array([number]), kind, Decimal(number))
 
+    @pytest.mark.costly
     @examples(100)
     @given(st.decimals(-(10**20), 10**20, allow_nan=False, allow_infinity=False, places=6), DECIMALS)
     def test_decimals_and_their_text_to_decimals(self, number, kind):

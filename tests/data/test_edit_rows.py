@@ -330,6 +330,7 @@ class TestOrder:
 class TestLineage:
     """Version 3: rows with new values keep their ids, and take the number of the commit."""
 
+    @pytest.mark.costly
     @BOTH
     def test_again_and_again(self, tmp_path, mode):
         table, _ = make(tmp_path, 3)

@@ -150,6 +150,7 @@ class TestPages:
         assert table.scan().to_arrow().num_rows == 10_000
         return pages_of(task.delete_files[0].file_path.removeprefix("file://"), column=1)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("text", "kind"), [("v1", DATA), ("V2", DATA_V2)])
     def test_both_versions_are_written(self, text, kind, tmp_path):
         (tmp_path / "deletes").mkdir()

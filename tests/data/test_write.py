@@ -196,6 +196,7 @@ class TestSizes:
         assert len(files[0].split_offsets or ()) == len(full) + 1
         assert read(files[0]).column("id").to_pylist() == list(range(400_000))
 
+    @pytest.mark.costly
     def test_files_have_their_size(self, tmp_path):
         _, files = self.sizes(tmp_path, 200_000, MIB // 8, MIB // 2, 10_000)
         assert len(files) >= 4
@@ -318,6 +319,7 @@ class TestFailures:
         out.abort()
         assert not files_below(tmp_path)
 
+    @pytest.mark.costly
     def test_as_a_context_it_aborts_on_an_error_without_a_complaint_of_the_encoder(self, tmp_path, recwarn):
         out = writer(tmp_path, properties={"write.parquet.row-group-size-bytes": "10000"})
         with pytest.raises(RuntimeError, match="stop"), out:  # noqa: PT012

@@ -242,6 +242,7 @@ class TestNoValueIsSyntax:
         work = Work(table, run=lambda plan: run_local(plan, table.io))
         assert compact(work, request).deleted_data_files == 1
 
+    @pytest.mark.costly
     @given(text=st.text(st.characters(exclude_categories=["Cs"])), other=st.text())
     @examples(200)
     def test_a_text_is_the_text(self, text: str, other: str) -> None:

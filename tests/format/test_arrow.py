@@ -127,6 +127,7 @@ class TestTypesFromArrow:
 class TestValues:
     """Canonical values survive the way through Arrow."""
 
+    @pytest.mark.costly
     @examples(100)
     @given(st.data())
     def test_columns_of_every_type(self, data):
@@ -138,6 +139,7 @@ class TestValues:
         assert_same(values_from_array(type_, column[1:]), values[1:])
         assert_same(values_from_array(type_, pa.chunked_array([column[:1], column[1:]])), values)
 
+    @pytest.mark.costly
     @examples(100)
     @given(st.data())
     def test_scalars_of_every_type(self, data):
@@ -162,6 +164,7 @@ def assert_same(found, expected):
 class TestImports:
     """The core can be imported where there is no pyarrow, and quickly."""
 
+    @pytest.mark.costly
     def test_no_module_of_this_part_imports_pyarrow_or_numpy(self):
         modules = ["schemas.shorthand", "values.bytes", "transforms.transform", "partitions.spec", "metadata.updates"]
         code = "import sys\n" + "".join(f"import airflow_iceberg.format.{name}\n" for name in modules)

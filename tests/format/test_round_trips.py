@@ -183,6 +183,7 @@ class TestAvro:
         )
         assert repr(list(read_manifest(written))) == repr(given_entries)  # by text, since NaN is not NaN
 
+    @pytest.mark.costly
     @examples(60)
     @given(lists_of(), st.none() | NUMBERS, CODECS)
     def test_manifest_lists(self, manifests: tuple[m.ManifestFile, ...], parent: int | None, codec: str) -> None:

@@ -81,6 +81,7 @@ class TestTheRules:
         outcome = run("variant", seed=0, numbers=range(5))
         assert [(finding.number, finding.problem) for finding in outcome.findings] == [(1, "the process died (3)")]
 
+    @pytest.mark.costly
     @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells the size of a process")
     def test_damaged_frames_leave_no_memory_behind(self) -> None:
         """The buffers that pyarrow keeps are never written to: only the size of the address space shows them."""

@@ -247,6 +247,7 @@ class TestTheVariablesOfASubmission:
         with pytest.raises(NotFoundError, match=r"no Java 8 or 11 or 17 for Spark; found JAVA_HOME .*: Java 21"):
             installation.environment()
 
+    @pytest.mark.costly
     def test_as_a_program_it_says_what_is_missing_and_fails(self, tmp_path):
         environ = {"PATH": "/nowhere", "PYTHONPATH": str(ROOT), "HOME": os.environ.get("HOME", "/")}
         program = [sys.executable, "-m", "airflow_iceberg.jobs.spark.installation", "java-home", "3"]

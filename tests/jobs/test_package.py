@@ -34,6 +34,7 @@ class TestZip:
             paths = set(pool.map(lambda _: build_zip(tmp_path / "new"), range(8)))
         assert [entry.name for entry in (tmp_path / "new").iterdir()] == [path.name for path in paths]
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("forged", [b"", b"import os", "shorter", "longer", "link"])
     def test_a_file_of_its_name_is_used_only_if_it_has_its_bytes(self, forged, tmp_path):
         """The name is known to everybody who has the package."""
@@ -79,6 +80,7 @@ class TestZip:
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         package._folder_of.cache_clear()
 
+    @pytest.mark.costly
     def test_its_folder_is_removed_with_its_process(self, tmp_path):
         code = "import os, airflow_iceberg.jobs.spark.package as p; print(p.private_zip()); os.fork() or os._exit(0)"
         found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

@@ -115,6 +115,7 @@ class TestRows:
         for start in range(8):
             assert rows.convert(batch.slice(start, 3)).to_pylist() == whole[start : start + 3]
 
+    @pytest.mark.costly
     def test_filter_columns_and_snapshot_are_those_asked_for(self, tmp_path):
         table = append(new_table(tmp_path, schema=COLUMNS, partition_by=["day"]), range(8))
         first = table.current_snapshot().snapshot_id

@@ -94,6 +94,7 @@ def check_rows(table: Table, files: list[DataFile], columns: tuple[str, ...] = (
 class TestRows:
     """The rows that come out are those that a scan returns."""
 
+    @pytest.mark.costly
     def test_small_files_become_one_for_each_partition_in_the_order_of_the_scan(self, tmp_path):
         table = filled_table(tmp_path)
         files = rewrite(table)
@@ -149,6 +150,7 @@ class TestSorted:
             monkeypatch.setattr(compact_sorted, "RANGE_BYTES", 1000)
         return filled_table(tmp_path, 500)
 
+    @pytest.mark.costly
     def test_each_partition_is_sorted(self, table):
         files = sort(table, ["name desc"])
         assert {file.partition for file in files} == {(0,), (1,)}

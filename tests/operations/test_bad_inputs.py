@@ -166,6 +166,7 @@ def test_a_watermark_that_has_expired(lake, make):
     assert "say in `since` which snapshot, tag or time of the input" in str(error)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("make", ALL, ids=IDS.get)
 def test_an_input_whose_schema_changes_while_the_job_runs(lake, make):
     """It is read as it was when the job was planned; a task that is planned after the change fails, as above."""
@@ -225,6 +226,7 @@ class TestSources:
     def test_a_key_that_is_null_ambiguous_or_missing(self, lake, query, message):
         assert message in str(refused(lake, as_merge, query=query))
 
+    @pytest.mark.costly
     def test_two_rows_that_match_one(self, lake):
         def clauses(query, where, inputs):
             given = {"clauses": "when matched then update set n = source.n", "dialect": "duckdb", "inputs": inputs}

@@ -102,6 +102,7 @@ class TestIntoAMerge:
         request = MergeRequest(rows=source, on=["id"], upsert=True, dialect="duckdb", inputs={"o": lake.changes()})
         return merge(Work(table, run=job, operation_key=work_key, try_number=work_key.try_number), request)
 
+    @pytest.mark.costly
     def test_runs_one_after_the_other(self, lake) -> None:
         lake.add(1)
         assert self.merge(lake, key("r1")).added_records == 1
@@ -191,6 +192,7 @@ class TestSinceLast:
         lake.run(key("r2"), sql, inputs)
         assert lake.ids() == [-1, 1, 2, 3]
 
+    @pytest.mark.costly
     def test_two_inputs_and_one_that_is_read_as_a_whole(self, lake) -> None:
         Table.create(lake.catalog, "db.p", schema={"id": "long"})
         lake.add(1)
@@ -203,6 +205,7 @@ class TestSinceLast:
         lake.run(key("r2"), sql, inputs)
         assert lake.ids() == [1, 10, 11, 101, 101]
 
+    @pytest.mark.costly
     def test_an_overwrite(self, lake) -> None:
         lake.add(1)
         lake.run(key("r1"), do=overwrite, overwrite_filter="true")
@@ -231,6 +234,7 @@ class TestSinceLast:
 class TestSince:
     """The author says where changes begin; the next run may begin at the last ones again."""
 
+    @pytest.mark.costly
     def test_a_snapshot_a_tag_and_a_time(self, lake) -> None:
         lake.add(1)
         table = lake.table("db.o")
@@ -248,6 +252,7 @@ class TestSince:
         assert lake.ids()[-1] == 3
         assert lake.ids().count(3) == 1
 
+    @pytest.mark.costly
     def test_from_the_beginning(self, lake) -> None:
         lake.add(1)
         everything = Changes(open=lambda: lake.table("db.o"))
@@ -308,6 +313,7 @@ class TestTriesAndClears:
         lake.run(key("r3"))
         assert lake.ids() == [1, 2, 3]
 
+    @pytest.mark.costly
     def test_its_rows_are_replaced(self, lake) -> None:
         lake.add(1, 2)
         lake.run(key("r1"))
@@ -319,6 +325,7 @@ class TestTriesAndClears:
         lake.run(key("r2"))
         assert lake.ids() == [3]
 
+    @pytest.mark.costly
     def test_a_run_that_had_nothing_to_read_reads_what_there_is_now(self, lake) -> None:
         lake.add(1)
         lake.run(key("r1"))
@@ -365,6 +372,7 @@ class TestTriesAndClears:
 class TestExpiry:
     """The watermark outlives the snapshots of the target."""
 
+    @pytest.mark.costly
     def test_of_the_target(self, lake) -> None:
         for number in (1, 2):
             lake.add(number)
@@ -412,6 +420,7 @@ class TestExpiry:
             lake.run(key("r2"))
         assert lake.ids() == [8, 9]
 
+    @pytest.mark.costly
     def test_a_snapshot_that_was_picked_for_another_branch_and_expired(self, lake) -> None:
         lake.add(9, to="db.t")
         lake.table("db.t").create_branch("audit")

@@ -43,6 +43,7 @@ def files(table: Table) -> list[str]:
 class TestOneCommit:
     """Small files of each partition become one, in one commit, and no row changes."""
 
+    @pytest.mark.costly
     def test_the_table_has_the_same_rows_in_fewer_files(self, table):
         before = ids(table)
         result = run(table)
@@ -68,6 +69,7 @@ class TestOneCommit:
         run(table)
         assert not staged(table)
 
+    @pytest.mark.costly
     def test_a_branch_is_compacted_alone(self, table):
         table.create_branch("dev")
         assert run(table, branch="dev").outcome == "committed"
@@ -78,6 +80,7 @@ class TestOneCommit:
         empty = Table.create(table.catalog, "db.empty", schema={"id": "long"})
         assert run(empty).outcome == "nothing"
 
+    @pytest.mark.costly
     def test_rows_are_sorted_by_the_order_asked_for(self, table):
         run(table, strategy="sort", sort_by=("id desc",))
         for task in table.scan().plan_files():
@@ -85,6 +88,7 @@ class TestOneCommit:
             found = table.scan(f"part = {part}").to_arrow()["id"].to_pylist()
             assert found == sorted(found, reverse=True)
 
+    @pytest.mark.costly
     def test_lineage_of_version_3_stays(self, tmp_path):
         table = new_table(tmp_path / "three", schema=rows(range(0)).schema, properties={"format-version": "3"})
         for start in range(5):
@@ -98,6 +102,7 @@ class TestOneCommit:
 class TestRetries:
     """A task compacts once, however often it is tried."""
 
+    @pytest.mark.costly
     def test_a_retry_finds_the_commit(self, table):
         first = compact(job_work(table, operation_key=KEY), CompactRequest())
         table.append(rows(range(100, 110)))
@@ -107,6 +112,7 @@ class TestRetries:
         assert second.snapshot_ids == first.snapshot_ids
         assert second.deleted_data_files == 10
 
+    @pytest.mark.costly
     def test_a_retry_does_the_rest_of_several_commits(self, table):
         options = {"partial-progress.enabled": True, "partial-progress.max-commits": 2}
         first = compact(job_work(table, operation_key=KEY), CompactRequest(where="part = 0", options=options))
@@ -127,6 +133,7 @@ class TestRetries:
 class TestPartialProgress:
     """Groups are committed in several commits, at most as many as asked for."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("most", "commits"), [({}, 2), ({"partial-progress.max-commits": 1}, 1)])
     def test_each_group_gets_a_commit_of_its_own_as_far_as_allowed(self, table, most, commits):
         result = run(table, options={"partial-progress.enabled": "true", **most})
@@ -137,6 +144,7 @@ class TestPartialProgress:
 class TestOtherWriters:
     """What others do meanwhile is kept; groups whose files they changed are planned again, alone."""
 
+    @pytest.mark.costly
     def test_rows_appended_meanwhile_stay(self, table):
         def append_meanwhile(plan: JobPlan) -> JobResult:
             Table.load(table.catalog, "db.t").append(rows(range(50, 60)))

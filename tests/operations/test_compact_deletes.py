@@ -78,6 +78,7 @@ KINDS = [(2, "position"), (2, "equality"), (3, "vector"), (3, "equality")]
 class TestApplied:
     """Deletes of every kind are applied; rows that are left keep what they are, their lineage as well."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("version", "kind"), KINDS)
     @pytest.mark.parametrize("strategy", ["binpack", "sort"])
     def test_rows_stay_as_they_were(self, version, kind, strategy, tmp_path):
@@ -90,6 +91,7 @@ class TestApplied:
         assert rows(table, columns) == before
         assert all(not task.delete_files for task in table.scan().plan_files())
 
+    @pytest.mark.costly
     def test_vectors_of_rewritten_files_go_in_the_same_commit(self, tmp_path):
         table = make(tmp_path, 3)
         delete_rows(table, "vector")
@@ -98,6 +100,7 @@ class TestApplied:
         assert result.removed_delete_files == 6
         assert delete_files(table) == 0
 
+    @pytest.mark.costly
     def test_an_equality_delete_that_comes_meanwhile_still_applies(self, tmp_path):
         table = make(tmp_path, 2)
 
@@ -150,6 +153,7 @@ class TestDangling:
         assert rows(table) == before
         assert result.removed_delete_files == 1
 
+    @pytest.mark.costly
     def test_the_removal_is_a_commit_that_replaces_nothing_else(self, tmp_path):
         table = make(tmp_path, 2)
         delete_rows(table, "equality")

@@ -113,6 +113,7 @@ class TestACrashAtAnyStep:
                 continue
             self.fail_and_finish(name, FileRule(call=call, fault=fault, skip=skip), SimulatedCrash)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", ["compact", "rewrite_manifests", "expire"])
     @pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
     def test_at_the_swap(self, name, fault):

@@ -109,6 +109,7 @@ OPERATIONS = ("append", "overwrite", "delete", "merge", "update", "compact")
 class TestEveryOperation:
     """Rows and snapshots are those of a process that waits for its jobs."""
 
+    @pytest.mark.costly
     def test_is_committed_once_by_a_later_process(self, name, works, run, table):
         operation, request, expected = works[name]
         before = len(table.refresh().snapshots())
@@ -122,17 +123,20 @@ class TestEveryOperation:
         assert (again.outcome, again.snapshot_id) == ("found", result.snapshot_id)
         assert data_locations(table) <= reachable(table)
 
+    @pytest.mark.costly
     def test_goes_on_beside_a_writer_of_other_rows(self, name, works, run, table):
         operation, request, expected = works[name]
         run(operation, request, lambda: table.refresh().append(rows((0, "new"))))
         assert sorted(content(table)) == sorted([(0, "new"), *expected])
         assert len(run.started) == (2 if name == "overwrite" else 1)
 
+    @pytest.mark.costly
     def test_goes_on_when_the_table_was_altered(self, name, works, run, table):
         operation, request, expected = works[name]
         run(operation, request, lambda: table.refresh().alter([{"add_column": {"name": "w", "type": "int"}}]))
         assert sorted(content(table)) == sorted(expected)
 
+    @pytest.mark.costly
     def test_meets_an_upgrade_as_ever(self, name, works, run, table):
         """An overwrite, whose new rows may come from the table, has to run again; others are planned again."""
         operation, request, expected = works[name]
@@ -144,6 +148,7 @@ class TestEveryOperation:
         run(operation, request, lambda: table.refresh().alter([upgrade]))
         assert sorted(content(table)) == sorted(expected)
 
+    @pytest.mark.costly
     def test_keeps_its_documents_from_a_cleaning_of_the_table(self, name, works, run, table):
         """Files of a job that may run are no orphans, also when they are older than those that are removed."""
         operation, request, expected = works[name]
@@ -161,6 +166,7 @@ class TestEveryOperation:
 class TestTheStateThatWasPlannedOn:
     """It lies beside the plan: what happens to the table's own metadata files does not matter."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", OPERATIONS)
     def test_is_kept_when_its_metadata_file_is_deleted_and_forgotten(self, name, works, catalog, run, table):
         operation, request, expected = works[name]
@@ -184,6 +190,7 @@ class TestTheStateThatWasPlannedOn:
         assert sorted(content(table)) == sorted(expected)
         assert len(run.started) == (2 if name == "overwrite" else 1)
 
+    @pytest.mark.costly
     def test_an_append_goes_on_when_its_snapshot_has_expired(self, works, run, table):
         operation, request, expected = works["append"]
 
@@ -201,6 +208,7 @@ class TestTheStateThatWasPlannedOn:
         assert sorted(content(table)) == sorted([(0, "new"), *expected])
         assert staged(table) == []
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", OPERATIONS)
     @pytest.mark.parametrize("document", ["table.json", "plan.json"])
     def test_without_a_document_the_work_is_planned_again(self, name, document, works, run, table):
@@ -254,6 +262,7 @@ class TestOtherWriters:
             run.resume(operation, request)
         assert len(run.started) == MOST_ROUNDS
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", OPERATIONS)
     def test_the_same_work_of_another_process_is_found(self, name, works, run, table):
         operation, request, expected = works[name]
@@ -296,6 +305,7 @@ class TestOtherWriters:
 class TestInputs:
     """They are read at the snapshot that was chosen first."""
 
+    @pytest.mark.costly
     def test_a_later_snapshot_of_an_input_does_not_count(self, catalog, run, table):
         other = Table.create(catalog, "db.o", schema={"id": "long", "v": "string"})
         first = other.append(rows((7, "o")))
@@ -310,6 +320,7 @@ class TestInputs:
         assert len(run.started) == 1
         assert str(first.snapshot_id) in json.dumps(result.to_xcom())
 
+    @pytest.mark.costly
     def test_a_query_that_reads_more_of_them_gets_no_rows_that_were_cut_for_another(self, catalog, run, table):
         Table.create(catalog, "db.raw", schema={"id": "long", "v": "string"}).append(
             rows((11, "r"), (12, "r"), (13, "r"))
@@ -331,6 +342,7 @@ class TestInputs:
 class TestAnotherPlan:
     """Of the same request: the package was upgraded meanwhile."""
 
+    @pytest.mark.costly
     def test_the_files_of_the_job_are_not_used(self, works, run, table):
         operation, _, _ = works["delete"]
         assert run.begin(operation, DeleteRequest(predicate="id = 2")) is None
@@ -393,6 +405,7 @@ class TestTwoProcessesWithOneHandle:
 class TestTheEndOfTheJob:
     """Only the result that the job has signed counts."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", OPERATIONS)
     def test_its_own_error_is_raised(self, name, works, run, table):
         operation, request, _ = works[name]
@@ -416,6 +429,7 @@ class TestTheEndOfTheJob:
 class TestWhoCanWriteToTheFolder:
     """Nothing of what lies there is believed: all of it is sealed or signed, by what the handle holds."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("document", ["table.json", "plan.json", "result.json"])
     @pytest.mark.parametrize("name", ["append", "merge", "compact"])
     def test_a_changed_document_is_refused(self, name, document, works, run, table):

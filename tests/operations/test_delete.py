@@ -122,6 +122,7 @@ class TestWholeFiles:
         assert ids(table) == [100, 101]
         assert run_without_a_job(table, "part is null").deleted_records == 2
 
+    @pytest.mark.costly
     def test_rows_that_were_deleted_before_are_not_counted_again(self, catalog):
         for version in (2, 3):
             table = make(catalog, version, MOR)
@@ -156,6 +157,7 @@ class TestSomeRows:
             assert run(table, predicate).deleted_records == gone, predicate
         assert ids(table) == list(range(10, 40))
 
+    @pytest.mark.costly
     def test_a_file_that_loses_all_its_rows_goes(self, table):
         run(table, "part = 'a' and id < 11 or id in (12, 14)")
         result = run(table, f"id in ({', '.join(map(str, range(0, 20, 2)))}, 1, 2000)")
@@ -179,6 +181,7 @@ class TestSomeRows:
         assert run(table, "d is null and id < 43").deleted_records == 3
         assert ids(table) == [n for n in range(60) if n not in (1, 2, 45, 46, 40, 41, 42)]
 
+    @pytest.mark.costly
     def test_columns_that_came_later(self, table):
         table.alter([{"add_column": {"name": "extra", "type": "int"}}, {"drop_column": "d"}])
         assert run(table, "extra = 1 or id = 3").deleted_records == 1
@@ -212,6 +215,7 @@ class TestDeleteFiles:
         assert sorted(file.record_count for file in delete_files(table)) == [1, 2, 2]
         assert ids(table) == [n for n in range(40) if n not in (3, 4, 5, 6, 23)]
 
+    @pytest.mark.costly
     def test_a_vector_takes_up_the_position_deletes_of_version_2(self, catalog):
         table = make(catalog, 2, MOR)
         run(table, "id in (3, 23)")
@@ -221,6 +225,7 @@ class TestDeleteFiles:
         assert sorted(file.is_deletion_vector for file in delete_files(table)) == [False, True]
         assert ids(table) == [n for n in range(40) if n not in (3, 5, 23)]
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("mode", [COW, MOR])
     @pytest.mark.parametrize("version", [2, 3])
     def test_equality_deletes_stay_applied(self, catalog, mode, version):
@@ -306,6 +311,7 @@ class TestOtherFileFormats:
 class TestLineage:
     """Version 3: rows that stay keep their ids, and the number of the commit that changed them last."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("mode", [COW, MOR])
     def test_of_rows_that_stay(self, catalog, mode):
         table = make(catalog, 3, mode)
@@ -361,6 +367,7 @@ class TestRetries:
 class TestOthers:
     """What other writers change meanwhile is planned again on the newer table."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("version", "mode"), [(2, COW), (2, MOR), (3, MOR)])
     def test_rows_of_the_same_file(self, catalog, version, mode):
         table, jobs = make(catalog, version, mode), []
@@ -376,6 +383,7 @@ class TestOthers:
         assert result.outcome == "committed"
         assert not data_locations(table) - reachable(table)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         ("argument", "property_", "left"),
         [

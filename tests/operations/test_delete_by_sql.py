@@ -49,12 +49,14 @@ def ids(table):
 class TestAnEngineDecides:
     """The rows for which the engine says true are deleted, those for which it says null are kept."""
 
+    @pytest.mark.costly
     def test_a_function_and_two_columns(self, catalog, version, mode):
         table = new_table(catalog, version, mode)
         result = delete(work(table), DeleteRequest(predicate="abs(id - 3) = 2 or low > id + 0 * id", dialect="duckdb"))
         assert (ids(table), result.deleted_records, result.updated_records) == ([0, 2, 3, 4, 6, 7], 2, 0)
         assert result.carried_records == (6 if mode == "copy-on-write" else 0)
 
+    @pytest.mark.costly
     def test_a_subquery_over_an_input(self, catalog, version, mode):
         table = new_table(catalog, version, mode)
         blocked = {"blocked": Input(open=lambda: Table.load(catalog, "s.blocked"))}
@@ -72,6 +74,7 @@ class TestWhoDecides:
         delete(work(table, jobs), DeleteRequest(predicate="id < 4", dialect="duckdb"))
         assert (ids(table), jobs) == ([4, 5, 6, 7], [])
 
+    @pytest.mark.costly
     def test_files_are_left_out_by_the_part_that_is_proved(self, catalog):
         table, jobs = new_table(catalog), []
         delete(work(table, jobs), DeleteRequest(predicate="id >= 4 and abs(id) = 5", dialect="duckdb"))
@@ -90,6 +93,7 @@ class TestWhoDecides:
         with pytest.raises(InvalidInputError, match="need Spark"):
             DeleteRequest(predicate="id = 1", inputs=blocked)
 
+    @pytest.mark.costly
     def test_more_rows_than_max_rows_are_an_error_and_no_file_is_left(self, catalog, tmp_path):
         table = new_table(catalog)
         before = sorted(tmp_path.rglob("*.parquet"))
@@ -97,6 +101,7 @@ class TestWhoDecides:
             delete(work(table), DeleteRequest(predicate="id % 2 = 0", dialect="duckdb", max_rows=3))
         assert (len(ids(table)), sorted(tmp_path.rglob("*.parquet"))) == (8, before)
 
+    @pytest.mark.costly
     def test_a_predicate_that_the_engine_rejects(self, catalog):
         table = new_table(catalog)
         with pytest.raises(InvalidInputError, match="nope"):

@@ -92,6 +92,7 @@ def expire_without_a_commit(table, monkeypatch):
 class TestWhatGoes:
     """Files that only expired snapshots reached go; what any snapshot that stays reaches is as before."""
 
+    @pytest.mark.costly
     def test_the_files_of_replaced_snapshots_go(self, table):
         result = expire(table)
         assert (result.outcome, result.expired_snapshots) == ("committed", 5)
@@ -110,6 +111,7 @@ class TestWhatGoes:
         assert on_disk(table) == reachable(table)
         assert ids(table) == list(range(20))
 
+    @pytest.mark.costly
     def test_a_tag_keeps_its_snapshot_and_its_files(self, table):
         make_tag(table, "kept", table.snapshots()[2].snapshot_id)
         result = expire(table)
@@ -122,12 +124,14 @@ class TestWhatGoes:
         assert expire(table, retain_last=4).expired_snapshots == 2
         assert len(table.snapshots()) == 4
 
+    @pytest.mark.costly
     def test_named_snapshots_go(self, table):
         wanted = table.snapshots()[0].snapshot_id
         assert expire(table, older_than_ms=None, snapshot_ids=(wanted,)).expired_snapshots == 1
         assert table.metadata.snapshot(wanted) is None
         assert on_disk(table) == reachable(table)
 
+    @pytest.mark.costly
     def test_staged_and_rolled_back_snapshots_go_with_their_files(self, table):
         append(table, 50)
         table.set_current_snapshot(table.snapshots()[-2].snapshot_id)
@@ -135,6 +139,7 @@ class TestWhatGoes:
         assert (result.expired_snapshots, result.deleted_data_files) == (6, 6)
         assert on_disk(table) == reachable(table)
 
+    @pytest.mark.costly
     def test_a_staged_file_of_a_running_writer_stays(self, table):
         location = f"{table.location}/data/staged.parquet"
         table.io.create(location, b"x")
@@ -155,6 +160,7 @@ class TestUnusedMetadata:
         assert [schema.schema_id for schema in table.metadata.schemas] == [1]
         assert ids(table) == list(range(60))
 
+    @pytest.mark.costly
     def test_what_a_snapshot_uses_stays(self, table):
         make_tag(table, "before")
         table.alter([{"add_column": {"name": "name", "type": "string"}}])
@@ -167,6 +173,7 @@ class TestUnusedMetadata:
 class TestDryRun:
     """It says what would go, and what each ref keeps alive, and changes nothing."""
 
+    @pytest.mark.costly
     def test_it_counts_as_the_real_run_does_and_says_what_each_ref_keeps_alive(self, table):
         make_tag(table, "kept", table.snapshots()[1].snapshot_id)
         sizes = {task.file.file_path: task.file.file_size_in_bytes for task in table.scan().plan_files()}
@@ -187,6 +194,7 @@ class TestDryRun:
 class TestATryThatDies:
     """The next try of the task deletes what is left; nothing that is reached ever goes."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("deleted_before", [0, 2, 7, 12])
     def test_files_left_behind_go_with_the_next_try(self, table, monkeypatch, deleted_before):
         expire_and_die(table, monkeypatch, after=deleted_before)
@@ -198,6 +206,7 @@ class TestATryThatDies:
         assert ids(again) == list(range(50))
         assert expire(again, key=KEY).outcome == "nothing"
 
+    @pytest.mark.costly
     def test_files_that_cannot_be_deleted_are_counted_and_tried_again(self, table, monkeypatch):
         with refusing(table, monkeypatch, StorageError("read-only"), ".parquet"):
             result = expire(table, key=KEY)
@@ -205,6 +214,7 @@ class TestATryThatDies:
         assert expire(table, key=KEY).outcome == "finished"
         assert on_disk(table) == reachable(table)
 
+    @pytest.mark.costly
     def test_a_list_of_what_is_gone_that_cannot_be_deleted_is_no_failure(self, table, monkeypatch):
         with refusing(table, monkeypatch, StorageError("no answer"), "expired.json"):
             result = expire(table, key=KEY)
@@ -220,6 +230,7 @@ class TestATryThatDies:
         assert expire(table, key=KEY, older_than_ms=None).outcome == "nothing"
         assert on_disk(table) == before
 
+    @pytest.mark.costly
     def test_files_of_a_table_that_was_dropped_since_are_left_alone(self, table, monkeypatch):
         expire_and_die(table, monkeypatch)
         before = on_disk(table)
@@ -234,6 +245,7 @@ class TestATryThatDies:
 class TestWhatDeadJobsLeave:
     """Documents go once they are too old to be of a running job; what an expiry had noted is finished first."""
 
+    @pytest.mark.costly
     def test_files_of_an_expiry_that_nobody_tries_again_go_with_a_later_one(self, table, monkeypatch):
         expire_and_die(table, monkeypatch)
         (note,) = staged(table)
@@ -263,6 +275,7 @@ class TestWhatDeadJobsLeave:
         assert expire(table, older_than_ms=None).staging_files == 2
         assert {path.split("/")[-2] for path in staged(table)} == {"alive"}
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"snapshots": 3}'])
     def test_a_damaged_note_of_a_dead_expiry_stops_nobody(self, table, text):
         litter(table, ".staging/expire-x/y/expired.json", data=text, days=4)
@@ -286,6 +299,7 @@ class TestWhatTheLogSays:
         assert len(lines) == 2
         assert list(expire(table).lines()) == ["no snapshot has expired"]
 
+    @pytest.mark.costly
     def test_of_a_dry_run(self, table):
         make_tag(table, "kept", table.snapshots()[1].snapshot_id)
         lines = list(expire(table, dry_run=True).lines())
@@ -297,6 +311,7 @@ class TestWhatTheLogSays:
 class TestOneFileByTwoNames:
     """A path is compared without scheme and authority: what stays under one spelling does not go under the other."""
 
+    @pytest.mark.costly
     def test_a_file_that_stays_under_another_name_is_not_deleted(self, table):
         (task,) = table.scan().plan_files()
         before, path = table.current_snapshot(), task.file.file_path

@@ -267,6 +267,7 @@ def test_two_tries_at_the_same_time(name, late, kind):
     check_two_tries(catalog, operation, late, kind)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ["append", "merge of changes"])
 def test_two_tries_of_a_first_load(name):
     catalog = start("pointer", is_short=False)

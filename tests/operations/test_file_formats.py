@@ -84,6 +84,7 @@ class TestEveryOperation:
         assert formats(table) == ["avro"]
         assert ids(table) == [n for n in range(24) if n not in (3, 4, 8)]
 
+    @pytest.mark.costly
     def test_in_this_process(self, tmp_path, version):
         table = make(tmp_path, version)
         table.append(rows(range(20)))
@@ -128,6 +129,7 @@ class TestEveryOperation:
 class TestRowLineage:
     """Rows of version 3 keep their ids when their Avro files are rewritten."""
 
+    @pytest.mark.costly
     def test_over_a_delete_and_a_compaction(self, tmp_path):
         table = make(tmp_path, 3)
         for start in (0, 10):
@@ -214,6 +216,7 @@ class TestSeveralFormats:
         assert formats(table.refresh()) == [file_format]
         assert ids(table) == [*(n for n in left if n >= 10), 100]
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("asked", ["parquet", "avro"])
     def test_a_compaction_to_the_format_of_the_table_or_to_another(self, tmp_path, asked):
         table = self.mixed(tmp_path, 2, "orc")
@@ -248,6 +251,7 @@ class TestWriteFormat:
         assert ids(table) == [0, 1, 2, 4, 6, 8]
         assert formats(table) == ["avro", "parquet"]
 
+    @pytest.mark.costly
     def test_in_jobs(self, tmp_path):
         table = make(tmp_path, 2, "orc")
         work = lambda: job_work(table.refresh())  # noqa: E731

@@ -99,22 +99,26 @@ class TestRows:
         writer.append("select o.id + 10 as id from o join t on o.id = t.id")
         assert writer.ids() == [2, 12]
 
+    @pytest.mark.costly
     def test_columns_and_files_that_are_not_needed_are_not_read(self, catalog, monkeypatch):
         writer = Writer(catalog, orders="s.orders")
         writer.append("select id from orders where day = $day", {"day": DAYS[1]})
         assert (writer.ids(), writer.read) == ([2], (("id", "day"), "day = 20455"))
 
+    @pytest.mark.costly
     def test_an_input_is_read_as_often_as_the_query_reads_it(self, catalog):
         writer = Writer(catalog, orders="s.orders")
         writer.append("select a.id from orders a, orders b where a.id >= b.id")
         assert writer.ids() == [1, 2, 2, 3, 3, 3]
 
+    @pytest.mark.costly
     def test_what_the_author_chose(self, catalog):
         one = orders(catalog, row_filter="id > :least", predicate_params={"least": 1}, selected_fields=("id", "_pos"))
         writer = Writer(catalog, orders=one)
         writer.append("select id + _pos as id from orders where id < 3")
         assert (writer.ids(), writer.read) == ([2], (("id", "_pos"), "id > 1"))
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         "name", ["select", "order", "Main", "temp", "range", "pg_class", "duckdb_tables", "_", "t1"]
     )
@@ -123,6 +127,7 @@ class TestRows:
         writer.append(f'select id from "{name}" where id < 3')
         assert writer.ids() == [1, 2]
 
+    @pytest.mark.costly
     def test_a_table_without_rows(self, catalog):
         writer = Writer(catalog, t="s.t")
         assert writer.append("select id from t").outcome == "nothing"
@@ -227,6 +232,7 @@ class TestTheSnapshot:
 class TestTheTargetAsAnInput:
     """A table may be made from its own rows: they are those of the snapshot that was pinned."""
 
+    @pytest.mark.costly
     def test_an_append(self, catalog):
         writer = Writer(catalog, t="s.t")
         writer.table.append(pa.table({"id": [1, 2]}))
@@ -295,6 +301,7 @@ class TestTypesOfDuckdb:
         expected = {"n": 3, "ids": 6, "amount": Decimal("7.50"), "at": datetime(2026, 1, 3, tzinfo=UTC)}
         assert row == expected
 
+    @pytest.mark.costly
     def test_a_value_that_does_not_fit(self, catalog):
         Table.create(catalog, "s.small", schema={"id": "int"})
         writer = Writer(catalog, orders="s.orders")
@@ -310,6 +317,7 @@ PRIVATE = pa.table({"id": [1]})
 class TestWhatAQueryMayDo:
     """It is one query over its inputs: no file, no network, no extension, no setting, no variable of this process."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("query", [
         "select size as id from read_text('/etc/passwd'), orders",
         "select 1 as id from read_blob('/proc/self/environ'), orders",
@@ -324,6 +332,7 @@ class TestWhatAQueryMayDo:
     def test_no_files(self, catalog, query):
         self.refused(catalog, query, "disabled by configuration|does not exist|sql reads rows of the function")
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", ["pandas_scan", "Arrow_Scan", "python_map_function", "duckdb_settings"])
     @pytest.mark.parametrize("query", [
         "select 1 as id from {}(null), orders",
@@ -337,11 +346,13 @@ class TestWhatAQueryMayDo:
             catalog, query.format(name), rf"sql reads rows of the function {name.lower()}\(\), expected inputs"
         )
 
+    @pytest.mark.costly
     def test_functions_that_make_rows(self, catalog):
         writer = Writer(catalog, orders="s.orders")
         writer.append("select r.range as id from range(5) r, unnest([1]) u, generate_series(1, 1) g, orders limit 1")
         assert writer.table.refresh().scan().to_arrow()["id"].to_pylist() == [0]
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("query", [
         "attach '/tmp/x.db'",
         "copy (select id from orders) to '/tmp/x.csv'",
@@ -366,15 +377,18 @@ class TestWhatAQueryMayDo:
     def test_no_other_statement(self, catalog, query):
         self.refused(catalog, query, "expected one query that returns rows")
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", ["PRIVATE", "ours", "rows", "task", "settings", "inputs", "statements", "DAYS"])
     def test_no_variables(self, catalog, name):
         ours = PRIVATE
         assert ours
         self.refused(catalog, f"select 1 as id from {name}, orders", "does not exist")
 
+    @pytest.mark.costly
     def test_no_columns(self, catalog):
         self.refused(catalog, "select * exclude (id, day, who) from orders", "SELECT list is empty")
 
+    @pytest.mark.costly
     def test_columns_of_one_name(self, catalog):
         self.refused(catalog, "select id, id from orders", "id")
 
@@ -388,6 +402,7 @@ class TestWhatAQueryMayDo:
 class TestSecrets:
     """The plan lies in the table's folder."""
 
+    @pytest.mark.costly
     def test_a_secret_in_the_query_is_not_in_the_plan(self, catalog):
         table = Table.load(catalog, "s.t")
         rows = Source.from_sql("select id from orders where who.name <> 'https://u:pw123@host'", dialect="duckdb")
@@ -452,6 +467,7 @@ class TestForgedInputs:
         with pytest.raises(InvalidInputError, match=r"input 'orders': cannot read .*other.*: it is outside"):
             writer.append("select id from orders")
 
+    @pytest.mark.costly
     def test_another_table_in_its_place(self, catalog):
         writer = self.forge(catalog, lambda document: document.update({"table-uuid": str(uuid4())}))
         with pytest.raises(FormatError, match=r"input 'orders': not the metadata of table s\.orders that was planned"):
@@ -475,6 +491,7 @@ class TestForgedInputs:
 class TestWhatGoesWrong:
     """One clear error that names the input, and nothing is committed."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         ("query", "error", "message"),
         [
@@ -541,6 +558,7 @@ class TestWhatGoesWrong:
         with pytest.raises(UnsupportedError, match="a query in Spark's SQL needs Spark"):
             append(writer.work(), AppendRequest(rows=Source.from_sql("select 1 as id")))
 
+    @pytest.mark.costly
     def test_files_that_expire_while_the_job_waits(self, catalog):
         writer = Writer(catalog, orders="s.orders")
 

@@ -188,6 +188,7 @@ class TestDeadJobs:
 
 
 class TestCost:
+    @pytest.mark.costly
     def test_a_short_job_asks_for_no_file(self, table, tmp_path, monkeypatch):
         asked: list[str] = []
         monkeypatch.setattr(staging, "check_still_there", lambda *given, **more: asked.append("asked"))

@@ -28,6 +28,7 @@ def table(tmp_path):
 class TestAssignment:
     """As Spark's ANSI store assignment."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(
         ("column", "expression", "expected"),
         [
@@ -103,6 +104,7 @@ class TestNames:
 class TestDuckdbSeesAllRows:
     """DuckDB gives its filters to pyarrow, in which NaN is not above all numbers, and times have microseconds."""
 
+    @pytest.mark.costly
     def test_not_a_number(self, tmp_path):
         table = new_table(tmp_path, schema={"id": "long", "x": "double"})
         table.append(pa.table({"id": [1, 2, 3, 4], "x": [1.0, float("nan"), -0.0, 3.0]}))
@@ -119,6 +121,7 @@ class TestDuckdbSeesAllRows:
         assert table.merge(source, ["x"], "when matched then delete").deleted_records == 2
         assert table.scan().to_arrow()["x"].cast(pa.int64()).to_pylist() == [start + 1]
 
+    @pytest.mark.costly
     def test_nanoseconds_with_a_zone_are_rejected_where_they_would_be_lost(self, tmp_path):
         table = new_table(tmp_path, schema={"id": "long", "x": "timestamptz_ns"}, properties={"format-version": "3"})
         start = 1_772_284_001_000_000_001

@@ -85,6 +85,7 @@ class TestSnapshots:
 class TestMigration:
     """The folder is the table's location, and the table owns the files."""
 
+    @pytest.mark.costly
     def test_the_table_is_where_the_files_are(self, catalog, source):
         table = Table.migrate_table(catalog, "db.t", str(source))
         assert (table.location, table.properties["migrated"]) == (f"file://{source}", "true")

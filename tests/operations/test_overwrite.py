@@ -79,6 +79,7 @@ class TestMatchingRows:
             assert len(table.snapshots()) == 3
             catalog.drop_table("db.t")
 
+    @pytest.mark.costly
     def test_rows_that_are_carried_keep_their_lineage(self, catalog, source):
         table = make(catalog, 3)
         before = lineage(table, "id <> 3")
@@ -140,6 +141,7 @@ class TestRowsThatAreNotChecked:
         run(table, source((300, "b", 2.0)), rival, **request)
         assert ids(table) == [*(n for n in range(1, 40, 2) if n != 3), 300, 300]
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("predicate", ["part = 'a'", "id in (4, 6)"])
     def test_the_deleted_part_is_validated_as_that_of_any_overwrite(self, catalog, source, predicate):
         table = make(catalog)
@@ -151,6 +153,7 @@ class TestRowsThatAreNotChecked:
         assert ids(table.refresh()) == [n for n in range(40) if n != 4]
         assert not data_locations(table) - reachable(table)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("on_rerun", ["replace", "append", "skip"])
     @pytest.mark.parametrize("predicate", ["part = 'a'", "id in (4, 6)"])
     def test_after_a_clear_the_earlier_rows_go_although_the_filter_does_not_select_them(
@@ -270,6 +273,7 @@ class TestOthers:
         assert not data_locations(table) - reachable(table)
 
     # Whole files are chosen on whatever the table is when the commit lands; where files were looked into, not.
+    @pytest.mark.costly
     @pytest.mark.parametrize(("predicate", "left"), [("part = 'a'", 0), ("id in (4, 6)", 1)])
     def test_an_append_of_such_rows_is_refused_by_the_stricter_level_alone(self, catalog, source, predicate, left):
         def other() -> None:
@@ -282,6 +286,7 @@ class TestOthers:
         run(table, source((6, "a", 1.0)), other, isolation_level=SNAPSHOT, overwrite_filter=predicate)
         assert ids(table).count(4) == left
 
+    @pytest.mark.costly
     def test_other_partitions_do_not_matter(self, catalog, source):
         table = make(catalog)
         other = Table.load(catalog, "db.t")
@@ -301,6 +306,7 @@ class TestRetriesAndClears:
         assert (second.snapshot_id, second.added_records) == (first.snapshot_id, 1)
         assert (second.deleted_records, second.carried_records) == (2, 8)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("on_rerun", ["replace", "append", "skip"])
     def test_a_clear(self, catalog, source, on_rerun):
         table = make(catalog)

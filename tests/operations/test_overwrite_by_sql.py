@@ -134,6 +134,7 @@ class TestAnEngineDecides:
         run(table, function, "id % 2 = 1", predicate_params=None)
         assert ids(table) == [0, 2, 3, 4, 6]
 
+    @pytest.mark.costly
     def test_new_columns_come_with_the_rows(self, catalog, tmp_path):
         table = new_table(catalog)
         rows = rows_of((1, 1)).append_column("note", pa.array(["x"]))
@@ -151,6 +152,7 @@ class TestAnEngineDecides:
         run(table, rows_of((5, 5)), "abs(id) = 5")
         assert ids(table) == [5]
 
+    @pytest.mark.costly
     def test_a_source_without_rows(self, catalog):
         table = new_table(catalog)
         assert run(table, rows_of(), "id % 2 = 1").outcome == "nothing"
@@ -169,11 +171,13 @@ class TestNewRowsAreChecked:
             run(table, rows_of((4, 4), row), "abs(id) = low")
         assert (table.refresh().current_snapshot(), data_locations(table), staged(table)) == (head, disk, [])
 
+    @pytest.mark.costly
     def test_not_if_it_is_switched_off(self, catalog):
         table = new_table(catalog)
         run(table, rows_of((None, 3), (2, 3)), "abs(id) = low and id % 2 = 1", check_filter=False)
         assert ids(table) == [0, 2, 2, 4, 6, None]
 
+    @pytest.mark.costly
     def test_a_filter_that_the_engine_rejects(self, catalog):
         table = new_table(catalog)
         disk = data_locations(table)
@@ -191,6 +195,7 @@ class TestWhoDecides:
         run(table, rows_of((3, 3)), "id < 4", jobs=jobs)
         assert (ids(table), jobs) == ([3, 4, 5, 6, 7], [])
 
+    @pytest.mark.costly
     def test_files_are_left_out_by_the_part_that_is_proved(self, catalog):
         table, jobs = new_table(catalog), []
         run(table, rows_of((5, 5)), "id >= 4 and abs(id) = 5", jobs=jobs)
@@ -256,6 +261,7 @@ class TestBesideOtherWriters:
 class TestExactlyOnce:
     """A retry finds the commit; a cleared task replaces the rows of its earlier run, wherever they are."""
 
+    @pytest.mark.costly
     def test_a_retry(self, catalog):
         table = new_table(catalog)
         first = run(table, rows_of((1, 1)), "id % 2 = 1", key=KEY, try_number=1)

@@ -192,6 +192,7 @@ class TestQuarantine:
         # Over both tries.
         assert restore_quarantine(Work(table), name).restored_files == 2
 
+    @pytest.mark.costly
     def test_a_move_that_died_is_finished_by_the_next_run(self, table, monkeypatch):
         paths = litter(table, "data/a.parquet", "data/b.parquet", "data/c.parquet")
         delete, left = type(table.io).delete, [1]

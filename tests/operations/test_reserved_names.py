@@ -75,6 +75,7 @@ class TestTablesOfOtherWriters:
         table.alter([{"add_column": {"name": "more", "type": "int"}}])
         assert table.refresh().inspect.files().num_rows == 2
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("name", LINEAGE)
     def test_the_upgrade_to_version_3_is_refused_until_the_column_has_another_name(self, tmp_path, name):
         table = of_another_writer(tmp_path, 2, name)

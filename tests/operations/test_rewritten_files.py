@@ -84,6 +84,7 @@ class TestPositionDeleteFiles:
         assert table.scan().count() == 1010
         return pq.ParquetFile(local_path(file))
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("own", "codec"), [({}, "GZIP"), ({CODEC: "uncompressed"}, "UNCOMPRESSED")])
     def test_a_codec_of_their_own_or_by_default_that_of_data_files(self, catalog, own, codec):
         found = self.written(catalog, {"write.parquet.compression-codec": "gzip", **own})

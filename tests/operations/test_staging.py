@@ -92,6 +92,7 @@ class TestNoFolderRemains:
         assert operation(Work(table), request_).staging_files == 1
         assert not folder(table).exists()
 
+    @pytest.mark.costly
     def test_the_folders_of_other_tries_stay(self, table: Table, source: Source) -> None:
         other = plan_append(table, source)
         append(load(table), source)

@@ -49,6 +49,7 @@ def task(tmp_path, request):
     return Task(tmp_path, request.param)
 
 
+@pytest.mark.costly
 def test_the_next_try_finds_the_commit(task):
     assert [task.run(1), task.run(2), task.numbers] == ["committed", "found", [2, 3]]
 

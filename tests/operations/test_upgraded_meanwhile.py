@@ -95,6 +95,7 @@ def planned_again(
 class TestUpgradedMeanwhile:
     """The work is planned again, for files with the lineage of their rows."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("verb", "request_"), [(compact, COMPACT), (delete, DELETE)])
     def test_a_rewrite_is_replanned(self, tmp_path, version, meanwhile, verb, request_):
         table = begun(tmp_path, version)
@@ -113,6 +114,7 @@ class TestUpgradedMeanwhile:
         seen = planned_again(table, version, meanwhile, verb, request_)
         check_updated(seen, row_ids(table))
 
+    @pytest.mark.costly
     def test_an_overwrite_runs_again(self, tmp_path, version, meanwhile):
         """Its new rows may have been computed from the old ones."""
         table = begun(tmp_path, version)
@@ -153,6 +155,7 @@ class TestRowsThatGetTheirIdsMeanwhile:
         assert len(plans) == 2
         check_updated(seen, row_ids(table.refresh()))
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("verb", "request_"), [(compact, COMPACT), (delete, DELETE)])
     def test_a_rewrite_is_replanned(self, tmp_path, verb, request_):
         table = begun(tmp_path, 2)

@@ -329,6 +329,7 @@ class TestWhatIsWorthKeeping:
 class TestItIsLight:
     """Sensors are parsed with every DAG file."""
 
+    @pytest.mark.costly
     def test_no_arrow_is_imported(self):
         heavy = "{'pyarrow', 'numpy', 'fastavro'}"
         modules = "airflow_iceberg.paimon.new_snapshot, airflow_iceberg.paimon.table"

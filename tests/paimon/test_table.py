@@ -75,6 +75,7 @@ class TestTheLatestSnapshot:
         assert table.latest_snapshot_id() == 1
         assert store.calls == ["read /snapshot/LATEST"]
 
+    @pytest.mark.costly
     def test_a_poll_reads_less_than_10_kilobytes_of_a_large_table(self, store, builder):
         builder.commit([builder.add(f"{number}.parquet", partition=(1, None)) for number in range(3000)])
         table = PaimonTable(ROOT, store)

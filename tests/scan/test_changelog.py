@@ -185,6 +185,7 @@ class TestWhatAChangeIs:
         table.overwrite(named((2, "b")), "id = 2")
         assert listed(read(table, first)) == [(0, "delete", 2, "b")]
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
     @pytest.mark.parametrize("version", [2, 3])
     def test_a_compaction_is_none(self, tmp_path, version: int, mode: str) -> None:

@@ -112,11 +112,13 @@ class TestRefusals:
         assert not [key for key, value in properties.items() if "secret" in key and value in shown]
         return raised.value
 
+    @pytest.mark.costly
     def test_a_wrong_key_is_a_refusal(self, server):
         error = self.error(**{**server.s3_properties, "s3.secret-access-key": "wrong-secret-key"})
         assert error.is_refused
         assert "permission denied (SignatureDoesNotMatch" in str(error)
 
+    @pytest.mark.costly
     def test_a_missing_bucket_is_named(self, server):
         io = FsspecFileIO(server.s3_properties)
         with pytest.raises(StorageError, match=r"there is no bucket 'no-such-bucket', create it or check its name"):
@@ -130,6 +132,7 @@ class TestRefusals:
         assert "the name of the store's host is not known ('no-such-host.invalid')" in str(error)
         assert SECRET_KEY not in str(error)
 
+    @pytest.mark.costly
     def test_a_store_that_is_away_is_not_a_refusal(self, server):
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
@@ -155,6 +158,7 @@ class TestCredentialsThatEnd:
     def expiring(self, server, expires_ms: int) -> dict[str, str]:
         return {**server.s3_properties, "s3.session-token-expires-at-ms": str(expires_ms)}
 
+    @pytest.mark.costly
     def test_they_are_renewed_before_they_end(self, server):
         asked = []
 

@@ -114,6 +114,7 @@ class TestAzure:
             found = self.options(f"abfss://c@{host}/a", given)
             assert (found.account_url, found.account_name) == ("https://storage.example.com", "lake")
 
+    @pytest.mark.costly
     def test_a_host_of_the_connection_is_not_used_for_other_accounts(self) -> None:
         given = {"adls.account-host": "storage.example.com", "adls.account-name": "lake", "adls.client-secret": "s",
                  "adls.client-id": "c", "adls.tenant-id": "t"}  # fmt: skip

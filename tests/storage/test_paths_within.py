@@ -62,6 +62,7 @@ class TestBelow:
     def test_what_is_not(self, location: str) -> None:
         assert relative_path(location, "s3://bucket/db/t") is None
 
+    @pytest.mark.costly
     @given(st.lists(st.sampled_from(["..", ".", "", "a", "%2e", "%2E.", "%2f", "%5c", "%25", "2e", "\\"]), max_size=8))
     def test_no_decoding_leads_out(self, parts: list[str]) -> None:
         path = "/".join(parts)

@@ -56,6 +56,7 @@ class TestWithoutAccess:
 
         return make
 
+    @pytest.mark.costly
     def test_missing_keys_are_named(self, table):
         with pytest.raises(
             StorageError, match=r"cannot use s3://lake/data/.*: there are no credentials: set s3\.access"

@@ -56,6 +56,7 @@ class TestS3:
         assert request.headers["X-Amz-Security-Token"] == "t0ken"
         assert request.headers["If-None-Match"] == "*"
 
+    @pytest.mark.costly
     def test_the_words_of_client_mean_the_same(self, sent: Callable[..., Request]) -> None:
         properties = {name.replace("s3.", "client."): value for name, value in KEYS.items()}
         assert "Credential=AKIDEXAMPLE/" in sent(properties).headers["Authorization"]
@@ -70,17 +71,20 @@ class TestS3:
         request = sent({"s3.profile-name": "etl", "s3.region": "eu-central-1"})
         assert "Credential=AKIDPROFILE/" in request.headers["Authorization"]
 
+    @pytest.mark.costly
     def test_nothing_is_signed_for_nobody(self, sent: Callable[..., Request]) -> None:
         assert "Authorization" not in sent({"s3.anonymous": "true", "s3.region": "eu-central-1"}).headers
 
     KMS = {"s3.server-side-encryption": "aws:kms", "s3.sse-kms-key-id": "key-7"}
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("properties", [KMS, {"s3.sse.type": "kms", "s3.sse.key": "key-7"}])
     def test_encryption_is_asked_for(self, sent: Callable[..., Request], properties: dict[str, str]) -> None:
         headers = sent({**KEYS, **properties}).headers
         assert headers["x-amz-server-side-encryption"] == "aws:kms"
         assert headers["x-amz-server-side-encryption-aws-kms-key-id"] == "key-7"
 
+    @pytest.mark.costly
     def test_a_proxy_is_gone_through(self, server: HttpServer, sent: Callable[..., Request]) -> None:
         request = sent({**KEYS, "s3.proxy-uri": server.uri, "s3.endpoint": "http://no-such-host.invalid:9000"})
         assert str(request) == "PUT http://no-such-host.invalid:9000/lake/a/b"
@@ -131,6 +135,7 @@ class TestSigningByTheCatalog:
         signer, store = server.seen
         return signer, store
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("named", "path"), [
         ({"uri": "{server}/catalog"}, "/catalog/v1/aws/s3/sign"),
         ({"uri": "http://catalog.invalid", "s3.signer.uri": "{server}/signer"}, "/signer/v1/aws/s3/sign"),
@@ -146,6 +151,7 @@ class TestSigningByTheCatalog:
         assert question["uri"] == f"{server.uri}/lake/a/b"
         assert (question["method"], question["region"]) == ("PUT", "eu-central-1")
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("properties", [ON, {"s3.signer": "S3V4RestSigner", "s3.region": "eu-central-1"}])
     def test_what_it_answers_is_sent(self, server: HttpServer, properties: dict[str, str]) -> None:
         _, store = self.sent(server, {**properties, "uri": server.uri})

@@ -203,6 +203,7 @@ class TestAfterACompaction:
         assert (result.removed_records, result.changed_data_files, result.removed_data_files) == (5, 1, 0)
         assert lineage(third).to_pylist() == before
 
+    @pytest.mark.costly
     def test_after_deletes_updates_and_more_compactions(self, third):
         everything(third)
         third.delete("id in (0, 6)", mode="merge-on-read")
@@ -345,6 +346,7 @@ class TestBranches:
         table.undo(key("r3"))
         assert ids(table) == [*range(10), 30]
 
+    @pytest.mark.costly
     def test_one_of_several_works_that_were_published_together(self, table):
         """The rows of the others would go with its own: the run is undone as a whole, or not."""
         table.create_branch("wap")
@@ -397,6 +399,7 @@ class TestBadInput:
 class TestBesideOtherWriters:
     """Appends that land meanwhile are kept; after any other commit the undo is planned again."""
 
+    @pytest.mark.costly
     def test_commits_between_the_plan_and_the_swap(self, third, monkeypatch):
         rounds = []
         plan = module.plan_undo

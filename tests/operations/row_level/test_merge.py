@@ -80,6 +80,7 @@ CROSSING = [(1, COW), (2, COW), (2, MOR), (3, COW), (3, MOR)]
 class TestAFeedOfChanges:
     """Rows that match are updated or deleted, the others are added, and no other row is touched."""
 
+    @pytest.mark.costly
     def test_of_all_kinds(self, version, mode, partition_by):
         table = make(version, mode, partition_by)
         result = table.merge(
@@ -124,6 +125,7 @@ class TestClauses:
         assert found(table) == expected, "3 matches, and no clause takes it"
         assert (result.updated_records, result.deleted_records) == (2, 1)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("mode", [COW, MOR])
     def test_rows_that_no_row_of_the_source_matches(self, mode):
         table = make(mode=mode)
@@ -210,6 +212,7 @@ class TestASortedTable:
             )
             assert numbers == sorted(numbers, reverse=True)
 
+    @pytest.mark.costly
     def test_files_without_new_values_of_the_order_stay_sorted(self):
         table = Table.create(MemoryCatalog(), "db.t", schema=COLUMNS, sort_by=["n"])
         table.append(rows((n, "a", n) for n in range(5)))
@@ -268,6 +271,7 @@ class TestTheSource:
         with pytest.raises(InvalidInputError, match="the source files have different columns: id int64, n int32, op"):
             merge(Work(make()), request(Source.from_files([str(tmp_path / "*.parquet")])))
 
+    @pytest.mark.costly
     def test_a_query_over_inputs_and_what_the_commit_says_of_them(self):
         catalog = MemoryCatalog()
         table = make(catalog=catalog)
@@ -348,6 +352,7 @@ class TestKeys:
 class TestTables:
     """Without rows, on a branch, with delete files, and after they have changed."""
 
+    @pytest.mark.costly
     def test_without_a_snapshot(self):
         table = Table.create(MemoryCatalog(), "db.t", schema=COLUMNS)
         assert table.merge(rows([(1, "a", 1)]), ["id"], "when matched then delete").outcome == "nothing"
@@ -391,6 +396,7 @@ class TestTables:
         assert {key: row["amount"] for key, row in read.items()} == {1: 2, 20: 21, 21: None}
         assert table.scan().count() == 22
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("version", [2, 3])
     def test_of_which_rows_are_deleted_already(self, version):
         table = make(version, MOR, **{"write.delete.mode": MOR})
@@ -427,6 +433,7 @@ class TestRetries:
     def no_job(self, plan):
         raise AssertionError("a job was started")
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("meanwhile", ["nothing", "append"])
     def test_a_retry_finds_the_commit(self, meanwhile):
         inner = MemoryCatalog()
@@ -445,6 +452,7 @@ class TestRetries:
         del expected[4]
         assert found(again) == expected
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("fault", [Fault.LAND_THEN_RIVAL_THEN_UNKNOWN, Fault.LAND_THEN_RIVAL_THEN_CONFLICT])
     def test_an_answer_is_lost_and_the_snapshot_expires(self, fault):
         def rival(catalog, table):
@@ -460,6 +468,7 @@ class TestRetries:
             merge(Work(table, operation_key=KEY), given)
         assert found(Table.load(inner, "db.t")) == {**start(), 3: ("b", 4), 60: ("a", 60)}
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("fault", [Fault.CONFLICT, Fault.LAND_THEN_UNKNOWN, Fault.LAND_THEN_RIVAL_THEN_CONFLICT])
     def test_a_swap_that_goes_wrong(self, fault):
         inner = MemoryCatalog()
@@ -528,6 +537,7 @@ class TestOthers:
         assert (jobs, result.updated_records, result.added_records) == (2, 1, 1)
         assert not data_locations(table) - reachable(table)
 
+    @pytest.mark.costly
     @pytest.mark.parametrize(("isolation", "jobs"), [("serializable", 2), ("snapshot", 1)])
     @pytest.mark.parametrize("as_property", [False, True])
     def test_a_row_with_a_key_that_comes_meanwhile(self, isolation, jobs, as_property):
@@ -556,6 +566,7 @@ class TestOthers:
         del expected[15]
         assert found(table) == expected
 
+    @pytest.mark.costly
     def test_metadata_that_is_removed_before_the_job_begins(self):
         """As by `write.metadata.delete-after-commit.enabled` on a table with many writers."""
         table = make()

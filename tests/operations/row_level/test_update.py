@@ -50,6 +50,7 @@ START = [None if n == 7 else n for n in range(20)]
 class TestRows:
     """Those for which the condition is true get new values, computed of the old ones; the others stay."""
 
+    @pytest.mark.costly
     def test_by_any_sql(self, version, mode):
         table = make(version, mode)
         result = table.update(
@@ -62,6 +63,7 @@ class TestRows:
         assert not staged(table)
         assert reachable(table) >= data_locations(table)
 
+    @pytest.mark.costly
     def test_a_null_selects_nothing_and_all_rows_can_be_meant(self, version, mode):
         table = make(version, mode)
         assert table.update({"n": "1"}, where="n > 100 or n <> n").outcome == "nothing"
@@ -72,6 +74,7 @@ class TestRows:
 class TestMore:
     """Lineage, inputs, branches and values that a narrower column has to take."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("mode", [COW, MOR])
     def test_rows_keep_their_ids_also_in_another_partition(self, mode):
         table = make(3, mode)
@@ -82,6 +85,7 @@ class TestMore:
         changed = [n for n in after.to_pylist() if n["_last_updated_sequence_number"] == 3]
         assert [row["id"] for row in changed] == [3, 4]
 
+    @pytest.mark.costly
     def test_a_subquery_over_an_input_with_placeholders(self):
         table = make()
         other = Table.create(table.catalog, "db.small", schema={"id": "long", "n": "int"})
@@ -97,6 +101,7 @@ class TestMore:
         assert (result.updated_records, list(result.inputs)) == (2, ["small"])
         assert [n for n, value in enumerate(numbers(table)) if value == 100] == [3, 4]
 
+    @pytest.mark.costly
     def test_of_a_branch_and_of_a_table_without_rows(self):
         table = make()
         table.create_branch("dev")

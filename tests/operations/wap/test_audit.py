@@ -72,6 +72,7 @@ class TestEachAudit:
         assert (failed.passed, failed.found, len(failed.rows)) == (False, "more than 10 offending rows", 10)
         assert all(row["id"] > 4 for row in failed.rows)
 
+    @pytest.mark.costly
     def test_sql_over_main_and_inputs(self, table):
         table.append(rows(4, 5), branch="wap")
         new = NoRows("select a.id from audited a anti join main m on a.id = m.id anti join known k on a.id = k.id")

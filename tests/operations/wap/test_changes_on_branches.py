@@ -42,12 +42,14 @@ def finish(lake, run, request):
 class TestTheNextRun:
     """It begins where the last one that was published has ended, although each run has a branch of its own."""
 
+    @pytest.mark.costly
     def test_reads_what_came_since(self, lake):
         for number in (1, 2, 3):
             lake.add(number)
             assert finish(lake, f"r{number}", stage(lake, f"r{number}")) == "fast_forward"
             assert lake.ids() == list(range(1, number + 1))
 
+    @pytest.mark.costly
     def test_after_the_snapshots_of_the_target_have_expired(self, lake):
         lake.add(1)
         finish(lake, "r1", stage(lake, "r1"))
@@ -57,6 +59,7 @@ class TestTheNextRun:
         finish(lake, "r2", stage(lake, "r2"))
         assert lake.ids() == [1, 2, 99]
 
+    @pytest.mark.costly
     def test_after_that_it_reads_its_own_range_again_when_it_is_cleared(self, lake):
         lake.add(1)
         finish(lake, "r1", stage(lake, "r1"))
@@ -67,6 +70,7 @@ class TestTheNextRun:
         lake.run(key("r1", epoch=1, tries=2), branch="wap_r1")
         assert lake.ids(ref="wap_r1") == [1, 99]
 
+    @pytest.mark.costly
     def test_leaves_no_property_of_a_branch_that_is_gone(self, lake):
         for number in (1, 2, 3):
             lake.add(number)
@@ -89,6 +93,7 @@ class TestTheNextRun:
             stage(lake, "r2")
         assert lake.ids() == [1, 99]
 
+    @pytest.mark.costly
     def test_does_not_mind_a_branch_that_was_kept_and_not_published(self, lake):
         lake.add(9, to="db.t")
         lake.add(1)
@@ -103,6 +108,7 @@ class TestTheNextRun:
 class TestMainHasMovedOn:
     """The rows are applied if nobody has read the same changes for main since, and main gets the watermark."""
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("expires", [False, True])
     def test_by_others(self, lake, expires):
         lake.add(1)
@@ -118,6 +124,7 @@ class TestMainHasMovedOn:
         assert finish(lake, "r3", stage(lake, "r3")) == "fast_forward"
         assert lake.ids() == [1, 2, 3, *([98] if expires else []), 99]
 
+    @pytest.mark.costly
     def test_and_it_is_audited_again(self, lake):
         lake.add(1)
         request = replace(stage(lake, "r1"), is_always_audited=True)
@@ -129,6 +136,7 @@ class TestMainHasMovedOn:
         finish(lake, "r2", stage(lake, "r2"))
         assert lake.ids() == [1, 2, 98, 99]
 
+    @pytest.mark.costly
     def test_by_another_run_that_has_read_the_same(self, lake):
         lake.add(1)
         first, second = stage(lake, "r1"), stage(lake, "r2")

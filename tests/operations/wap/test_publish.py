@@ -197,6 +197,7 @@ class TestMainHasMovedOn:
         assert result.snapshot_id == seen[-1] == table.refresh().metadata.current_snapshot_id
         assert main_of(table) == [5, 7, 92, 93]
 
+    @pytest.mark.costly
     def test_an_audit_that_fails_then_publishes_nothing(self):
         table = new_table()
         audits = (UniqueShare("id"),)
