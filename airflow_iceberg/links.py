@@ -77,8 +77,8 @@ def _application(operator: Any, ti_key: TaskInstanceKey) -> dict[str, Any]:
     """Return what was told of the task's application, also in the process that had started it before a deferral."""
     from airflow.providers.common.compat.sdk import XCom
 
-    if operator.spark_conn_id is None:
-        return {}
+    if operator.spark_conn_id is None or not operator.has_jobs:
+        return {}  # Airflow logs an error for a value that is missing
     told = XCom.get_value(ti_key=ti_key, key=SPARK_APPLICATION)
     return told if isinstance(told, dict) else {}
 

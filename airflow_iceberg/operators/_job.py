@@ -182,7 +182,7 @@ class JobOperator(TableOperator):
     )
     _instance: Any = None
     _backend: Backend | None = None
-    _is_killed: bool = False
+    _is_killed = has_jobs = False
     _ends_at: float | None = None
     # What the process before this one has left, and how the job has ended.
     _before: tuple[Handle, str] | None = None
@@ -206,7 +206,7 @@ class JobOperator(TableOperator):
 
     def execute_complete(self, context: Context, event: Mapping[str, Any] | None = None) -> Any:
         """Go on with the job of the process before this one, after the trigger has told how it ended."""
-        told = dict(event or {})
+        told, self.has_jobs = dict(event or {}), True
         try:
             with airflow_failures():
                 self._take_over(context, told, told.get("left") or {})
@@ -350,7 +350,7 @@ class JobOperator(TableOperator):
                 f"task {self.task_id}: {asked[0]} is a setting of Iceberg's Spark writer, which is not used here; set "
                 f"branch={config.conf[asked[0]]!r} to write to a branch of the table; Table.create_branch creates one"
             )
-        tell = partial(links.tell_application, self._instance)
+        tell, self.has_jobs = partial(links.tell_application, self._instance), True
         self._backend = open_backend(
             self.spark_conn_id, config, table=table, source=source, inputs=inputs, name=name, tell=tell
         )

@@ -4,6 +4,7 @@ import json
 import logging
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -14,7 +15,15 @@ from airflow_iceberg.backends.spark_output import SparkOutput
 from airflow_iceberg.get_provider_info import get_provider_info
 from airflow_iceberg.hooks.connection import CatalogConfig
 from airflow_iceberg.jobs.main import _say_progress
-from airflow_iceberg.links import SnapshotLink, SparkUiLink, TableLink, pages, pages_of, tell_application
+from airflow_iceberg.links import (
+    SnapshotLink,
+    SparkHistoryLink,
+    SparkUiLink,
+    TableLink,
+    pages,
+    pages_of,
+    tell_application,
+)
 from airflow_iceberg.operators import IcebergAppendOperator, IcebergCreateTableOperator, IcebergRollbackOperator
 from tests.airflow.conftest import Instance, Lake, operators
 from tests.airflow.killed_operator import context_of
@@ -214,6 +223,13 @@ class TestSpark:
         ]
         labels = "\t labels: spark-app-name -> a, spark-app-selector -> spark-0a1b, spark-role -> driver"
         assert self.told(labels) == [SparkPages(application_id="spark-0a1b")]
+
+    @pytest.mark.parametrize("link", [SparkUiLink(), SparkHistoryLink()], ids=lambda one: one.name)
+    def test_a_task_without_a_job_asks_for_none(self, link, monkeypatch):
+        """Airflow logs an error for each value that XCom does not have."""
+        monkeypatch.setattr("airflow.sdk.execution_time.xcom.BaseXCom.get_value", Mock(side_effect=AssertionError))
+        task = IcebergAppendOperator(task_id="append", table="s.t", files="f.parquet")
+        assert link.get_link(task, ti_key=None) == ""
 
     @pytest.mark.parametrize(
         "page", ["javascript:alert(1)", "http://me:pw@h", "http://h/?token=s3cr3t-word", "http://h/<b>", "http:///x"]
