@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.avro.container import read_header
@@ -102,7 +102,10 @@ class TestAnyManifest:
     def test_it_comes_through_an_upgrade(self, manifest: tuple[bytes, Any]) -> None:
         data, row = manifest
         kind = {**kind_of(data, row.content), "format_version": 3}
-        rewritten = list(read_manifest(write_manifest(one_by_one(data, row), **kind)))
+        expected = one_by_one(data, row)
+        # Files of more rows together than a long holds cannot have ids for them.
+        assume(all((entry.data_file.first_row_id or 0) < 2**63 for entry in expected))
+        rewritten = list(read_manifest(write_manifest(expected, **kind)))
         assert repr(written(copied(data, row, kind), kind)) == repr(rewritten)
 
 
