@@ -33,7 +33,7 @@ PINNED_BY_TESTS = re.compile(
     re.I,
 )
 # Extras of newer versions than some constraints pin (docs/tested-versions.md), and those that need system libraries.
-EXTRAS_APART = {"spark", "duckdb", "hive-kerberos", "kerberos", "mysql"}
+EXTRAS_APART = {"spark", "duckdb", "hive-kerberos", "kerberos"}
 MARKS = "not services and not java and not long and not generated"
 
 
@@ -110,14 +110,15 @@ def resolve(python: Path, version: str) -> Path | None:
         text for name, texts in project["optional-dependencies"].items() if name not in EXTRAS_APART for text in texts
     ]
     constraints, found = python.parent / "published.txt", python.parent / "constraints.txt"
-    text, day = published(python, version), DAYS.get(version, "today")
-    if text is not None:
+    if (text := published(python, version)) is not None:
+        say(f"Airflow {version}: with its published constraints")
         constraints.write_text(text)
-    elif not compiled(
-        python, [f"apache-airflow[all]=={version}"], constraints, ["--exclude-newer", day] if version in DAYS else []
-    ):
-        return None
-    say(f"Airflow {version}: {'its published constraints' if text else f'constraints made of the packages of {day}'}")
+    else:
+        day = DAYS.get(version)
+        say(f"Airflow {version}: with constraints made of the packages of {day or 'today'}")
+        until = [] if day is None else ["--exclude-newer", day]
+        if not compiled(python, [f"apache-airflow[all]=={version}"], constraints, until):
+            return None
     ours = [f"apache-airflow=={version}", *project["dependencies"], *extras]
     # What its constraints do not name, such as sqlglot, is free.
     if not compiled(python, ours, found, ["--constraint", str(constraints)]):

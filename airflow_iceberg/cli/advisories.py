@@ -34,7 +34,6 @@ ADVISORIES = {
         "after a logout); before 3.2.0 CVE-2026-25917 (XCom runs code in the API server) and CVE-2026-32228; before "
         "3.1.8 CVE-2026-28779 (cookies for other applications) and CVE-2026-22922",
     ),
-    # Reading Parquet and ORC, which is what it is for here, has none that is newer than 14.0.
     "pyarrow": Advisory("23.0.0", "23.0.1", "CVE-2026-25087 (use after free in the reader of IPC files)"),
     "thrift": Advisory("0.22.0", "0.23.0", "CVE-2026-43869 (the host of a certificate is not checked)"),
     "aiohttp": Advisory(

@@ -152,7 +152,7 @@ def _determine_kwargs(
     """Return those of the known values that a function takes by name."""
     try:
         from airflow.providers.common.compat.sdk import determine_kwargs
-    except ImportError:  # of the constraints of Airflow 3.1 and 3.2
+    except ImportError:  # the common-compat of Airflow 3.1's constraints
         from airflow.utils.operator_helpers import determine_kwargs  # type: ignore[attr-defined]
     found: Mapping[str, Any] = determine_kwargs(function, args, known)
     return found

@@ -118,8 +118,8 @@ async def read_config_async(conn_id: str, kind: str, conn_type: str, config: typ
             connection = await BaseHook.aget_connection(conn_id)
             extra = await connection.aextra_dejson()
         else:
-            # Before Airflow 3.3.2 even the asynchronous call masks by a synchronous one. In a thread of asgiref that
-            # goes through this event loop. Of common-compat, which does the same, only the newest has it for the extra.
+            # Before Airflow 3.3.2 the asynchronous call, too, masks secrets by a synchronous request, which in a thread
+            # of asgiref goes through this event loop. Older versions of common-compat do not do the same for the extra.
             from asgiref.sync import sync_to_async
 
             connection, extra = await sync_to_async(_connection_and_extra)(conn_id)

@@ -166,6 +166,11 @@ def replaced(table: Lake, name: str = "s.t") -> int:
     return number
 
 
+def test_a_name_is_a_list_of_one():
+    chosen = watcher(operations="append", dag_ids="a, b", exclude_dag_ids="mine").filter
+    assert (chosen.operations, chosen.dag_ids, chosen.exclude_dag_ids) == (("append",), ("a", "b"), ("mine",))
+
+
 class TestOneEventASnapshot:
     """Twenty commits between two looks are twenty events, and a compaction is none."""
 

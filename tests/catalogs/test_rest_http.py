@@ -304,6 +304,15 @@ class TestReading:
         assert catalog.load("db.t") != catalog.load("db.t") == catalog.load("db.t")
         assert [request.headers.get("If-None-Match") for request in server.seen[1:]] == [None, "one", None]
 
+    def test_the_newest_is_remembered_however_large_it_is_and_others_are_not(self, server, catalog, monkeypatch):
+        monkeypatch.setattr("airflow_iceberg.catalogs.rest.states.MOST_SNAPSHOTS", -1)
+        other = LOAD.removesuffix("t") + "u"
+        server.on(LOAD, document(table(), ETag="t"))
+        server.on(other, document(table(), ETag="u"))
+        for name in ("db.t", "db.u", "db.u", "db.t"):
+            catalog.load(name)
+        assert [request.headers.get("If-None-Match") for request in server.seen[1:]] == [None, None, "u", None]
+
     def test_what_is_known_to_have_changed_is_asked_for_without_its_tag(self, server, catalog):
         """Iceberg Java's tags are hashes of 32 bits: two states may have the same."""
         server.on(LOAD, document(table(), ETag="one"))
