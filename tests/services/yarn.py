@@ -138,6 +138,8 @@ class Yarn:
             "yarn.nodemanager.pmem-check-enabled": "false",
             "yarn.nodemanager.vmem-check-enabled": "false",
             "yarn.nodemanager.disk-health-checker.enable": "false",
+            # Looked at once even so: a disk of which nine tenths are used, or reserved for others, is refused.
+            "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "100",
             "yarn.nodemanager.local-dirs": f"{home}/local",
             "yarn.nodemanager.log-dirs": f"{home}/logs",
             "yarn.nodemanager.env-whitelist": "JAVA_HOME,SPARK_LOCAL_IP",
