@@ -37,8 +37,9 @@ PYTEST = PYTHONDONTWRITEBYTECODE= $(PY) -m pytest
 # What to hand to pytest, for example: make test ARGS="tests/format -x"
 ARGS ?=
 # Processes that share the tests: a file is run by one of them, and so are all files that need the same Spark. More than
-# the two cores that are expected, since tests wait a good deal; tests/conftest.py puts the longest files first.
-WORKERS ?= 4
+# the two cores that are expected, since tests wait a good deal, but each collects all tests; tests/conftest.py puts the
+# longest files first.
+WORKERS ?= 3
 # A worker that dies fails the run; one that is started in its place would never be given its tests.
 PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
@@ -55,7 +56,6 @@ test: $(DEV) $(JAVA) $(PAIMON) $(CLASSES)  ## run all tests that need nothing bu
 	@mkdir -p build
 	@$(SPARK_ENV) $(PYTEST) -m "not services and not costly and not long" $(PARALLEL) $(ARGS)
 
-test-services: WORKERS = 3
 test-services: $(DEV) $(JAVA) $(CLASSES)  ## run the tests against services, started for the run
 	@mkdir -p build
 	@$(SPARK_ENV) $(PYTEST) -m "(services or costly) and not long" $(PARALLEL) $(ARGS)

@@ -1,6 +1,7 @@
 """What holds for every test: an Airflow home of the session's own, and Spark on the loopback interface."""
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -66,6 +67,18 @@ def spark_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
 
 
 pytest_plugins = ["tests.support.sharing"]
+
+
+# Millions of objects are made while tests are collected, and stay: nothing is gained by looking through them.
+def pytest_configure() -> None:
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
 # So many seconds before the end of a run no generated case is begun any more.
 GENERATED_END_S = 900
 # Fixtures of a session that cost more than any test: who asks for the same one runs on the same worker.
