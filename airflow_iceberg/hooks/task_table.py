@@ -6,16 +6,19 @@ is found after a kill, and replaced after a clear. Not here: what a key is (`hoo
 
 from __future__ import annotations
 
-from collections import Counter
+import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow.providers.common.compat.sdk import get_hook_lineage_collector
 
 from airflow_iceberg.assets import SCHEME, check_partition_keys, tell_write
 from airflow_iceberg.commit.operation_key import OnRerun
-from airflow_iceberg.errors import CommitUnknownError, InvalidInputError
+from airflow_iceberg.commit.write_result import Outcome
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.hooks.own_writes import writes_of
 from airflow_iceberg.hooks.task_key import operation_key_of
 from airflow_iceberg.retries import function_failures
 from airflow_iceberg.table import Table
@@ -25,6 +28,11 @@ if TYPE_CHECKING:
 
     from airflow_iceberg.catalogs.base import Catalog
     from airflow_iceberg.commit.write_result import WriteResult
+
+log = logging.getLogger(__name__)
+
+# Threads of a function may write at the same time; the events of a task are lists that each write reads and changes.
+_telling = threading.Lock()
 
 
 def running_context() -> Context:
@@ -40,37 +48,9 @@ def running_context() -> Context:
     except RuntimeError as error:
         raise InvalidInputError(
             "task_table() is for the function of a running task, and none runs here; use load_table(), or give it the "
-            "context of a task"
+            "context of a task; a function of @task.virtualenv, external_python or docker runs in a process without "
+            "one: return its rows from there, and write them in a @task"
         ) from error
-
-
-@dataclass(slots=True)
-class _Writes:
-    """The writes of one try of a task, over all of its tables.
-
-    Attributes:
-        names: what was written, by table and name.
-        counts: how many writes of a kind have no name, by table and kind.
-        unknown: writes without a name whose outcome nobody knows.
-    """
-
-    names: set[tuple[str, str]] = field(default_factory=set)
-    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    unknown: dict[tuple[str, str], str] = field(default_factory=dict)
-
-
-# Those of the try that runs in this process. A process has one at a time; a test may have several in turn.
-_of_try: tuple[object, _Writes] = ("", _Writes())
-
-
-def _writes_of(context: Context) -> _Writes:
-    global _of_try
-    ti = context["ti"]
-    # Another one at each try.
-    this = getattr(ti, "id", None) or (ti.dag_id, ti.run_id, ti.task_id, ti.map_index, ti.try_number)
-    if _of_try[0] != this:
-        _of_try = (this, _Writes())
-    return _of_try[1]
 
 
 class TaskTable(Table):
@@ -169,7 +149,8 @@ class TaskTable(Table):
 
         Args:
             rows: an Arrow table, record batch or reader.
-            on: SQL that says which source row belongs to which row of the table, `t.id = s.id`.
+            on: the columns that identify a row, or SQL that says which rows belong together:
+                `target.id = source.id`.
             clauses: what happens to rows that match, and to those that do not.
             name: the name of the write, see above.
             options: the other arguments of `Table.merge`, by name.
@@ -214,47 +195,33 @@ class TaskTable(Table):
     ) -> WriteResult:
         if "operation_key" in options:
             raise InvalidInputError("a table of a task makes the operation keys of its writes; set name instead")
-        writes, table = _writes_of(self._context), f"{self._conn_id}/{self.name}"
-        named = self._named(writes, table, verb, name)
-        key = replace(operation_key_of(self._context), write=named, older_epoch=None)
-        try:
+        with writes_of(self._context).named(self._context, self, verb, name) as named:
+            key = replace(operation_key_of(self._context), write=named, older_epoch=None)
             result = write(*args, operation_key=key, **options)
-        except CommitUnknownError:
-            if name is None:
-                writes.unknown[table, verb] = named
-            raise
-        writes.names.add((table, named))
-        writes.counts[table, verb] += name is None
+        if verb in ("append", "overwrite"):
+            _warn_of_other_rows(result, named, args[0])
         get_hook_lineage_collector().add_output_asset(
             context=cast(Any, self), scheme=SCHEME, asset_kwargs={"table": self.name, "iceberg_conn_id": self._conn_id}
         )
         if self._asset_events:
-            tell_write(
-                self._context,
-                self,
-                result,
-                iceberg_conn_id=self._conn_id,
-                verb=verb,
-                partition_keys=self._partition_keys,
-            )
+            with _telling:
+                tell_write(
+                    self._context,
+                    self,
+                    result,
+                    iceberg_conn_id=self._conn_id,
+                    verb=verb,
+                    partition_keys=self._partition_keys,
+                )
         return result
 
-    def _named(self, writes: _Writes, table: str, verb: str, name: str | None) -> str:
-        """Return the name of a write; after one that failed, the next one without a name has the same name.
 
-        Raises:
-            InvalidInputError: the name was used, and the write would be taken for that one; or nobody knows whether the
-                one before was committed.
-        """
-        if name is None and (table, verb) in writes.unknown:
-            raise InvalidInputError(
-                f"nobody knows whether write {writes.unknown[table, verb]!r} to table {self.name} was committed; let "
-                f"its error fail the task, whose retry finds out, or give the writes names"
-            )
-        named = name if name is not None else f"{verb}-{writes.counts[table, verb] + 1}"
-        if (table, named) in writes.names:
-            raise InvalidInputError(
-                f"this task has made a write named {named!r} to table {self.name} already; give each write a name of "
-                f"its own"
-            )
-        return named
+def _warn_of_other_rows(result: WriteResult, named: str, rows: Any) -> None:
+    """Log that rows are not written since those of an earlier try are, if there are more or less of them."""
+    count = getattr(rows, "num_rows", None)  # a reader does not know
+    if result.outcome is Outcome.FOUND and count is not None and count != result.added_records:
+        log.warning(
+            "%s: an earlier try of this task has committed write %r (new rows: %s), and now it has %s rows, which are "
+            "not written; if they are those of another write, give the writes names; to write them, clear the task",
+            *(result.table, named, result.added_records, count),
+        )

@@ -5,13 +5,14 @@ import os
 import pickle
 import traceback
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout
 
 from airflow_iceberg.assets import iceberg_asset
 from airflow_iceberg.commit.operation_key import OperationKey
@@ -186,6 +187,88 @@ class TestNamesAreUsedOnce:
         lake.create()
         with pytest.raises(InvalidInputError, match="none runs here"):
             IcebergHook().task_table("s.t")
+
+
+class TestTheOrderOfWritesWithoutNames:
+    """It has to be that of the try before; where nobody can know that, a write without a name is refused."""
+
+    @pytest.mark.costly
+    def test_threads_that_write_to_one_table_need_names(self, lake):
+        """Whichever is the first in this try may be the second in the next one, and would lose its rows."""
+        lake.create()
+        told = context()
+        with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+            one.submit(lambda: bound(told).append(rows(1))).result()
+            with pytest.raises(InvalidInputError, match="several threads of the task write"):
+                other.submit(lambda: bound(told).append(rows(2))).result()
+            # A thread that has ended leaves its number to the next one.
+            other.submit(lambda: bound(told).append(rows(2), name="other")).result()
+        assert keys(lake) == [("task", "append-1"), ("task", "other")]
+
+    @pytest.mark.costly
+    def test_of_a_table_that_two_connections_lead_to(self, lake, monkeypatch):
+        monkeypatch.setenv("AIRFLOW_CONN_OTHER", json.dumps(lake.connection))
+        lake.create()
+        for try_number in (1, 2):
+            told = context(try_number)
+            bound(told).append(rows(1))
+            IcebergHook("other").task_table("s.t", context=told).append(rows(2))
+        assert lake.ids() == [1, 2]
+
+    @pytest.mark.costly
+    def test_of_tasks_whose_functions_take_turns_in_one_process(self, lake):
+        lake.create()
+        one, other = bound(context()), bound(context(task_id="other"))
+        for table, number in ((one, 1), (other, 2), (one, 3)):
+            assert table.append(rows(number)).done_by_this_try
+        assert keys(lake) == [("task", "append-1"), ("other", "append-1"), ("task", "append-2")]
+
+    def test_after_a_timeout_nobody_knows_whether_the_write_before_was_committed(self, lake, monkeypatch):
+        lake.create()
+        table, append = bound(context()), Table.append
+
+        def late(*args: Any, **options: Any) -> Any:
+            append(*args, **options)
+            raise AirflowTaskTimeout
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Table, "append", late)
+            with pytest.raises(AirflowTaskTimeout):
+                table.append(rows(1))
+        with pytest.raises(InvalidInputError, match="nobody knows whether write 'append-1'"):
+            table.append(rows(2))
+        assert table.append(rows(2), name="two").done_by_this_try
+
+    @pytest.mark.costly
+    def test_a_process_that_goes_on_after_a_deferral_needs_names(self, lake):
+        """It does not know the writes of the process before it, whose numbers it would give again."""
+        lake.create()
+        told = context()
+        bound(told).append(rows(1))
+        told["ti"].id, told["ti"]._ti_context_from_server = uuid.uuid4(), SimpleNamespace(next_method="go_on")
+        with pytest.raises(InvalidInputError, match="the task goes on after a deferral"):
+            bound(told).append(rows(2))
+        assert bound(told).append(rows(2), name="two").done_by_this_try
+
+    @pytest.mark.parametrize("more", [{"exception": None}, {"state": "success"}, {"state": "up_for_retry"}])
+    def test_a_callback_needs_names(self, more, lake):
+        """The next try of the task would take its write for one of its own."""
+        lake.create()
+        told = context()
+        told["ti"].state = more.pop("state", None)
+        with pytest.raises(InvalidInputError, match="the task has ended"):
+            bound({**told, **more}).append(rows(2))
+        assert bound({**told, **more}).append(rows(2), name="two").done_by_this_try
+
+    @pytest.mark.costly
+    def test_other_rows_under_the_name_of_a_write_that_is_found_are_told(self, lake, caplog):
+        lake.create()
+        bound(context(1)).append(rows(1))
+        assert not bound(context(2)).append(rows(1)).done_by_this_try
+        assert not caplog.messages
+        assert not bound(context(3)).append(rows(2, 3)).done_by_this_try
+        assert "write 'append-1' (new rows: 1), and now it has 2 rows, which are not written" in caplog.text
+        assert lake.ids() == [1]
 
 
 def failing(error: Exception) -> Any:
