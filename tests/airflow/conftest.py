@@ -187,8 +187,8 @@ def new_dag(failures: list[BaseException]) -> Callable[..., Any]:
 
 @pytest.fixture
 def _exceptions_reach_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Airflow 3.1 has them in the context of callbacks, but not when `DAG.test` runs the task."""
-    if Version("3.2") <= AIRFLOW:
+    """Airflow before 3.3 has them in the context of callbacks, but not when `DAG.test` runs the task."""
+    if Version("3.3") <= AIRFLOW:
         return
     from airflow.sdk.execution_time import task_runner
 
