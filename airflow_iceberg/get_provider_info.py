@@ -34,6 +34,8 @@ _OPERATORS = (
     "wap/publish",
 )
 _LINKS = ("TableLink", "SnapshotLink", "SparkUiLink", "SparkHistoryLink")
+# The port 0 that its button sends differs from that of the stored connection, and the answer is "Bad Request".
+_ANY_PORT = "any, such as 443: Airflow 3.3.2 tests no stored connection without one"
 TRIGGERS = ("iceberg", "conditions", "watcher", "job")
 
 
@@ -133,6 +135,7 @@ def _iceberg_catalog() -> dict[str, Any]:
                 "password": "Client secret or password",
             },
             "placeholders": {
+                "port": _ANY_PORT,
                 "host": "https://catalog.example.com/api or postgresql+psycopg://db.example.com/iceberg",
                 "extra": '{"s3.endpoint": "https://s3.example.com"}',
             },
@@ -296,9 +299,9 @@ def _paimon() -> dict[str, Any]:
         "hook-class-name": "airflow_iceberg.hooks.paimon.PaimonHook",
         "hook-name": "Apache Paimon",
         "ui-field-behaviour": {
-            "hidden-fields": ["schema", "host", "port", "login", "password"],
+            "hidden-fields": ["schema", "host", "login", "password"],
             "relabeling": {},
-            "placeholders": {"extra": '{"s3.endpoint": "https://s3.example.com"}'},
+            "placeholders": {"port": _ANY_PORT, "extra": '{"s3.endpoint": "https://s3.example.com"}'},
         },
         "conn-fields": {
             "warehouse": {

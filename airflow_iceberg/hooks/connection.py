@@ -57,16 +57,18 @@ class CatalogConfig:
         name: the name of the catalog. SQL catalogs store it in their rows: all programs must use the same name.
         properties: the properties, with PyIceberg's names; secrets included, hence not shown.
         pages: the addresses of the pages of tables and snapshots, with placeholders, by the fields of the extra.
+        conn_type: the type of the connection.
     """
 
     name: str
     properties: Mapping[str, str] = field(repr=False)
     pages: Mapping[str, str] = field(repr=False, default_factory=dict)
+    conn_type: str = ""
 
     @classmethod
     def from_connection(cls, connection: Connection, extra: Mapping[str, Any] | None = None) -> CatalogConfig:
         """See `Config`."""
-        found = dict(connection.extra_dejson if extra is None else extra)
+        found = extra_of(connection, extra)
         name = str(found.pop("catalog_name", None) or connection.conn_id or "")
         properties = properties_of(found, connection.conn_id or "")
         # Nothing for the catalog, which would send them to a server.
@@ -76,7 +78,7 @@ class CatalogConfig:
             properties.setdefault("type", "rest")
         _add_uri(properties, connection)
         _add_login(properties, connection.login, connection.password)
-        return cls(name=name, properties=properties, pages=pages)
+        return cls(name=name, properties=properties, pages=pages, conn_type=connection.conn_type or "")
 
     def secrets(self) -> list[str]:
         """See `Config`."""
@@ -184,6 +186,29 @@ async def _mask_async(secrets: Sequence[str]) -> None:
         return
     for secret in secrets:
         await amask_secret(secret)
+
+
+def extra_of(connection: Connection, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the extra of a connection.
+
+    Args:
+        extra: the same, where it was read already.
+
+    Raises:
+        InvalidInputError: the extra is no JSON object. Airflow takes such an extra for an empty one.
+    """
+    text = connection.extra
+    if isinstance(text, str) and text.strip():
+        try:
+            kind = type(json.loads(text)).__name__
+        except ValueError as error:
+            kind = f"not JSON (line {getattr(error, 'lineno', 1)})"
+        if kind != "dict":
+            raise InvalidInputError(
+                f"the extra of connection {connection.conn_id!r} is {kind if ' ' in kind else f'a {kind}'}; expected a "
+                f'JSON object such as {{"type": "rest"}}'
+            )
+    return dict(connection.extra_dejson if extra is None else extra)
 
 
 def properties_of(extra: Mapping[str, Any], conn_id: str) -> dict[str, str]:

@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from airflow_iceberg.errors import IcebergError, NotFoundError
+from airflow_iceberg.catalogs.pointer import PointerCatalog
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.redaction import replaced, without_secrets
 from airflow_iceberg.storage.conditional_create import Presence, find_directory, require_conditional_create
 
@@ -85,7 +86,8 @@ class Diagnosis:
         for finding in self.findings(steps):
             if not finding.works:
                 before = f" (worked: {'; '.join(worked)})" if worked else ""
-                return False, self._clean(f"could not {finding.what}: {finding.text}{before}")
+                also = "".join(f". {caution}" for caution in self.cautions)
+                return False, self._clean(f"could not {finding.what}: {finding.text}{before}{also}")
             worked.append(finding.what + (f": {finding.text}" if finding.text else ""))
         cautions = "".join(f"{caution}. " for caution in self.cautions)
         return True, self._clean(f"{cautions}{result()} works: {'; '.join(worked)}")
@@ -112,6 +114,8 @@ def diagnose(steps_of: Callable[[Diagnosis], Iterable[Step]], result: Callable[[
 
 def network_steps(properties: Mapping[str, str]) -> Iterator[Step]:
     """Yield the steps that test the addresses in a catalog's properties: name, port, TLS."""
+    for name in _ADDRESSES:
+        yield from _checks_of_port(name, properties.get(name, ""))
     for scheme, host, port in _addresses(properties):
         yield Step(what=f"resolve the name {host}", run=partial(_resolve, host))
         yield Step(what=f"connect to {host}:{port}", run=partial(_connect, host, port))
@@ -181,6 +185,19 @@ def list_warehouse(io: FileIO, warehouse: str, cautions: list[str]) -> str:
     return _NOT_YET
 
 
+def _checks_of_port(name: str, address: str) -> Iterator[Step]:
+    """Yield a step that fails, for an address of a server whose port is none; its text may hold a password."""
+
+    def refuse() -> None:
+        raise InvalidInputError(f"the port in {name} is not a number from 0 to 65535; correct the address or the port")
+
+    try:
+        _ = urlsplit(address).port
+    except ValueError:
+        if address.startswith(("http://", "https://")):
+            yield Step(what=f"read the address in {name}", run=refuse)
+
+
 def _addresses(properties: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
     seen = set()
     for name in _ADDRESSES:
@@ -224,9 +241,16 @@ def _read_a_table(catalog: Catalog, spaces: Sequence[tuple[str, ...]], loaded: l
     return "there is none yet"
 
 
-def _probe(catalog: Catalog, loaded: Sequence[TableState], where: str) -> None:
+def _probe(catalog: Catalog, loaded: Sequence[TableState], where: str) -> str | None:
     own = loaded[0].io if loaded and where.startswith(loaded[0].metadata.location) else None
-    require_conditional_create(own or catalog.io, where)
+    try:
+        require_conditional_create(own or catalog.io, where)
+    except UnsupportedError:
+        # Others name each of their files anew, and rely on no condition of the store.
+        if isinstance(catalog, PointerCatalog) and not catalog.has_new_names:
+            raise
+        return "the store ignores that condition, which this catalog does not need"
+    return None
 
 
 def _explained(error: Exception) -> str:

@@ -57,6 +57,20 @@ class IcebergHook(BaseHook):
         """Return the catalog."""
         return self.catalog
 
+    @classmethod
+    def get_connection_form_widgets(cls) -> dict[str, Any]:
+        """Return the fields of the connection's form to Airflow 3.1; later versions read `get_provider_info`."""
+        from airflow_iceberg.hooks.form import form_widgets
+
+        return form_widgets(cls.conn_type)
+
+    @classmethod
+    def get_ui_field_behaviour(cls) -> dict[str, Any]:
+        """Return the labels of the fields that all connections have, to Airflow 3.1."""
+        from airflow_iceberg.hooks.form import field_behaviour
+
+        return field_behaviour(cls.conn_type)
+
     def load_table(self, name: str) -> Table:
         """Load a table.
 
@@ -167,9 +181,12 @@ class IcebergHook(BaseHook):
 
     def _steps(self, diagnosis: Diagnosis) -> Iterator[Step]:
         from airflow_iceberg.hooks.diagnosis import Step, catalog_steps, network_steps
+        from airflow_iceberg.hooks.field_names import cautions_of
 
         def read_the_connection() -> None:
-            diagnosis.secrets = self.config.secrets()
+            config, diagnosis.secrets = self.config, self.config.secrets()
+            names = [*config.properties, *config.pages]
+            diagnosis.cautions += cautions_of(names, config.conn_type, (self.conn_type, "iceberg"))
 
         def open_the_catalog() -> None:
             _ = self.catalog

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.connection import properties_of, read_config, read_config_async
+from airflow_iceberg.hooks.connection import extra_of, properties_of, read_config, read_config_async
 from airflow_iceberg.redaction import secrets_of
 
 if TYPE_CHECKING:
@@ -36,23 +36,26 @@ class PaimonConfig:
         path: the location of the one table; None for a connection to a warehouse.
         properties: the properties of the store, with PyIceberg's names. They may contain secrets, and so may the
             locations: neither are shown.
+        conn_type: the type of the connection.
     """
 
     conn_id: str
     warehouse: str | None = field(repr=False)
     path: str | None = field(repr=False)
     properties: Mapping[str, str] = field(repr=False)
+    conn_type: str = ""
 
     @classmethod
     def from_connection(cls, connection: Connection, extra: Mapping[str, Any] | None = None) -> PaimonConfig:
         """See `Config`."""
         conn_id = connection.conn_id or ""
-        properties = properties_of(connection.extra_dejson if extra is None else extra, conn_id)
+        properties = properties_of(extra_of(connection, extra), conn_id)
         warehouse = _location(properties.pop("warehouse", None) or (connection.host or "").strip())
         path = _location(properties.pop("path", None))
         if any(name.startswith("hdfs.") for name in properties):  # its credentials are for the hosts that these name
             properties |= {name: text for name, text in (("warehouse", warehouse), ("path", path)) if text}
-        return cls(conn_id=conn_id, warehouse=warehouse, path=path, properties=properties)
+        kind = connection.conn_type or ""
+        return cls(conn_id=conn_id, warehouse=warehouse, path=path, properties=properties, conn_type=kind)
 
     def location(self, table: str | None = None) -> str:
         """Return the location of a table.
@@ -128,6 +131,20 @@ class PaimonHook(BaseHook):
         """Return the store."""
         return self.io
 
+    @classmethod
+    def get_connection_form_widgets(cls) -> dict[str, Any]:
+        """Return the fields of the connection's form to Airflow 3.1; later versions read `get_provider_info`."""
+        from airflow_iceberg.hooks.form import form_widgets
+
+        return form_widgets(cls.conn_type)
+
+    @classmethod
+    def get_ui_field_behaviour(cls) -> dict[str, Any]:
+        """Return the labels of the fields that all connections have, to Airflow 3.1."""
+        from airflow_iceberg.hooks.form import field_behaviour
+
+        return field_behaviour(cls.conn_type)
+
     def get_table(self, table: str | None = None, *, branch: str = MAIN_BRANCH) -> PaimonTable:
         """Open a table: its snapshots, schemas, tags, branches and files; `table.inspect` gives them as Arrow tables.
 
@@ -154,9 +171,11 @@ class PaimonHook(BaseHook):
 
     def _steps(self, diagnosis: Diagnosis) -> Iterator[Step]:
         from airflow_iceberg.hooks.diagnosis import Step, list_warehouse, network_steps
+        from airflow_iceberg.hooks.field_names import cautions_of
 
         def read_the_connection() -> None:
-            diagnosis.secrets = self.config.secrets()
+            config, diagnosis.secrets = self.config, self.config.secrets()
+            diagnosis.cautions += cautions_of(config.properties, config.conn_type, (self.conn_type,))
             if self.config.path is None and self.config.warehouse is None:
                 raise InvalidInputError("it has neither a warehouse nor a path; set one of them")
 

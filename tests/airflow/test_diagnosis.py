@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from airflow_iceberg.hooks.iceberg import IcebergHook
+from airflow_iceberg.hooks.paimon import PaimonHook
 from airflow_iceberg.storage import load_file_io
+from airflow_iceberg.storage.stores.local import LocalStore
 from tests.services.launch import free_ports
 from tests.services.seaweedfs import SeaweedFS
 from tests.support.certificates import make_certificates
@@ -97,6 +99,70 @@ class TestNothingIsCreated:
         message = press(works=True, extra=extra)
         assert message.startswith("the warehouse s3://lake/new/warehose does not exist yet: the first table creates ")
         assert list(load_file_io(seaweedfs.s3_properties).list("s3://lake/new")) == []
+
+
+class TestWhatIsMistyped:
+    """Nothing reads a mistyped field, and a catalog may work without it: the answer names it, whatever else it says."""
+
+    def test_a_field_that_would_have_helped(self, tmp_path, press):
+        message = press(extra={"type": "hadoop", "warehuose": tmp_path.as_uri()})
+        assert "property 'warehouse' is missing" in message
+        assert message.endswith(
+            "nothing reads the field 'warehuose' of the connection; write 'warehouse' if that is meant"
+        )
+
+    def test_fields_that_the_catalog_works_without(self, tmp_path, press):
+        extra = {"type": "hadoop", "warehouse": tmp_path.as_uri(), "s3_endpoint": "x", "properties": {"s3.regoin": "y"}}
+        message = press(works=True, extra=extra)
+        assert message.startswith("nothing reads the field 's3.regoin' of the connection; write 's3.region' if that")
+        assert "'s3_endpoint' of the connection; write 's3.endpoint' if that is meant. catalog 'tried'" in message
+
+    def test_what_is_of_no_other_name_is_the_users(self, tmp_path, press):
+        extra = {"type": "hadoop", "warehouse": tmp_path.as_uri(), "owner": "me", "header.X": "y", "s" * 101: "z"}
+        assert press(works=True, extra=extra).startswith("catalog 'tried'")
+
+    def test_the_field_of_a_paimon_connection(self, tmp_path, monkeypatch):
+        tried = {"conn_type": "paimon", "extra": {"warehouse": tmp_path.as_uri(), "s3.endpiont": "x"}}
+        monkeypatch.setenv("AIRFLOW_CONN_TRIED", json.dumps(tried))
+        works, message = PaimonHook("tried").test_connection()
+        assert works
+        assert message.startswith("nothing reads the field 's3.endpiont'")
+
+    def test_the_type_of_the_connection(self, press):
+        assert press(conn_type="postgres").endswith("the connection is of type 'postgres', expected 'iceberg_catalog'")
+
+    @pytest.mark.parametrize(
+        ("extra", "kind"), [("{not json", "not JSON (line 1)"), ("[1]", "a list"), ('"x"', "a str")]
+    )
+    def test_an_extra_that_airflow_takes_for_an_empty_one(self, extra, kind, press):
+        message = press(extra=extra)
+        assert message.startswith(f"could not read the connection: the extra of connection 'tried' is {kind}; expected")
+
+    def test_a_port(self, press):
+        message = press(host=f"http://user:{WRONG}@127.0.0.1:99999", extra={"type": "rest"})
+        assert message.startswith("could not read the address in uri: the port in uri is not a number from 0 to 65535")
+
+
+class TestAStoreThatIgnoresConditions:
+    """Only a catalog whose commits are files needs them."""
+
+    @pytest.mark.parametrize("kind", ["sql", "hadoop"])
+    def test_of_a_catalog(self, kind, lake, tmp_path, press, monkeypatch):
+        lake.create()
+        create = LocalStore.create
+
+        def overwrite(store: Any, location: str, data: bytes) -> None:
+            if location.endswith(".probe"):
+                store.delete([location])
+            create(store, location, data)
+
+        monkeypatch.setattr(LocalStore, "create", overwrite)
+        connection = {**lake.connection, "extra": {**lake.connection["extra"], "type": kind}}
+        if kind == "hadoop":
+            del connection["host"]
+        message = press(works=kind == "sql", **connection)
+        end = "ignores that condition, which this catalog does not need" if kind == "sql" else "with conditional writes"
+        assert end in message
 
 
 class TestNames:

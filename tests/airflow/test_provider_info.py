@@ -10,14 +10,17 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from airflow.api_fastapi.core_api.services.ui.connections import HookMetaService
 from airflow.sdk import Connection, task
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.get_provider_info import get_provider_info
 from airflow_iceberg.hooks.connection import CatalogConfig
+from airflow_iceberg.hooks.field_names import WITHOUT_A_FIELD, mistyped
 from airflow_iceberg.operators._key import installation_id
 from airflow_iceberg.redaction import secrets_of
+from tests.support.airflow_versions import ProvidersManagerTaskRuntime
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -119,6 +122,32 @@ class TestTheForm:
         known = set().union(*map(documented, PAGES))
         assert without_a_field() <= known
         assert not without_a_field() & FORMS["iceberg_catalog"].keys()
+
+    def test_no_documented_setting_is_taken_for_a_mistyped_one(self):
+        assert set(WITHOUT_A_FIELD) == without_a_field()
+        names = set().union(*map(documented, PAGES), FORMS["iceberg_catalog"], {"header.X-Tokn", "client.regio"})
+        assert not list(mistyped(names, "iceberg_catalog"))
+        assert not list(mistyped(FORMS["paimon"], "paimon"))
+
+    @pytest.mark.costly
+    @pytest.mark.parametrize("kind", FORMS)
+    def test_every_airflow_shows_it(self, kind, airflow_db):
+        """Airflow 3.1 asks the hooks for it, later ones read the description."""
+        if "airflow-iceberg" not in ProvidersManagerTaskRuntime().providers:
+            pytest.skip("the package is not installed in this environment, so Airflow cannot know it")
+        (shown,) = [one for one in HookMetaService.hook_meta_data() if one.connection_type == kind]
+        fields = {name: field["schema"] for name, field in shown.extra_fields.items()}
+        assert fields.keys() == FORMS[kind].keys()
+        assert {name: field["title"] for name, field in fields.items()} == {
+            name: field["label"] for name, field in FORMS[kind].items()
+        }
+        for key in ("format", "enum"):
+            assert {name: field.get(key) for name, field in fields.items()} == {
+                name: field["schema"].get(key) for name, field in FORMS[kind].items()
+            }
+        assert all(field["description"] for field in shown.extra_fields.values())
+        assert shown.standard_fields.url_schema.hidden
+        assert "443" in shown.standard_fields.port.placeholder
 
     @pytest.mark.parametrize("kind", FORMS)
     def test_each_field_has_a_label_of_its_own_and_a_help_text(self, kind):
