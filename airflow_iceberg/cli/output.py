@@ -99,13 +99,18 @@ def emit(args: Namespace, rows: Sequence[Row], columns: Mapping[str, Callable[[R
     AirflowConsole().print_as(shown if args.output == "plain" else [dict(row) for row in rows], args.output)
 
 
+def screen_width() -> int:
+    """Return the number of columns of the terminal, or of what is written into a file."""
+    return shutil.get_terminal_size((_WIDTH_OF_PIPES, 50)).columns
+
+
 def table_lines(rows: Sequence[Row], width: int | None = None) -> Iterator[str]:
     """Yield the lines of a table that is as wide as the terminal at most.
 
     Args:
         width: the number of columns; by default those of the terminal.
     """
-    most = width or shutil.get_terminal_size((_WIDTH_OF_PIPES, 50)).columns
+    most = width or screen_width()
     # A column that says nothing takes the place of others.
     names = [name for name in rows[0] if any(_text(row.get(name)) for row in rows)]
     cells = [[printable(_text(row.get(name))) for name in names] for row in rows]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextvars
 import re
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from airflow_iceberg.catalogs.pointer import PointerCatalog
-from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StorageError, UnsupportedError
 from airflow_iceberg.redaction import replaced, without_secrets
 from airflow_iceberg.storage.conditional_create import Presence, find_directory, require_conditional_create
 
@@ -33,6 +36,8 @@ _PORTS = {
     "mariadb": 3306,
 }
 _TIMEOUT_S = 10
+STEP_TIMEOUT_S = 30.0
+"""How long a step may take: a task waits for minutes, and tries again; somebody who has pressed a button does not."""
 _NAMESPACES_LOOKED_INTO = 20
 _NOT_YET = "it does not exist yet"
 
@@ -44,10 +49,12 @@ class Step:
     Attributes:
         what: the step, as in "could not <what>".
         run: a function that tries the step, and returns its finding for the user, or None.
+        waits: whether somebody else answers, who may not.
     """
 
     what: str
     run: Callable[[], str | None]
+    waits: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +103,7 @@ class Diagnosis:
         """Try the steps, and yield what each has found; the first that fails is the last."""
         for step in steps:
             try:
-                found = step.run()
+                found = _within(STEP_TIMEOUT_S, step.run) if step.waits else step.run()
             except Exception as error:  # noqa: BLE001 - the user needs to see whatever a driver raises
                 yield Finding(what=self._clean(step.what), text=self._clean(_explained(error)), works=False)
                 return
@@ -104,6 +111,33 @@ class Diagnosis:
 
     def _clean(self, text: str) -> str:
         return without_secrets(replaced(text, (secret for secret in self.secrets if len(secret) > 3)))
+
+
+def _within(seconds: float, run: Callable[[], str | None]) -> str | None:
+    """Run a step; a client that waits for longer is left to its own end, in a thread that no process waits for.
+
+    Raises:
+        StorageError: there is no answer.
+    """
+    answers: SimpleQueue[tuple[str | None, BaseException | None]] = SimpleQueue()
+
+    def answer() -> None:
+        try:
+            answers.put((run(), None))
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            answers.put((None, error))
+
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(answer,), name="airflow-iceberg-test", daemon=True).start()
+    try:
+        found, error = answers.get(timeout=seconds)
+    except Empty:
+        raise StorageError(
+            f"no answer within {seconds:g} s; check the address and the port, and that the service is up and answers"
+        ) from None
+    if error is not None:
+        raise error
+    return found
 
 
 def diagnose(steps_of: Callable[[Diagnosis], Iterable[Step]], result: Callable[[], str]) -> tuple[bool, str]:

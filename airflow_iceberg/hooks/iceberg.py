@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from airflow_iceberg.hooks.task_table import TaskTable
     from airflow_iceberg.table import Table
 
+CAUTION = "look at"
+"""What a finding is called that is no step, but a thing that a user must look at."""
+
 
 class IcebergHook(BaseHook):
     """Opens the catalog of an Airflow connection, and its tables.
@@ -177,7 +180,7 @@ class IcebergHook(BaseHook):
 
         diagnosis = Diagnosis()
         yield from diagnosis.findings(self._steps(diagnosis))
-        yield from (Finding(what="look at", text=caution) for caution in diagnosis.cautions)
+        yield from (Finding(what=CAUTION, text=caution) for caution in diagnosis.cautions)
 
     def _steps(self, diagnosis: Diagnosis) -> Iterator[Step]:
         from airflow_iceberg.hooks.diagnosis import Step, catalog_steps, network_steps
@@ -191,7 +194,7 @@ class IcebergHook(BaseHook):
         def open_the_catalog() -> None:
             _ = self.catalog
 
-        yield Step(what="read the connection", run=read_the_connection)
+        yield Step(what="read the connection", run=read_the_connection, waits=False)
         yield from network_steps(self.config.properties)
         yield Step(what="open the catalog", run=open_the_catalog)
         yield from catalog_steps(self.catalog, diagnosis.cautions)

@@ -183,7 +183,7 @@ class PaimonHook(BaseHook):
             latest = self.get_table().latest_snapshot_id()
             return "it has no snapshot yet" if latest is None else f"its latest snapshot is {latest}"
 
-        yield Step(what="read the connection", run=read_the_connection)
+        yield Step(what="read the connection", run=read_the_connection, waits=False)
         yield from network_steps(self.config.properties)
         if self.config.path is not None:
             yield Step(what=f"open the table at {self.config.path}", run=open_the_table)

@@ -1,5 +1,6 @@
 """`airflow iceberg …`: what a person on call types, and what the terminal shows."""
 
+import importlib.metadata
 import io
 import json
 import logging
@@ -9,6 +10,7 @@ import shlex
 import socket
 import subprocess
 import sys
+from argparse import Namespace
 from datetime import date
 from decimal import Decimal
 
@@ -18,7 +20,7 @@ import yaml
 from airflow.cli import cli_parser
 
 from airflow_iceberg.cli.commands import get_iceberg_commands
-from airflow_iceberg.cli.doctor import _versions
+from airflow_iceberg.cli.doctor import _catalog, _screen, _spark, _versions
 from airflow_iceberg.commit.operation_key import OperationKey
 from tests.support.airflow_versions import needs_commands
 from tests.test_docs import DOCS
@@ -235,6 +237,42 @@ class TestDoctor:
         java = next(row["found"] for row in rows if row["what"] == "Java for this Spark")
         assert re.match(r"Java (17|21) in /", java)
 
+    @pytest.mark.costly
+    def test_one_screen_of_80_columns_shows_all_of_it(self, table, lake, monkeypatch):
+        mistyped = {**lake.connection, "extra": {**lake.connection["extra"], "s3.endpiont": SECRET}}
+        monkeypatch.setenv("AIRFLOW_CONN_MISTYPED", json.dumps(mistyped))
+        rows = [*_versions(), *_spark("none"), *_catalog(Namespace(iceberg_conn_id="mistyped"))]
+        lines = list(_screen(rows, 80))
+        shown = "\n".join(lines).replace("\n" + 11 * " ", " ")
+        # The folder of a test is longer than a user's.
+        assert len(lines) <= 24 + shown.count(lake.folder.name)
+        assert max(map(len, lines)) <= 80
+        assert lines[0] == "versions"
+        assert lines[1].startswith("  ok       Python 3")
+        assert "\n  ok       read a table: s.t\n" in shown
+        assert shown.endswith(
+            "\n  look at  nothing reads the field 's3.endpiont' of the connection; write 's3.endpoint' if that is meant"
+        )
+        assert SECRET not in shown
+
+    def test_what_a_missing_package_is_needed_for(self, monkeypatch):
+        def version(name: str) -> str:
+            if name in ("duckdb", "thrift"):
+                raise importlib.metadata.PackageNotFoundError
+            return "9999"
+
+        monkeypatch.setattr("importlib.metadata.version", version)
+        found = {row["what"]: (row["status"], row["found"]) for row in _versions()}
+        needed = "needed for queries and merges without Spark: install airflow-iceberg[duckdb]"
+        assert found["duckdb"] == ("missing", needed)
+        assert found["thrift"] == ("missing", "needed for a Hive Metastore: install airflow-iceberg[hive]")
+
+    def test_a_spark_connection_that_is_none(self, airflow_db, monkeypatch):
+        assert next(_spark("nowhere"))["found"].startswith("it does not exist; needed for jobs on Spark")
+        monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "http", "host": "spark://127.0.0.1:1"}))
+        row = next(_spark("lake"))
+        assert (row["status"], row["found"]) == ("missing", "it is of type 'http', expected spark or spark_connect")
+
     @pytest.mark.services
     @pytest.mark.parametrize(("conn_type", "host"), [("spark_connect", "127.0.0.1"), ("spark", "spark://127.0.0.1")])
     def test_a_spark_that_is_away_and_one_that_answers(self, run, table, monkeypatch, conn_type, host):
@@ -358,7 +396,10 @@ class TestThePage:
             printed = run(*words)
             if words[0] == "doctor":  # what is found, and whether there is a Java, is of the machine
                 printed, output = (
-                    "\n".join("  ".join(re.split(r"\s{2,}", line)[:2]) for line in text.splitlines())
+                    "\n".join(
+                        re.sub(r"^  .{8}|:.*| [0-9,].*", "", line)
+                        for line in re.sub(r"\n {11}", " ", text).splitlines()
+                    )
                     for text in (printed, output)
                 )
             assert settled(printed) == settled(output), command

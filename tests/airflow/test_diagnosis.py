@@ -1,6 +1,7 @@
 """The test button on connections that fail at each step, against real servers: the step and what to do are named."""
 
 import json
+import socket
 import sqlite3
 import ssl
 from collections.abc import Callable, Iterator
@@ -193,6 +194,21 @@ class TestNames:
         message = press(host=f"http://127.0.0.1:{port}", extra={"type": "rest"})
         assert message.startswith(f"could not connect to 127.0.0.1:{port}: ")
         assert "check the port, and that the service is up (worked: read the connection; resolve the name" in message
+
+
+class TestAServerThatDoesNotAnswer:
+    """It takes the connection, and that is all: a task asks again for minutes; nobody waits so long for a button."""
+
+    @pytest.mark.costly
+    @pytest.mark.parametrize("kind", ["rest", "hive"])
+    def test_is_given_up(self, kind, press, tmp_path, monkeypatch):
+        monkeypatch.setattr("airflow_iceberg.hooks.diagnosis.STEP_TIMEOUT_S", 1)
+        scheme = "thrift" if kind == "hive" else "http"
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            extra = {"type": kind, "warehouse": tmp_path.as_uri()}
+            message = press(host=f"{scheme}://127.0.0.1", port=port, password=WRONG, extra=extra)
+        assert ": no answer within 1 s; check the address" in message
 
 
 class TestTls:
