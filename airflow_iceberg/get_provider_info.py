@@ -33,7 +33,7 @@ _OPERATORS = (
     "wap/audit",
     "wap/publish",
 )
-_LINKS = ("TableLink", "SnapshotLink", "SparkUiLink", "SparkHistoryLink")
+_LINKS = ("TableLink", "SnapshotLink", "SparkUiLink", "SparkHistoryLink", "StagingLink")
 # The port 0 that its button sends differs from that of the stored connection, and the answer is "Bad Request".
 _ANY_PORT = "any, such as 443: Airflow 3.3.2 tests no stored connection without one"
 TRIGGERS = ("iceberg", "conditions", "watcher", "job")

@@ -1,4 +1,4 @@
-"""The links of a task in Airflow's UI: its table, the snapshot it committed, and its Spark application.
+"""The links of a task in Airflow's UI: its table, the snapshot it committed, its job's folder and Spark application.
 
 Airflow asks for them where the task runs, when it ends. A link that leads nowhere is none. Pages of tables and
 snapshots are those that the catalog's connection names, `"table-url": "https://lake.example.com/{namespace}/{name}"`,
@@ -73,6 +73,26 @@ class SparkHistoryLink(BaseOperatorLink):
         return str(_application(operator, ti_key).get("history_page") or "")
 
 
+class StagingLink(BaseOperatorLink):
+    """The page of a try whose job has a staging folder: while it runs, and after its worker was killed."""
+
+    name = "Staging folder"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """Return the address, or nothing: a try that ends deletes its folder, and one that is deferred leaves it."""
+        return _committed_by(ti_key) if operator.leaves_staging else ""
+
+
+def _committed_by(instance: Any) -> str:
+    return committed_address(instance.dag_id, instance.run_id, instance.task_id, instance.map_index)
+
+
+def tell_staging(instance: Any, location: str) -> None:
+    """Let Airflow's UI show the staging folder of a job while it runs, and when its worker is killed."""
+    remember(instance, STAGING_LOCATION, location)
+    remember(instance, StagingLink().xcom_key, _committed_by(instance))
+
+
 def _application(operator: Any, ti_key: TaskInstanceKey) -> dict[str, Any]:
     """Return what was told of the task's application, also in the process that had started it before a deferral."""
     from airflow.providers.common.compat.sdk import XCom
@@ -117,7 +137,7 @@ def _own_pages(conn_id: str, table: str, made: Sequence[int], ti_key: TaskInstan
     if len(made) == 1:
         found["snapshot-url"] = snapshot_address(conn_id, table, made[0])
     elif made:
-        found["snapshot-url"] = committed_address(ti_key.dag_id, ti_key.run_id, ti_key.task_id, ti_key.map_index)
+        found["snapshot-url"] = _committed_by(ti_key)
     return found
 
 

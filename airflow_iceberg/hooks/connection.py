@@ -197,7 +197,7 @@ def extra_of(connection: Connection, extra: Mapping[str, Any] | None = None) -> 
     Raises:
         InvalidInputError: the extra is no JSON object. Airflow takes such an extra for an empty one.
     """
-    text = connection.extra
+    text = getattr(connection, "extra", None)
     if isinstance(text, str) and text.strip():
         try:
             kind = type(json.loads(text)).__name__

@@ -179,10 +179,11 @@ class JobOperator(TableOperator):
         *TableOperator.operator_extra_links,
         links.SparkUiLink(),
         links.SparkHistoryLink(),
+        links.StagingLink(),
     )
     _instance: Any = None
     _backend: Backend | None = None
-    _is_killed = has_jobs = False
+    _is_killed = has_jobs = leaves_staging = False
     _ends_at: float | None = None
     # What the process before this one has left, and how the job has ended.
     _before: tuple[Handle, str] | None = None
@@ -206,7 +207,7 @@ class JobOperator(TableOperator):
 
     def execute_complete(self, context: Context, event: Mapping[str, Any] | None = None) -> Any:
         """Go on with the job of the process before this one, after the trigger has told how it ended."""
-        told, self.has_jobs = dict(event or {}), True
+        told, self.has_jobs, self.leaves_staging = dict(event or {}), True, False
         try:
             with airflow_failures():
                 self._take_over(context, told, told.get("left") or {})
@@ -240,7 +241,7 @@ class JobOperator(TableOperator):
         assert key is not None
 
         def run(plan: JobPlan) -> JobResult:
-            links.remember(self._instance, links.STAGING_LOCATION, plan.staging_location)
+            links.tell_staging(self._instance, plan.staging_location)
             return self.run_job(table, plan, name=str(key))
 
         if not self._defers():
@@ -281,10 +282,11 @@ class JobOperator(TableOperator):
 
         if not self._can_be_asked():
             return
-        links.remember(self._instance, links.STAGING_LOCATION, plan.staging_location)
+        links.tell_staging(self._instance, plan.staging_location)
         backend = submitting(self.open_backend(table, plan.source, name=str(key), inputs=self.opened_inputs(plan)))
         handle = handle_of(backend.result_key).to_dict()
         reference = submit_job(backend, plan)
+        self.leaves_staging = True
         self.log.info("the job was submitted, and the task is deferred until it has ended: %s", reference)
         left = {
             "handle": handle,

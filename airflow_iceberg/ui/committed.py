@@ -18,6 +18,7 @@ from airflow_iceberg.operations.history.runs import Run, find_runs
 from airflow_iceberg.redaction import without_secrets
 from airflow_iceberg.table import Table
 from airflow_iceberg.ui.opened import Opened, open_catalog
+from airflow_iceberg.ui.staging import StagingFolder, staging_folders
 from airflow_iceberg.ui.views import SnapshotView, snapshot_view
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Commits:
     Attributes:
         may_read: whether the user may read the connection; without that nothing else is known.
         location: that of the table.
+        staging: the staging folders of the task that are still there.
         error: why the table could not be read.
     """
 
@@ -58,6 +60,7 @@ class Commits:
     location: str = ""
     snapshots: tuple[SnapshotView, ...] = ()
     is_cut: bool = False
+    staging: tuple[StagingFolder, ...] = ()
     error: str = ""
     secrets: tuple[str, ...] = ()
 
@@ -127,8 +130,21 @@ def commits_of(work: Work, conn_id: str, name: str) -> Commits:
         location=table.location,
         snapshots=shown,
         is_cut=len(mine) > MOST_SNAPSHOTS,
+        staging=_staging_of(work, table),
         secrets=secrets,
     )
+
+
+def _staging_of(work: Work, table: Table) -> tuple[StagingFolder, ...]:
+    if work.task_id is None:
+        return ()
+    task = {"dag_id": work.dag_id, "run_id": work.run_id, "task_id": work.task_id}
+    try:
+        return tuple(staging_folders(table, **task, map_index=-1 if work.map_index is None else work.map_index))
+    except IcebergError as error:
+        # A store that may not be listed: what was committed is shown all the same.
+        log.info("no staging folders of %s are shown: %s", table.name, without_secrets(str(error)))
+        return ()
 
 
 def _asked(work: Work) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_iceberg.backends.config import SparkConfig
 from airflow_iceberg.backends.pages import SparkPages, history_page, pages_told
 from airflow_iceberg.backends.spark_output import SparkOutput
+from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.get_provider_info import get_provider_info
 from airflow_iceberg.hooks.connection import CatalogConfig
 from airflow_iceberg.jobs.main import _say_progress
@@ -19,12 +20,17 @@ from airflow_iceberg.links import (
     SnapshotLink,
     SparkHistoryLink,
     SparkUiLink,
+    StagingLink,
     TableLink,
     pages,
     pages_of,
     tell_application,
 )
+from airflow_iceberg.operations.staging import new_staging
 from airflow_iceberg.operators import IcebergAppendOperator, IcebergCreateTableOperator, IcebergRollbackOperator
+from airflow_iceberg.operators._key import installation_id
+from airflow_iceberg.ui import committed, render
+from airflow_iceberg.ui.staging import staging_folders
 from tests.airflow.conftest import Instance, Lake, operators
 from tests.airflow.killed_operator import context_of
 from tests.support.airflow_versions import as_the_scheduler_has_it
@@ -65,6 +71,7 @@ class TestTableAndSnapshot:
             "Iceberg snapshot": f"https://lake.example.com/s.t?at={snapshot}",
             "Spark UI": "",
             "Spark history server": "",
+            "Staging folder": "",
         }
 
     def executed(self, task: Any, **which: int) -> dict[str, str]:
@@ -88,7 +95,7 @@ class TestTableAndSnapshot:
         # A branch was moved to a snapshot that another task has made.
         assert self.executed(IcebergRollbackOperator(task_id="t", table="s.t", snapshot_id=first)) == page
         empty = append(files=str(with_pages.write_file("a.parquet", [])))
-        assert self.executed(empty) == {**page, "Spark UI": "", "Spark history server": ""}
+        assert self.executed(empty) == {**page, "Spark UI": "", "Spark history server": "", "Staging folder": ""}
 
     def test_a_task_that_failed_leads_to_its_table(self, with_pages):
         with_pages.create()
@@ -108,6 +115,7 @@ class TestTableAndSnapshot:
             "Iceberg snapshot": f"{root}/snapshot?name=s.t&snapshot_id={snapshot}",
             "Spark UI": "",
             "Spark history server": "",
+            "Staging folder": "",
         }
 
     def test_without_a_connection_there_is_no_page(self, lake):
@@ -259,6 +267,55 @@ class TestSpark:
         assert page({"history-server-url": "https://me:s3cr3t@h"}) is None
         (tmp_path / "spark-defaults.conf").write_text("spark.yarn.historyServer.address ${hadoopconf-a}:18080\n")
         assert page({}) is None
+
+
+class TestStagingFolder:
+    """A try that ends deletes its folder; that of a killed one is found on the page of the task."""
+
+    def test_the_link_is_there_from_the_start_of_the_job(self, lake, monkeypatch):
+        lake.create()
+        task = append(files=str(lake.write_file("a.parquet", [1])))
+        context, pushed = context_of(task, {"try": 1, "epoch": 0}), dict[str, Any]()
+
+        def run_plan(*_: Any, **__: Any) -> Any:
+            raise KeyboardInterrupt  # killed
+
+        context["ti"].xcom_push = lambda key, value: pushed.update({key: value})
+        monkeypatch.setattr(type(task), "run_job", run_plan)
+        with pytest.raises(KeyboardInterrupt):
+            task.execute(context)
+        monkeypatch.undo()
+        address = "/iceberg/dags/killed/committed?run_id=run&task_id=task&map_index=-1"
+        assert pushed[StagingLink().xcom_key] == address
+        assert links(task)["Staging folder"] == ""
+
+    def test_a_deferred_task_keeps_it(self):
+        task = append(files="/x")
+        task.leaves_staging = True
+        ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=2)
+        address = "/iceberg/dags/d/committed?run_id=r&task_id=t&map_index=2"
+        assert StagingLink().get_link(task, ti_key=ti) == address
+
+    def test_the_page_lists_the_folders_of_the_task_alone(self, lake):
+        lake.create()
+        table = lake.load()
+        ids = {"dag_id": "d", "run_id": "r", "task_id": "t", "map_index": -1}
+        own, other = (OperationKey(**ids | more, installation=installation_id()) for more in ({}, {"task_id": "u"}))
+        for key, try_number, carried in ((own, 1, False), (own, 2, True), (other, 1, False)):
+            folder = new_staging(table.metadata, key, try_number, carries_rows=carried)
+            table.io.create(f"{folder}/plan.json", b"12345")
+        found = staging_folders(table, **ids)
+        assert sorted((one.try_number, one.files, one.size_bytes) for one in found) == [(1, 1, 5), (2, 1, 5)]
+        assert staging_folders(table, **ids | {"map_index": 3}) == []
+        work = committed.Work(dag_id="d", run_id="r", task_id="t", map_index=-1)
+        shown = committed.commits_of(work, "iceberg_catalog_default", "s.t")
+        assert list(shown.staging) == found
+        assert (
+            committed.commits_of(committed.Work(dag_id="d", run_id="r"), "iceberg_catalog_default", "s.t").staging == ()
+        )
+        page = render.page("committed", {"work": work, "tables": [shown], "dags": set()}).body.decode()
+        assert f"{found[0].location}</span>: try" in page
+        assert "1 file, 5 bytes" in page
 
 
 def test_airflow_knows_their_classes():
