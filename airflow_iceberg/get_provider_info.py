@@ -33,7 +33,10 @@ _OPERATORS = (
     "wap/audit",
     "wap/publish",
 )
-_LINKS = ("TableLink", "SnapshotLink", "SparkUiLink", "SparkHistoryLink", "StagingLink")
+_LINKS = (
+    *("TableLink", "SnapshotLink", "SparkUiLink", "SparkHistoryLink", "StagingLink"),
+    *("PaimonTableLink", "PaimonSnapshotLink", "IcebergMirrorLink"),
+)
 # The port 0 that its button sends differs from that of the stored connection, and the answer is "Bad Request".
 _ANY_PORT = "any, such as 443: Airflow 3.3.2 tests no stored connection without one"
 TRIGGERS = ("iceberg", "conditions", "watcher", "job")
@@ -322,6 +325,13 @@ def _paimon() -> dict[str, Any]:
                 "schema": {"type": ["string", "null"]},
             },
             **_fields(*_OF_STORES),
+            **_page_fields(),
+            "iceberg-conn-id": {
+                "label": "Connection of the Iceberg catalog",
+                "description": "In which the tables are Iceberg tables, too (metadata.iceberg.storage); for links of "
+                "tasks.",
+                "schema": _TEXT,
+            },
             "properties": {
                 "label": "Further properties",
                 "description": "Storage properties under PyIceberg's names, as a JSON object.",

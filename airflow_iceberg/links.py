@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
     from airflow_iceberg.hooks.connection import CatalogConfig
+    from airflow_iceberg.hooks.paimon import PaimonConfig
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,28 @@ class SnapshotLink(BaseOperatorLink):
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
         """Return the address, or nothing."""
         return str(operator.pages(ti_key).get("snapshot-url", ""))
+
+
+class PaimonTableLink(TableLink):
+    """The page of the Paimon table that a sensor watches."""
+
+    name = "Paimon table"
+
+
+class PaimonSnapshotLink(SnapshotLink):
+    """The page of the Paimon snapshot that a sensor has found."""
+
+    name = "Paimon snapshot"
+
+
+class IcebergMirrorLink(BaseOperatorLink):
+    """The page of the Iceberg table that Paimon keeps of a table."""
+
+    name = "Iceberg table"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """Return the address, or nothing."""
+        return str(operator.pages(ti_key).get("mirror-url", ""))
 
 
 class SparkUiLink(BaseOperatorLink):
@@ -148,11 +171,30 @@ def pages_of(config: CatalogConfig, table: str, made: Sequence[int]) -> dict[str
         config: the connection of the catalog.
         made: the snapshots of the task; none if it has failed.
     """
+    return _named_pages(config.pages, config.name, table, made)
+
+
+def paimon_pages(config: PaimonConfig, table: str | None, found: Sequence[int]) -> dict[str, str]:
+    """Return the addresses of the pages of a Paimon table, and that of its Iceberg table in Airflow's UI.
+
+    Args:
+        config: the connection.
+        table: as of the sensor: a name, a location, or None for that of the connection.
+        found: the snapshot that the sensor has found, if it has.
+    """
+    name = config.name_of(table)
+    if name is None:
+        return {}
+    mirror = {"mirror-url": table_address(config.iceberg_conn_id, name)} if config.iceberg_conn_id else {}
+    return {**mirror, **_named_pages(config.pages, config.conn_id, name, found)}
+
+
+def _named_pages(templates: Mapping[str, str], catalog: str, table: str, made: Sequence[int]) -> dict[str, str]:
     namespace, _, name = table.rpartition(".")
-    values = {"catalog": config.name, "table": table, "namespace": namespace, "name": name}
-    found = {"table-url": _filled(config.pages.get("table-url"), values)}
+    values = {"catalog": catalog, "table": table, "namespace": namespace, "name": name}
+    found = {"table-url": _filled(templates.get("table-url"), values)}
     if made:
-        found["snapshot-url"] = _filled(config.pages.get("snapshot-url"), {**values, "snapshot_id": str(made[-1])})
+        found["snapshot-url"] = _filled(templates.get("snapshot-url"), {**values, "snapshot_id": str(made[-1])})
     return {field: address for field, address in found.items() if address is not None}
 
 

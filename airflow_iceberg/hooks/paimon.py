@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.connection import extra_of, properties_of, read_config, read_config_async
+from airflow_iceberg.hooks.connection import PAGE_FIELDS, extra_of, properties_of, read_config, read_config_async
 from airflow_iceberg.redaction import secrets_of
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class PaimonConfig:
         properties: the properties of the store, with PyIceberg's names. They may contain secrets, and so may the
             locations: neither are shown.
         conn_type: the type of the connection.
+        pages: the addresses of the pages of tables and snapshots, with placeholders, by the fields of the extra.
+        iceberg_conn_id: the connection of the catalog in which Paimon's tables are Iceberg tables, too, if it is known.
     """
 
     conn_id: str
@@ -44,6 +46,8 @@ class PaimonConfig:
     path: str | None = field(repr=False)
     properties: Mapping[str, str] = field(repr=False)
     conn_type: str = ""
+    pages: Mapping[str, str] = field(repr=False, default_factory=dict)
+    iceberg_conn_id: str | None = None
 
     @classmethod
     def from_connection(cls, connection: Connection, extra: Mapping[str, Any] | None = None) -> PaimonConfig:
@@ -52,10 +56,19 @@ class PaimonConfig:
         properties = properties_of(extra_of(connection, extra), conn_id)
         warehouse = _location(properties.pop("warehouse", None) or (connection.host or "").strip())
         path = _location(properties.pop("path", None))
+        pages = {name: properties.pop(name) for name in PAGE_FIELDS if name in properties}
+        mirror = properties.pop("iceberg-conn-id", None)
         if any(name.startswith("hdfs.") for name in properties):  # its credentials are for the hosts that these name
             properties |= {name: text for name, text in (("warehouse", warehouse), ("path", path)) if text}
-        kind = connection.conn_type or ""
-        return cls(conn_id=conn_id, warehouse=warehouse, path=path, properties=properties, conn_type=kind)
+        return cls(
+            conn_id=conn_id,
+            warehouse=warehouse,
+            path=path,
+            properties=properties,
+            conn_type=connection.conn_type or "",
+            pages=pages,
+            iceberg_conn_id=mirror,
+        )
 
     def location(self, table: str | None = None) -> str:
         """Return the location of a table.
@@ -88,6 +101,13 @@ class PaimonConfig:
             )
         return f"{self.warehouse}/{database}.db/{name}"
 
+    def name_of(self, table: str | None = None) -> str | None:
+        """Return database and name of a table, `db.orders`; None if its location does not tell them."""
+        if table and "/" not in table:
+            return table
+        *_, database, name = ["", "", *self.location(table).split("/")]
+        return f"{database.removesuffix('.db')}.{name}" if database.endswith(".db") and name else None
+
     def gated(self, location: str, io: FileIO) -> FileIO:
         """Return access to the files of a table, and to those that `allowed-locations` adds."""
         from airflow_iceberg.storage.trust import Trust
@@ -96,7 +116,7 @@ class PaimonConfig:
 
     def secrets(self) -> list[str]:
         """See `Config`."""
-        return secrets_of({**self.properties, "warehouse": self.warehouse or "", "path": self.path or ""})
+        return secrets_of({**self.properties, **self.pages, "warehouse": self.warehouse or "", "path": self.path or ""})
 
 
 class PaimonHook(BaseHook):

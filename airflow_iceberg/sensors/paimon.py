@@ -7,20 +7,22 @@ of the table is in `triggers.paimon`.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.arguments import iso_ms
 from airflow_iceberg.hooks.paimon import PaimonHook
+from airflow_iceberg.links import IcebergMirrorLink, PaimonSnapshotLink, PaimonTableLink, paimon_pages
 from airflow_iceberg.paimon.new_snapshot import EventKind, PaimonCondition, Seen, lost
 from airflow_iceberg.retries import airflow_failures, from_event
 from airflow_iceberg.sensors._sensor import LAST_SEEN, SnapshotSensor, after_to_ms, snapshot_id_of
 from airflow_iceberg.triggers.paimon import PaimonSnapshotTrigger, look
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
 
+    from airflow_iceberg.hooks.paimon import PaimonConfig
     from airflow_iceberg.paimon.table import PaimonTable
 
 
@@ -62,6 +64,7 @@ class PaimonSnapshotSensor(SnapshotSensor):
         *("table", "paimon_conn_id", "branch", "after_snapshot_id", "after", "commit_kinds", "min_watermark"),
         *("min_new_records", "partition", "tag"),
     )
+    operator_extra_links: Collection[BaseOperatorLink] = (PaimonTableLink(), PaimonSnapshotLink(), IcebergMirrorLink())
     last_seen_key = "paimon_last_seen"
     is_deferred_again = True
 
@@ -93,6 +96,16 @@ class PaimonSnapshotSensor(SnapshotSensor):
         self._table: PaimonTable | None = None
         self._condition: PaimonCondition | None = None
         self._seen: Seen | None = None
+        self._config: PaimonConfig | None = None
+        self._found: Mapping[str, Any] | None = None
+
+    def pages(self, ti_key: Any) -> dict[str, str]:
+        """Return the addresses of the pages of the table and of the snapshot that was found."""
+        if self._config is None and self._found is None:
+            return {}  # the task has not come to its connection
+        config = self._config or PaimonHook(self.paimon_conn_id).config
+        found = (self._found or {}).get("snapshot_id")
+        return paimon_pages(config, self.table, () if found is None else (int(found),))
 
     def _look(self, context: Context) -> dict[str, Any] | None:
         if self._condition is None:
@@ -135,6 +148,7 @@ class PaimonSnapshotSensor(SnapshotSensor):
 
     def _done(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Store what was seen, and return the event or raise it as an error."""
+        self._found = event
         seen = self._seen or Seen(snapshot_id=0)
         # The latest run is found by the time of its look: the snapshots of a table that was rolled back are older than
         # those before.
@@ -157,6 +171,7 @@ class PaimonSnapshotSensor(SnapshotSensor):
             from airflow_iceberg.paimon.table import PaimonTable
 
             hook = PaimonHook(self.paimon_conn_id)
+            self._config = hook.config
             self._table = PaimonTable(hook.config.location(self.table), hook.io, branch=self.branch)
         return self._table
 

@@ -15,6 +15,7 @@ from airflow_iceberg.backends.spark_output import SparkOutput
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.get_provider_info import get_provider_info
 from airflow_iceberg.hooks.connection import CatalogConfig
+from airflow_iceberg.hooks.paimon import PaimonConfig
 from airflow_iceberg.jobs.main import _say_progress
 from airflow_iceberg.links import (
     SnapshotLink,
@@ -24,11 +25,13 @@ from airflow_iceberg.links import (
     TableLink,
     pages,
     pages_of,
+    paimon_pages,
     tell_application,
 )
 from airflow_iceberg.operations.staging import new_staging
 from airflow_iceberg.operators import IcebergAppendOperator, IcebergCreateTableOperator, IcebergRollbackOperator
 from airflow_iceberg.operators._key import installation_id
+from airflow_iceberg.sensors import PaimonSnapshotSensor
 from airflow_iceberg.ui import committed, render
 from airflow_iceberg.ui.staging import staging_folders
 from tests.airflow.conftest import Instance, Lake, operators
@@ -269,6 +272,50 @@ class TestSpark:
         assert page({}) is None
 
 
+class TestPaimon:
+    """Its sensor leads to the pages that the connection names, and to the Iceberg table that Paimon keeps."""
+
+    MIRROR = "/iceberg/connections/lake/table?name=db.t"
+
+    def found(self, sensor: Any, lake: Any) -> dict[str, str]:
+        lake.write("a")
+        sensor.poke({"ti": Instance(), "logical_date": None})
+        return links(sensor)
+
+    def connect(self, paimon_lake: Any, monkeypatch: Any, **extra: str) -> None:
+        known = {**paimon_lake.connection, "extra": {**paimon_lake.connection["extra"], **extra}}
+        monkeypatch.setenv("AIRFLOW_CONN_PAIMON_DEFAULT", json.dumps(known))
+
+    @pytest.mark.parametrize("table", ["db.t", "location"])
+    def test_pages_of_the_connection_and_the_mirror(self, table, paimon_lake, monkeypatch):
+        self.connect(paimon_lake, monkeypatch, **PAGES, **{"iceberg-conn-id": "lake"})
+        sensor = PaimonSnapshotSensor(
+            task_id="t", table=paimon_lake.location if table == "location" else table, after=""
+        )
+        assert self.found(sensor, paimon_lake) == {
+            "Paimon table": "https://lake.example.com/paimon_default/db/t",
+            "Paimon snapshot": "https://lake.example.com/db.t?at=1",
+            "Iceberg table": self.MIRROR,
+        }
+
+    def test_without_them_there_is_no_link(self, paimon_lake):
+        sensor = PaimonSnapshotSensor(task_id="t", table="db.t")
+        nothing = {"Paimon table": "", "Paimon snapshot": "", "Iceberg table": ""}
+        assert links(sensor) == nothing
+        assert self.found(sensor, paimon_lake) == nothing
+
+    def test_after_a_deferral(self, paimon_lake, monkeypatch):
+        self.connect(paimon_lake, monkeypatch, **{"snapshot-url": "https://x.example.com/{snapshot_id}"})
+        sensor = PaimonSnapshotSensor(task_id="t", table="db.t")
+        event = {"table": "t", "snapshot_id": "7", "event": "snapshot", "commit_kind": "APPEND"}
+        sensor.execute_complete({"ti": Instance()}, {"status": "found", "seen": None, "event": event})
+        assert links(sensor)["Paimon snapshot"] == "https://x.example.com/7"
+
+    def test_a_location_that_is_none_of_a_database(self):
+        config = PaimonConfig(conn_id="p", warehouse=None, path="file:///data/t", properties={}, iceberg_conn_id="lake")
+        assert paimon_pages(config, None, ()) == {}
+
+
 class TestStagingFolder:
     """A try that ends deletes its folder; that of a killed one is found on the page of the task."""
 
@@ -320,5 +367,6 @@ class TestStagingFolder:
 
 def test_airflow_knows_their_classes():
     named = {name.rpartition(".")[2] for name in get_provider_info()["extra-links"]}
-    assert named == {type(link).__name__ for link in append(files="/x").operator_extra_links}
+    tasks = (append(files="/x"), PaimonSnapshotSensor(task_id="t"))
+    assert named == {type(link).__name__ for task in tasks for link in task.operator_extra_links}
     assert {TableLink.__name__, SnapshotLink.__name__} < named
