@@ -1,6 +1,6 @@
 """Load a table day by day, and load past days again: each run replaces the partition of its own day.
 
-Shows: `IcebergOverwriteOperator` with `overwrite_filter`, `catchup`, and a backfill.
+Shows: `@task.iceberg_overwrite` with `overwrite_filter`, `catchup`, and a backfill.
 
 Airflow makes a run for each day since the start date. Runs of different days write different partitions, so several can
 run at the same time, in any order. To load past days again, for example after the source was corrected:

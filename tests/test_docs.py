@@ -85,6 +85,30 @@ class TestWhatADagAuthorUsesIsShown:
         assert any(f"{name}(" in text or f"{name}." in text for text in examples) is (name not in WITHOUT_EXAMPLE)
 
 
+class TestTheExamplesAreListed:
+    """The page of the example DAGs has a line for each, which leads to a how-to that has its operators."""
+
+    LINE = re.compile(
+        r"^\| `dags_examples/(\w+)\.py` \| [^|]+ \| \[[^|]+\]\((how-to/[\w-]+\.md)[^|]*\) \|$", re.MULTILINE
+    )
+
+    def test_each_once_with_a_how_to_about_it(self) -> None:
+        listed = self.LINE.findall((DOCS / "examples.md").read_text())
+        assert sorted(name for name, _ in listed) == sorted({path.stem for path in EXAMPLES.glob("*.py")} - {"demo"})
+        for name, page in listed:
+            used = re.findall(
+                r"(?:Iceberg|Paimon)\w+(?=\()|iceberg_\w+(?=\()|task_table", (EXAMPLES / f"{name}.py").read_text()
+            )
+            text = (DOCS / page).read_text()
+            assert any(word in text for word in used), f"{name} has nothing of {page}"
+
+    @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=page_id)
+    def test_what_its_first_lines_say_that_it_shows_is_in_it(self, path: Path) -> None:
+        described, _, code = path.read_text().partition('"""\n\nfrom')
+        for name in re.findall(r"`(?:@task\.)?(Iceberg\w+|Paimon\w+|iceberg_(?!catalog_default)\w+)", described):
+            assert name in code, f"{path.name} says that it shows {name}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 class TestLinksLeadSomewhere:
     """A link inside the repository leads to a file, and to a heading of it when it names one."""
