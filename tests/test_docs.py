@@ -97,7 +97,7 @@ class TestTheExamplesAreListed:
         assert sorted(name for name, _ in listed) == sorted({path.stem for path in EXAMPLES.glob("*.py")} - {"demo"})
         for name, page in listed:
             used = re.findall(
-                r"(?:Iceberg|Paimon)\w+(?=\()|iceberg_\w+(?=\()|task_table", (EXAMPLES / f"{name}.py").read_text()
+                r"(?:Iceberg|Paimon)\w+(?=[(.])|iceberg_\w+(?=\()|task_table", (EXAMPLES / f"{name}.py").read_text()
             )
             text = (DOCS / page).read_text()
             assert any(word in text for word in used), f"{name} has nothing of {page}"
