@@ -17,9 +17,22 @@ A message says what, where, expected, got and what to do; it starts in lower cas
 Nothing in this package decides by the text of a message.
 """
 
+import errno
+import sys
 from typing import TypeVar
 
 _E = TypeVar("_E", bound="IcebergError")
+
+_NO_ROOM = "make room there, or raise the quota"
+# What to do about errors of the operating system.
+_SYSTEM_ADVICE = {
+    errno.ENOSPC: _NO_ROOM,
+    errno.EDQUOT: _NO_ROOM,
+    errno.EMFILE: "raise the limit of open files (ulimit -n) where it failed, or give the job fewer threads",
+    errno.ENFILE: "the whole machine has too many open files: end what opens them, or raise its limit",
+    errno.EROFS: "mount the file system so that it can be written, or correct the location",
+    errno.ENAMETOOLONG: "choose shorter names for the location, the table or its partitions",
+}
 
 
 class IcebergError(Exception):
@@ -120,7 +133,8 @@ class StorageError(IcebergError):
 
     Attributes:
         is_refused: whether the store rejected every request that was sent, so that nothing was changed.
-        is_denied: whether a server has refused a request because of who has sent it.
+        is_denied: whether a server has refused a request because of who has sent it, or this process a server because
+            of what it shows; a read-only disk refuses everybody. No retry helps.
     """
 
     is_denied = False
@@ -135,6 +149,45 @@ def advised(error: _E, advice: str) -> _E:
     error.args = (f"{error.args[0]}; {advice}", *error.args[1:])
     error.advice = advice
     return error
+
+
+def missing_package(what: str, requirement: str) -> InvalidInputError:
+    """Return the error for a package that this environment lacks: what needs it, and the requirement to install."""
+    to_do = f"install it wherever tasks run, and for triggers and pages: pip install '{requirement}'"
+    return advised(InvalidInputError(what), to_do)
+
+
+def store_error(what: str, error: OSError, reason: str = "") -> StorageError:
+    """Return an error of a store or of the operating system, with what to do about it.
+
+    Args:
+        what: what failed, "cannot write file:///a/b".
+        reason: why, if it is not what the error says.
+    """
+    text = error.strerror or str(error) or type(error).__name__
+    found = StorageError(f"{what}: {reason or text[:1].lower() + text[1:]}")
+    found.is_denied = isinstance(error, PermissionError) or error.errno in (errno.EROFS, errno.ENAMETOOLONG)
+    to_do = _SYSTEM_ADVICE.get(error.errno or 0)
+    return found if to_do is None else advised(found, to_do)
+
+
+def described(error: BaseException) -> IcebergError:
+    """Return an error of this package for one that is not, and that says what to do about it if that is known."""
+    text = " ".join(str(error).split())
+    match error:
+        case IcebergError():
+            return error
+        case MemoryError():
+            found: IcebergError = IcebergError(f"memory ran out{text and f' ({text})'}")
+            return advised(found, "give the process more memory, or the job fewer threads, or let it run on Spark")
+        case ImportError():
+            missing = isinstance(error, ModuleNotFoundError) and error.name
+            what = f"has no package {error.name!r}" if missing else f"cannot import what the task needs: {text}"
+            return advised(UnsupportedError(f"the Python of this process, {sys.executable}, {what}"), "install it there")
+        case OSError() if error.errno is not None or isinstance(error, PermissionError):
+            return store_error(str(error.filename or "a request to the system failed"), error)
+        case _:
+            return IcebergError(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
 def error_class(name: str) -> type[IcebergError]:

@@ -28,9 +28,10 @@ from airflow_iceberg.errors import (
     StalePlanError,
     StorageError,
     UnsupportedError,
+    described,
     error_class,
 )
-from airflow_iceberg.redaction import printable
+from airflow_iceberg.redaction import printable, without_secrets
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -66,6 +67,11 @@ _UNKNOWN_FOREVER = (
     "look in the table whether the rows are there, since nothing else can tell; then mark the task as successful, or "
     "clear it"
 )
+_TRACEBACK = (
+    "look at the traceback below: the task's own code has raised it, or it is a bug; the next try first looks whether "
+    "the work was committed"
+)
+_INTERRUPTED = "clear the task if nobody else runs it: it first looks whether the work was committed"
 _AGAIN = "Airflow tries the task again if it has retries left"
 _NO_PERMISSION = "give the identity of the connection the permission, or the connection another identity, then clear it"
 
@@ -160,6 +166,18 @@ def _told(translate: Callable[[IcebergError], Exception]) -> Iterator[None]:
         if translated is error:
             raise
         raise translated from error
+    except AirflowException:
+        raise  # a task's own decision, such as to skip itself
+    except Exception as error:
+        found = described(error)
+        is_known = found.advice is not None or is_final(found)
+        tell(without_secrets(found.what_happened), advice(found) if is_known else _TRACEBACK)
+        if is_final(found):
+            raise translate(found) from error
+        raise
+    except KeyboardInterrupt:
+        tell("the process of the task was interrupted (SIGINT)", _INTERRUPTED)
+        raise
     except AirflowTaskTimeout:
         tell(
             "the task has run longer than its execution_timeout",
@@ -221,10 +239,8 @@ class IcebergRetryPolicy(RetryPolicy):
         causes = list(_causes(exception))
         error = next((one for one in causes if isinstance(one, IcebergError)), None)
         if error is None:
-            missing = next((one for one in causes if isinstance(one, ImportError | PermissionError)), None)
-            return (
-                RetryDecision.default() if missing is None else RetryDecision.fail(_reason("no retry helps", missing))
-            )
+            final = next((one for one in causes if is_final(described(one))), None)
+            return RetryDecision.default() if final is None else RetryDecision.fail(_reason("no retry helps", final))
         if is_final(error):
             return RetryDecision.fail(_reason("no retry helps", error))
         if isinstance(error, CommitConflictError):

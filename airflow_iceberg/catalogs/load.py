@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, missing_package
 from airflow_iceberg.redaction import check_no_password
 
 if TYPE_CHECKING:
@@ -42,11 +42,10 @@ def load_catalog(name: str, **properties: object) -> Catalog:
     try:
         module = import_module(f"airflow_iceberg.catalogs.{kind}.catalog")
     except ModuleNotFoundError as error:
-        if kind != "hive" or not str(error.name).startswith("thrift"):
-            raise
-        raise InvalidInputError(
-            f"catalog {name}: the Hive Metastore needs thrift, run: pip install 'airflow-iceberg[hive]'"
-        ) from error
+        if kind == "hive" and str(error.name).startswith("thrift"):
+            raise missing_package(f"catalog {name}: the Hive Metastore needs thrift", "airflow-iceberg[hive]") from error
+        what = f"catalog {name}: catalogs of type {kind} need the package {error.name!r}"
+        raise missing_package(what, str(error.name).partition(".")[0]) from error
     make: Callable[..., Catalog] = getattr(module, _CLASSES[kind])
     if kind == "rest":
         return make(name, texts)  # its server sends properties of the storage
@@ -60,7 +59,7 @@ def _text(value: object) -> str:
 
 
 def _kind(name: str, properties: dict[str, str]) -> str:
-    asked = properties.get("type", "").strip().lower() or _guess(properties)
+    asked = properties.get("type", "").strip().lower() or guessed_type(properties)
     if asked in _ALIASES:
         return _ALIASES[asked]
     known = ", ".join(sorted(_ALIASES))
@@ -72,7 +71,8 @@ def _kind(name: str, properties: dict[str, str]) -> str:
     raise InvalidInputError(f"catalog {name}: unknown type '{asked}', expected one of {known}")
 
 
-def _guess(properties: dict[str, str]) -> str:
+def guessed_type(properties: Mapping[str, str]) -> str:
+    """Return the type of catalog that an address is of, "" for none."""
     uri = properties.get("uri", "").strip().lower()
     if uri.startswith(_SQL_SCHEMES):
         return "sql"

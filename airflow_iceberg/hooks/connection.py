@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Types of connections to catalogs; None is what tests and scripts make.
+_CATALOG_TYPES = ("iceberg_catalog", "iceberg", "generic", "", None)
 # Catalogs that take user and password of a database in their URI.
 _SQL_TYPES = frozenset({"sql", "jdbc"})
 _DEFAULT_SCHEMES = {"rest": "https", "hive": "thrift", "nessie": "https", "glue": "https"}
@@ -71,12 +74,15 @@ class CatalogConfig:
         found = extra_of(connection, extra)
         name = str(found.pop("catalog_name", None) or connection.conn_id or "")
         properties = properties_of(found, connection.conn_id or "")
+        is_foreign = "type" not in properties and connection.conn_type not in _CATALOG_TYPES
         # Nothing for the catalog, which would send them to a server.
         pages = {name: properties.pop(name) for name in PAGE_FIELDS if name in properties}
         if connection.conn_type == "iceberg":
             # The official provider takes a connection without a type for a REST catalog.
             properties.setdefault("type", "rest")
         _add_uri(properties, connection)
+        if is_foreign:
+            _check_foreign(connection, properties)
         _add_login(properties, connection.login, connection.password)
         return cls(name=name, properties=properties, pages=pages, conn_type=connection.conn_type or "")
 
@@ -98,6 +104,7 @@ def read_config(hook: BaseHook, conn_id: str, kind: str, conn_type: str, config:
 
     with _existing(conn_id, kind, conn_type):
         connection = hook.get_connection(conn_id)
+    check_extra(connection)
     found = config.from_connection(connection)
     for secret in found.secrets():
         mask_secret(secret)
@@ -118,6 +125,7 @@ async def read_config_async(conn_id: str, kind: str, conn_type: str, config: typ
     with _existing(conn_id, kind, conn_type):
         if hasattr(Connection, "aextra_dejson"):
             connection = await BaseHook.aget_connection(conn_id)
+            check_extra(connection)
             extra = await connection.aextra_dejson()
         else:
             # Before Airflow 3.3.2 the asynchronous call, too, masks secrets by a synchronous request, which in a thread
@@ -135,6 +143,7 @@ def _connection_and_extra(conn_id: str) -> tuple[Connection, dict[str, Any]]:
     from airflow.sdk import BaseHook
 
     connection = BaseHook.get_connection(conn_id)
+    check_extra(connection)
     return connection, connection.extra_dejson
 
 
@@ -169,10 +178,55 @@ def _existing(conn_id: str, kind: str, conn_type: str) -> Iterator[None]:
     try:
         yield
     except AirflowNotFoundException as error:
+        variable = f"AIRFLOW_CONN_{conn_id.upper()}"
+        if (value := os.environ.get(variable)) is not None:
+            what = "cannot be read: it is neither a JSON object nor a URI" if value.strip() else "is empty"
+            raise advised(
+                InvalidInputError(f"{kind} connection {conn_id!r}: the environment variable {variable} {what}"),
+                f'set it to a JSON object such as {{"conn_type": "{conn_type}", "extra": {{…}}}}',
+            ) from None  # the parser's error may quote the value
         raise advised(
             NotFoundError(f"{kind} connection {conn_id!r} does not exist"),
-            f"create it with connection type {conn_type}, or set AIRFLOW_CONN_{conn_id.upper()}",
+            f"create it with connection type {conn_type}, or set {variable}",
         ) from error
+
+
+def check_extra(connection: Connection) -> None:
+    """Check that a connection's extra is a JSON object: Airflow takes any other text for an empty one, or fails.
+
+    Raises:
+        InvalidInputError: it is not; the message does not show it.
+    """
+    text = connection.extra
+    if not isinstance(text, str) or not text.strip():
+        return
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        what = f"is not JSON (line {getattr(error, 'lineno', 1)})"
+    else:
+        if isinstance(found, dict):
+            return
+        what = f"is JSON of type {type(found).__name__}, not an object"
+    raise advised(
+        InvalidInputError(f"the extra of connection {connection.conn_id!r} {what}"),
+        "write it as an object of names and values, {…}",
+    ) from None
+
+
+def _check_foreign(connection: Connection, properties: Mapping[str, str]) -> None:
+    """Check a connection of another service: its address may be that of a catalog's server all the same."""
+    from airflow_iceberg.catalogs.load import guessed_type
+
+    kind, conn_id = connection.conn_type, connection.conn_id
+    guessed = guessed_type(properties)
+    if guessed:
+        log.warning("connection %r is of type %r and is used for a catalog of type %s", conn_id, kind, guessed)
+        return
+    raise advised(
+        InvalidInputError(f"connection {conn_id!r} is of type {kind!r}, which is not one of a catalog"),
+        "name a connection of type iceberg_catalog, or change its type and choose the catalog's type in its extra",
+    )
 
 
 async def _mask_async(secrets: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from uuid import uuid4
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.data import write
 from airflow_iceberg.data.write.options import data_location
-from airflow_iceberg.errors import IcebergError, NotFoundError, StalePlanError, StorageError
+from airflow_iceberg.errors import IcebergError, NotFoundError, StalePlanError, StorageError, advised
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.known import WRITE_PREFIX
 from airflow_iceberg.format.properties.table_properties import TableProperties
@@ -150,10 +150,9 @@ def create_plan(io: FileIO, plan: JobPlan) -> None:
     try:
         io.create(plan.location, plan.to_json())
     except StorageError as error:
-        raise StorageError(
-            f"cannot write the job's plan to the staging prefix {plan.staging_location} of table {plan.table}: "
-            f"{error}; make the table's location writable for this worker and for the job"
-        ) from error
+        what = f"cannot write the job's plan to the staging prefix {plan.staging_location} of table {plan.table}"
+        to_do = error.advice or "make the table's location writable for this worker and for the job"
+        raise advised(StorageError(f"{what}: {error.what_happened}"), to_do) from error
 
 
 def distribution_mode(metadata: TableMetadata) -> str:

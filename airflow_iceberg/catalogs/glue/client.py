@@ -17,7 +17,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 
 from airflow_iceberg.catalogs.glue.tables import is_name
 from airflow_iceberg.catalogs.pages import PageTokens
-from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError, StorageError
+from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError, StorageError, missing_package
 from airflow_iceberg.redaction import hidden_texts, replaced, without_secrets
 from airflow_iceberg.storage.addresses import warn_of_plain_text
 
@@ -227,9 +227,8 @@ class GlueClient:
         try:
             import boto3
         except ImportError as error:
-            raise InvalidInputError(
-                f"catalog {self._catalog}: the Glue catalog needs boto3, run: pip install 'airflow-iceberg[glue]'"
-            ) from error
+            what = f"catalog {self._catalog}: the Glue catalog needs boto3"
+            raise missing_package(what, "airflow-iceberg[glue]") from error
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
 

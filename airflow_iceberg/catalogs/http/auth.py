@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_iceberg.errors import InvalidInputError, StorageError, UnsupportedError
+from airflow_iceberg.errors import InvalidInputError, StorageError, UnsupportedError, missing_package
 
 log = logging.getLogger(__name__)
 
@@ -203,9 +203,8 @@ def _botocore(catalog: str) -> tuple[Any, Any]:
     try:
         from botocore import auth, awsrequest
     except ImportError:
-        raise InvalidInputError(
-            f"catalog {catalog}: signing requests (rest.sigv4-enabled) needs botocore, run: pip install botocore"
-        ) from None
+        what = f"catalog {catalog}: signing requests (rest.sigv4-enabled) needs botocore"
+        raise missing_package(what, "botocore") from None
     return auth, awsrequest
 
 

@@ -20,7 +20,7 @@ from sqlalchemy import Column, MetaData, String, Table
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
-from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError, advised
+from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError, advised, missing_package
 from airflow_iceberg.redaction import replaced, secrets_of
 
 log = logging.getLogger(__name__)
@@ -45,6 +45,15 @@ _JDBC_SETTINGS = {
 }
 # The database rolled the transaction back because of another one: PostgreSQL's states, MySQL's numbers.
 _LOST_TO_ANOTHER = {"40001", "40P01", 1213}
+# No retry gives a login, a permission or a database: PostgreSQL's states, MySQL's numbers.
+_REFUSED = {"28000", "28P01", "3D000", "42501", "1044", "1045", "1049", "1142"}
+_SQLITE_CANNOT_OPEN = 14
+_SQLITE_ADVICE = {
+    3: "let the user of this process read and write the file, and its folder",
+    8: "let the user of this process write to the file, and to its folder",
+    11: "the file is damaged: restore it from a backup",
+    26: "the file is something else: correct the uri",
+}
 
 
 # Names are case-sensitive; a key of four such columns has the largest size of a key in InnoDB.
@@ -198,9 +207,22 @@ class Database:
         )
 
     def _failed(self, verb: str, error: SQLAlchemyError) -> StorageError:
-        locked = "another process holds its lock for too long, wait for it"
-        advice = locked if _is_busy(error) else "check that it is up and the access to it"
-        return advised(StorageError(f"catalog {self._catalog} cannot {verb} the {self}: {self._reason(error)}"), advice)
+        failed = StorageError(f"catalog {self._catalog} cannot {verb} the {self}: {self._reason(error)}")
+        to_do = self._advice(error)
+        failed.is_denied = to_do is not None
+        busy = "another process holds its lock for too long, wait for it"
+        return advised(failed, to_do or (busy if _is_busy(error) else "check that it is up and the access to it"))
+
+    def _advice(self, error: SQLAlchemyError) -> str | None:
+        """Return what to do about an error that no retry can mend."""
+        if isinstance(error, DBAPIError) and str(_code(error)) in _REFUSED:
+            return "check the database in the uri, its user, and what that user may do"
+        number = _sqlite_number(error)
+        if number == _SQLITE_CANNOT_OPEN:
+            folder = os.path.dirname(os.path.abspath(self.url.database or ""))
+            is_there = os.path.isdir(folder)
+            return None if is_there else f"its folder {folder} does not exist: correct the uri, or create the folder"
+        return _SQLITE_ADVICE.get(number)
 
     def _reason(self, error: SQLAlchemyError) -> str:
         original = getattr(error, "orig", None) or error
@@ -266,9 +288,7 @@ def _with_driver(catalog: str, url: URL) -> URL:
     for driver, module in drivers:
         if find_spec(module):
             return url.set(drivername=f"{url.drivername}+{driver}")
-    raise InvalidInputError(
-        f"catalog {catalog}: no driver for {url.drivername} is installed, run: pip install '{requirement}'"
-    )
+    raise missing_package(f"catalog {catalog}: no driver for {url.drivername} is installed", requirement)
 
 
 def _new_engine(url: URL) -> Engine:
@@ -282,10 +302,8 @@ def _new_engine(url: URL) -> Engine:
             url, pool_pre_ping=True, pool_size=1, hide_parameters=True, connect_args=arguments
         )
     except (ImportError, sqlalchemy.exc.NoSuchModuleError) as error:
-        raise InvalidInputError(
-            f"there is no driver for database {url.drivername!r} in this environment: {error}; install it "
-            "(extra postgres or mysql of airflow-iceberg)"
-        ) from error
+        what = f"there is no driver for database {url.drivername!r} in this environment: {error}"
+        raise missing_package(what, "airflow-iceberg[postgres,mysql]") from error
 
 
 def _new_sqlite_engine(url: URL) -> Engine:
@@ -322,9 +340,14 @@ def _code(error: DBAPIError) -> object:
     return original.args[0] if original is not None and original.args else None
 
 
-def _is_busy(error: SQLAlchemyError) -> bool:
+def _sqlite_number(error: SQLAlchemyError) -> int:
+    """Return SQLite's number of an error, for its extended codes, too; -1 for other databases."""
     code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
-    return code is not None and code & 0xFF in (5, 6)  # SQLITE_BUSY, SQLITE_LOCKED and their extended codes
+    return -1 if code is None else code & 0xFF
+
+
+def _is_busy(error: SQLAlchemyError) -> bool:
+    return _sqlite_number(error) in (5, 6)  # SQLITE_BUSY, SQLITE_LOCKED
 
 
 def _without_password(text: str, url: URL) -> str:

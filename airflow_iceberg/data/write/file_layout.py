@@ -7,6 +7,7 @@ Not here: the formats (`parquet_file`, `avro_file`), when a file ends and which 
 from __future__ import annotations
 
 import itertools
+import os
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from airflow_iceberg.data.write.metrics import LeafColumn, MetricsPlan, leaf_columns
 from airflow_iceberg.data.write.options import WriteOptions
-from airflow_iceberg.errors import StorageError
+from airflow_iceberg.errors import advised, store_error
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
@@ -129,6 +130,9 @@ def storage_errors(location: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(
-            f"cannot write {location}: {error}; check that the place exists, has room and may be written to"
-        ) from error
+        # pyarrow puts the place and the same words into the text.
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        failed = store_error(f"cannot write {location}", error, reason)
+        if failed.advice is None:
+            failed = advised(failed, "check that the place exists, has room and may be written to")
+        raise failed from error

@@ -13,6 +13,7 @@ from airflow_iceberg.errors import (
     IcebergError,
     InvalidInputError,
     StorageError,
+    described,
     error_class,
 )
 from airflow_iceberg.format.schemas.schema import Schema
@@ -65,6 +66,9 @@ class JobError(Document):
             is_denied = (isinstance(error, StorageError) and error.is_denied) or None
             message = without_secrets(str(error))
             return cls(kind=type(error).__name__, message=message, advice=advice, is_denied=is_denied)
+        found = described(error)
+        if found.advice is not None:
+            return cls.from_exception(found)
         message = f"the job failed unexpectedly: {type(error).__name__}: {error}"
         return cls(kind=UNEXPECTED, message=without_secrets(message))
 

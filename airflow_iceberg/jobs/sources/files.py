@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StorageError
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, store_error
 from airflow_iceberg.jobs.protocol.source import FILE_FORMATS, Source
 from airflow_iceberg.jobs.sources import readers
 from airflow_iceberg.jobs.sources.unit import Unit, broken, open_filesystem
@@ -146,9 +146,7 @@ def read_unit(unit: Unit, io: "FileIO", *, schema: "Schema", options: Mapping[st
         # pyarrow raises a bare OSError without errno for broken bytes, the operating system one with errno.
         if error.errno is None:
             raise broken(unit, error) from error
-        failed = StorageError(f"cannot read {unit.location}: {error.strerror or error}")
-        failed.is_denied = isinstance(error, PermissionError)
-        raise failed from error
+        raise store_error(f"cannot read {unit.location}", error) from error
 
 
 def _expand_one(pattern: str, io: "FileIO") -> list[SourceFile]:
@@ -162,9 +160,7 @@ def _expand_one(pattern: str, io: "FileIO") -> list[SourceFile]:
             raise NotFoundError(f"source file {pattern} does not exist")
         return _matches(filesystem, path, pattern)
     except OSError as error:
-        failed = StorageError(f"cannot list source files {pattern}: {error}")
-        failed.is_denied = isinstance(error, PermissionError)
-        raise failed from error
+        raise store_error(f"cannot list source files {pattern}", error, str(error)) from error
 
 
 def _matches(filesystem: "fsspec.AbstractFileSystem", path: str, pattern: str) -> list[SourceFile]:

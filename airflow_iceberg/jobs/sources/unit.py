@@ -49,13 +49,15 @@ def open_filesystem(location: str, io: FileIO) -> tuple[fsspec.AbstractFileSyste
     try:
         # The DAG names the files of a source: the gate is for paths that come from metadata.
         return ungated(io).filesystem(location)
-    except UnsupportedError:
-        pass
+    except UnsupportedError as error:
+        not_ours = error
     import fsspec.core
 
     try:
         filesystem, path = fsspec.core.url_to_fs(location)
     except ImportError as error:
+        if not_ours.advice is not None:  # a scheme of ours whose driver is missing: what to install is known
+            raise not_ours from error
         raise UnsupportedError(f"cannot read {location}: {error}") from error
     except ValueError as error:
         raise UnsupportedError(f"cannot read {location}: no fsspec driver for this scheme ({error})") from error

@@ -23,6 +23,7 @@ from airflow_iceberg.errors import (
     NotFoundError,
     StorageError,
     UnsupportedError,
+    store_error,
 )
 from airflow_iceberg.redaction import hidden_texts, replaced
 from airflow_iceberg.storage.base import FileIO, FileStatus
@@ -202,10 +203,10 @@ def _load(entry: tuple[str, str, str], location: str) -> Any:
     try:
         return getattr(importlib.import_module(f"airflow_iceberg.storage.stores.{module}"), name)
     except ImportError as error:
-        raise UnsupportedError(
-            f"cannot use {location}: the driver of its store is not installed ({error}), run: "
-            f"pip install '{requirement}'"
-        ) from error
+        to_do = f"run: pip install '{requirement}'"
+        missing = UnsupportedError(f"cannot use {location}: the driver of its store is not installed ({error}), {to_do}")
+        missing.advice = f"{to_do}, wherever it failed"
+        raise missing from error
 
 
 def _translation(verb: str, location: str, error: Exception, clean: Any) -> IcebergError | None:
@@ -222,7 +223,9 @@ def _translation(verb: str, location: str, error: Exception, clean: Any) -> Iceb
     if isinstance(error, RefusedError):
         found = StorageError(f"{what}: {clean(str(error))}", is_refused=True)
         return _denied(found) if isinstance(error, DeniedError) else found
-    if isinstance(error, OSError | ValueError):
+    if isinstance(error, OSError):
+        return store_error(what, error, clean(_reason(error)))
+    if isinstance(error, ValueError):
         return StorageError(f"{what}: {clean(_reason(error))}")
     return None
 
