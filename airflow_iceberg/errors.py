@@ -23,6 +23,10 @@ from typing import TypeVar
 
 _E = TypeVar("_E", bound="IcebergError")
 
+_GONE = (
+    "correct the location if a person has given it; else somebody has deleted the file: restore it from the store's "
+    "versions or a backup, or go back to a state of the table that does not need it"
+)
 _NO_ROOM = "make room there, or raise the quota"
 # What to do about errors of the operating system.
 _SYSTEM_ADVICE = {
@@ -58,7 +62,13 @@ class IcebergError(Exception):
 
 
 class NotFoundError(IcebergError, KeyError):
-    """The named object does not exist."""
+    """The named object does not exist.
+
+    Attributes:
+        is_unknown_name: whether it is a table or namespace that a catalog does not have.
+    """
+
+    is_unknown_name = False
 
 
 class SnapshotsLostError(NotFoundError):
@@ -151,6 +161,13 @@ def advised(error: _E, advice: str) -> _E:
     return error
 
 
+def missing_file(text: str) -> NotFoundError:
+    """Return the error for a file that a table needs, or a person has named, and that does not exist."""
+    error = NotFoundError(text)
+    error.advice = _GONE
+    return error
+
+
 def missing_package(what: str, requirement: str) -> InvalidInputError:
     """Return the error for a package that this environment lacks: what needs it, and the requirement to install."""
     to_do = f"install it wherever tasks run, and for triggers and pages: pip install '{requirement}'"
@@ -183,7 +200,9 @@ def described(error: BaseException) -> IcebergError:
         case ImportError():
             missing = isinstance(error, ModuleNotFoundError) and error.name
             what = f"has no package {error.name!r}" if missing else f"cannot import what the task needs: {text}"
-            return advised(UnsupportedError(f"the Python of this process, {sys.executable}, {what}"), "install it there")
+            return advised(
+                UnsupportedError(f"the Python of this process, {sys.executable}, {what}"), "install it there"
+            )
         case OSError() if error.errno is not None or isinstance(error, PermissionError):
             return store_error(str(error.filename or "a request to the system failed"), error)
         case _:

@@ -73,6 +73,7 @@ _TRACEBACK = (
 )
 _INTERRUPTED = "clear the task if nobody else runs it: it first looks whether the work was committed"
 _AGAIN = "Airflow tries the task again if it has retries left"
+_BROKEN_ANSWER = "look at who has sent or written what is named above: it breaks the specification; then clear the task"
 _NO_PERMISSION = "give the identity of the connection the permission, or the connection another identity, then clear it"
 
 
@@ -107,6 +108,8 @@ def advice(error: IcebergError) -> str:
         return f"{error.advice}; then clear the task" if is_final(error) else f"{error.advice}; {_AGAIN}"
     if _lacks_permission(error):
         return _NO_PERMISSION
+    if isinstance(error, FormatError) and error.path is None:
+        return _BROKEN_ANSWER
     found = next((text for kind, text in _ADVICE if isinstance(error, kind)), None)
     return found or "the next try starts from the beginning; if it fails again, look at the lines above"
 

@@ -1,8 +1,7 @@
 """A table: create it, load it, read it, change it. All that a user without Airflow needs.
 
-`commit.open_table` has the table's state and its commits, `operations.refs.table` its branches and tags,
-`operations.existing.tables` what makes tables of what exists, `operations.history.table` who changed it, `scan` reads
-it, and `operations` change it; nothing is decided here.
+`commit.open_table` has its state and commits, `operations.refs.table` branches and tags, `operations.history.table` who
+changed it; `operations.existing.tables` makes it of what exists, `scan` reads it, and `operations` change it.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg import operations, scan
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
+from airflow_iceberg.catalogs.missing import load_table
 from airflow_iceberg.commit.operation_key import OnRerun, OperationKey
 from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.errors import InvalidInputError
@@ -82,7 +82,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
             NotFoundError: the table does not exist.
         """
         _check_catalog(catalog, 'Table.load(catalog, "namespace.table")')
-        return cls._of(catalog, catalog.load(TableId.of(identifier)))
+        return cls._of(catalog, load_table(catalog, TableId.of(identifier)))
 
     @classmethod
     def _of(cls, catalog: Catalog, state: TableState) -> Table:

@@ -14,7 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from airflow_iceberg.catalogs.names import Namespace as Namespace
 from airflow_iceberg.catalogs.names import check_names, is_name
+from airflow_iceberg.catalogs.names import child_namespaces as child_namespaces
+from airflow_iceberg.catalogs.names import parse_namespace as parse_namespace
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -22,6 +25,7 @@ from airflow_iceberg.errors import (
     InvalidInputError,
     NotFoundError,
     UnsupportedError,
+    advised,
 )
 from airflow_iceberg.inventory.ownership import places_of, proven_gate
 from airflow_iceberg.storage.base import FileIO
@@ -32,7 +36,6 @@ if TYPE_CHECKING:
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
     from airflow_iceberg.format.metadata.updates import Change
 
-Namespace = tuple[str, ...]
 _MOST_GATES = 64
 
 
@@ -70,25 +73,6 @@ class TableId:
         if not isinstance(table, str | TableId):
             raise InvalidInputError(f"expected the name of a table as 'namespace.table', got {type(table).__name__}")
         return table if isinstance(table, TableId) else cls.parse(table)
-
-
-def child_namespaces(parent: Namespace, namespaces: Iterable[Namespace]) -> tuple[Namespace, ...]:
-    """Return the namespaces one level below a parent, sorted, of which others may name only deeper levels."""
-    depth = len(parent) + 1
-    return tuple(sorted({path[:depth] for path in namespaces if len(path) >= depth and path[: depth - 1] == parent}))
-
-
-def parse_namespace(namespace: str | Iterable[str]) -> Namespace:
-    """Return the levels of a namespace, given as "a.b" or as ("a", "b").
-
-    Raises:
-        InvalidInputError: there is no level, an empty one, or one with a dot in it (a dot separates levels).
-    """
-    levels = tuple(namespace.split(".")) if isinstance(namespace, str) else tuple(namespace)
-    if not levels or not all(level.strip() and "." not in level for level in levels):
-        raise InvalidInputError(f"{namespace!r} is not a namespace, write it as 'a' or 'a.b' without empty levels")
-    check_names(levels)
-    return levels
 
 
 def listed_tables(namespace: Namespace, names: Iterable[str]) -> tuple[TableId, ...]:
@@ -148,6 +132,14 @@ class Catalog(ABC):
     def missing(self) -> str | None:
         """Return, in words, which part of the catalog itself does not exist and is created by the first change."""
         return None
+
+    def why_missing(self, table: TableId) -> str | None:
+        """Return what only this catalog knows about why it has no such table, in words."""
+        return None
+
+    def some_names(self, above: Namespace) -> Iterable[str]:
+        """Return names of namespaces, or of tables in a namespace, by a request or two: for suggestions to a person."""
+        return ()
 
     def create_namespace(
         self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
@@ -381,14 +373,19 @@ class Catalog(ABC):
             raise InvalidInputError(f"catalog {self.name}: {text}")
         return base.rstrip("/")
 
-    def _unknown_table(self, table: TableId) -> NotFoundError:
+    def _unknown_table(self, table: TableId, answer: str = "") -> NotFoundError:
+        """Return the error for a missing table; `answer` is that of a server which did not answer as a catalog."""
         text = f"there is no table {table} in catalog {self.name}; check the names of table, namespace and catalog"
-        return NotFoundError(text)
+        error = NotFoundError(text)
+        error.is_unknown_name = not answer
+        return advised(error, f"check the uri: its answer is not a catalog's ({answer})") if answer else error
 
     def _unknown_namespace(self, namespace: Namespace) -> NotFoundError:
-        return NotFoundError(
+        error = NotFoundError(
             f"there is no namespace {'.'.join(namespace)} in catalog {self.name}; create it first or check the name"
         )
+        error.is_unknown_name = True
+        return error
 
     def _existing_table(self, table: TableId) -> AlreadyExistsError:
         return AlreadyExistsError(f"table {table} exists already in catalog {self.name}")

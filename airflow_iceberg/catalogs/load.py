@@ -43,7 +43,9 @@ def load_catalog(name: str, **properties: object) -> Catalog:
         module = import_module(f"airflow_iceberg.catalogs.{kind}.catalog")
     except ModuleNotFoundError as error:
         if kind == "hive" and str(error.name).startswith("thrift"):
-            raise missing_package(f"catalog {name}: the Hive Metastore needs thrift", "airflow-iceberg[hive]") from error
+            raise missing_package(
+                f"catalog {name}: the Hive Metastore needs thrift", "airflow-iceberg[hive]"
+            ) from error
         what = f"catalog {name}: catalogs of type {kind} need the package {error.name!r}"
         raise missing_package(what, str(error.name).partition(".")[0]) from error
     make: Callable[..., Catalog] = getattr(module, _CLASSES[kind])

@@ -14,6 +14,14 @@ _NO_NAME = re.compile(r"[\\\x00-\x1f\x7f-\x9f\u2028\u2029]")
 # Nessie alone takes what follows as a reference, in whose name slashes are usual: "orders@feature/x".
 _MARK = re.compile(r"[@#]")
 
+Namespace = tuple[str, ...]
+
+
+def child_namespaces(parent: Namespace, namespaces: Iterable[Namespace]) -> tuple[Namespace, ...]:
+    """Return the namespaces one level below a parent, sorted, of which others may name only deeper levels."""
+    depth = len(parent) + 1
+    return tuple(sorted({path[:depth] for path in namespaces if len(path) >= depth and path[: depth - 1] == parent}))
+
 
 def check_names(names: Iterable[str], *, may_have_ref: bool = True) -> None:
     """Reject names that leave their place in a path, in a location or an address, also percent-encoded.
@@ -44,3 +52,16 @@ def is_name(name: str) -> bool:
     except InvalidInputError:
         return False
     return bool(name.strip())
+
+
+def parse_namespace(namespace: str | Iterable[str]) -> Namespace:
+    """Return the levels of a namespace, given as "a.b" or as ("a", "b").
+
+    Raises:
+        InvalidInputError: there is no level, an empty one, or one with a dot in it (a dot separates levels).
+    """
+    levels = tuple(namespace.split(".")) if isinstance(namespace, str) else tuple(namespace)
+    if not levels or not all(level.strip() and "." not in level for level in levels):
+        raise InvalidInputError(f"{namespace!r} is not a namespace, write it as 'a' or 'a.b' without empty levels")
+    check_names(levels)
+    return levels

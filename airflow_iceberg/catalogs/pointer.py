@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Required, TypedDict, Unpack
 
 from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState
+from airflow_iceberg.catalogs.missing import warn_of_new_warehouse
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -157,6 +158,7 @@ class PointerCatalog(Catalog):
         self._require_namespace(self.namespace_of(table))
         if self.table_exists(table):  # checked before a file is written into what may be the other table's directory
             raise self._existing_table(table)
+        warn_of_new_warehouse(self, metadata.location)
         return self._publish(table, None, metadata)
 
     def commit(self, base: TableState, change: Change) -> TableState:

@@ -240,11 +240,13 @@ class _Commit:
     def _resolve(self, error: CommitUnknownError) -> Outcome | None:
         """Read the table back; None: it was read and does not hold the work (yet)."""
         policy, started = self.policy, self.clock.monotonic()
+        failure: IcebergError = error
         for check in range(policy.check_num_retries + 1):
             try:
                 self.state = self.catalog.load(self.state.table)
             except StorageError as unreadable:
                 log.warning("cannot read %s back yet: %s", self.state.table, unreadable)
+                failure = unreadable
             except IcebergError as unreadable:
                 # The table was dropped, renamed or damaged: the change may have landed before that.
                 raise CommitUnknownError(
@@ -260,6 +262,7 @@ class _Commit:
                 break
             if check < policy.check_num_retries:
                 self.clock.sleep(wait_ms / 1000)
+        error.args = (f"{error}; the table cannot be read back, either: {failure.what_happened}", *error.args[1:])
         raise error
 
     def _find(self) -> Outcome | None:
@@ -361,10 +364,12 @@ class _Commit:
         longest = min(policy.max_wait_ms, policy.min_wait_ms * 2 ** min(attempt - 1, 20))
         wait_ms = longest * (0.25 + 0.75 * self.clock.random())
         if attempt > policy.num_retries or spent_ms + wait_ms > policy.total_timeout_ms:
+            what = f"attempts to commit to {self.state.table} in {spent_ms / 1000:.1f} s"
+            if isinstance(self._lost, CommitUnknownError):  # nobody has won, and an attempt may still arrive
+                return CommitConflictError(f"none of {attempt} {what} was confirmed or is in the table: {self._lost}")
             return CommitConflictError(
-                f"other writers won {attempt} attempts to commit to {self.state.table} in {spent_ms / 1000:.1f} s; "
-                f"nothing was committed, run it again, or raise {TableProperties.retry_num_retries} or "
-                f"{TableProperties.retry_total_timeout_ms} of the table"
+                f"other writers won {attempt} {what}; nothing was committed, run it again, or raise "
+                f"{TableProperties.retry_num_retries} or {TableProperties.retry_total_timeout_ms} of the table"
             )
         if not (isinstance(self._lost, CommitConflictError) and self._lost.is_our_turn):
             self.clock.sleep(wait_ms / 1000)

@@ -16,6 +16,8 @@ from airflow_iceberg.hooks.arguments import yes_or_no
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._inputs import Changes, Input, input_of
 from airflow_iceberg.operators._job import JobOperator
+from airflow_iceberg.redaction import without_secrets
+from airflow_iceberg.retries import tell
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -231,18 +233,26 @@ class RowsOperator(SourceOperator):
         if result.outcome == "nothing" and self.on_empty == "skip":
             raise AirflowSkipException(f"the source of table {result.table} has no rows")
         if result.outcome == "nothing" and self.on_empty == "fail":
-            raise AirflowFailException(f"the source of table {result.table} has no rows, and on_empty is 'fail'")
+            happened = f"the source of table {result.table} has no rows, and on_empty is 'fail'{self._no_rows()}"
+            tell(happened, "correct the source, or find out why it has no rows yet, then clear the task")
+            raise AirflowFailException(happened)
         if result.outcome == "nothing":
-            self.log.warning("%s: %s", result.table, _SENTENCES["nothing"])
+            self.log.warning("%s: the source has no rows, nothing was committed%s", result.table, self._no_rows())
             return self.report(context, result, ())
         snapshot = "that has expired" if result.snapshot_id is None else result.snapshot_id
         sentence = _SENTENCES[result.outcome].format(snapshot=snapshot, rows=result.added_records)
         return self.report(context, result, [sentence])
+
+    def _no_rows(self) -> str:
+        """Return what may be wrong with files that have no rows: a glob may match nothing."""
+        if not self.files:
+            return ""
+        names = [self.files] if isinstance(self.files, str) else [str(name) for name in self.files]
+        return f": no file matches {without_secrets(', '.join(names))}, or the files are empty; check the path"
 
 
 _SENTENCES = {
     "committed": "committed snapshot {snapshot} with {rows} new rows",
     "found": "an earlier try of this task committed snapshot {snapshot} with {rows} rows already",
     "skipped": "an earlier run of this task committed snapshot {snapshot} with {rows} rows, and on_rerun is 'skip'",
-    "nothing": "the source has no rows (or a glob of its files has no match), nothing was committed",
 }

@@ -16,6 +16,7 @@ from airflow.providers.common.compat.sdk import AirflowSensorTimeout, AirflowSki
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.triggers.base import StartTriggerArgs
 
+from airflow_iceberg.errors import NotFoundError
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.links import SnapshotLink, TableLink, pages
 from airflow_iceberg.retries import airflow_failures, from_event, tell
@@ -79,7 +80,12 @@ class WatchesTable(BaseSensorOperator):
         # Once per process: what was seen last is read from Airflow's database, not at every poke.
         self._waiting = self._waiting or self._new_waiting(context)
         self._hook = self._hook or IcebergHook(self.iceberg_conn_id)
-        answer = self._waiting(look_at(self._hook.catalog, self.table))
+        try:
+            answer = self._waiting(look_at(self._hook.catalog, self.table))
+        except NotFoundError as error:
+            if error.is_unknown_name:
+                self._hook.load_table(self.table)  # its error says where it was looked for, and which names are near
+            raise
         if isinstance(answer, Found):
             return answer.result
         if answer is not None:

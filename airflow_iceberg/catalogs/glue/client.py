@@ -17,7 +17,14 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 
 from airflow_iceberg.catalogs.glue.tables import is_name
 from airflow_iceberg.catalogs.pages import PageTokens
-from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError, StorageError, missing_package
+from airflow_iceberg.errors import (
+    CommitUnknownError,
+    IcebergError,
+    InvalidInputError,
+    StorageError,
+    advised,
+    missing_package,
+)
 from airflow_iceberg.redaction import hidden_texts, replaced, without_secrets
 from airflow_iceberg.storage.addresses import warn_of_plain_text
 
@@ -164,7 +171,10 @@ class GlueClient:
     def denied(self, what: str, refusal: Refusal) -> StorageError:
         """Return the error for an error response about the access or the request, and not about the data."""
         advice = "check the credentials and what they allow" if refusal.code in _ACCESS else "check the request"
-        return StorageError(f"catalog {self._catalog} cannot {what}: {self} answered {refusal}; {advice}")
+        error = advised(StorageError(f"catalog {self._catalog} cannot {what}: {self} answered {refusal}"), advice)
+        # An expired token may be renewed before the next try; a permission or another key is not given meanwhile.
+        error.is_denied = refusal.code in _ACCESS and refusal.code != "ExpiredTokenException"
+        return error
 
     def _call(self, client: Any, operation: str, arguments: Mapping[str, Any]) -> Json:
         from botocore.exceptions import BotoCoreError, ClientError

@@ -8,11 +8,13 @@ Not here: which version is the newest (`hadoop.versions`), and how a file is cre
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Unpack
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, listed_tables
+from airflow_iceberg.catalogs.hadoop.paths import below, is_plain
 from airflow_iceberg.catalogs.hadoop.versions import MetadataDirectory, Version, version_of
+from airflow_iceberg.catalogs.missing import warn_of_new_warehouse
 from airflow_iceberg.catalogs.pointer import (
     Outside,
     Pointer,
@@ -33,13 +35,11 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.purge import delete_files
-from airflow_iceberg.storage.conditional_create import require_conditional_create
+from airflow_iceberg.storage.conditional_create import Presence, find_directory, require_conditional_create
 from airflow_iceberg.storage.directories import FsspecDirectories, open_directory
 from airflow_iceberg.storage.trust import Trust
 
 _OWN_DIRECTORIES = {"data", "metadata"}
-# A dot separates levels, slashes and colons have a meaning in a path, and fsspec would expand the others.
-_NOT_PLAIN = "./\\:*?[]"
 # Differs from Java: it checks whether vN exists and then renames. On a local file system its rename replaces: a file
 # that we create between the two is lost. We look again after more time than Java needs for both.
 _JAVA_RENAME_S = 0.01
@@ -242,8 +242,16 @@ class HadoopCatalog(PointerCatalog):
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         namespace = self._require_namespace(namespace)
         names = self._directories(namespace)
-        tables = listed_tables(namespace, filter(_is_plain, names))
+        tables = listed_tables(namespace, filter(is_plain, names))
         return tuple(table for table in tables if self._is_table((*namespace, table.name)))
+
+    def some_names(self, above: Namespace) -> Iterable[str]:
+        return filter(is_plain, self._directories(above))
+
+    def why_missing(self, table: TableId) -> str | None:
+        if find_directory(self.io, self._warehouse) is Presence.PRESENT:
+            return None
+        return f"the warehouse {self._warehouse} does not exist, or holds nothing"
 
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
         """Remove the table's directory, as Iceberg Java does: the directory is the table, data files included.
@@ -305,6 +313,7 @@ class HadoopCatalog(PointerCatalog):
             raise self._no_properties(namespace)
         with open_directory(self.io, self._location(namespace), "create the directory") as (store, path):
             if not store.is_directory(path):
+                warn_of_new_warehouse(self, self._location(namespace))
                 store.make_directory(path)
                 return True
         if self._is_table(namespace):
@@ -324,7 +333,7 @@ class HadoopCatalog(PointerCatalog):
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
         above = self._require_namespace(parent) if parent else ()
-        names = (name for name in self._directories(above) if _is_plain(name))
+        names = (name for name in self._directories(above) if is_plain(name))
         return tuple(sorted((*above, name) for name in names if not self._is_table((*above, name))))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
@@ -354,7 +363,7 @@ class HadoopCatalog(PointerCatalog):
         return MetadataDirectory(self.io, f"{location}/metadata")
 
     def _location(self, names: Namespace) -> str:
-        return _below(self._warehouse, names, self.name)
+        return below(self._warehouse, names, self.name)
 
     def _directories(self, names: Namespace) -> list[str]:
         with open_directory(self.io, self._location(names), "list") as (store, path):
@@ -382,17 +391,3 @@ def _base_version(base: TableState) -> int:
 def _unknown(location: str, why: str) -> CommitUnknownError:
     # Without `metadata_location`: the next version has the same name for every writer and proves nothing.
     return CommitUnknownError(f"cannot tell whether {location} was created: {why}")
-
-
-def _below(root: str, names: Namespace, catalog: str) -> str:
-    for name in names:
-        if not _is_plain(name):
-            raise InvalidInputError(
-                f"'{name}' cannot be a name in catalog {catalog}: a Hadoop catalog makes a directory of it, so none of "
-                f"{' '.join(_NOT_PLAIN)} is allowed"
-            )
-    return "/".join((root.rstrip("/"), *names)) or "/"
-
-
-def _is_plain(name: str) -> bool:
-    return bool(name) and not set(name) & {*_NOT_PLAIN, "\0"}

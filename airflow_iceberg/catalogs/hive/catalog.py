@@ -104,6 +104,13 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
             tables = [table for table in self._client.tables(database, sorted(names)) if is_iceberg(table)]
         return listed_tables(namespace, [table.tableName for table in tables])
 
+    def some_names(self, above: Namespace) -> Iterable[str]:
+        if not above:
+            return [space[-1] for space in self.list_namespaces()]
+        (database,) = _hive_names(above)
+        names: list[str] = self._client.call("get_all_tables", db_name=database)
+        return names
+
     def drop_pointer(self, table: TableId) -> None:
         self._require_pointer(table)
         database, name = _hive_names((*table.namespace, table.name))

@@ -23,7 +23,7 @@ from thrift.transport.TTransport import TTransportException
 
 from airflow_iceberg.catalogs.hive.thrift_interface import CALLS, GetTableRequest, GetTablesRequest, HiveError, Table
 from airflow_iceberg.catalogs.hive.transport import Address, TransportOptions, open_protocol, parse_addresses
-from airflow_iceberg.errors import CommitUnknownError, StorageError
+from airflow_iceberg.errors import CommitUnknownError, StorageError, advised
 
 # Firewalls and load balancers silently drop idle connections; an older one is not used any more.
 IDLE_SECONDS = 60.0
@@ -247,7 +247,8 @@ class HiveClient:
                 first = self._addresses.index(address)
                 self._addresses = self._addresses[first:] + self._addresses[:first]
             return connection
-        raise StorageError(f"catalog {self._name} has no metastore: {'; '.join(reasons)}")
+        failed = StorageError(f"catalog {self._name} has no metastore: {'; '.join(reasons)}")
+        raise advised(failed, "check host and port in the uri, the login, and that the metastore is up")
 
     def _forget_idle(self) -> None:
         with self._lock:

@@ -29,6 +29,7 @@ from airflow_iceberg.errors import CommitUnknownError, FormatError, IcebergError
 
 _LONGEST_WAIT_S = 60.0
 _AUTH_EXPIRED = (401, 419)
+_LOGIN_REFUSED = (400, 401, 403)
 _KEY = "Idempotency-Key"
 _FOREVER = float("inf")
 
@@ -166,7 +167,9 @@ class Http:
         answer = self._repeat(_Call(request=request, purpose=purpose, auth=NoAuth()))
         if answer.refusal:
             text = f"catalog {self._catalog} cannot {purpose}: {without_login(url)} answers {answer.refusal}"
-            raise advised(StorageError(text), advice)
+            refused = advised(StorageError(text), advice)
+            refused.is_denied = answer.status in _LOGIN_REFUSED
+            raise refused
         try:
             document = answer.json()
         except FormatError as error:
@@ -234,11 +237,12 @@ class Http:
         if is_doubtful:
             error = self._unknown(call, failure.reason)
         else:
-            error = StorageError(
+            failed = StorageError(
                 f"catalog {self._catalog} cannot {call.purpose}: {without_login(call.request.url.partition('?')[0])}: "
                 f"{failure.reason}"
             )
-            error = advised(error, failure.advice)
+            failed.is_denied = failure.is_final
+            error = advised(failed, failure.advice)
         if failure.cause is not None and not self._exchange.has_secret(failure.cause):
             error.__cause__ = failure.cause
         return error

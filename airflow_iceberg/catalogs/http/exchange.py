@@ -31,6 +31,8 @@ _TOO_MANY_REQUESTS = 429
 _NOT_IMPLEMENTED = 501
 # The server, or a gateway, stopped waiting: it is unknown how much of the request it had read.
 _REQUEST_TIMEOUT = 408
+# OpenSSL's names of what a server answers that does not speak TLS.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "UNKNOWN_PROTOCOL")
 # urllib3's errors while there is no connection yet, to the server or to the proxy.
 _BEFORE_SENDING = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
 
@@ -143,6 +145,12 @@ class Exchange:
         if refused is not None:
             reason = f"its certificate is not trusted ({refused.verify_message}), see ssl.cabundle"
             advice = "name the certificate's authority in ssl.cabundle, or have the server's certificate renewed"
+            return Failure(reason=reason, is_sent=False, is_final=True, cause=error, advice=advice)
+        if any(isinstance(each, ssl.SSLError) and each.reason in _NO_TLS for each in causes):
+            reason, advice = (
+                "no TLS is spoken at this port",
+                "correct the scheme (http or https) or the port of the uri",
+            )
             return Failure(reason=reason, is_sent=False, is_final=True, cause=error, advice=advice)
         is_sent = not any(map(_is_before_sending, causes))
         what = "it did not answer in time" if isinstance(error, requests.exceptions.ReadTimeout) else "no answer"

@@ -15,11 +15,13 @@ class Refusal:
     Attributes:
         type: the name of the error, such as NoSuchTableException, or "".
         message: the server's text, one line without secrets.
+        page: the same, if the answer is not JSON: another program than a catalog seems to have sent it.
     """
 
     status: int
     type: str = ""
     message: str = ""
+    page: str = ""
 
     def __str__(self) -> str:
         named = f"{self.status} {self.type}".strip()
@@ -33,7 +35,8 @@ class Refusal:
         except (ValueError, RecursionError):
             # A page of a gateway: its first words are enough to recognise it.
             text = re.sub(r"<[^>]*>", " ", body[:2000].decode(errors="replace"))
-            return cls(status=status, message=_line(hide(text), 120))
+            line = _line(hide(text), 120)
+            return cls(status=status, message=line, page=line or "an empty page")
         error = document.get("error", document) if isinstance(document, dict) else {}
         if isinstance(error, dict):
             return cls(

@@ -11,7 +11,7 @@ applies them to the table's current state. The metadata in its answer is authori
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -256,10 +256,9 @@ class RestCatalog(Catalog):
         purpose = f"rename table {table} to {to}"
         self._server.way(protocol.RENAME_TABLE, purpose)
         self._require_namespace(to.namespace)
-
         self._server.change(
             protocol.RENAME_TABLE,
-            {"source": _identifier(table), "destination": _identifier(to)},
+            {"source": protocol.identifier(table), "destination": protocol.identifier(to)},
             purpose,
             {404: lambda _: self._unknown_table(table), 409: lambda _: self._existing_target(table, to)},
         )
@@ -273,8 +272,7 @@ class RestCatalog(Catalog):
         table = self.id_of(table)
         purpose = f"register table {table}"
         body: dict[str, Any] = {"name": table.name, "metadata-location": metadata_location}
-        if overwrite:
-            body["overwrite"] = True
+        body |= {"overwrite": True} if overwrite else {}
         self._states.forget(table)
 
         def missing(refusal: Refusal) -> Exception:
@@ -298,11 +296,17 @@ class RestCatalog(Catalog):
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         namespace = self.levels_of(namespace)
+        return self._found_in(namespace, tuple(sorted(self._listed_tables(namespace))))
+
+    def _listed_tables(self, namespace: Namespace) -> Iterator[TableId]:
         purpose = f"list the tables of {'.'.join(namespace)}"
         missing: OnRefusal = {404: lambda _: self._unknown_namespace(namespace)}
         pages = self._server.pages(protocol.LIST_TABLES, purpose, "identifiers", missing, namespace=namespace)
-        found = tuple(sorted(protocol.parse_identifiers(pages)))
-        return self._found_in(namespace, found)
+        return protocol.parse_identifiers(pages)
+
+    def some_names(self, above: Namespace) -> Iterable[str]:
+        spaces = () if above else self._listed_namespaces(())
+        return (table.name for table in self._listed_tables(above)) if above else (space[-1] for space in spaces)
 
     def _found_in(self, namespace: Namespace, found: tuple[_T, ...]) -> tuple[_T, ...]:
         """Return a listing; some servers list nothing in a namespace that does not exist."""
@@ -350,7 +354,7 @@ class RestCatalog(Catalog):
 
     def _listed_namespaces(self, above: Namespace) -> tuple[Namespace, ...]:
         query = {"parent": self._server.config.namespace_text(above)} if above else {}
-        purpose = f"list the namespaces in {'.'.join(above)}" if above else "list the namespaces"
+        purpose = f"list the namespaces{' in ' if above else ''}{'.'.join(above)}"
         missing: OnRefusal = {404: lambda _: self._unknown_namespace(above)} if above else {}
         found = self._server.pages(
             protocol.LIST_NAMESPACES, purpose, "namespaces", missing, namespace=above, query=query
@@ -392,8 +396,5 @@ class RestCatalog(Catalog):
 
     def _missing(self, table: TableId, refusal: Refusal) -> NotFoundError:
         """Return the error for a missing table, or for its namespace if the server says so."""
-        return self._unknown_namespace(table.namespace) if refusal.type == _NO_NAMESPACE else self._unknown_table(table)
-
-
-def _identifier(table: TableId) -> dict[str, Any]:
-    return {"namespace": list(table.namespace), "name": table.name}
+        is_namespace = refusal.type == _NO_NAMESPACE
+        return self._unknown_namespace(table.namespace) if is_namespace else self._unknown_table(table, refusal.page)

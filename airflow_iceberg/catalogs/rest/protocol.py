@@ -273,3 +273,8 @@ def parse_identifiers(items: Iterable[Any]) -> Iterator[TableId]:
             continue
         except (KeyError, TypeError) as error:
             raise FormatError("unexpected table identifier in the server's answer") from error
+
+
+def identifier(table: TableId) -> dict[str, Any]:
+    """Return a table's identifier in a request."""
+    return {"namespace": list(table.namespace), "name": table.name}

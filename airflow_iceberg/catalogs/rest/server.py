@@ -20,6 +20,7 @@ from airflow_iceberg.catalogs.rest.trust import CONNECTION, store_access
 from airflow_iceberg.errors import (
     CommitConflictError,
     FormatError,
+    IcebergError,
     InvalidInputError,
     NotFoundError,
     StorageError,
@@ -27,6 +28,7 @@ from airflow_iceberg.errors import (
     advised,
 )
 
+_NO_CATALOG = "check the uri of the connection: a login page, a proxy or another program seems to answer there"
 OnRefusal = Mapping[int, Callable[[Refusal], Exception]]
 
 
@@ -88,7 +90,8 @@ class RestServer:
         query = {"warehouse": protocol.quoted(warehouse)} if warehouse else {}
         answer = http.read("GET", "/v1/config", purpose="read the server's configuration", query=query)
         if answer.refusal:
-            raise self.error_of("read the server's configuration", answer.refusal)
+            error = self.error_of("read the server's configuration", answer.refusal)
+            raise error if error.advice else advised(error, "check the uri and the warehouse of the connection")
         config = ServerConfig.from_dict(self.document(answer, "read the server's configuration"), given)
         if any(config.properties.get(name) != given.get(name) for name in CONNECTION):
             http = self._new_http(config.properties, config)
@@ -192,9 +195,9 @@ class RestServer:
         try:
             return answer.json()
         except FormatError as error:
-            raise FormatError(f"catalog {self._catalog} cannot {purpose}: {error}") from error
+            raise advised(FormatError(f"catalog {self._catalog} cannot {purpose}: {error}"), _NO_CATALOG) from error
 
-    def error_of(self, purpose: str, refusal: Refusal) -> Exception:
+    def error_of(self, purpose: str, refusal: Refusal) -> IcebergError:
         """Return the error for an error response without a special meaning."""
         text = f"catalog {self._catalog} cannot {purpose}: the server answers {refusal}"
         match refusal.status:

@@ -8,7 +8,8 @@ empty namespace by a row `exists = true`, and commit by one UPDATE that compares
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+from collections.abc import Collection, Iterable, Mapping
 from typing import Unpack
 
 from sqlalchemy import (
@@ -40,6 +41,8 @@ from airflow_iceberg.errors import (
     NotFoundError,
     StorageError,
 )
+
+log = logging.getLogger(__name__)
 
 _EXISTS = "exists"
 _LOCATION = "location"
@@ -146,6 +149,21 @@ class SqlCatalog(PointerCatalog):
                 select(columns.table_name).where(self._same(columns.catalog_name, self.name), is_in, *self._no_view())
             ).scalars()
             return listed_tables(namespace, names)
+
+    def some_names(self, above: Namespace) -> Iterable[str]:
+        tables = self.list_tables(above) if above else ()
+        return [each.name for each in tables] or [each[-1] for each in self.list_namespaces(above or None)]
+
+    def why_missing(self, table: TableId) -> str | None:
+        """Return the catalogs whose tables are in the database, if there are only others."""
+        named = self._tables.c.catalog_name
+        with self._database().read() as connection:
+            names = connection.execute(select(named).distinct().limit(10)).scalars().all()
+        if not names:
+            return f"the {self._opened} has no tables at all"
+        others = ", ".join(sorted(repr(name) for name in names))
+        same = any(name == self.name for name in names)
+        return None if same else f"the {self._opened} has tables of catalog {others} only; set that as catalog_name"
 
     def drop_pointer(self, table: TableId) -> None:
         with self._database().write() as connection:
@@ -331,6 +349,10 @@ def _prepare(name: str, database: Database, properties: Mapping[str, str], versi
         if properties.get("init_catalog_tables", "true").lower() == "false":
             raise NotFoundError(
                 f"catalog {name}: the {database} has no Iceberg tables and init_catalog_tables is false"
+            )
+        if database.is_missing_file():
+            log.warning(
+                "catalog %s: the %s did not exist and is made now; correct the uri if it should have", name, database
             )
         _create_tables(database, with_type=version != "V0")
         columns = database.column_names("iceberg_tables") or frozenset()

@@ -20,7 +20,14 @@ from sqlalchemy import Column, MetaData, String, Table
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
-from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, InvalidInputError, StorageError, advised, missing_package
+from airflow_iceberg.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    InvalidInputError,
+    StorageError,
+    advised,
+    missing_package,
+)
 from airflow_iceberg.redaction import replaced, secrets_of
 
 log = logging.getLogger(__name__)

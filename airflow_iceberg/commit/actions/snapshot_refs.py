@@ -374,7 +374,11 @@ def known_snapshot(metadata: TableMetadata, snapshot_id: int) -> Snapshot:
     """Return a snapshot of the table; raises NotFoundError if it has none of this id (any more)."""
     snapshot = metadata.snapshot(snapshot_id)
     if snapshot is None:
-        raise NotFoundError(f"table {metadata.location} has no snapshot {snapshot_id}")
+        newest = sorted(metadata.snapshots, key=lambda one: one.timestamp_ms, reverse=True)[:3]
+        error = NotFoundError(f"table {metadata.location} has no snapshot {snapshot_id}")
+        ids = ", ".join(str(one.snapshot_id) for one in newest)
+        error.advice = f"it may have expired: choose one that the table has ({f'the newest: {ids}' if ids else 'none'})"
+        raise error
     return snapshot
 
 

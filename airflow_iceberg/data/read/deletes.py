@@ -26,7 +26,7 @@ from airflow_iceberg.data.read.equality import KeySet
 from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.open_source import open_source
 from airflow_iceberg.data.read.raw_rows import BATCH_SIZE, RawRows
-from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
+from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError, missing_file
 from airflow_iceberg.expressions.binding import column_path
 from airflow_iceberg.expressions.metrics import may_match
 from airflow_iceberg.expressions.tree import Column, Comparison, Expression
@@ -163,7 +163,7 @@ class DeleteReader:
         try:
             blob = self._io.read(where, offset=offset, length=size)
         except NotFoundError as error:
-            raise NotFoundError(f"delete file {where} does not exist, although the table lists it") from error
+            raise missing_file(f"delete file {where} does not exist, although the table lists it") from error
         found = RowPositions.from_blob(blob, path=where)
         if found.cardinality != delete.record_count:
             raise FormatError(

@@ -12,7 +12,7 @@ from airflow_iceberg.data.arrow_version import explained
 from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.parquet import ParquetSource
 from airflow_iceberg.data.read.raw_rows import Source
-from airflow_iceberg.errors import FormatError, NotFoundError, StorageError, UnsupportedError
+from airflow_iceberg.errors import FormatError, UnsupportedError, missing_file, store_error
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.local_names import native_name
 from airflow_iceberg.storage.stores.store import UnclearError
@@ -46,12 +46,12 @@ def open_handle(io: FileIO, file_format: str, location: str) -> Iterator[tuple[A
         with _local_file(filesystem, path) if is_local else filesystem.open(path, "rb") as handle:
             yield handle, is_local
     except FileNotFoundError as error:
-        raise NotFoundError(f"data file {location} does not exist, although the table lists it") from error
+        raise missing_file(f"data file {location} does not exist, although the table lists it") from error
     except OSError as error:
         # Arrow raises OSError for pages that cannot be decompressed, too, but without a number.
         if error.errno is None and not isinstance(error, UnclearError):
             raise FormatError(f"cannot read {name}: {explained(error)}", path=location) from error
-        raise StorageError(f"cannot read {location}: {error}") from error
+        raise store_error(f"cannot read {location}", error, str(error)) from error
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedError(f"cannot read data file {location}: {error}") from error
     except pa.ArrowException as error:

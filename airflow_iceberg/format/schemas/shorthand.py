@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from itertools import count
 from typing import Any, NoReturn
 
@@ -29,7 +30,10 @@ def field_from_shorthand(name: str, spelled: Any, next_id: Callable[[], int]) ->
     if isinstance(spelled, str):
         return _TypeText(name, spelled, next_id).whole_field()
     if not isinstance(spelled, Mapping) or not isinstance(spelled.get("type"), str):
-        raise InvalidInputError(f"column '{name}': expected a type like 'long not null' or an object with 'type'")
+        raise InvalidInputError(
+            f"column '{name}': expected a type like 'long not null' or an object with 'type', got "
+            f"{type(spelled).__name__} (allowed types: {_allowed()})"
+        )
     unknown = sorted(set(spelled) - set(_OBJECT_KEYS))
     if unknown:
         allowed = ", ".join(_OBJECT_KEYS)
@@ -70,6 +74,10 @@ _NULLABLE = re.compile(r"\s+(null|optional)\s*$", re.IGNORECASE)
 _COMMENT = re.compile(r"\s+comment\s+'((?:[^']|'')*)'\s*$", re.IGNORECASE)
 _NESTED = re.compile(r"(struct|list|array|map)\s*<(.*)>", re.IGNORECASE | re.DOTALL)
 _MEMBER = re.compile(r"\s*(`(?:[^`]|``)+`|[^\s:`]+)\s*(?::\s*|\s+)(\S.*)", re.DOTALL)
+
+
+def _allowed() -> str:
+    return ", ".join((*t.NAMED_TYPES, *t.PARAMETRIC_FORMS, "struct<…>", "list<…>", "map<…, …>"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +152,9 @@ class _TypeText:
         except InvalidInputError as error:
             raise InvalidInputError(f"column '{self.column}': {error}") from error
         if found is None:
-            allowed = ", ".join((*t.NAMED_TYPES, *t.PARAMETRIC_FORMS, "struct<…>", "list<…>", "map<…, …>"))
-            self._fail(f"unknown type '{text}' (allowed: {allowed})")
+            near = get_close_matches(spelled, (*t.NAMED_TYPES, *_ALIASES, "decimal"), n=1, cutoff=0.75)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            self._fail(f"unknown type '{text}' (allowed: {_allowed()}, and SQL's names such as varchar(20)){meant}")
         return found
 
     def _split(self, text: str) -> list[str]:

@@ -157,10 +157,18 @@ def _expand_one(pattern: str, io: "FileIO") -> list[SourceFile]:
         if filesystem.isdir(path):
             return _below(filesystem, path, pattern)
         if not any(char in path for char in "*?["):
-            raise NotFoundError(f"source file {pattern} does not exist")
+            folder = path.rstrip("/").rpartition("/")[0]
+            raise _missing(pattern, is_folder_there=not folder or filesystem.isdir(folder))
         return _matches(filesystem, path, pattern)
     except OSError as error:
         raise store_error(f"cannot list source files {pattern}", error, str(error)) from error
+
+
+def _missing(pattern: str, *, is_folder_there: bool) -> NotFoundError:
+    more = "" if is_folder_there else ", nor does its folder"
+    error = NotFoundError(f"source file {pattern} does not exist{more}")
+    error.advice = "correct the path, or find out why nothing has written the file yet"
+    return error
 
 
 def _matches(filesystem: "fsspec.AbstractFileSystem", path: str, pattern: str) -> list[SourceFile]:

@@ -20,9 +20,9 @@ from airflow_iceberg.errors import (
     AlreadyExistsError,
     IcebergError,
     InvalidInputError,
-    NotFoundError,
     StorageError,
     UnsupportedError,
+    missing_file,
     store_error,
 )
 from airflow_iceberg.redaction import hidden_texts, replaced
@@ -204,7 +204,9 @@ def _load(entry: tuple[str, str, str], location: str) -> Any:
         return getattr(importlib.import_module(f"airflow_iceberg.storage.stores.{module}"), name)
     except ImportError as error:
         to_do = f"run: pip install '{requirement}'"
-        missing = UnsupportedError(f"cannot use {location}: the driver of its store is not installed ({error}), {to_do}")
+        missing = UnsupportedError(
+            f"cannot use {location}: the driver of its store is not installed ({error}), {to_do}"
+        )
         missing.advice = f"{to_do}, wherever it failed"
         raise missing from error
 
@@ -213,7 +215,7 @@ def _translation(verb: str, location: str, error: Exception, clean: Any) -> Iceb
     """Return the error as one of this package's, or None if it isn't a store's."""
     what = f"cannot {verb} {location}"
     if isinstance(error, FileNotFoundError):
-        return NotFoundError(f"{what}: there is no such file")
+        return missing_file(f"{what}: there is no such file")
     if isinstance(error, FileExistsError):
         return AlreadyExistsError(f"{what}: it exists already")
     if isinstance(error, PermissionError):
