@@ -344,13 +344,14 @@ class SqlCatalog(PointerCatalog):
 
 def _prepare(name: str, database: Database, properties: Mapping[str, str], version: str) -> bool:
     """Create the catalog's tables if they are missing; return whether they have the type column (V1)."""
+    is_new = database.is_missing_file()  # the first query makes it
     columns = database.column_names("iceberg_tables")
     if columns is None or database.column_names("iceberg_namespace_properties") is None:
         if properties.get("init_catalog_tables", "true").lower() == "false":
             raise NotFoundError(
                 f"catalog {name}: the {database} has no Iceberg tables and init_catalog_tables is false"
             )
-        if database.is_missing_file():
+        if is_new:
             log.warning(
                 "catalog %s: the %s did not exist and is made now; correct the uri if it should have", name, database
             )
