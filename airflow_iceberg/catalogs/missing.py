@@ -90,6 +90,8 @@ def _place(catalog: Catalog, table: TableId) -> str:
     # A query may hold a token, and what is before an @ is a login.
     scheme, slashes, rest = without_secrets(uri.partition("?")[0]).partition("//")
     host, slash, path = rest.partition("/")
+    if "sqlite" in scheme:
+        return f", in the file /{path.lstrip('/')}"
     return f" at {scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}"
 
 

@@ -392,7 +392,7 @@ class TestTablesThatAreMissing:
         for name, end in ends.items():
             caplog.clear()
             happened = told(lambda name=name: scene.append(table=name)).happened
-            assert happened == f"there is no table {name} in catalog lake at sqlite:///{scene.folder}/catalog.db{end}"
+            assert happened == f"there is no table {name} in catalog lake, in the file {scene.folder}/catalog.db{end}"
 
     def test_the_name_of_the_catalog_is_part_of_a_key(self, scene, told):
         scene.connect(**{**scene.lake.connection, "extra": {**scene.lake.connection["extra"], "catalog_name": "prod"}})
@@ -400,7 +400,7 @@ class TestTablesThatAreMissing:
 
     def test_a_database_that_is_made_is_warned_of(self, scene, told, caplog):
         scene.connect(**{**scene.lake.connection, "host": f"sqlite:///{scene.folder}/mistyped.db"})
-        assert told(scene.append).happened.endswith("mistyped.db has no tables at all")
+        assert told(scene.append).happened.endswith("mistyped.db: the database has no tables at all")
         assert "mistyped.db did not exist and is made now" in caplog.text
 
     def test_a_table_of_a_server_whose_address_has_a_login(self, scene, told):

@@ -160,10 +160,10 @@ class SqlCatalog(PointerCatalog):
         with self._database().read() as connection:
             names = connection.execute(select(named).distinct().limit(10)).scalars().all()
         if not names:
-            return f"the {self._opened} has no tables at all"
+            return "the database has no tables at all"
         others = ", ".join(sorted(repr(name) for name in names))
         same = any(name == self.name for name in names)
-        return None if same else f"the {self._opened} has tables of catalog {others} only; set that as catalog_name"
+        return None if same else f"the database has tables of catalog {others} only; set that as catalog_name"
 
     def drop_pointer(self, table: TableId) -> None:
         with self._database().write() as connection:
