@@ -91,7 +91,7 @@ def _place(catalog: Catalog, table: TableId) -> str:
     scheme, slashes, rest = without_secrets(uri.partition("?")[0]).partition("//")
     host, slash, path = rest.partition("/")
     if "sqlite" in scheme:
-        return f", in the file /{path.lstrip('/')}"
+        return f", in the file {uri.partition('?')[0].rpartition('sqlite')[2].partition(':')[2].removeprefix('///')}"
     return f" at {scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}"
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Types of connections to catalogs; None is what tests and scripts make.
-_CATALOG_TYPES = ("iceberg_catalog", "iceberg", "generic", "", None)
+# Types of connections to catalogs.
+_CATALOG_TYPES = ("iceberg_catalog", "iceberg", "generic", "")
 # Catalogs that take user and password of a database in their URI.
 _SQL_TYPES = frozenset({"sql", "jdbc"})
 _DEFAULT_SCHEMES = {"rest": "https", "hive": "thrift", "nessie": "https", "glue": "https"}
@@ -74,21 +74,37 @@ class CatalogConfig:
         found = extra_of(connection, extra)
         name = str(found.pop("catalog_name", None) or connection.conn_id or "")
         properties = properties_of(found, connection.conn_id or "")
-        is_foreign = "type" not in properties and connection.conn_type not in _CATALOG_TYPES
         # Nothing for the catalog, which would send them to a server.
         pages = {name: properties.pop(name) for name in PAGE_FIELDS if name in properties}
         if connection.conn_type == "iceberg":
             # The official provider takes a connection without a type for a REST catalog.
             properties.setdefault("type", "rest")
         _add_uri(properties, connection)
-        if is_foreign:
-            _check_foreign(connection, properties)
         _add_login(properties, connection.login, connection.password)
         return cls(name=name, properties=properties, pages=pages, conn_type=connection.conn_type or "")
 
     def secrets(self) -> list[str]:
         """See `Config`."""
         return secrets_of({**self.properties, **self.pages})
+
+    def check_type(self) -> None:
+        """Check that a connection of another service, which names no type of catalog, may be one all the same.
+
+        Raises:
+            InvalidInputError: its address is not one of a catalog.
+        """
+        from airflow_iceberg.catalogs.load import guessed_type
+
+        if "type" in self.properties or self.conn_type in _CATALOG_TYPES:
+            return
+        guessed, what = guessed_type(self.properties), f"the connection of catalog {self.name!r} is of type"
+        if guessed:
+            log.warning("%s %r, and is used for a catalog of type %s", what, self.conn_type, guessed)
+            return
+        raise advised(
+            InvalidInputError(f"{what} {self.conn_type!r}, which is not one of a catalog"),
+            "name a connection of type iceberg_catalog, or change its type and choose the catalog's type in its extra",
+        )
 
 
 def read_config(hook: BaseHook, conn_id: str, kind: str, conn_type: str, config: type[ConfigT]) -> ConfigT:
@@ -104,7 +120,6 @@ def read_config(hook: BaseHook, conn_id: str, kind: str, conn_type: str, config:
 
     with _existing(conn_id, kind, conn_type):
         connection = hook.get_connection(conn_id)
-    check_extra(connection)
     found = config.from_connection(connection)
     for secret in found.secrets():
         mask_secret(secret)
@@ -125,7 +140,6 @@ async def read_config_async(conn_id: str, kind: str, conn_type: str, config: typ
     with _existing(conn_id, kind, conn_type):
         if hasattr(Connection, "aextra_dejson"):
             connection = await BaseHook.aget_connection(conn_id)
-            check_extra(connection)
             extra = await connection.aextra_dejson()
         else:
             # Before Airflow 3.3.2 the asynchronous call, too, masks secrets by a synchronous request, which in a thread
@@ -143,7 +157,6 @@ def _connection_and_extra(conn_id: str) -> tuple[Connection, dict[str, Any]]:
     from airflow.sdk import BaseHook
 
     connection = BaseHook.get_connection(conn_id)
-    check_extra(connection)
     return connection, connection.extra_dejson
 
 
@@ -189,44 +202,6 @@ def _existing(conn_id: str, kind: str, conn_type: str) -> Iterator[None]:
             NotFoundError(f"{kind} connection {conn_id!r} does not exist"),
             f"create it with connection type {conn_type}, or set {variable}",
         ) from error
-
-
-def check_extra(connection: Connection) -> None:
-    """Check that a connection's extra is a JSON object: Airflow takes any other text for an empty one, or fails.
-
-    Raises:
-        InvalidInputError: it is not; the message does not show it.
-    """
-    text = connection.extra
-    if not isinstance(text, str) or not text.strip():
-        return
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        what = f"is not JSON (line {getattr(error, 'lineno', 1)})"
-    else:
-        if isinstance(found, dict):
-            return
-        what = f"is JSON of type {type(found).__name__}, not an object"
-    raise advised(
-        InvalidInputError(f"the extra of connection {connection.conn_id!r} {what}"),
-        "write it as an object of names and values, {…}",
-    ) from None
-
-
-def _check_foreign(connection: Connection, properties: Mapping[str, str]) -> None:
-    """Check a connection of another service: its address may be that of a catalog's server all the same."""
-    from airflow_iceberg.catalogs.load import guessed_type
-
-    kind, conn_id = connection.conn_type, connection.conn_id
-    guessed = guessed_type(properties)
-    if guessed:
-        log.warning("connection %r is of type %r and is used for a catalog of type %s", conn_id, kind, guessed)
-        return
-    raise advised(
-        InvalidInputError(f"connection {conn_id!r} is of type {kind!r}, which is not one of a catalog"),
-        "name a connection of type iceberg_catalog, or change its type and choose the catalog's type in its extra",
-    )
 
 
 async def _mask_async(secrets: Sequence[str]) -> None:

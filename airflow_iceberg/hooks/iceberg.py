@@ -54,6 +54,7 @@ class IcebergHook(BaseHook):
         """The catalog, opened once."""
         from airflow_iceberg.catalogs.load import load_catalog
 
+        self.config.check_type()
         return load_catalog(self.config.name, **self.config.properties)
 
     def get_conn(self) -> Catalog:
@@ -209,6 +210,7 @@ async def load_catalog_async(iceberg_conn_id: str) -> Catalog:
     def load() -> Catalog:
         from airflow_iceberg.catalogs.load import load_catalog
 
+        config.check_type()
         return load_catalog(config.name, **config.properties)
 
     return await asyncio.to_thread(load)
