@@ -153,6 +153,7 @@ class TestErrorsOfOthers:
             assert IcebergRetryPolicy().evaluate(raised, 1, 3).action == action
 
 
+@pytest.mark.costly
 class TestConnections:
     """A connection that cannot be one of a catalog is named as such, without what is in it."""
 
@@ -202,6 +203,7 @@ class TestConnections:
         assert found.is_final
 
 
+@pytest.mark.costly
 class TestServers:
     """What a server answers says whether a retry can help, and where to look."""
 
@@ -248,6 +250,7 @@ class TestServers:
         assert not found.is_final
 
 
+@pytest.mark.costly
 class TestDatabases:
     """A file that cannot be the database of a catalog is not tried again."""
 
@@ -277,6 +280,7 @@ class TestDatabases:
         assert not found.is_final
 
 
+@pytest.mark.costly
 class TestDisks:
     """A disk that is full is tried again, one that may not be written to is not; the advice says which."""
 
@@ -301,6 +305,7 @@ class TestDisks:
         assert to_do is None or found.to_do.startswith(to_do)
 
 
+@pytest.mark.costly
 class TestFilesOfTables:
     """A file that a table needs and that is gone is to be restored: no name is wrong."""
 
@@ -323,6 +328,7 @@ class TestFilesOfTables:
         assert found.to_do.startswith(f"it may have expired: choose one that the table has (the newest: {newest})")
 
 
+@pytest.mark.costly
 class TestSources:
     """Files that are not there: the path may be wrong, or nothing has written them yet."""
 
@@ -348,6 +354,7 @@ class TestSources:
         assert found.is_final
 
 
+@pytest.mark.costly
 class TestTablesThatAreMissing:
     """The error of a missing table says where it was looked for, and which part of its name is wrong."""
 
@@ -427,6 +434,7 @@ class TestTablesThatAreMissing:
         assert isinstance(found.error.__cause__, NotFoundError)
 
 
+@pytest.mark.costly
 class TestTwoFaults:
     """The answer to a commit is lost, and then something else is wrong."""
 
@@ -467,6 +475,7 @@ class TestTwoFaults:
         assert isinstance(found.error.__cause__, CommitUnknownError)
 
 
+@pytest.mark.costly
 class TestJobs:
     """What a job raises in the process of its task."""
 
