@@ -271,20 +271,29 @@ def _warn_of_cut(operator: Any, report: CommitReport) -> None:
 
 
 def tell_write(
-    context: Context, table: OpenTable, result: OperationResult, *, iceberg_conn_id: str, verb: str, partition_keys: str
+    context: Context,
+    table: OpenTable,
+    result: OperationResult,
+    *,
+    iceberg_conn_id: str,
+    verb: str,
+    partition_keys: str,
+    is_maintenance: bool = False,
 ) -> None:
     """Let Airflow make the events of a write that a function of a DAG file has made; those of several add up."""
     from airflow.sdk.execution_time.context import OutletEventAccessors
 
     from airflow_iceberg.operations.reports.commit import NO_COMMIT, CommitReport
 
-    asset = asset_of(table.name, iceberg_conn_id, branch=getattr(result, "branch", MAIN))
+    branch = MAIN if is_maintenance else getattr(result, "branch", getattr(result, "ref", MAIN))
+    asset = asset_of(table.name, iceberg_conn_id, maintenance=is_maintenance, branch=branch)
     is_told = isinstance(context.get("outlet_events"), OutletEventAccessors) and result.outcome not in NO_COMMIT
     if asset is None or not is_told:
         return
     if "?" in asset.uri and _same(context["task"].outlets or (), asset) is None:
-        return  # of another branch than main, which may have another name in each run
-    report = CommitReport.of(table, result, verb=verb, most_partitions=MAX_PARTITION_EVENTS, is_move=True)
+        return  # of another branch than main, which may have another name in each run; or of maintenance
+    is_move = not is_maintenance
+    report = CommitReport.of(table, result, verb=verb, most_partitions=MAX_PARTITION_EVENTS, is_move=is_move)
     _warn_of_cut(context["task"], report)
     keys = report.partitions.values if partition_keys == "value" else report.partitions.names
     _add_event(context["task"], context, asset, report.to_event(), keys)

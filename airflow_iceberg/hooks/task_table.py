@@ -16,18 +16,17 @@ from airflow.providers.common.compat.sdk import get_hook_lineage_collector
 
 from airflow_iceberg.assets import SCHEME, check_partition_keys, tell_write
 from airflow_iceberg.commit.operation_key import OnRerun
-from airflow_iceberg.commit.write_result import Outcome
+from airflow_iceberg.commit.write_result import Outcome, WriteResult
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.hooks.own_changes import CHANGES_NO_ROWS, OwnChanges, ResultT
 from airflow_iceberg.hooks.own_writes import writes_of
 from airflow_iceberg.hooks.task_key import operation_key_of
 from airflow_iceberg.retries import function_failures
-from airflow_iceberg.table import Table
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_iceberg.catalogs.base import Catalog
-    from airflow_iceberg.commit.write_result import WriteResult
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +52,7 @@ def running_context() -> Context:
         ) from error
 
 
-class TaskTable(Table):
+class TaskTable(OwnChanges):
     """A table whose writes are committed exactly once by the task that runs; made by `IcebergHook.task_table`.
 
     Its writes take the arguments of those of `Table`, and:
@@ -184,21 +183,19 @@ class TaskTable(Table):
         """
         return self._write("update", name, super().update, set, where, **options)
 
-    def _write(
-        self, verb: str, name: str | None, write: Callable[..., WriteResult], *args: Any, **options: Any
-    ) -> WriteResult:
+    def _write(self, verb: str, name: str | None, write: Callable[..., ResultT], *args: Any, **options: Any) -> ResultT:
         with function_failures():
             return self._written(verb, name, write, *args, **options)
 
     def _written(
-        self, verb: str, name: str | None, write: Callable[..., WriteResult], *args: Any, **options: Any
-    ) -> WriteResult:
+        self, verb: str, name: str | None, write: Callable[..., ResultT], *args: Any, **options: Any
+    ) -> ResultT:
         if "operation_key" in options:
             raise InvalidInputError("a table of a task makes the operation keys of its writes; set name instead")
         with writes_of(self._context).named(self._context, self, verb, name) as named:
             key = replace(operation_key_of(self._context), write=named, older_epoch=None)
             result = write(*args, operation_key=key, **options)
-        if verb in ("append", "overwrite"):
+        if isinstance(result, WriteResult) and verb in ("append", "overwrite"):
             _warn_of_other_rows(result, named, args[0])
         get_hook_lineage_collector().add_output_asset(
             context=cast(Any, self), scheme=SCHEME, asset_kwargs={"table": self.name, "iceberg_conn_id": self._conn_id}
@@ -212,6 +209,7 @@ class TaskTable(Table):
                     iceberg_conn_id=self._conn_id,
                     verb=verb,
                     partition_keys=self._partition_keys,
+                    is_maintenance=verb in CHANGES_NO_ROWS,
                 )
         return result
 

@@ -177,9 +177,7 @@ class JobOperator(TableOperator):
     reason_to_wait: ClassVar[str | None] = None
     operator_extra_links: Collection[BaseOperatorLink] = (
         *TableOperator.operator_extra_links,
-        links.SparkUiLink(),
-        links.SparkHistoryLink(),
-        links.StagingLink(),
+        *(links.SparkUiLink(), links.SparkHistoryLink(), links.StagingLink()),
     )
     _instance: Any = None
     _backend: Backend | None = None

@@ -114,6 +114,52 @@ class TestAWriteIsFound:
         assert lake.ids() == [1, 2]
 
 
+class TestOtherChangesAreFound:
+    """What a retry must not do again although it changes no rows of its own: a rollback would undo others' commits."""
+
+    @pytest.mark.costly
+    def test_a_rollback_between_which_and_its_retry_others_have_committed(self, lake):
+        lake.create()
+        first = lake.append([1]).snapshot_id
+        lake.append([2])
+        done = bound(context(1)).rollback_to_snapshot(first)
+        lake.append([3])
+        again = bound(context(2)).rollback_to_snapshot(first)
+        assert (done.outcome, again.outcome, lake.ids()) == ("committed", "found", [1, 3])
+
+    @pytest.mark.costly
+    def test_a_branch_a_tag_a_column_and_files(self, lake):
+        lake.create()
+        lake.append([1])
+        (lake.folder / "warehouse" / "landing").mkdir()
+        files = [str(lake.write_file("a.parquet", [5]).rename(lake.folder / "warehouse" / "landing" / "a.parquet"))]
+        outcomes = []
+        for try_number in (1, 2):
+            table = bound(context(try_number))
+            done = [
+                table.create_branch("b"),
+                table.create_tag("v1", write_name="tag"),
+                table.alter(
+                    [{"add_column": {"name": "x", "type": "long"}}, {"rename_column": {"from": "x", "to": "y"}}]
+                ),
+                table.add_files(files, branch="b"),
+                table.fast_forward("main", "b"),
+                table.remove_tag("v1", write_name="untag"),
+            ]
+            outcomes.append([str(one.outcome) for one in done])
+        assert outcomes == [["committed"] * 6, ["found"] * 6]
+        assert (lake.ids(), sorted(lake.load().metadata.refs)) == ([1, 5], ["b", "main"])
+
+    @pytest.mark.costly
+    def test_two_of_a_kind_are_told_apart(self, lake):
+        lake.create()
+        lake.append([1])
+        table = bound(context())
+        table.create_tag("a")
+        table.create_tag("b")
+        assert sorted(lake.load().metadata.refs) == ["a", "b", "main"]
+
+
 class TestAfterAClear:
     """An append is replaced, on its own; a delete and a merge are made once more, as by the operators."""
 
