@@ -279,8 +279,13 @@ def tell_write(
     verb: str,
     partition_keys: str,
     is_maintenance: bool = False,
+    told: dict[str, Sequence[str]] | None = None,
 ) -> None:
-    """Let Airflow make the events of a write that a function of a DAG file has made; those of several add up."""
+    """Let Airflow make the events of a write that a function of a DAG file has made; those of several add up.
+
+    Args:
+        told: the fields of the event of the task's write before, by the asset's URI; replaced by those of this one.
+    """
     from airflow.sdk.execution_time.context import OutletEventAccessors
 
     from airflow_iceberg.operations.reports.commit import NO_COMMIT, CommitReport
@@ -296,7 +301,12 @@ def tell_write(
     report = CommitReport.of(table, result, verb=verb, most_partitions=MAX_PARTITION_EVENTS, is_move=is_move)
     _warn_of_cut(context["task"], report)
     keys = report.partitions.values if partition_keys == "value" else report.partitions.names
-    _add_event(context["task"], context, asset, report.to_event(), keys)
+    event, fields = report.to_event(), {} if told is None else told
+    extra = context["outlet_events"][_same(context["task"].outlets or (), asset) or asset].extra
+    for name in fields.get(asset.uri, ()):  # what this write does not say is not true of it
+        extra.pop(name, None)
+    fields[asset.uri] = tuple(event)
+    _add_event(context["task"], context, asset, event, keys)
 
 
 def _without_event(operator: Any, asset: Asset) -> None:

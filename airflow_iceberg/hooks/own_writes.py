@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -34,12 +34,14 @@ class TaskWrites:
         counts: how many writes of a kind have no name, by the uuid of the table and kind.
         unknown: writes without a name whose outcome nobody knows, by the same.
         threads: the one that makes the writes without a name, by the same.
+        told: the fields of the last event, by the asset's URI.
     """
 
     names: set[tuple[str, str]] = field(default_factory=set)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     unknown: dict[tuple[str, str], str] = field(default_factory=dict)
     threads: dict[tuple[str, str], threading.Thread] = field(default_factory=dict)
+    told: dict[str, Sequence[str]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager

@@ -210,6 +210,7 @@ class TaskTable(OwnChanges):
                     verb=verb,
                     partition_keys=self._partition_keys,
                     is_maintenance=verb in CHANGES_NO_ROWS,
+                    told=writes_of(self._context).told,
                 )
         return result
 

@@ -78,7 +78,7 @@ def test_importing_a_module_of_the_airflow_layer_pulls_in_nothing_heavy(module, 
 
 
 # Imported by a task or a command that runs, and by nothing that a DAG file imports.
-IN_A_TASK = {"airflow_iceberg.hooks.task_table", "airflow_iceberg.hooks.diagnosis"}
+IN_A_TASK = {f"airflow_iceberg.hooks.{name}" for name in ("task_table", "own_changes", "diagnosis")}
 
 # Everything that a DAG file can import, and all examples; what is opened meanwhile, but for modules, is written down.
 PARSE = """

@@ -478,6 +478,28 @@ class TestInAirflow:
         }
 
     @pytest.mark.services
+    def test_the_event_of_several_changes_says_what_is_true_of_the_last_one(self, lake, new_dag, run_dag):
+        from airflow.sdk import task
+
+        name = f"s.changed{os.getpid()}"
+        lake.create(name)
+        lake.append([1], name)
+        asset = iceberg_asset(name, maintenance=True)
+
+        @task(outlets=[asset])
+        def change(*, outlet_events: Any = None) -> None:
+            outlet_events[asset].extra["mine"] = "kept"
+            table = IcebergHook().task_table(name)
+            table.create_branch("audit")
+            table.alter([{"set_properties": {"owner": "me"}}])
+
+        with new_dag() as dag:
+            change()
+        assert run_dag(dag).state == "success"
+        ((_, event),) = events_of(asset)
+        assert (event["mine"], event["operation"], event.get("branch")) == ("kept", "alter_table", None)
+
+    @pytest.mark.services
     def test_a_write_that_no_retry_can_mend_is_tried_once_unless_the_function_goes_on(self, lake, new_dag, run_dag):
         from airflow.sdk import task
 
