@@ -243,7 +243,9 @@ class TestHdfsByHttp:
     def test_a_job_and_paimon_know_the_hosts(self) -> None:
         given = {"hdfs.token": "t", "warehouse": "webhdfs://nn:9870/wh", "uri": "https://h", "credential": "c"}
         assert storage_properties(given) == {"hdfs.token": "t", "warehouse": "webhdfs://nn:9870/wh"}
-        connection: Any = SimpleNamespace(conn_id="p", conn_type="paimon", host="", extra_dejson={**given, "path": "webhdfs://other:1/t"})
+        connection: Any = SimpleNamespace(
+            conn_id="p", conn_type="paimon", host="", extra_dejson={**given, "path": "webhdfs://other:1/t"}
+        )
         found = PaimonConfig.from_connection(connection).properties
         assert (found["warehouse"], found["path"]) == ("webhdfs://nn:9870/wh", "webhdfs://other:1/t")
 
