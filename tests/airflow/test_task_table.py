@@ -309,6 +309,7 @@ class TestTheOrderOfWritesWithoutNames:
     @pytest.mark.costly
     def test_other_rows_under_the_name_of_a_write_that_is_found_are_told(self, lake, caplog):
         lake.create()
+        caplog.clear()  # a new warehouse is told of
         bound(context(1)).append(rows(1))
         assert not bound(context(2)).append(rows(1)).done_by_this_try
         assert not caplog.messages
