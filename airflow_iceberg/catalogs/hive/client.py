@@ -23,7 +23,7 @@ from thrift.transport.TTransport import TTransportException
 
 from airflow_iceberg.catalogs.hive.thrift_interface import CALLS, GetTableRequest, GetTablesRequest, HiveError, Table
 from airflow_iceberg.catalogs.hive.transport import Address, TransportOptions, open_protocol, parse_addresses
-from airflow_iceberg.errors import CommitUnknownError, StorageError, advised
+from airflow_iceberg.errors import CommitUnknownError, StorageError
 
 # Firewalls and load balancers silently drop idle connections; an older one is not used any more.
 IDLE_SECONDS = 60.0
@@ -248,7 +248,8 @@ class HiveClient:
                 self._addresses = self._addresses[first:] + self._addresses[:first]
             return connection
         failed = StorageError(f"catalog {self._name} has no metastore: {'; '.join(reasons)}")
-        raise advised(failed, "check host and port in the uri, the login, and that the metastore is up")
+        failed.advice = "check host and port in the uri, the login, and that the metastore is up"
+        raise failed
 
     def _forget_idle(self) -> None:
         with self._lock:
