@@ -270,7 +270,7 @@ class IcebergRetryPolicy(RetryPolicy):
 
 def _reason(why: str, error: BaseException) -> str:
     # Airflow keeps it in its database.
-    return f"{why}: {error}"[:500]
+    return f"{why}: {without_secrets(str(error))}"[:500]
 
 
 def to_event(error: IcebergError) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from airflow_iceberg.catalogs.names import is_name
 from airflow_iceberg.errors import IcebergError, NotFoundError, advised
-from airflow_iceberg.redaction import without_secrets
+from airflow_iceberg.redaction import hide, without_secrets
 from airflow_iceberg.storage.conditional_create import Presence, find_directory
 from airflow_iceberg.storage.trust import is_location
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MOST_NAMES = 1000
+_LONGEST_NAME = 255
 _NAMED = 5
 
 
@@ -87,11 +89,14 @@ def _place(catalog: Catalog, table: TableId) -> str:
     if not uri:
         location = catalog.default_location(table)
         return f", looked for at {without_secrets(location)}" if location else ""
+    # Before it is cut: a password may have the signs of a path or a query in it.
+    uri = without_secrets(str(hide("uri", uri)))
     # A query may hold a token, and what is before an @ is a login.
-    scheme, slashes, rest = without_secrets(uri.partition("?")[0]).partition("//")
+    scheme, slashes, rest = uri.partition("?")[0].partition("//")
     host, slash, path = rest.partition("/")
     if "sqlite" in scheme:
-        return f", in the file {uri.partition('?')[0].rpartition('sqlite')[2].partition(':')[2].removeprefix('///')}"
+        file = uri.partition("?")[0].rpartition("sqlite")[2].partition(":")[2].removeprefix("//").removeprefix("/")
+        return f", in the file {file}" if file else ", in memory"
     return f" at {scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}"
 
 
@@ -113,7 +118,8 @@ def _instead_of_namespace(catalog: Catalog, table: TableId, missing: Namespace) 
 
 def _some(catalog: Catalog, above: Namespace) -> list[str]:
     with suppress(IcebergError):  # not everybody who may load a table may list them
-        return list(islice(catalog.some_names(above), _MOST_NAMES))
+        found = islice(catalog.some_names(above), _MOST_NAMES)
+        return [name for name in found if len(name) <= _LONGEST_NAME and is_name(name)]
     return []
 
 

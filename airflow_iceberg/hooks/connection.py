@@ -28,6 +28,7 @@ _SQL_TYPES = frozenset({"sql", "jdbc"})
 _DEFAULT_SCHEMES = {"rest": "https", "hive": "thrift", "nessie": "https", "glue": "https"}
 
 
+_KINDS = {str: "text", list: "list", int: "number", float: "number"}
 PAGE_FIELDS = ("table-url", "snapshot-url")
 
 
@@ -123,7 +124,7 @@ def read_config(hook: BaseHook, conn_id: str, kind: str, conn_type: str, config:
     found = config.from_connection(connection)
     for secret in found.secrets():
         mask_secret(secret)
-    _warn_of_shown(connection, connection.extra_dejson)
+    _warn_of_shown(connection, connection.extra_dejson or {})
     return found
 
 
@@ -140,7 +141,7 @@ async def read_config_async(conn_id: str, kind: str, conn_type: str, config: typ
     with _existing(conn_id, kind, conn_type):
         if hasattr(Connection, "aextra_dejson"):
             connection = await BaseHook.aget_connection(conn_id)
-            extra = await connection.aextra_dejson()
+            extra = await connection.aextra_dejson() or {}
         else:
             # Before Airflow 3.3.2 the asynchronous call, too, masks secrets by a synchronous request, which in a thread
             # of asgiref goes through this event loop. Older versions of common-compat do not do the same for the extra.
@@ -157,7 +158,7 @@ def _connection_and_extra(conn_id: str) -> tuple[Connection, dict[str, Any]]:
     from airflow.sdk import BaseHook
 
     connection = BaseHook.get_connection(conn_id)
-    return connection, connection.extra_dejson
+    return connection, connection.extra_dejson or {}
 
 
 def _warn_of_shown(connection: Connection, extra: Mapping[str, Any]) -> None:
@@ -229,15 +230,16 @@ def extra_of(connection: Connection, extra: Mapping[str, Any] | None = None) -> 
     text = getattr(connection, "extra", None)
     if isinstance(text, str) and text.strip():
         try:
-            kind = type(json.loads(text)).__name__
-        except ValueError as error:
+            found = json.loads(text)
+            kind = "" if found is None or isinstance(found, dict) else f"a {_KINDS.get(type(found), 'truth value')}"
+        except (ValueError, RecursionError) as error:
             kind = f"not JSON (line {getattr(error, 'lineno', 1)})"
-        if kind != "dict":
+        if kind:
             raise InvalidInputError(
-                f"the extra of connection {connection.conn_id!r} is {kind if ' ' in kind else f'a {kind}'}; expected a "
-                f'JSON object such as {{"type": "rest"}}'
+                f"the extra of connection {connection.conn_id!r} is {kind}; expected a JSON object such as "
+                f'{{"type": "rest"}}'
             )
-    return dict(connection.extra_dejson if extra is None else extra)
+    return dict((connection.extra_dejson or {}) if extra is None else extra)
 
 
 def properties_of(extra: Mapping[str, Any], conn_id: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_iceberg.commit.operation_key import TRY_NUMBER
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -120,6 +121,25 @@ def writes_of(context: Context) -> TaskWrites:
         while len(_tries) > _MOST_TRIES:
             _tries.popitem(last=False)
     return found
+
+
+def check_try_of_found(context: Context, table: Table, snapshot_id: int | None, named: str) -> None:
+    """Check that a write without a name that was found is one of an earlier try.
+
+    A task that is rescheduled, as a sensor is between its looks, begins anew in the same try. In a process that stays,
+    its second look makes a second write.
+
+    Raises:
+        InvalidInputError: it is one of this try, before the task was rescheduled.
+    """
+    if snapshot_id is None or not context.get("task_reschedule_count"):
+        return
+    snapshot = table.metadata.snapshot(snapshot_id)
+    if snapshot is not None and snapshot.summary.get(TRY_NUMBER) == str(context["ti"].try_number):
+        raise InvalidInputError(
+            f"the task was rescheduled, and had made write {named!r} to table {table.name} before; the rows of this "
+            f"one are not written; {_GIVE_NAMES}"
+        )
 
 
 def _place(table: Table) -> str:

@@ -19,7 +19,7 @@ from airflow_iceberg.commit.operation_key import OnRerun
 from airflow_iceberg.commit.write_result import Outcome, WriteResult
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.own_changes import CHANGES_NO_ROWS, OwnChanges, ResultT
-from airflow_iceberg.hooks.own_writes import writes_of
+from airflow_iceberg.hooks.own_writes import check_try_of_found, writes_of
 from airflow_iceberg.hooks.task_key import operation_key_of
 from airflow_iceberg.retries import function_failures
 
@@ -195,6 +195,8 @@ class TaskTable(OwnChanges):
         with writes_of(self._context).named(self._context, self, verb, name) as named:
             key = replace(operation_key_of(self._context), write=named, older_epoch=None)
             result = write(*args, operation_key=key, **options)
+            if name is None and isinstance(result, WriteResult) and result.outcome is Outcome.FOUND:
+                check_try_of_found(self._context, self, result.snapshot_id, named)
         if isinstance(result, WriteResult) and verb in ("append", "overwrite"):
             _warn_of_other_rows(result, named, args[0])
         get_hook_lineage_collector().add_output_asset(

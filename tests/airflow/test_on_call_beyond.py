@@ -11,14 +11,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk import Connection
 
+from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import (
     CommitUnknownError,
     FormatError,
+    InvalidInputError,
     NotFoundError,
     UnsupportedError,
     described,
 )
+from airflow_iceberg.hooks.connection import CatalogConfig
 from airflow_iceberg.jobs import run_local
 from airflow_iceberg.jobs.protocol.result import JobError
 from airflow_iceberg.operators import (
@@ -30,9 +34,11 @@ from airflow_iceberg.operators import (
 from airflow_iceberg.retries import IcebergRetryPolicy, airflow_failures, function_failures
 from airflow_iceberg.sensors import IcebergRowCountSensor
 from airflow_iceberg.storage.stores.local import LocalStore
+from airflow_iceberg.table import Table
 from tests.airflow.test_on_call import Scene, refusal, scene
 from tests.support.airflow_versions import RetryAction, needs_policies
 from tests.support.http_server import Reply, document
+from tests.support.memory import MemoryCatalog
 
 __all__ = ["scene"]
 SECRET = "sekret-of-the-connection"
@@ -160,7 +166,7 @@ class TestConnections:
     @pytest.mark.parametrize(("extra", "happened"), [
         ('{"token": "' + SECRET, "the extra of connection 'c' is not JSON (line 1)"),
         (f'["{SECRET}"]', "the extra of connection 'c' is a list"),
-        (f'"{SECRET}"', "the extra of connection 'c' is a str"),
+        (f'"{SECRET}"', "the extra of connection 'c' is a text"),
     ])  # fmt: skip
     def test_an_extra_that_is_no_object(self, scene, told, extra, happened):
         scene.connect("c", conn_type="iceberg_catalog", extra=extra)
@@ -168,6 +174,16 @@ class TestConnections:
         assert found.happened.startswith(f"{happened}; expected a JSON object such as")
         assert found.to_do == "correct the task's arguments, its data or the connection, then clear the task"
         assert found.is_final
+
+    @pytest.mark.parametrize("extra", ["", "  ", "null", "{}"])
+    def test_an_extra_that_says_nothing(self, extra):
+        connection = Connection(conn_id="c", conn_type="iceberg_catalog", host="https://h", extra=extra)
+        assert dict(CatalogConfig.from_connection(connection).properties) == {"uri": "https://h"}
+
+    def test_an_extra_that_is_too_deep(self):
+        connection = Connection(conn_id="c", conn_type="iceberg_catalog", extra="[" * 100_000)
+        with pytest.raises(InvalidInputError, match="is not JSON"):
+            CatalogConfig.from_connection(connection)
 
     @pytest.mark.parametrize(("value", "what"), [
         ("{" + SECRET, "cannot be read: it is neither a JSON object nor a URI"),
@@ -228,6 +244,15 @@ class TestServers:
         page = Reply(status=404, body=b"<html><b>Welcome</b></html>", headers={"Content-Type": "text/html"})
         assert self.rest(scene, told, page).to_do.startswith("check the uri: its answer is not a catalog's (Welcome)")
 
+    @pytest.mark.parametrize(("kind", "is_final"), [("invalid_client", True), ("temporarily_unavailable", False)])
+    def test_a_login_that_is_refused_for_now_is_tried_again(self, scene, told, kind, is_final):
+        server = scene.serve(lambda _: document({"error": kind, "error_description": "no"}, status=400))
+        login = {"oauth2-server-uri": f"{server.uri}/tokens", "credential": f"id:{SECRET}"}
+        scene.rest(lambda _: document({}), **login)
+        found = told(scene.append)
+        assert f"answers 400 {kind}: no" in found.happened
+        assert found.is_final is is_final
+
     def test_a_uri_that_leads_elsewhere(self, scene, told):
         uri = scene.serve(lambda _: refusal(404, "", "")).uri
         scene.connect(conn_type="iceberg_catalog", host=uri, extra={"type": "rest"})
@@ -262,6 +287,11 @@ class TestDatabases:
         found = self.use(scene, told, f"sqlite:///{scene.folder}/mistyped/catalog.db")
         assert found.to_do.startswith(f"its folder {scene.folder}/mistyped does not exist: correct the uri")
         assert found.is_final
+
+    def test_whose_folder_sqlite_finds_itself(self, scene, told):
+        found = self.use(scene, told, f"sqlite:///file:{scene.folder}/mistyped/catalog.db?uri=true")
+        assert "its folder" not in found.to_do
+        assert not found.is_final
 
     def test_that_is_something_else(self, scene, told):
         path = scene.folder / "notes.txt"
@@ -420,6 +450,54 @@ class TestTablesThatAreMissing:
 
         scene.rest(answer)
         assert told(lambda: scene.append(table="s.order")).happened.endswith("; did you mean s.orders?")
+
+    @pytest.mark.parametrize("address", [
+        f"postgresql+psycopg://me:{SECRET}/more@db/lake",
+        f"mysql+pymysql://me:{SECRET}#a?b@db/lake",
+        f"https://catalog/api?token={SECRET}",
+        f"thrift://one:9083,thrift://me:{SECRET}@two:9083",
+    ])  # fmt: skip
+    def test_no_address_shows_a_login(self, address):
+        catalog = MemoryCatalog("prod", namespaces=("s",))
+        catalog.properties = {"uri": address}
+        with pytest.raises(NotFoundError, match=r"there is no table s\.nope in catalog prod") as caught:
+            Table.load(catalog, "s.nope")
+        assert SECRET[:6] not in str(caught.value)
+
+    def test_a_server_whose_lists_do_not_end(self, scene, told):
+        """Every page has another one behind it."""
+        listed = []
+
+        def answer(request):
+            path, _, query = request.path.partition("?")
+            if request.method == "GET" and path.endswith("/namespaces"):
+                listed.append(query)
+                return document({"namespaces": [[f"n{len(listed)}"]], "next-page-token": str(len(listed))})
+            return refusal(404, "NoSuchNamespaceException", "no")
+
+        scene.rest(answer)
+        happened = told(lambda: scene.append(table="n.order")).happened
+        assert "namespace n does not exist" in happened
+        assert 0 < len(listed) < 5
+
+    @pytest.mark.parametrize("forged", ["\x1b[31morder", "order\nERROR all is lost", "../order", "order" * 1000])
+    def test_names_that_are_none_are_not_told(self, scene, told, forged):
+        def answer(request):
+            if request.method == "GET" and request.path.partition("?")[0].endswith("/namespaces"):
+                return document({"namespaces": [[forged], ["stock"]]})
+            return refusal(404, "NoSuchNamespaceException", "no")
+
+        scene.rest(answer)
+        assert told(lambda: scene.append(table="order.x")).happened.endswith("does not exist; the catalog has stock")
+
+    def test_a_database_of_many_catalogs(self, tmp_path):
+        uri = f"sqlite:///{tmp_path}/c.db"
+        for name in (*(f"a{number:02}" for number in range(11)), "z"):
+            catalog = load_catalog(name, type="sql", uri=uri, warehouse=(tmp_path / "w").as_uri())
+            catalog.create_namespace("s", if_not_exists=True)
+            Table.create(catalog, "s.orders", schema={"id": "long"})
+        with pytest.raises(NotFoundError, match=r"did you mean s\.orders\?"):
+            Table.load(catalog, "s.order")
 
     def test_a_sensor_says_it_too(self, scene, told):
         found = told(lambda: scene.run(IcebergRowCountSensor, table="s.T", min_rows=1))

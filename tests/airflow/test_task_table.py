@@ -296,6 +296,18 @@ class TestTheOrderOfWritesWithoutNames:
             bound(told).append(rows(2))
         assert bound(told).append(rows(2), name="two").done_by_this_try
 
+    def test_a_sensor_that_is_rescheduled_writes_at_each_look_by_a_name(self, lake):
+        """Each look is a process of its own, which would take the write of the look before for its own one."""
+        lake.create()
+        first = context()
+        bound(first).append(rows(1))
+        again = {**context(), "task_reschedule_count": 1}
+        with pytest.raises(InvalidInputError, match="the task was rescheduled, and had made write 'append-1'"):
+            bound(again).append(rows(2))
+        assert bound(again).append(rows(2), name="look-2").done_by_this_try
+        assert bound({**context(2), "task_reschedule_count": 1}).append(rows(1)).outcome == "found"
+        assert lake.ids() == [1, 2]
+
     @pytest.mark.parametrize("more", [{"exception": None}, {"state": "success"}, {"state": "up_for_retry"}])
     def test_a_callback_needs_names(self, more, lake):
         """The next try of the task would take its write for one of its own."""

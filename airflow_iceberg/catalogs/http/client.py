@@ -30,6 +30,8 @@ from airflow_iceberg.errors import CommitUnknownError, FormatError, IcebergError
 _LONGEST_WAIT_S = 60.0
 _AUTH_EXPIRED = (401, 419)
 _LOGIN_REFUSED = (400, 401, 403)
+# OAuth2's names of errors that pass; some servers send them with one of these statuses.
+_FOR_NOW = ("temporarily_unavailable", "server_error", "slow_down")
 _KEY = "Idempotency-Key"
 _FOREVER = float("inf")
 
@@ -168,7 +170,7 @@ class Http:
         if answer.refusal:
             text = f"catalog {self._catalog} cannot {purpose}: {without_login(url)} answers {answer.refusal}"
             refused = advised(StorageError(text), advice)
-            refused.is_denied = answer.status in _LOGIN_REFUSED
+            refused.is_denied = answer.status in _LOGIN_REFUSED and answer.refusal.type not in _FOR_NOW
             raise refused
         try:
             document = answer.json()

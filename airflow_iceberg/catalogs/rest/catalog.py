@@ -13,21 +13,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
-from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, child_namespaces
+from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState
 from airflow_iceberg.catalogs.http.exchange import Answer
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import without_login
 from airflow_iceberg.catalogs.pointer import is_gzip_asked
 from airflow_iceberg.catalogs.rest import protocol
 from airflow_iceberg.catalogs.rest.credentials import Delegation
-from airflow_iceberg.catalogs.rest.server import OnRefusal, RestServer
+from airflow_iceberg.catalogs.rest.server import Limit, OnRefusal, RestServer
 from airflow_iceberg.catalogs.rest.states import TableStates, is_another
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
-    FormatError,
     IcebergError,
     InvalidInputError,
     NotFoundError,
@@ -44,6 +43,7 @@ from airflow_iceberg.storage.trust import Trust
 _T = TypeVar("_T")
 _NO_NAMESPACE = "NoSuchNamespaceException"
 _NOT_EMPTY = "NamespaceNotEmptyException"
+_FEW_PAGES = 2
 
 
 class RestCatalog(Catalog):
@@ -298,15 +298,16 @@ class RestCatalog(Catalog):
         namespace = self.levels_of(namespace)
         return self._found_in(namespace, tuple(sorted(self._listed_tables(namespace))))
 
-    def _listed_tables(self, namespace: Namespace) -> Iterator[TableId]:
+    def _listed_tables(self, namespace: Namespace, **limit: Unpack[Limit]) -> Iterator[TableId]:
         purpose = f"list the tables of {'.'.join(namespace)}"
         missing: OnRefusal = {404: lambda _: self._unknown_namespace(namespace)}
-        pages = self._server.pages(protocol.LIST_TABLES, purpose, "identifiers", missing, namespace=namespace)
+        pages = self._server.pages(protocol.LIST_TABLES, purpose, "identifiers", missing, namespace=namespace, **limit)
         return protocol.parse_identifiers(pages)
 
     def some_names(self, above: Namespace) -> Iterable[str]:
-        spaces = () if above else self._listed_namespaces(())
-        return (table.name for table in self._listed_tables(above)) if above else (space[-1] for space in spaces)
+        if above:
+            return (table.name for table in self._listed_tables(above, most_pages=_FEW_PAGES))
+        return (space[-1] for space in self._listed_namespaces((), most_pages=_FEW_PAGES))
 
     def _found_in(self, namespace: Namespace, found: tuple[_T, ...]) -> tuple[_T, ...]:
         """Return a listing; some servers list nothing in a namespace that does not exist."""
@@ -352,18 +353,14 @@ class RestCatalog(Catalog):
         above = self.levels_of(parent) if parent else ()
         return self._found_in(above, self._listed_namespaces(above))
 
-    def _listed_namespaces(self, above: Namespace) -> tuple[Namespace, ...]:
+    def _listed_namespaces(self, above: Namespace, **limit: Unpack[Limit]) -> tuple[Namespace, ...]:
         query = {"parent": self._server.config.namespace_text(above)} if above else {}
         purpose = f"list the namespaces{' in ' if above else ''}{'.'.join(above)}"
         missing: OnRefusal = {404: lambda _: self._unknown_namespace(above)} if above else {}
         found = self._server.pages(
-            protocol.LIST_NAMESPACES, purpose, "namespaces", missing, namespace=above, query=query
+            protocol.LIST_NAMESPACES, purpose, "namespaces", missing, namespace=above, query=query, **limit
         )
-        try:
-            # Some servers list all levels below, without those between.
-            return child_namespaces(above, [tuple(str(level) for level in item) for item in found])
-        except TypeError as error:
-            raise FormatError("unexpected namespace in the server's answer") from error
+        return protocol.parse_namespaces(above, found)
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
         namespace = self.levels_of(namespace)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
-from airflow_iceberg.catalogs.base import Namespace, TableId
+from airflow_iceberg.catalogs.base import Namespace, TableId, child_namespaces
 from airflow_iceberg.catalogs.rest.trust import request_properties
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.metadata import requirements as required
@@ -273,6 +273,14 @@ def parse_identifiers(items: Iterable[Any]) -> Iterator[TableId]:
             continue
         except (KeyError, TypeError) as error:
             raise FormatError("unexpected table identifier in the server's answer") from error
+
+
+def parse_namespaces(above: Namespace, items: Iterable[Any]) -> tuple[Namespace, ...]:
+    """Return the namespaces one level below another one, of a list from which servers may leave out those between."""
+    try:
+        return child_namespaces(above, [tuple(str(level) for level in item) for item in items])
+    except TypeError as error:
+        raise FormatError("unexpected namespace in the server's answer") from error
 
 
 def identifier(table: TableId) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Unpack
+from typing import Any, TypedDict, Unpack
 
 from airflow_iceberg.catalogs.base import Namespace, TableId
 from airflow_iceberg.catalogs.http.auth import OAuth2Auth, auth_for
@@ -32,7 +33,13 @@ _NO_CATALOG = "check the uri of the connection: a login page, a proxy or another
 OnRefusal = Mapping[int, Callable[[Refusal], Exception]]
 
 
-class Asked(Parts, total=False):
+class Limit(TypedDict, total=False):
+    """How much of a list is wanted, if not all of it."""
+
+    most_pages: int
+
+
+class Asked(Parts, Limit, total=False):
     """The object of a request, and its optional parts."""
 
     namespace: Namespace
@@ -163,11 +170,11 @@ class RestServer:
     def pages(
         self, endpoint: Endpoint, purpose: str, key: str, on_refusal: OnRefusal, **asked: Unpack[Asked]
     ) -> Iterator[Any]:
-        """Yield the items of a list, page by page."""
+        """Yield the items of a list, page by page; of its first pages alone if `most_pages` says so."""
         size = page_size(self._catalog, self.config.properties)
         query = {**(asked.get("query") or {}), **({"pageSize": str(size), "pageToken": ""} if size else {})}
         tokens = PageTokens(f"catalog {self._catalog} cannot {purpose}")
-        while True:
+        for _ in range(asked.get("most_pages", sys.maxsize)):
             answer = self.read(endpoint, purpose, on_refusal, namespace=asked["namespace"], query=query)
             document = self.document(answer, purpose)
             items = document.get(key) or []

@@ -45,6 +45,7 @@ from airflow_iceberg.errors import (
 log = logging.getLogger(__name__)
 
 _EXISTS = "exists"
+_MOST_NAMES, _MOST_CATALOGS = 1000, 10
 _LOCATION = "location"
 _TABLE = "TABLE"
 
@@ -141,29 +142,30 @@ class SqlCatalog(PointerCatalog):
     # -- tables --------------------------------------------------------------------------------------------------
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
-        namespace = self._require_namespace(namespace)
+        return self._listed_tables(self._require_namespace(namespace))
+
+    def _listed_tables(self, namespace: Namespace, most: int | None = None) -> tuple[TableId, ...]:
         columns = self._tables.c
         is_in = self._same(columns.table_namespace, _joined(namespace))
+        wanted = select(columns.table_name).where(self._same(columns.catalog_name, self.name), is_in, *self._no_view())
         with self._database().read() as connection:
-            names = connection.execute(
-                select(columns.table_name).where(self._same(columns.catalog_name, self.name), is_in, *self._no_view())
-            ).scalars()
-            return listed_tables(namespace, names)
+            return listed_tables(namespace, connection.execute(wanted.limit(most)).scalars())
 
     def some_names(self, above: Namespace) -> Iterable[str]:
-        tables = self.list_tables(above) if above else ()
+        tables = self._listed_tables(above, _MOST_NAMES) if above else ()
         return [each.name for each in tables] or [each[-1] for each in self.list_namespaces(above or None)]
 
     def why_missing(self, table: TableId) -> str | None:
         """Return the catalogs whose tables are in the database, if there are only others."""
         named = self._tables.c.catalog_name
         with self._database().read() as connection:
-            names = connection.execute(select(named).distinct().limit(10)).scalars().all()
+            if connection.execute(select(named).where(self._same(named, self.name)).limit(1)).first() is not None:
+                return None
+            names = connection.execute(select(named).distinct().limit(_MOST_CATALOGS)).scalars().all()
         if not names:
             return "the database has no tables at all"
         others = ", ".join(sorted(repr(name) for name in names))
-        same = any(name == self.name for name in names)
-        return None if same else f"the database has tables of catalog {others} only; set that as catalog_name"
+        return f"the database has tables of catalog {others} only; set that as catalog_name"
 
     def drop_pointer(self, table: TableId) -> None:
         with self._database().write() as connection:

@@ -164,9 +164,15 @@ class Database:
 
     def is_missing_file(self) -> bool:
         """Tell whether the database is a file that does not exist, and that connecting to it would create."""
-        path = self.url.database or ":memory:"
-        is_file = self.url.get_backend_name() == "sqlite" and not path.startswith((":memory:", "file:"))
-        return is_file and not os.path.exists(path) and os.path.isdir(os.path.dirname(os.path.abspath(path)))
+        path = self._file
+        return bool(path) and not os.path.exists(path) and os.path.isdir(os.path.dirname(os.path.abspath(path)))
+
+    @property
+    def _file(self) -> str:
+        """The path of the database, "" for one of a server, in memory, or that SQLite itself finds by a URI."""
+        path = self.url.database or ""
+        is_path = self.url.get_backend_name() == "sqlite" and not path.startswith((":memory:", "file:"))
+        return path if is_path else ""
 
     def column_names(self, table: str) -> frozenset[str] | None:
         """Return the names of a table's columns in lower case, or None if there is no such table."""
@@ -225,8 +231,8 @@ class Database:
         if isinstance(error, DBAPIError) and str(_code(error)) in _REFUSED:
             return "check the database in the uri, its user, and what that user may do"
         number = _sqlite_number(error)
-        if number == _SQLITE_CANNOT_OPEN:
-            folder = os.path.dirname(os.path.abspath(self.url.database or ""))
+        if number == _SQLITE_CANNOT_OPEN and self._file:
+            folder = os.path.dirname(os.path.abspath(self._file))
             is_there = os.path.isdir(folder)
             return None if is_there else f"its folder {folder} does not exist: correct the uri, or create the folder"
         return _SQLITE_ADVICE.get(number)
