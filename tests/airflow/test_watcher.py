@@ -366,7 +366,8 @@ class TestALookThatFails:
                 assert fired.ids == ids
 
         asyncio.run(watch())
-        assert any("s.t is missing for 3 polls" in r.message and r.levelno == logging.ERROR for r in caplog.records)
+        told = [(record.levelno, record.getMessage()) for record in caplog.records]
+        assert any("s.t is missing for 3 polls" in text and level == logging.ERROR for level, text in told)
 
     @pytest.mark.costly
     def test_a_store_that_is_away_delays_events(self, table, monkeypatch):
