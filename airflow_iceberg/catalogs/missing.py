@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_MOST_NAMES = 1000
+MOST_NAMES = 1000
+"""How many names are read to find near ones."""
 _LONGEST_NAME = 255
 _NAMED = 5
 
@@ -118,7 +119,7 @@ def _instead_of_namespace(catalog: Catalog, table: TableId, missing: Namespace) 
 
 def _some(catalog: Catalog, above: Namespace) -> list[str]:
     with suppress(IcebergError):  # not everybody who may load a table may list them
-        found = islice(catalog.some_names(above), _MOST_NAMES)
+        found = islice(catalog.some_names(above), MOST_NAMES)
         return [name for name in found if len(name) <= _LONGEST_NAME and is_name(name)]
     return []
 

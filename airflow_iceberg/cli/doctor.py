@@ -20,8 +20,8 @@ from airflow_iceberg.hooks.iceberg import CAUTION, IcebergHook
 from airflow_iceberg.jobs.spark import installation
 from airflow_iceberg.redaction import hide, printable, without_secrets
 
-# What a package is needed for that is missing, and what installs it; all of them are no errors by themselves.
 _SELF = "everything: install airflow-iceberg again"
+# What each is needed for, and what installs it. A package that is missing is no error by itself.
 _PACKAGES = {
     "airflow-iceberg": "everything; this copy runs from a folder",
     "apache-airflow": _SELF,
@@ -35,7 +35,7 @@ _PACKAGES = {
     "pyspark-client": "jobs on Spark Connect: install airflow-iceberg[spark]",
     "duckdb": "queries and merges without Spark: install airflow-iceberg[duckdb]",
 }
-_OK, _FAILED, _MISSING, _OLD, _LOOK = "ok", "failed", "missing", "old", "look at"
+_OK, _FAILED, _MISSING, _OLD = "ok", "failed", "missing", "old"
 _ABOUT_VERSIONS = "versions"
 _INDENT = 11
 # The ports of servers that are at the address of their connection; YARN's and Kubernetes' are found in other ways.
@@ -69,7 +69,7 @@ def _screen(rows: Iterable[dict[str, Any]], width: int) -> Iterator[str]:
             fine = ", ".join(f"{what} {found}" for status, what, found in entries if status == _OK)
             entries = [(_OK, fine, ""), *(one for one in entries if one[0] != _OK)]
         for status, what, found in entries:
-            text = found if status == _LOOK else f"{what}: {found}" if found else what
+            text = found if status == CAUTION else f"{what}: {found}" if found else what
             lines = textwrap.wrap(printable(text), max(width - _INDENT, 20), break_on_hyphens=False) or [""]
             yield f"  {status:{_INDENT - 3}} {lines[0]}"
             yield from (" " * _INDENT + line for line in lines[1:])
@@ -145,4 +145,4 @@ def _catalog(args: Namespace) -> Iterator[dict[str, Any]]:
     about = f"catalog {args.iceberg_conn_id}"
     for finding in IcebergHook(args.iceberg_conn_id).findings():
         status = _OK if finding.works else _FAILED
-        yield _row(about, finding.what, _LOOK if finding.what == CAUTION else status, finding.text)
+        yield _row(about, finding.what, CAUTION if finding.what == CAUTION else status, finding.text)

@@ -28,7 +28,7 @@ _SQL_TYPES = frozenset({"sql", "jdbc"})
 _DEFAULT_SCHEMES = {"rest": "https", "hive": "thrift", "nessie": "https", "glue": "https"}
 
 
-_KINDS = {str: "text", list: "list", int: "number", float: "number"}
+_KINDS = {str: "string", list: "list", int: "number", float: "number"}
 PAGE_FIELDS = ("table-url", "snapshot-url")
 
 

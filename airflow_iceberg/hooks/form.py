@@ -1,4 +1,7 @@
-"""The connection forms for Airflow 3.1, which takes them from methods of the hooks and not from `get_provider_info`."""
+"""The connection forms for Airflow 3.1, which takes them from methods of the hooks and not from `get_provider_info`.
+
+Each hook has the methods itself: Airflow does not look at those that a class inherits.
+"""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class TestWhatIsMistyped:
         assert press(conn_type="postgres").endswith("the connection is of type 'postgres', expected 'iceberg_catalog'")
 
     @pytest.mark.parametrize(
-        ("extra", "kind"), [("{not json", "not JSON (line 1)"), ("[1]", "a list"), ('"x"', "a text")]
+        ("extra", "kind"), [("{not json", "not JSON (line 1)"), ("[1]", "a list"), ('"x"', "a string")]
     )
     def test_an_extra_that_airflow_takes_for_an_empty_one(self, extra, kind, press):
         message = press(extra=extra)

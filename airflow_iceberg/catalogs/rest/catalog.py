@@ -272,7 +272,8 @@ class RestCatalog(Catalog):
         table = self.id_of(table)
         purpose = f"register table {table}"
         body: dict[str, Any] = {"name": table.name, "metadata-location": metadata_location}
-        body |= {"overwrite": True} if overwrite else {}
+        if overwrite:
+            body["overwrite"] = True
         self._states.forget(table)
 
         def missing(refusal: Refusal) -> Exception:

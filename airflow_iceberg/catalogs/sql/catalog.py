@@ -31,6 +31,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.schema import CreateTable
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, child_namespaces, listed_tables
+from airflow_iceberg.catalogs.missing import MOST_NAMES
 from airflow_iceberg.catalogs.pointer import Outside, Pointer, PointerCatalog
 from airflow_iceberg.catalogs.sql.database import TYPE_COLUMN, Database, catalog_tables
 from airflow_iceberg.errors import (
@@ -45,7 +46,7 @@ from airflow_iceberg.errors import (
 log = logging.getLogger(__name__)
 
 _EXISTS = "exists"
-_MOST_NAMES, _MOST_CATALOGS = 1000, 10
+_MOST_CATALOGS = 10
 _LOCATION = "location"
 _TABLE = "TABLE"
 
@@ -152,7 +153,7 @@ class SqlCatalog(PointerCatalog):
             return listed_tables(namespace, connection.execute(wanted.limit(most)).scalars())
 
     def some_names(self, above: Namespace) -> Iterable[str]:
-        tables = self._listed_tables(above, _MOST_NAMES) if above else ()
+        tables = self._listed_tables(above, MOST_NAMES) if above else ()
         return [each.name for each in tables] or [each[-1] for each in self.list_namespaces(above or None)]
 
     def why_missing(self, table: TableId) -> str | None:
