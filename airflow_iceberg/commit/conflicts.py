@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, Protocol
 
+from airflow_iceberg.commit.attempts.kept import Kept
 from airflow_iceberg.commit.operation_key import DAG_ID, RUN_ID, TASK_ID
 from airflow_iceberg.errors import StalePlanError
 from airflow_iceberg.format.manifests.entries import (
@@ -126,8 +127,10 @@ class ChangedFiles:
 
     def __init__(self, io: FileIO) -> None:
         self._io = io
-        self._manifests: dict[int, tuple[ManifestFile, ...]] = {}
-        self._entries: dict[str, tuple[ManifestEntry, ...]] = {}
+        # By the snapshot's id and list; by the row, from which entries inherit. Both are as they were in that snapshot:
+        # a later list may give the same files row ids.
+        self._manifests: Kept[tuple[ManifestFile, ...]] = Kept()
+        self._entries: Kept[tuple[ManifestEntry, ...]] = Kept()
 
     def of(
         self,
@@ -152,18 +155,18 @@ class ChangedFiles:
                         yield entry
 
     def _own_manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-        number = snapshot.snapshot_id
-        if number not in self._manifests:
+        def read() -> tuple[ManifestFile, ...]:
             rows = read_manifests(self._io, snapshot)
-            self._manifests[number] = tuple(row for row in rows if row.added_snapshot_id == number)
-        return self._manifests[number]
+            return tuple(row for row in rows if row.added_snapshot_id == snapshot.snapshot_id)
+
+        return self._manifests.of(snapshot.snapshot_id, snapshot.manifest_list, snapshot.manifests, make=read)
 
     def _own_entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
-        path = manifest.manifest_path
-        if path not in self._entries:
+        def read() -> tuple[ManifestEntry, ...]:
             entries = read_entries(self._io, manifest)
-            self._entries[path] = tuple(entry for entry in entries if entry.status is not EntryStatus.EXISTING)
-        return self._entries[path]
+            return tuple(entry for entry in entries if entry.status is not EntryStatus.EXISTING)
+
+        return self._entries.of(manifest, make=read)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 
+from airflow_iceberg.commit.attempts.kept import Kept
 from airflow_iceberg.commit.operation_key import (
     APPENDED_FILE,
     CLOCKS_DIFFER_MS,
@@ -89,7 +90,8 @@ class EarlierEpochs:
         # What has left the history is asked for only then: it takes reading all manifests.
         self._is_cleared = on_rerun != "append" and key.may_be_cleared
         self._may_have_expired = try_number != 1 or self._is_cleared
-        self._entries: dict[str, tuple[ManifestEntry, ...]] = {}
+        # By the row of the manifest, from which entries inherit.
+        self._entries: Kept[tuple[ManifestEntry, ...]] = Kept()
         self._found: tuple[str, str] | None = None
 
     def log_replaced(self, table: str, branch: str) -> None:
@@ -316,10 +318,7 @@ class EarlierEpochs:
                 continue
             if only_added_by is not None and manifest.added_snapshot_id != only_added_by:
                 continue
-            path = manifest.manifest_path
-            if path not in self._entries:
-                self._entries[path] = tuple(read_entries(self._io, manifest))
-            yield from self._entries[path]
+            yield from self._entries.of(manifest, make=lambda m=manifest: tuple(read_entries(self._io, m)))
 
 
 def history_tells_all(metadata: TableMetadata, head: Snapshot, after_ms: int | None) -> bool:

@@ -13,6 +13,7 @@ from airflow_iceberg import __version__
 from airflow_iceberg.commit.operation_key import CLOCKS_DIFFER_MS, OperationKey, check_properties
 from airflow_iceberg.errors import StorageError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ def settings_for(
     return CommitSettings(
         table_uuid=(metadata.table_uuid or "") if table_uuid is None else table_uuid,
         format_version=metadata.format_version,
+        specs=metadata.partition_specs,
         branch=branch,
         snapshot_id=new_snapshot_id(),
         commit_uuid=uuid4(),
@@ -94,12 +96,14 @@ class CommitSettings:
     Attributes:
         table_uuid: the uuid of the table that was planned for; empty when it had none.
         format_version: the format version that was planned for; None if that is not known.
+        specs: the partition specs that were planned with; those that are missing are not known.
         properties: entries of the snapshot's summary.
         operation_key: the key of the Airflow task; None outside of Airflow.
     """
 
     table_uuid: str
     format_version: int | None = None
+    specs: tuple[PartitionSpec, ...] = ()
     branch: str = MAIN_BRANCH
     snapshot_id: int
     commit_uuid: UUID

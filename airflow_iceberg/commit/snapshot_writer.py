@@ -1,8 +1,9 @@
 """The metadata files of a snapshot: manifests of new files, manifests without the removed files, the manifest list.
 
 Each file has a unique name. The writer remembers what it wrote for an attempt, so that the files can be deleted once
-the attempt has lost, and a retry reads and rewrites only manifests that are new to it. The actions and
-`manifest_filter` decide which files are added and removed, `manifest_merging` which manifests are merged.
+the attempt has lost, and a retry reads and rewrites only manifests that are new to it, or that would be others on the
+newer base (`attempts.kept`). The actions and `manifest_filter` decide which files are added and removed,
+`manifest_merging` which manifests are merged.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from uuid import UUID
 
+from airflow_iceberg.commit.attempts.kept import Bases, Basis, Kept, SameFiles, metadata_folder
 from airflow_iceberg.commit.manifest_filter import ManifestFilter
 from airflow_iceberg.commit.manifest_merging import MergePolicy, choose_bins
 from airflow_iceberg.errors import IcebergError
@@ -35,9 +37,7 @@ from airflow_iceberg.format.manifests.entries import (
 )
 from airflow_iceberg.format.manifests.summaries import describe_manifest
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import Snapshot
-from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.storage.base import FileIO
 
@@ -82,12 +82,18 @@ class SnapshotWriter:
         self._manifest_count = 0
         self._manifests: list[str] = []
         self._lists: dict[str, frozenset[str]] = {}  # with the manifests that each names
-        self._added: dict[tuple[int, ManifestContent, int | None], tuple[ManifestFile, ...]] = {}
-        # By path and first row id of the source, and by the filter: the first commit in v3 gives a first row id to a
-        # manifest that has none.
-        self._filtered: dict[tuple[object, ...], Filtered] = {}
-        self._merged: dict[tuple[tuple[str, int | None], ...], ManifestFile] = {}
-        self._counted: dict[str, ManifestFile] = {}
+        self._bases = Bases(io)
+        # Each key is all that the content depends on. That the snapshot's id and the names are the writer's own goes
+        # without saying, and a manifest never changes: its row stands for it.
+        # By basis, content, sequence number and files: an action may add other files on another base.
+        self._added: Kept[tuple[ManifestFile, ...]] = Kept()
+        # By the row of the source, from which its entries inherit sequence numbers and row ids, the filter and the
+        # basis. That files of the source could not be removed whole is no result: it is an error, and asked again.
+        self._filtered: Kept[Filtered] = Kept()
+        # By the rows of the sources and the basis; how many are merged is decided on each base.
+        self._merged: Kept[ManifestFile] = Kept()
+        # By the row of the source.
+        self._counted: Kept[ManifestFile] = Kept()
 
     def read_parent(self, parent: Snapshot | None) -> tuple[ManifestFile, ...]:
         return () if parent is None else read_manifests(self._io, parent)
@@ -111,12 +117,23 @@ class SnapshotWriter:
         by_spec = sorted(added.files, key=_spec_and_content)
         manifests: list[ManifestFile] = []
         for (spec_id, content), group in groupby(by_spec, key=_spec_and_content):
-            key = (spec_id, content, added.sequence_number)
-            if key not in self._added:
-                entries = (self._added_entry(file, added.sequence_number) for file in group)
-                self._added[key] = tuple(self._write_all(entries, spec_id, content, metadata))
-            manifests += self._added[key]
+            basis, files = self.basis(metadata, spec_id), tuple(group)
+            manifests += self._added.of(
+                *(basis, content, added.sequence_number, SameFiles(files)),
+                make=lambda b=basis, c=content, f=files: tuple(self._write_added(f, added.sequence_number, c, b)),
+            )
         return tuple(manifests)
+
+    def basis(self, metadata: TableMetadata, spec_id: int) -> Basis:
+        """Return what manifests of a spec depend on; see `Bases.of`."""
+        return self._bases.of(metadata, spec_id)
+
+    def _write_added(
+        self, files: Sequence[DataFile], sequence_number: int | None, content: ManifestContent, basis: Basis
+    ) -> Iterator[ManifestFile]:
+        entries = [self._added_entry(file, sequence_number) for file in files]
+        for start in range(0, len(entries), ENTRIES_PER_MANIFEST):
+            yield self.write_manifest(entries[start : start + ENTRIES_PER_MANIFEST], content, basis)
 
     def _added_entry(self, file: DataFile, sequence_number: int | None) -> ManifestEntry:
         # Numbers that are left out are inherited, so that the manifest is valid for each attempt.
@@ -124,23 +141,14 @@ class SnapshotWriter:
             status=EntryStatus.ADDED, snapshot_id=self._snapshot_id, sequence_number=sequence_number, data_file=file
         )
 
-    def _write_all(
-        self, entries: Iterable[ManifestEntry], spec_id: int, content: ManifestContent, metadata: TableMetadata
-    ) -> Iterator[ManifestFile]:
-        rest = list(entries)
-        for start in range(0, len(rest), ENTRIES_PER_MANIFEST):
-            yield self.write_manifest(rest[start : start + ENTRIES_PER_MANIFEST], spec_id, content, metadata)
-
     def without_files(self, manifest: ManifestFile, removal: ManifestFilter, metadata: TableMetadata) -> Filtered:
         """Return the manifest without the files that a filter removes, and their entries; the manifest itself if there
         are none.
         """
-        key = (manifest.manifest_path, manifest.first_row_id, removal.key)
-        if key not in self._filtered:
-            self._filtered[key] = self._filter(manifest, removal, metadata)
-        return self._filtered[key]
+        basis = self.basis(metadata, manifest.partition_spec_id)
+        return self._filtered.of(*(manifest, removal.key, basis), make=lambda: self._filter(manifest, removal, basis))
 
-    def _filter(self, manifest: ManifestFile, removal: ManifestFilter, metadata: TableMetadata) -> Filtered:
+    def _filter(self, manifest: ManifestFile, removal: ManifestFilter, basis: Basis) -> Filtered:
         path = manifest.manifest_path
         data = self._io.read(path)
         if _surely_keeps_all(data, manifest, removal):
@@ -158,7 +166,7 @@ class SnapshotWriter:
             for entry, is_gone in zip(live, taken, strict=True)
         ]
         removed = tuple(entry for entry, is_gone in zip(live, taken, strict=True) if is_gone)
-        return self.write_manifest(entries, manifest.partition_spec_id, manifest.content, metadata), removed
+        return self.write_manifest(entries, manifest.content, basis), removed
 
     def merge(self, manifests: Sequence[ManifestFile], metadata: TableMetadata) -> tuple[ManifestFile, ...]:
         """Merge small manifests as the table's properties `commit.manifest.*` say; one that cannot be read is left
@@ -181,15 +189,15 @@ class SnapshotWriter:
         return tuple(result)
 
     def _merge_bin(self, bin: Sequence[ManifestFile], metadata: TableMetadata) -> ManifestFile:
-        key = tuple((manifest.manifest_path, manifest.first_row_id) for manifest in bin)
-        if key not in self._merged:
-            contents = self._read_all([manifest.manifest_path for manifest in bin])
-            entries = [
-                entry for manifest, data in zip(bin, contents, strict=True) for entry in self._carried(manifest, data)
-            ]
-            first = bin[0]
-            self._merged[key] = self.write_manifest(entries, first.partition_spec_id, first.content, metadata)
-        return self._merged[key]
+        basis = self.basis(metadata, bin[0].partition_spec_id)
+        return self._merged.of(*bin, basis, make=lambda: self._merge_all(bin, basis))
+
+    def _merge_all(self, bin: Sequence[ManifestFile], basis: Basis) -> ManifestFile:
+        contents = self._read_all([manifest.manifest_path for manifest in bin])
+        entries = [
+            entry for manifest, data in zip(bin, contents, strict=True) for entry in self._carried(manifest, data)
+        ]
+        return self.write_manifest(entries, bin[0].content, basis)
 
     def _read_all(self, paths: Sequence[str]) -> list[bytes]:
         if len(paths) <= READ_THREADS:
@@ -209,28 +217,24 @@ class SnapshotWriter:
             if entry.is_live:
                 yield replace(entry, status=EntryStatus.EXISTING)
 
-    def write_manifest(
-        self, entries: Sequence[ManifestEntry], spec_id: int, content: ManifestContent, metadata: TableMetadata
-    ) -> ManifestFile:
+    def write_manifest(self, entries: Sequence[ManifestEntry], content: ManifestContent, basis: Basis) -> ManifestFile:
         """Write a manifest of entries as they are."""
-        spec = metadata.spec(spec_id)
-        schema = recover_sources(self._io, metadata, spec_id).schema_of_spec(spec_id)
         data = write_manifest(
-            entries, schema=schema, spec=spec, format_version=metadata.format_version, content=content
+            entries, schema=basis.schema, spec=basis.spec, format_version=basis.format_version, content=content
         )
         return describe_manifest(
             entries,
-            path=self.place_manifest(data, metadata),
+            path=self.place_manifest(data, basis),
             length=len(data),
-            spec=spec,
-            schema=schema,
+            spec=basis.spec,
+            schema=basis.schema,
             content=content,
             snapshot_id=self._snapshot_id,
         )
 
-    def place_manifest(self, data: bytes, metadata: TableMetadata) -> str:
+    def place_manifest(self, data: bytes, basis: Basis) -> str:
         """Write a manifest under a unique name, and return its location."""
-        location = f"{metadata_folder(metadata)}/{self._commit_uuid}-m{self._manifest_count}.avro"
+        location = f"{basis.folder}/{self._commit_uuid}-m{self._manifest_count}.avro"
         self._manifest_count += 1
         self._manifests.append(location)
         self._io.create(location, data)
@@ -276,10 +280,7 @@ class SnapshotWriter:
         rows = (manifest.added_rows_count, manifest.existing_rows_count, manifest.deleted_rows_count)
         if metadata.format_version == 1 or None not in (*counts, *rows):
             return manifest
-        path = manifest.manifest_path
-        if path not in self._counted:
-            self._counted[path] = counted(manifest, read_entries(self._io, manifest))
-        return self._counted[path]
+        return self._counted.of(manifest, make=lambda: counted(manifest, read_entries(self._io, manifest)))
 
     def remove_unused(self, landed: Snapshot | None) -> None:
         """Delete the files that no snapshot uses: all, or those that the landed snapshot of this writer does not use.
@@ -315,8 +316,3 @@ def _surely_keeps_all(data: bytes, manifest: ManifestFile, removal: ManifestFilt
 def _spec_and_content(file: DataFile) -> tuple[int, ManifestContent]:
     is_data = file.content is FileContent.DATA
     return file.spec_id, ManifestContent.DATA if is_data else ManifestContent.DELETES
-
-
-def metadata_folder(metadata: TableMetadata) -> str:
-    """Return the location of a table's metadata files."""
-    return (TableProperties.of(metadata.properties).metadata_path or f"{metadata.location}/metadata").rstrip("/")

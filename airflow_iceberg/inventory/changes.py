@@ -108,7 +108,8 @@ class _Reader:
     def __init__(self, io: FileIO) -> None:
         self._io = io
         self._lists: dict[int, tuple[ManifestFile, ...]] = {}
-        self._entries: dict[str, tuple[ManifestEntry, ...]] = {}
+        # By the row of the manifest: after an upgrade to version 3 a later list gives the same entries row ids.
+        self._entries: dict[ManifestFile, tuple[ManifestEntry, ...]] = {}
 
     def difference(
         self, metadata: TableMetadata, before: Snapshot | None, after: Snapshot, row_filter: Expression
@@ -129,15 +130,14 @@ class _Reader:
         if key not in self._lists:
             kept = list(self._lists.items())[-1:]
             self._lists = {**dict(kept), key: read_manifests(self._io, snapshot)}
-            listed = {one.manifest_path for manifests in self._lists.values() for one in manifests}
-            self._entries = {path: found for path, found in self._entries.items() if path in listed}
+            listed = {one for manifests in self._lists.values() for one in manifests}
+            self._entries = {one: found for one, found in self._entries.items() if one in listed}
         return self._lists[key]
 
     def live(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
-        path = manifest.manifest_path
-        if path not in self._entries:
-            self._entries[path] = tuple(entry for entry in read_entries(self._io, manifest) if entry.is_live)
-        return self._entries[path]
+        if manifest not in self._entries:
+            self._entries[manifest] = tuple(entry for entry in read_entries(self._io, manifest) if entry.is_live)
+        return self._entries[manifest]
 
     def some(self, manifests: Sequence[ManifestFile], paths: Collection[str] | None) -> Iterator[ManifestEntry]:
         """Yield the live entries of data manifests, or only those of some paths."""

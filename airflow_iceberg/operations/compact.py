@@ -307,7 +307,8 @@ class _Compaction:
         settings = self._settings(len(batch), plan.table_uuid)
         return RewriteFiles(
             self.table.io,
-            replace(settings, format_version=plan.task.write.format_version),
+            # The table may have been loaded again since it was planned.
+            replace(settings, format_version=plan.task.write.format_version, specs=(compaction.spec,)),
             removed=[file for one in batch for file in one.inputs],
             added=[file for one in batch for file in one.files],
             written_schema=compaction.schema,

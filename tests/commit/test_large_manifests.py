@@ -38,7 +38,7 @@ def write(table):
     files = [data_file(f"x-{number}") for number in range(FILES)]
     given = {"status": EntryStatus.ADDED, "snapshot_id": 1, "sequence_number": 0, "file_sequence_number": 0}
     entries = [ManifestEntry(data_file=file, **given) for file in files]
-    manifest = writer.write_manifest(entries, 0, ManifestContent.DATA, table.metadata)
+    manifest = writer.write_manifest(entries, ManifestContent.DATA, writer.basis(table.metadata, 0))
     assert manifest.manifest_length > snapshot_writer.LARGE_BYTES
     return in_list(manifest), files
 

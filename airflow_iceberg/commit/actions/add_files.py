@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_iceberg.commit.actions.append import AppendFiles
+from airflow_iceberg.commit.attempts.kept import Kept
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
 from airflow_iceberg.commit.snapshot_action import FileChanges
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
@@ -45,7 +46,8 @@ class AddFiles(AppendFiles):
         self._checks = check_duplicate_files
         self._by_place = {place(file.file_path): file for file in self._files}
         self._names = {_name(file.file_path) for file in self._files}
-        self._known: dict[str, Mapping[Hashable, DataFile]] = {}
+        # By the row of the manifest, from which entries inherit; the files that are looked for are always the same.
+        self._known: Kept[Mapping[Hashable, DataFile]] = Kept()
 
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
         """Return what to do on this base.
@@ -83,12 +85,13 @@ class AddFiles(AppendFiles):
         return live
 
     def _live_in(self, manifest: ManifestFile) -> Mapping[Hashable, DataFile]:
-        if manifest.manifest_path not in self._known:
+        def read() -> Mapping[Hashable, DataFile]:
             files = (entry.data_file for entry in self.writer.live_entries([manifest]))
             # Few have an equal name, so few locations have to be taken apart.
             alike = {self._place(file.file_path): file for file in files if _name(file.file_path) in self._names}
-            self._known[manifest.manifest_path] = {p: file for p, file in alike.items() if p in self._by_place}
-        return self._known[manifest.manifest_path]
+            return {place: file for place, file in alike.items() if place in self._by_place}
+
+        return self._known.of(manifest, make=read)
 
     def _refuse_duplicates(self, files: Sequence[DataFile]) -> None:
         if files:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airflow_iceberg.commit.checks import check_files_fit
+from airflow_iceberg.commit.attempts.staged import check_files_fit
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
 from airflow_iceberg.commit.settings import CommitSettings
@@ -40,6 +40,6 @@ class AppendFiles(SnapshotAction):
         self._earlier = earlier
 
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
-        check_files_fit(metadata, self._files, written_schema=self._written_schema)
+        check_files_fit(metadata, self._files, written_schema=self._written_schema, settings=self.settings)
         to_remove = self._earlier.files_to_replace(metadata) if self._earlier else frozenset()
         return FileChanges(added=(AddedFiles(files=self._files),), removal=FilesToRemove(paths=to_remove))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from airflow_iceberg.commit.checks import check_files_fit, check_row_ids
+from airflow_iceberg.commit.attempts.staged import check_files_fit, check_row_ids
 from airflow_iceberg.commit.conflicts import RULES, Check, ConflictFilter, History, Isolation, Operation
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
 from airflow_iceberg.commit.file_filters import PartitionFilter, RowFilter
@@ -74,7 +74,7 @@ class OverwriteFiles(SnapshotAction):
         self._earlier = earlier
 
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
-        check_files_fit(metadata, self._added, written_schema=self._written_schema)
+        check_files_fit(metadata, self._added, written_schema=self._written_schema, settings=self.settings)
         history = self._history(metadata)
         if history is not None and self._isolation is not None:
             self._validate(history, metadata, self._isolation)
@@ -143,7 +143,7 @@ class ReplacePartitions(SnapshotAction):
         self._earlier = earlier
 
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
-        check_files_fit(metadata, self._files, written_schema=self._written_schema)
+        check_files_fit(metadata, self._files, written_schema=self._written_schema, settings=self.settings)
         self._check_spec(metadata)
         whole = bool(self._files) and _is_unpartitioned(metadata.spec())
         history = None

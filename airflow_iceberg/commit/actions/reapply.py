@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from airflow_iceberg.commit.checks import check_files_fit
+from airflow_iceberg.commit.attempts.staged import check_files_fit, check_row_ids
 from airflow_iceberg.commit.conflicts import ChangedFiles, History
+from airflow_iceberg.commit.earlier_epochs import may_carry_rows
 from airflow_iceberg.commit.file_filters import partition_key
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
 from airflow_iceberg.commit.operation_key import (
@@ -162,6 +163,8 @@ class Reapply(SnapshotAction):
         self._audited_id = audited_id
         self._again = is_audited_again
         self._consumed: tuple[Watermarks, tuple[Consumed, ...]] | None = None
+        # What `changes` has found on the base of this attempt, for `check`.
+        self._staged: tuple[Snapshot, ...] = ()
 
     def __call__(self, metadata: TableMetadata) -> Change:
         change = super().__call__(metadata)
@@ -182,11 +185,12 @@ class Reapply(SnapshotAction):
         check_not_taken_back(metadata, staged.snapshots, self._audited_id)
         self._check_not_picked(staged, history)
         self._check_applied(metadata, staged)
+        self._staged = staged.snapshots
         added, removed = self._net(staged)
         for snapshot in staged.snapshots:
             # Columns may have become required, and specs may have been removed, while the rows waited.
             schemas = (one for one in metadata.schemas if one.schema_id == snapshot.schema_id)
-            check_files_fit(metadata, added, written_schema=next(schemas, metadata.schema()))
+            check_files_fit(metadata, added, written_schema=next(schemas, metadata.schema()), settings=self.settings)
         self._check_not_applied(metadata, parent, added, history, staged)
         since = History.since(metadata, self.settings.branch, staged.base, self.changed_files)
         replaces = bool(removed) or any(_REPLACE_PARTITIONS in one.summary for one in staged.snapshots)
@@ -202,9 +206,23 @@ class Reapply(SnapshotAction):
         )
 
     def check(self, removed: Sequence[ManifestEntry], changes: FileChanges, metadata: TableMetadata) -> None:
-        """Check that no rows of the replaced files were deleted since: they would come back."""
+        """Check that no rows of the replaced files were deleted since, which would come back, and that the rows which
+        were carried into new files have the row ids with which they were read.
+        """
         if changes.history is not None and removed:
             changes.history.check_no_deletes_for(removed)
+        for snapshot in self._staged if removed else ():
+            if self._carries_rows(snapshot):
+                # Snapshots of version 3 alone have first row ids.
+                version = min(2, metadata.format_version) if snapshot.first_row_id is None else 3
+                read = self._data(snapshot, EntryStatus.DELETED)
+                check_row_ids(read, removed, from_version=version, to_version=metadata.format_version)
+
+    def _carries_rows(self, snapshot: Snapshot) -> bool:
+        """Whether the new files of a snapshot may hold rows of files that it replaces; not in a dynamic overwrite."""
+        if snapshot.summary.get(_REPLACE_PARTITIONS) == "true" or not any(self._data(snapshot, EntryStatus.DELETED)):
+            return False
+        return may_carry_rows(snapshot, (file.file_path for file in self._data(snapshot, EntryStatus.ADDED)))
 
     def landed(self, metadata: TableMetadata) -> Outcome | None:
         """Whether the changes are in the branch, by whatever process.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_iceberg.commit.actions.overwrite import named
-from airflow_iceberg.commit.checks import check_files_fit, check_row_ids
+from airflow_iceberg.commit.attempts.staged import check_files_fit, check_row_ids
 from airflow_iceberg.commit.conflicts import History
 from airflow_iceberg.commit.file_filters import partition_key
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
@@ -63,7 +63,7 @@ class RewriteFiles(SnapshotAction):
             )
 
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
-        check_files_fit(metadata, self._added, written_schema=self._written_schema)
+        check_files_fit(metadata, self._added, written_schema=self._written_schema, settings=self.settings)
         history = History.since(metadata, self.settings.branch, self._start, self.changed_files)
         return FileChanges(
             added=(AddedFiles(files=self._added, sequence_number=self._sequence_number(metadata)),),

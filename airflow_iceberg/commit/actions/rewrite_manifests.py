@@ -1,7 +1,7 @@
 """Rewrite manifests: the same files, in fewer manifests that are sorted by partition.
 
 The manifests are selected on each base, so that nothing is re-planned: a retry keeps what it has written as long as all
-the manifests that it replaces are still there.
+the manifests that it replaces are still there, and they would be rewritten in the same way.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_iceberg.commit.attempts.kept import Basis, Kept
 from airflow_iceberg.commit.checks import check_same_table
 from airflow_iceberg.commit.earlier_epochs import check_no_later_epoch
 from airflow_iceberg.commit.manifest_merging import MergePolicy
@@ -24,7 +25,6 @@ from airflow_iceberg.format.manifests.summaries import summarize_partitions
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change
 from airflow_iceberg.format.snapshots import summarize
-from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.inventory.manifests import read_columns
 from airflow_iceberg.storage.base import FileIO
 
@@ -64,10 +64,10 @@ class RewriteManifests(SnapshotAction):
             raise InvalidInputError(f"target_size_bytes is {target_size_bytes}, expected at least 1")
         self._io = io
         self._spec_ids = None if spec_ids is None else frozenset(spec_ids)
-
         self._target = target_size_bytes
         self._only_if_better = only_if_better
-        self._done: dict[tuple[int, ManifestContent], _Rewritten] = {}
+        # By basis, content and target size; besides, the sources, from whose rows entries inherit, must be there.
+        self._done: Kept[_Rewritten | None] = Kept()
 
     def changes(self, metadata: TableMetadata, parent: Any) -> Any:
         """Not called: the files are kept, their manifests change."""
@@ -110,34 +110,38 @@ class RewriteManifests(SnapshotAction):
         return list(groups.values())
 
     def _rewrite(self, group: Sequence[ManifestFile], metadata: TableMetadata) -> _Rewritten | None:
-        key = (group[0].partition_spec_id, group[0].content)
-        before = self._done.get(key)
-        # Manifests for an earlier base are valid as long as their sources are in the table, with the same row ids.
-        if before is not None and set(before.sources) <= set(group):
-            return before
+        basis, content = self.writer.basis(metadata, group[0].partition_spec_id), group[0].content
         target = self._target or MergePolicy.of(metadata).target_size_bytes
+        return self._done.of(
+            *(basis, content, target),
+            make=lambda: self._rewrite_all(group, content, target, basis),
+            # Manifests for an earlier base are valid as long as their sources are in the table, with the same row ids.
+            still=lambda before: before is not None and set(before.sources) <= set(group),
+        )
+
+    def _rewrite_all(
+        self, group: Sequence[ManifestFile], content: ManifestContent, target: int, basis: Basis
+    ) -> _Rewritten | None:
         count = -(-sum(manifest.manifest_length for manifest in group) // target)
         live = [manifest for manifest in group if manifest.may_have_live_files]
         if self._only_if_better and len(group) <= count:
             return None
-        metadata = recover_sources(self._io, metadata, key[0])
-        encoder = EntryEncoder(**_kind(key, metadata))
+        encoder = EntryEncoder(**_kind(content, basis))
         entries = EncodedEntries.joined(_encoded(self._io, live, encoder))
         _check_complete(entries, live)
-        results = self._write(entries, count, key, metadata)
-        self._done[key] = _Rewritten(sources=tuple(group), results=results, entry_count=len(entries))
-        return self._done[key]
+        results = self._write(entries, count, content, basis)
+        return _Rewritten(sources=tuple(group), results=results, entry_count=len(entries))
 
     def _write(
-        self, entries: EncodedEntries, count: int, key: tuple[int, ManifestContent], metadata: TableMetadata
+        self, entries: EncodedEntries, count: int, content: ManifestContent, basis: Basis
     ) -> tuple[ManifestFile, ...]:
         order = _by_partition(entries.partitions)
         size = max(1, -(-len(order) // max(1, count)))
         chunks = [entries.taken(order[start : start + size]) for start in range(0, len(order), size)]
         with ThreadPoolExecutor(THREADS) as pool:  # compression takes longest, and releases the interpreter's lock
-            files = pool.map(lambda chunk: manifest_of_records(chunk.records, **_kind(key, metadata)), chunks)
+            files = pool.map(lambda chunk: manifest_of_records(chunk.records, **_kind(content, basis)), chunks)
             results = tuple(
-                self._describe(chunk, self.writer.place_manifest(data, metadata), len(data), key, metadata)
+                self._describe(chunk, self.writer.place_manifest(data, basis), len(data), content, basis)
                 for chunk, data in zip(chunks, files, strict=True)
             )
         written = sum(result.existing_files_count or 0 for result in results)
@@ -146,14 +150,13 @@ class RewriteManifests(SnapshotAction):
         return results
 
     def _describe(
-        self, entries: EncodedEntries, path: str, length: int, key: tuple[int, ManifestContent], metadata: TableMetadata
+        self, entries: EncodedEntries, path: str, length: int, content: ManifestContent, basis: Basis
     ) -> ManifestFile:
-        spec_id, content = key
         partitions = {id(partition): partition for partition in entries.partitions}.values()
         return ManifestFile(
             manifest_path=path,
             manifest_length=length,
-            partition_spec_id=spec_id,
+            partition_spec_id=basis.spec.spec_id,
             content=content,
             sequence_number=UNASSIGNED_SEQ,
             min_sequence_number=min(entries.sequence_numbers),
@@ -164,18 +167,15 @@ class RewriteManifests(SnapshotAction):
             added_rows_count=0,
             existing_rows_count=sum(entries.record_counts),
             deleted_rows_count=0,
-            partitions=summarize_partitions(
-                partitions, spec=metadata.spec(spec_id), schema=metadata.schema_of_spec(spec_id)
-            ),
+            partitions=summarize_partitions(partitions, spec=basis.spec, schema=basis.schema),
         )
 
 
-def _kind(key: tuple[int, ManifestContent], metadata: TableMetadata) -> dict[str, Any]:
-    spec_id, content = key
+def _kind(content: ManifestContent, basis: Basis) -> dict[str, Any]:
     return {
-        "schema": metadata.schema_of_spec(spec_id),
-        "spec": metadata.spec(spec_id),
-        "format_version": metadata.format_version,
+        "schema": basis.schema,
+        "spec": basis.spec,
+        "format_version": basis.format_version,
         "content": content,
     }
 

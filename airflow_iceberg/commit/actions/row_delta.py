@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Literal
 
-from airflow_iceberg.commit.checks import check_files_fit, check_had_row_ids, check_row_ids
+from airflow_iceberg.commit.attempts.staged import check_files_fit, check_had_row_ids, check_row_ids
 from airflow_iceberg.commit.conflicts import RULES, History, Isolation, Operation
 from airflow_iceberg.commit.file_filters import RowFilter
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
@@ -72,7 +72,9 @@ class RowDelta(SnapshotAction):
         self._command = command
 
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
-        check_files_fit(metadata, (*self._data, *self._deletes), written_schema=self._written_schema)
+        check_files_fit(
+            metadata, (*self._data, *self._deletes), written_schema=self._written_schema, settings=self.settings
+        )
         if self._updated:
             self._check_row_ids(metadata, parent)
         history = History.since(metadata, self.settings.branch, self._start, self.changed_files)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from airflow_iceberg.commit.checks import check_files_fit
+from airflow_iceberg.commit.attempts.staged import check_files_fit, check_not_upgraded
 from airflow_iceberg.commit.conflicts import History, describe
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
 from airflow_iceberg.commit.settings import CommitSettings
@@ -62,7 +62,9 @@ class Undo(SnapshotAction):
                 )
             self._check_not_added(snapshot)
         restored = tuple(entry.data_file for entry in self._restored)
-        check_files_fit(metadata, (*restored, *self._vectors), written_schema=self._written_schema)
+        check_files_fit(
+            metadata, (*restored, *self._vectors), written_schema=self._written_schema, settings=self.settings
+        )
         return FileChanges(
             added=(*self._groups(metadata), AddedFiles(files=self._vectors)),
             removal=FilesToRemove(files=self._removed, new_vectors=self._vectors),
@@ -71,6 +73,11 @@ class Undo(SnapshotAction):
             all_there=self._removed,
             history=history,
         )
+
+    def check(self, removed: Sequence[ManifestEntry], changes: FileChanges, metadata: TableMetadata) -> None:
+        """Check that rows which are restored did not get row ids after the plan, in files that are removed."""
+        if self._restored:
+            check_not_upgraded(from_version=self.settings.format_version, to_version=metadata.format_version)
 
     def _check_not_added(self, snapshot: Snapshot) -> None:
         """Check that an append has not added one of the files anew: it would be removed, or would be there twice."""

@@ -8,6 +8,7 @@ Not here: the creation of a branch alone (`commit.actions.snapshot_refs`).
 
 from __future__ import annotations
 
+from airflow_iceberg.commit.attempts.kept import Kept, metadata_folder
 from airflow_iceberg.commit.checks import of_this_table
 from airflow_iceberg.commit.settings import CommitSettings, settings_for
 from airflow_iceberg.commit.snapshot_action import MakesSnapshot, next_sequence_number
@@ -31,7 +32,8 @@ class NewBranch:
         self.name = name
         self.settings: CommitSettings = settings_for(metadata)
         self._writer = SnapshotWriter(io, snapshot_id=self.settings.snapshot_id, commit_uuid=self.settings.commit_uuid)
-        self._empty: dict[tuple[int, int | None], Snapshot] = {}
+        # By the format version, the numbers and the time that it gets, the schema, and the folder of its list.
+        self._empty: Kept[Snapshot] = Kept()
         # The table as it was loaded, and as it is shown; with the one before, of a table that was rewound.
         self._shown: list[tuple[TableMetadata, TableMetadata]] = []
 
@@ -59,24 +61,26 @@ class NewBranch:
 
     def _empty_snapshot(self, metadata: TableMetadata) -> Snapshot:
         sequence_number = next_sequence_number(metadata)
-        key = sequence_number, metadata.next_row_id
-        if key not in self._empty:
-            location, added_rows = self._writer.write_list(
-                (), metadata, parent_snapshot_id=None, sequence_number=sequence_number
-            )
-            self._empty[key] = Snapshot(
-                snapshot_id=self.settings.snapshot_id,
-                sequence_number=sequence_number,
-                timestamp_ms=max(self.settings.now_ms(), metadata.last_updated_ms),
-                manifest_list=location,
-                summary=summarize(
-                    added=(), removed=(), previous=None, operation="append", properties=self.settings.properties
-                ),
-                schema_id=metadata.current_schema_id,
-                first_row_id=None if added_rows is None else metadata.next_row_id or 0,
-                added_rows=added_rows,
-            )
-        return self._empty[key]
+        numbers = (metadata.format_version, sequence_number, metadata.next_row_id, metadata.last_updated_ms)
+        key = (*numbers, metadata.current_schema_id, metadata_folder(metadata))
+        return self._empty.of(*key, make=lambda: self._write_empty(metadata, sequence_number))
+
+    def _write_empty(self, metadata: TableMetadata, sequence_number: int) -> Snapshot:
+        location, added_rows = self._writer.write_list(
+            (), metadata, parent_snapshot_id=None, sequence_number=sequence_number
+        )
+        return Snapshot(
+            snapshot_id=self.settings.snapshot_id,
+            sequence_number=sequence_number,
+            timestamp_ms=max(self.settings.now_ms(), metadata.last_updated_ms),
+            manifest_list=location,
+            summary=summarize(
+                added=(), removed=(), previous=None, operation="append", properties=self.settings.properties
+            ),
+            schema_id=metadata.current_schema_id,
+            first_row_id=None if added_rows is None else metadata.next_row_id or 0,
+            added_rows=added_rows,
+        )
 
     def clean_up(self, metadata: TableMetadata | None) -> None:
         """Delete the lists that no snapshot has, once no attempt is in doubt."""
