@@ -154,8 +154,8 @@ class _Compaction:
         self.table = work.table
         self.request = request
         self.options = RewriteOptions.of(request.options, work.table.properties)
-        self._order = _sort_order(work.table, request)
-        self._zorder_columns = _zorder_columns(work.table, request)
+        _sort_order(work.table, request)  # both fail before anything is read
+        _zorder_columns(work.table, request)
         self._only: set[_PartitionKey] | None = None
         self._committed: list[Snapshot] = []
         self._failed_groups = 0
@@ -208,6 +208,7 @@ class _Compaction:
 
     def _plan(self) -> Compaction:
         table, request = self.table, self.request
+        self.options = RewriteOptions.of(request.options, table.properties)
         scan = TableScan.of(
             table.metadata,
             table.io,
@@ -230,8 +231,8 @@ class _Compaction:
         compaction = self._plan()
         if not compaction.groups:
             return
-        table, order, columns = self.table, self._order, self._zorder_columns
-        written = self.request.write_format
+        table, written = self.table, self.request.write_format
+        order, columns = _sort_order(table, self.request), _zorder_columns(table, self.request)
         # After a commit, only this process knows which groups are left.
         work = self.work if self._only is None else self.work.waiting("some groups are committed already")
         plan = write_compact_plan(work, compaction, sort_order=order, zorder_columns=columns, write_format=written)
@@ -269,10 +270,8 @@ class _Compaction:
                 log.info("%s: %s", self.table.name, error)
                 stale += gone
                 batch = [one for one in batch if one not in gone]
-            except IncompatibleChangeError:
-                raise
-            except CommitConflictError:
-                if not self._may_fail_once_more():
+            except CommitConflictError as error:
+                if isinstance(error, IncompatibleChangeError) or not self._may_fail_once_more():
                     raise
                 self._remove(batch)
                 self._failed_groups += len(batch)

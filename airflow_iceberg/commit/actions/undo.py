@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from airflow_iceberg.commit.attempts.staged import check_files_fit, check_not_upgraded
 from airflow_iceberg.commit.conflicts import History, describe
@@ -26,6 +26,7 @@ class Undo(SnapshotAction):
     Args:
         removed: data files and delete files; each must still be there.
         restored: files with their old sequence numbers.
+        restored_from: the snapshots that have these files: while the table has a snapshot, no expiry deletes its files.
         vectors: new delete files for rows that lie in files with other rows.
         is_of_run: whether a snapshot is of the run that is undone.
         written_schema: the schema that the table had before the run.
@@ -39,6 +40,7 @@ class Undo(SnapshotAction):
         *,
         removed: Sequence[DataFile],
         restored: Sequence[ManifestEntry] = (),
+        restored_from: Collection[int] = (),
         vectors: Sequence[DataFile] = (),
         is_of_run: Callable[[Snapshot], bool],
         written_schema: Schema,
@@ -47,6 +49,7 @@ class Undo(SnapshotAction):
         super().__init__(io, settings)
         self._removed = tuple(removed)
         self._restored = tuple(restored)
+        self._restored_from = frozenset(restored_from) if restored else frozenset()
         self._vectors = tuple(vectors)
         self._is_of_run = is_of_run
         self._written_schema = written_schema
@@ -61,6 +64,7 @@ class Undo(SnapshotAction):
                     f"the latest snapshot"
                 )
             self._check_not_added(snapshot)
+        self._check_kept(metadata)
         restored = tuple(entry.data_file for entry in self._restored)
         check_files_fit(
             metadata, (*restored, *self._vectors), written_schema=self._written_schema, settings=self.settings
@@ -73,6 +77,15 @@ class Undo(SnapshotAction):
             all_there=self._removed,
             history=history,
         )
+
+    def _check_kept(self, metadata: TableMetadata) -> None:
+        """Check that no expiry can have deleted the files that are restored: they were there when it was planned."""
+        for snapshot_id in sorted(self._restored_from):
+            if metadata.snapshot(snapshot_id) is None:
+                raise StalePlanError(
+                    f"snapshot {snapshot_id}, whose files are restored, was expired while the undo was planned, and "
+                    f"they may be deleted; nothing was committed, re-plan on the latest snapshot"
+                )
 
     def check(self, removed: Sequence[ManifestEntry], changes: FileChanges, metadata: TableMetadata) -> None:
         """Check that rows which are restored did not get row ids after the plan, in files that are removed."""

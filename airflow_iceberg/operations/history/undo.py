@@ -188,6 +188,7 @@ class _Steps:
                 work.settings(self.request, entries),
                 removed=(*self.plan.removed, *whole, *replaced_deletes(marked)),
                 restored=self.plan.restored,
+                restored_from=self._snapshots_before(),
                 vectors=vectors,
                 is_of_run=lambda one: bool(self.request.selection.keys_in(work.table.metadata, one)),
                 written_schema=self._schema_before(),
@@ -207,6 +208,11 @@ class _Steps:
     @property
     def _restored(self) -> list[DataFile]:
         return [entry.data_file for entry in self.plan.restored]
+
+    def _snapshots_before(self) -> list[int]:
+        """Return the snapshots that have the restored files."""
+        before = [one.parent_snapshot_id for one in self.targets.snapshots]
+        return [one for one in before if one is not None and self.work.table.metadata.snapshot(one) is not None]
 
     def _schema_before(self) -> Schema:
         """Return the schema of the oldest rows that are restored."""
