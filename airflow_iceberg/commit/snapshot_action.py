@@ -9,7 +9,7 @@ writing manifests (`snapshot_writer`), conflicts between writers (`conflicts`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, cast
 
@@ -33,7 +33,7 @@ from airflow_iceberg.format.manifests.entries import (
 )
 from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.metadata.updates import AddSnapshot, Change, SetSnapshotRef
+from airflow_iceberg.format.metadata.updates import AddSnapshot, Change, RemoveSnapshotRef, SetSnapshotRef, Update
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef, summarize
 from airflow_iceberg.storage.base import FileIO
@@ -47,6 +47,8 @@ class FileChanges:
         operation: the snapshot's operation; None derives it from the files that are added and removed.
         properties: further entries of the summary.
         all_there: files of `removal` that must still be in the table.
+        taken_from: older snapshots of which files are added again. While a table has a snapshot, no expiry deletes its
+            files: these may be gone once it has not.
         history: the commits since the change was planned; None where they do not matter or are not known.
     """
 
@@ -55,6 +57,7 @@ class FileChanges:
     operation: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     all_there: tuple[DataFile, ...] = ()
+    taken_from: frozenset[int] = frozenset()
     history: History | None = None
 
     def added_files(self) -> tuple[DataFile, ...]:
@@ -115,6 +118,7 @@ class SnapshotAction(ABC):
         parent = metadata.ref_snapshot(settings.branch)
         inherited = self.inherited(parent)
         changes = self.changes(metadata, parent)
+        check_kept(metadata, changes.taken_from)
         self._added = changes.added_files()
         kept, removed = self._without(inherited, changes, metadata)
         check_all_there(changes, removed)
@@ -133,7 +137,18 @@ class SnapshotAction(ABC):
             schema=metadata.schema(),
             partition_limit=TableProperties.of(metadata.properties).summary_partition_limit,
         )
-        return self.change(self.snapshot(metadata, parent, manifests, summary), metadata, parent)
+        change = self.change(self.snapshot(metadata, parent, manifests, summary), metadata, parent)
+        return replace(change, updates=(*self._held(changes.taken_from), *change.updates))
+
+    def _held(self, snapshot_ids: Iterable[int]) -> Iterator[Update]:
+        """Yield updates that change nothing, and that no table accepts which does not have the snapshots.
+
+        A REST server applies a change to its newest state, whose branches may be as expected after an expiry.
+        """
+        for snapshot_id in sorted(snapshot_ids):
+            name = f"taken-from-{snapshot_id}-{self.settings.commit_uuid}"
+            yield SetSnapshotRef(ref_name=name, ref=SnapshotRef(snapshot_id=snapshot_id, type="tag"))
+            yield RemoveSnapshotRef(ref_name=name)
 
     def inherited(self, parent: Snapshot | None) -> tuple[ManifestFile, ...]:
         """Return the manifests of the parent.
@@ -275,6 +290,20 @@ def _min_sequence_number(kept: Iterable[ManifestFile], added: Iterable[AddedFile
     numbers = [m.min_sequence_number for m in kept if m.may_have_live_files]
     numbers += [group.sequence_number for group in added if group.files and group.sequence_number is not None]
     return min((n for n in numbers if n != UNASSIGNED_SEQ), default=next_sequence_number(metadata))
+
+
+def check_kept(metadata: TableMetadata, snapshot_ids: Iterable[int]) -> None:
+    """Check that the table has the snapshots of which files are added again.
+
+    Raises:
+        StalePlanError: one was expired.
+    """
+    for snapshot_id in sorted(snapshot_ids):
+        if metadata.snapshot(snapshot_id) is None:
+            raise StalePlanError(
+                f"snapshot {snapshot_id}, of which this commit adds files again, was expired since it was planned, and "
+                f"they may be deleted; nothing was committed, re-plan on the latest snapshot"
+            )
 
 
 def check_all_there(changes: FileChanges, removed: Iterable[ManifestEntry]) -> None:

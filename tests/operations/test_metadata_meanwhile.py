@@ -138,11 +138,24 @@ class TestWhatASpecMeansMeanwhile:
         assert table.refresh().scan().to_arrow().to_pylist() == [{"id": 1, "name": "a"}]
 
 
+class TestAServerThatAppliesChangesToItsNewestState:
+    """No requirement of REST names the format version: a change is sent with all that tells of it."""
+
+    @pytest.mark.parametrize("others", ["upgrade to 2", "upgrade to 3", "v is required"])
+    @pytest.mark.parametrize("ours", ["append", "delete"])
+    def test_the_change_is_made_again_or_refused(self, ours, others):
+        attempts = ((Fault.CONFLICT, others),)
+        ended = Case(version=1, layout="p", ours=ours, attempts=attempts, is_server=True).run(MemoryCatalog())
+        assert ended == "done" or (others == "v is required" and "became required" in ended)
+
+
 class TestRestoredFilesThatExpireMeanwhile:
     """An undo restores files of an older snapshot; an expiry may delete them between two of its attempts."""
 
-    def test_it_is_refused(self):
-        case = Case(version=2, layout="p", ours="undo of changed rows", attempts=((Fault.CONFLICT, "expire"),))
+    @pytest.mark.parametrize("is_server", [False, True], ids=["pointer", "server"])
+    def test_it_is_refused(self, is_server):
+        expiry = {"attempts": ((Fault.CONFLICT, "expire"),), "is_server": is_server}
+        case = Case(version=2, layout="p", ours="undo of changed rows", **expiry)
         assert not case.run(MemoryCatalog()).startswith("done")
 
 

@@ -20,9 +20,12 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_iceberg.catalogs.base import TableState
 from airflow_iceberg.catalogs.pointer import PointerCatalog
+from airflow_iceberg.catalogs.rest.protocol import with_requirements
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import (
+    CommitConflictError,
     CommitUnknownError,
     IcebergError,
     IncompatibleChangeError,
@@ -31,6 +34,7 @@ from airflow_iceberg.errors import (
     StalePlanError,
 )
 from airflow_iceberg.format.manifests.entries import EntryStatus, ManifestContent, ManifestFile
+from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.manifests import read_manifests
 from airflow_iceberg.jobs.protocol.plan import JobPlan
@@ -101,6 +105,7 @@ class Ours:
         layouts: how the table may be partitioned.
         is_replanned: whether it is planned again by itself when its plan is stale.
         needs_jobs: whether it is done by jobs only, and not in this process.
+        check: what else must be true in the end.
     """
 
     do: Callable[[Work, Any], object]
@@ -111,6 +116,7 @@ class Ours:
     layouts: tuple[str, ...] = tuple(LAYOUTS)
     is_replanned: bool = True
     needs_jobs: bool = False
+    check: Callable[[Table], None] = lambda table: None
 
 
 NEW = fresh(500, 4)
@@ -247,6 +253,15 @@ def _compact(**request: Any) -> Callable[[Work, Any], object]:
     return lambda work, _: compact(work, CompactRequest(**{"options": options, **request}))
 
 
+def _with_column(rows: Rows) -> pa.Table:
+    return arrow(rows).append_column("more", pa.array(range(len(rows)), pa.int32()))
+
+
+def _has_more(table: Table, branch: str) -> None:
+    if branch in table.refs:
+        assert set(MORE) <= set(table.scan(ref=branch).to_arrow()["id"].to_pylist())
+
+
 def _clears(work: Work, _: Any) -> object:
     cleared = replace(work, operation_key=key("load", 1), try_number=1)
     return append(cleared, AppendRequest(rows=arrow(MORE)))
@@ -254,6 +269,15 @@ def _clears(work: Work, _: Any) -> object:
 
 OURS: Mapping[str, Ours] = {
     "append": Ours(do=lambda work, _: append(work, AppendRequest(rows=arrow(MORE))), after=lambda r: plus(r, MORE)),
+    "append with a column": Ours(
+        do=lambda work, _: append(work, AppendRequest(rows=_with_column(MORE), schema_evolution="add_columns")),
+        after=lambda rows: plus(rows, MORE),
+        is_replanned=False,
+    ),
+    "append to a new branch": Ours(
+        do=lambda work, _: append(work, AppendRequest(rows=arrow(MORE), branch="fresh", create_branch=True)),
+        check=lambda table: _has_more(table, "fresh"),
+    ),
     "overwrite by filter": Ours(
         do=lambda work, _: _overwrite(work, IN_P1, overwrite_filter="p = 1"), after=_in_p1_replaced, is_replanned=False
     ),
@@ -271,6 +295,13 @@ OURS: Mapping[str, Ours] = {
     "overwrite of all": Ours(
         do=lambda work, _: _overwrite(work, MORE, replace="table"), after=lambda _: MORE, is_replanned=False
     ),
+    "overwrite by SQL": Ours(
+        do=lambda work, _: _overwrite(
+            work, IN_P1, overwrite_filter=f"abs(id) = id and {IN_SOME}", check_filter=False, dialect="duckdb"
+        ),
+        after=lambda rows: plus(without(rows, lambda number, _: number in SOME), IN_P1),
+        is_replanned=False,
+    ),
     "delete": Ours(
         do=lambda work, _: delete(work, DeleteRequest(predicate=IN_SOME, mode=COW)),
         after=lambda rows: without(rows, lambda number, _: number in SOME),
@@ -279,6 +310,10 @@ OURS: Mapping[str, Ours] = {
         do=lambda work, _: delete(work, DeleteRequest(predicate=IN_SOME, mode=MOR)),
         after=lambda rows: without(rows, lambda number, _: number in SOME),
         lowest=2,
+    ),
+    "delete by SQL": Ours(
+        do=lambda work, _: delete(work, DeleteRequest(predicate=f"abs(id) = id and {IN_SOME}", dialect="duckdb")),
+        after=lambda rows: without(rows, lambda number, _: number in SOME),
     ),
     "delete of files": Ours(
         do=lambda work, _: delete(work, DeleteRequest(predicate="p = 1", mode=COW)),
@@ -307,6 +342,7 @@ OURS: Mapping[str, Ours] = {
             work, ExpireSnapshotsRequest(older_than_ms=2**60, retain_last=1, clean_expired_metadata=True)
         )
     ),
+    "alter": Ours(do=lambda work, _: work.table.alter([{"add_column": {"name": "mine", "type": "date"}}])),
     "add files": Ours(
         do=lambda work, files: add_files(work, AddFilesRequest(files=files)),
         after=lambda rows: plus(rows, fresh(900, 3, p=2)),
@@ -339,6 +375,18 @@ OURS: Mapping[str, Ours] = {
     ),
     "undo of changed rows": Ours(
         do=_undo("change"), before=_changed_by_run, rows_before=raised, after=_lowered, is_replanned=False
+    ),
+    "overwrite after a clear": Ours(
+        do=lambda work, _: _overwrite(
+            replace(work, operation_key=key("load", 1), try_number=1),
+            MORE,
+            overwrite_filter="p = 1",
+            check_filter=False,
+        ),
+        before=_by_run,
+        rows_before=lambda rows: plus(rows, NEW),
+        after=lambda rows: plus(without(rows, lambda number, p: number in NEW or p == 1), MORE),
+        is_replanned=False,
     ),
     "append after a clear": Ours(
         do=_clears,
@@ -409,6 +457,8 @@ THEIRS: Mapping[str, Theirs] = {
     "sort": _alter({"set_sort_order": ["v"]}),
     "merge manifests": _alter({"set_properties": {"commit.manifest.min-count-to-merge": "2"}}),
     "other codec": _alter({"set_properties": {"write.parquet.compression-codec": "gzip"}}),
+    "other folder": _alter({"set_properties": {"write.metadata.path": "memory://warehouse/db/t/elsewhere"}}),
+    "v is required": _alter({"make_required": {"name": "v", "allow_incompatible": True}}, is_harmless=False),
     "tag": Theirs(do=_tag, is_harmless=True),
     "rewrite manifests": Theirs(
         do=lambda table, _: rewrite_manifests(Work(table), RewriteManifestsRequest()), is_harmless=True
@@ -441,6 +491,28 @@ def _local(table: Table, **more: Any) -> Work:
     return Work(table, run=lambda plan: run_local(plan, table.io, threads=1), **more)
 
 
+class NewestState(FaultyCatalog):
+    """Applies a change to its newest state if all requirements hold, as a REST server does: others come just before.
+
+    A catalog with a pointer notices any other commit; here one of metadata alone passes, unless a requirement tells.
+    """
+
+    def commit(self, base: TableState, change: Change) -> TableState:
+        apply_change(base.metadata, change, now_ms=base.metadata.last_updated_ms, base_location=base.metadata_location)
+        if not change.updates:
+            return base
+        return self._send(base.table, "", lambda: self._applied(base, with_requirements(base.metadata, change)))
+
+    def _applied(self, base: TableState, change: Change) -> TableState:
+        now = self.inner.load(base.table)
+        try:
+            return self.inner.commit(now, change)
+        except InvalidInputError as error:
+            if now.metadata_location == base.metadata_location:
+                raise
+            raise CommitConflictError(str(error)) from error  # as `RestCatalog` takes it
+
+
 # -- a case, and its judge ---------------------------------------------------------------------------------------------
 
 
@@ -452,6 +524,7 @@ class Case:
         start: what the table went through before, of "delete" and "change".
         before, during: what others do between the load of the table and the work, and during its first job.
         attempts: what happens at each swap, and what the rival does then.
+        is_server: whether the catalog is a server that applies changes to its newest state.
     """
 
     version: int
@@ -463,6 +536,7 @@ class Case:
     before: tuple[str, ...] = ()
     during: tuple[str, ...] = ()
     attempts: tuple[tuple[Fault, str], ...] = ()
+    is_server: bool = False
     done: list[str] = field(default_factory=list, repr=False)
 
     @classmethod
@@ -483,6 +557,7 @@ class Case:
             before=before,
             during=during,
             attempts=tuple((dice.choice(FAULTS), one) for one in swaps),
+            is_server=dice.random() < 0.3,
         )
 
     # -- the run
@@ -495,7 +570,7 @@ class Case:
         self._rows = work.rows_before(self._rows)
         self._known = self._history()
         rivals = iter([name for _, name in self.attempts])
-        faulty = FaultyCatalog(
+        faulty = (NewestState if self.is_server else FaultyCatalog)(
             catalog, [fault for fault, _ in self.attempts], rival=lambda *_: self._others(next(rivals))
         )
         table = Table.load(faulty, NAME)
@@ -578,6 +653,7 @@ class Case:
             assert "ours" not in self.done, ended
         assert found == self._rows, (sorted(found.items() ^ self._rows.items()), self.done)
         check_table(table)
+        work.check(table)
         if work.is_replanned and all(THEIRS[name].is_harmless for name in self.done if name in THEIRS):
             is_lost = any("UNKNOWN" in fault.name for fault, _ in self.attempts)
             assert ended == "done" or (is_lost and ended.startswith("unknown")), ended

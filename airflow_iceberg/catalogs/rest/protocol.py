@@ -147,6 +147,12 @@ def with_requirements(base: TableMetadata, change: Change) -> Change:
 def _implied(base: TableMetadata, update: Update) -> Iterator[Requirement]:
     """Yield the assumptions of one update."""
     match update.action:
+        case "add-snapshot":
+            # Differs from Java: its files fit this schema, in which a column may have become required since, and this
+            # spec, which is never removed while it is the default one. Of the format version a server sees itself
+            # whether the snapshot has the numbers that it requires.
+            yield required.AssertCurrentSchemaId(current_schema_id=base.current_schema_id)
+            yield required.AssertDefaultSpecId(default_spec_id=base.default_spec_id)
         case "add-schema":
             yield required.AssertLastAssignedFieldId(last_assigned_field_id=base.last_column_id)
         case "set-current-schema":

@@ -176,6 +176,7 @@ class CherryPick(SnapshotAction):
             operation=source.operation,
             properties=properties,
             all_there=removed,
+            taken_from=frozenset({self._source_id}),
         )
 
     def _check_not_picked_and_expired(

@@ -202,6 +202,7 @@ class Reapply(SnapshotAction):
             operation="overwrite" if removed else "append",
             properties=self._properties(metadata, staged),
             all_there=removed,
+            taken_from=frozenset({self._audited_id}),
             history=since,
         )
 

@@ -26,7 +26,7 @@ class Undo(SnapshotAction):
     Args:
         removed: data files and delete files; each must still be there.
         restored: files with their old sequence numbers.
-        restored_from: the snapshots that have these files: while the table has a snapshot, no expiry deletes its files.
+        restored_from: the snapshots that have these files.
         vectors: new delete files for rows that lie in files with other rows.
         is_of_run: whether a snapshot is of the run that is undone.
         written_schema: the schema that the table had before the run.
@@ -64,7 +64,6 @@ class Undo(SnapshotAction):
                     f"the latest snapshot"
                 )
             self._check_not_added(snapshot)
-        self._check_kept(metadata)
         restored = tuple(entry.data_file for entry in self._restored)
         check_files_fit(
             metadata, (*restored, *self._vectors), written_schema=self._written_schema, settings=self.settings
@@ -75,17 +74,9 @@ class Undo(SnapshotAction):
             # Never an append: who reads appended rows has read the restored ones before.
             operation="overwrite" if restored else "delete",
             all_there=self._removed,
+            taken_from=self._restored_from,
             history=history,
         )
-
-    def _check_kept(self, metadata: TableMetadata) -> None:
-        """Check that no expiry can have deleted the files that are restored: they were there when it was planned."""
-        for snapshot_id in sorted(self._restored_from):
-            if metadata.snapshot(snapshot_id) is None:
-                raise StalePlanError(
-                    f"snapshot {snapshot_id}, whose files are restored, was expired while the undo was planned, and "
-                    f"they may be deleted; nothing was committed, re-plan on the latest snapshot"
-                )
 
     def check(self, removed: Sequence[ManifestEntry], changes: FileChanges, metadata: TableMetadata) -> None:
         """Check that rows which are restored did not get row ids after the plan, in files that are removed."""
