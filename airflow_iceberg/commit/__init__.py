@@ -15,9 +15,9 @@
     result = table.commit(action)                                # WriteResult: committed, found or nothing
 
 Each module of `commit.actions` is one change. The engine asks "has it landed?" before each attempt and reads the table
-if the answer is lost; new manifests are written once and used by each attempt. If a change conflicts with others, it
-raises `StalePlanError` (re-plan) or `IncompatibleChangeError` (stop). The caller deletes its data files after any error
-except `CommitUnknownError`.
+if the answer is lost; an attempt uses the manifests of earlier ones if it would make the same (`attempts.kept`). If a
+change conflicts with others, it raises `StalePlanError` (re-plan) or `IncompatibleChangeError` (stop). The caller
+deletes its data files after any error except `CommitUnknownError`.
 
 After a clear, `earlier` deletes the rows of the task's earlier runs in the same commit. Those rows are known by the key
 in the snapshot's summary and by file names: `OperationKey.file_prefix` for files of new rows,

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from airflow_iceberg.catalogs.base import TableState
 from airflow_iceberg.catalogs.pointer import PointerCatalog
 from airflow_iceberg.catalogs.rest.protocol import with_requirements
+from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import (
     CommitConflictError,
@@ -33,6 +34,7 @@ from airflow_iceberg.errors import (
     NotFoundError,
     StalePlanError,
 )
+from airflow_iceberg.expressions.tree import ALWAYS_FALSE
 from airflow_iceberg.format.manifests.entries import EntryStatus, ManifestContent, ManifestFile
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.format.snapshots import Snapshot
@@ -56,6 +58,7 @@ from airflow_iceberg.operations.wap.audits import RowCount
 from airflow_iceberg.operations.wap.publish import PublishRequest, publish
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
+from tests.support.changes import equality_deletes
 from tests.support.memory import Fault, FaultyCatalog
 from tests.support.serial_order import check_row_ids, check_totals
 
@@ -406,7 +409,7 @@ class Theirs:
     """What another writer commits.
 
     Attributes:
-        do, after: also get new rows, of which each commit has others.
+        do, after: also get new rows, of which each commit has others; `do` returns LEFT_OUT if it is not possible.
         is_harmless: whether work that is planned again by itself must succeed all the same.
     """
 
@@ -458,6 +461,7 @@ THEIRS: Mapping[str, Theirs] = {
     "merge manifests": _alter({"set_properties": {"commit.manifest.min-count-to-merge": "2"}}),
     "other codec": _alter({"set_properties": {"write.parquet.compression-codec": "gzip"}}),
     "other folder": _alter({"set_properties": {"write.metadata.path": "memory://warehouse/db/t/elsewhere"}}),
+    "other place": _alter({"set_location": "memory://warehouse/db/moved"}),
     "v is required": _alter({"make_required": {"name": "v", "allow_incompatible": True}}, is_harmless=False),
     "tag": Theirs(do=_tag, is_harmless=True),
     "rewrite manifests": Theirs(
@@ -472,8 +476,36 @@ THEIRS: Mapping[str, Theirs] = {
         do=lambda table, _: table.delete("id in (2, 11)"),
         after=lambda rows, _: without(rows, lambda number, _: number in (2, 11)),
     ),
+    "delete by key": Theirs(
+        do=lambda table, new: _delete_by_key(table, new),
+        after=lambda rows, _: without(rows, lambda number, _: number in BY_KEY),
+    ),
     "compact": Theirs(do=lambda table, _: compact(_local(table), CompactRequest(options={"rewrite-all": True}))),
 }
+
+
+LEFT_OUT = "left out"
+
+
+def _delete_by_key(table: Table, _: Rows) -> object:
+    """Delete rows as streaming writers do, in all partitions."""
+    if table.metadata.format_version < 2 or not table.spec().is_unpartitioned:
+        return LEFT_OUT
+    deletes = equality_deletes(table, BY_KEY, table.spec().spec_id, ())
+    start = table.current_snapshot()
+    return table.commit(
+        RowDelta(
+            table.io,
+            table.commit_settings(),
+            added_deletes=[deletes],
+            conflict_filter=ALWAYS_FALSE,
+            written_schema=table.schema(),
+            starting_snapshot_id=None if start is None else start.snapshot_id,
+        )
+    )
+
+
+BY_KEY = (0, 12, 22)
 
 
 def _in_p2(rows: Rows) -> Rows:
@@ -521,7 +553,7 @@ class Case:
     """One work, and what others do meanwhile.
 
     Attributes:
-        start: what the table went through before, of "delete" and "change".
+        start: what the table went through before, of "delete", "change" and "delete by key".
         before, during: what others do between the load of the table and the work, and during its first job.
         attempts: what happens at each swap, and what the rival does then.
         is_server: whether the catalog is a server that applies changes to its newest state.
@@ -553,7 +585,7 @@ class Case:
             ours=name,
             is_job=dice.random() < 0.7,
             merge_at=dice.choice([2, 3, 100]),
-            start=tuple(one for one in ("delete", "change") if dice.random() < 0.3),
+            start=tuple(one for one in ("delete", "change", "delete by key") if dice.random() < 0.3),
             before=before,
             during=during,
             attempts=tuple((dice.choice(FAULTS), one) for one in swaps),
@@ -601,6 +633,8 @@ class Case:
             request = UpdateRequest(set={"v": "-v"}, where="id = 10", dialect="duckdb", mode=COW)
             update(_local(table), request)
             rows = {**rows, 10: (rows[10][0], -rows[10][1])}
+        if "delete by key" in self.start and _delete_by_key(table.refresh(), {}) != LEFT_OUT:
+            rows = without(rows, lambda number, _: number in BY_KEY)
         return rows
 
     def _work(self, work: Ours, table: Table, seen: Any) -> str:
@@ -624,8 +658,8 @@ class Case:
         self._follow(OURS[self.ours])
         self.done.append(name)
         theirs, new = THEIRS[name], fresh(10_000 + 10 * len(self.done), 3)
-        theirs.do(Table.load(self._catalog, NAME), new)
-        self._rows = theirs.after(self._rows, new)
+        if theirs.do(Table.load(self._catalog, NAME), new) != LEFT_OUT:
+            self._rows = theirs.after(self._rows, new)
         self._known |= self._history()
 
     def _history(self) -> set[int]:
