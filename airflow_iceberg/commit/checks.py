@@ -57,24 +57,6 @@ def check_branch(metadata: TableMetadata, name: str, table: str | None = None) -
         raise InvalidInputError(f"{name!r} is a tag of table {where}; rows are written to branches only")
 
 
-def check_same_table(metadata: TableMetadata, table_uuid: str) -> None:
-    """Check that the table is the one that was planned for.
-
-    Raises:
-        StalePlanError: it was dropped, and another table has its name.
-    """
-    if not is_same_table(metadata, table_uuid):
-        raise StalePlanError(
-            f"the table was dropped and recreated since this change was planned: its uuid is {metadata.table_uuid}, "
-            f"expected {table_uuid}; nothing was committed to the new one"
-        )
-
-
-def is_same_table(metadata: TableMetadata, table_uuid: str) -> bool:
-    """Whether the table has this uuid; one without may have got it from another writer's commit."""
-    return not table_uuid or metadata.table_uuid == table_uuid
-
-
 def check_files_fit(metadata: TableMetadata, files: Sequence[DataFile], *, written_schema: Schema) -> None:
     """Check that files that were written for an older state of the table still fit it.
 

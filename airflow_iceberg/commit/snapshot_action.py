@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, cast
 
-from airflow_iceberg.commit.checks import check_branch, check_same_table, of_this_table
+from airflow_iceberg.commit.checks import check_branch, of_this_table
 from airflow_iceberg.commit.conflicts import ChangedFiles, History
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs, check_no_later_epoch
 from airflow_iceberg.commit.engine import Action, AlreadyCommittedError
@@ -31,7 +31,7 @@ from airflow_iceberg.format.manifests.entries import (
     ManifestEntry,
     ManifestFile,
 )
-from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId
+from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId, check_same_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import AddSnapshot, Change, SetSnapshotRef
 from airflow_iceberg.format.properties.table_properties import TableProperties
