@@ -313,7 +313,7 @@ class PointerCatalog(Catalog):
         """Return <metadata path>/<number, five digits>-<uuid>[.gz].metadata.json, one number above the base's file."""
         number = metadata_version(base.metadata_location) + 1 if base else 0
         extension = ".gz" if is_gzip_asked(metadata.properties) else ""
-        directory = TableProperties.of(metadata.properties).metadata_path or f"{metadata.location.rstrip('/')}/metadata"
+        directory = TableProperties.of(metadata.properties).metadata_path or f"{metadata.location}/metadata"
         return f"{directory.rstrip('/')}/{number:05d}-{self._new_uuid()}{extension}{METADATA_SUFFIX}"
 
     def _state(self, table: TableId, metadata: TableMetadata, pointer: Pointer) -> TableState:

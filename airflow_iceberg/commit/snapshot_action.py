@@ -22,7 +22,8 @@ from airflow_iceberg.commit.operation_key import find_landed, has_picked_gone
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_writer import AddedFiles, SnapshotWriter
 from airflow_iceberg.commit.write_result import Outcome
-from airflow_iceberg.errors import StalePlanError
+from airflow_iceberg.errors import IncompatibleChangeError, StalePlanError
+from airflow_iceberg.format.json_fields import MAX_LONG
 from airflow_iceberg.format.manifests.entries import (
     UNASSIGNED_SEQ,
     DataFile,
@@ -267,8 +268,19 @@ class SnapshotAction(ABC):
 
 
 def next_sequence_number(metadata: TableMetadata) -> int:
-    """Return the sequence number of the next commit; always 0 in v1."""
-    return metadata.last_sequence_number + 1 if metadata.format_version > 1 else 0
+    """Return the sequence number of the next commit; always 0 in v1.
+
+    Raises:
+        IncompatibleChangeError: there is no next one.
+    """
+    if metadata.format_version == 1:
+        return 0
+    if metadata.last_sequence_number >= MAX_LONG:
+        raise IncompatibleChangeError(
+            f"table {metadata.location} has the last-sequence-number {metadata.last_sequence_number}, the highest one: "
+            f"another writer has used up the numbers before; nothing was committed, copy the rows into a new table"
+        )
+    return metadata.last_sequence_number + 1
 
 
 def _min_sequence_number(kept: Iterable[ManifestFile], added: Iterable[AddedFiles], metadata: TableMetadata) -> int:
