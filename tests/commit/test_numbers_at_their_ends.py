@@ -5,15 +5,17 @@ Each number × its ends × each operation, then a read. A table that no operatio
 
 import itertools
 import json
+from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from airflow_iceberg.errors import FormatError, IcebergError, IncompatibleChangeError, InvalidInputError
 from airflow_iceberg.format.manifests.avro import assign_first_row_ids
 from airflow_iceberg.format.manifests.entries import ManifestContent, ManifestFile
 from airflow_iceberg.table import Table
-from tests.support.builders import new_table
+from tests.support.builders import add_file, new_table
 from tests.support.sampling import some
 
 INT, LONG = 2**31 - 1, 2**63 - 1
@@ -202,3 +204,34 @@ class TestASnapshotLogOutOfOrder:
 def test_numbers_beyond_64_bits_are_no_numbers_of_the_format(tmp_path):
     with pytest.raises(FormatError, match="expected an int of 64"):
         forge(make(tmp_path, 3), lambda document: document.update({"next-row-id": LONG + 1}))
+
+
+class TestBoundsOfOtherWriters:
+    """A bound may be no value of its column: of a longer decimal, or, in ORC files of Iceberg Java, in another unit."""
+
+    def test_a_decimal_beyond_its_precision_is_not_shown(self, tmp_path):
+        table = new_table(tmp_path, schema={"d": "decimal(4, 2)"})
+        file = tmp_path / "f.parquet"
+        pq.write_table(pa.table({"d": pa.array([Decimal("1.00")], pa.decimal128(4, 2))}), file)
+        bound = (10**9).to_bytes(5, "big", signed=True)
+        add_file(table, file, record_count=1, lower_bounds={1: b"\x00"}, upper_bounds={1: bound})
+        (metrics,) = table.inspect.files()["readable_metrics"].to_pylist()
+        assert (metrics["d"]["lower_bound"], metrics["d"]["upper_bound"]) == (Decimal("0.00"), None)
+
+    @pytest.mark.parametrize("count", [1, 60], ids=["entries", "columns"])
+    @pytest.mark.parametrize(("file_format", "is_kept"), [("orc", True), ("parquet", False)])
+    def test_nanoseconds_in_orc_files(self, tmp_path, file_format, is_kept, count):
+        """Microseconds are a thousand times less: a filter would pass over the file, or a delete drop it as a whole."""
+        table = new_table(tmp_path, schema={"t": "timestamp_ns"}, properties={"format-version": "3"})
+        bound = (1_700_000_000_000_000).to_bytes(8, "little")
+        facts = {
+            "value_counts": {1: 1},
+            "null_value_counts": {1: 0},
+            "lower_bounds": {1: bound},
+            "upper_bounds": {1: bound},
+        }
+        for number in range(count):
+            path = tmp_path / f"{number}.{file_format}"
+            add_file(table, path, record_count=1, file_format=file_format, **facts)
+        found = list(table.scan("t > '2023-01-01'").plan_files())
+        assert len(found) == (count if is_kept else 0)
