@@ -9,6 +9,7 @@
     ├── UnsupportedError                valid, and not implemented: nothing was changed
     ├── CommitConflictError             another writer was faster: rebase on the newer table and retry
     │   ├── StalePlanError              the plan no longer fits: re-plan (the task is retried)
+    │   │   └── TableReplacedError      another table has its name: load it by name and start again
     │   └── IncompatibleChangeError     no retry can help: stop and let a person decide
     ├── CommitUnknownError              the commit's outcome is unknown: read back, delete nothing
     └── StorageError                    a request to a store failed; often transient
@@ -44,9 +45,11 @@ class IcebergError(Exception):
 
     Attributes:
         advice: what to do, if whoever has raised it knows more than the class says. The message has it, too.
+        may_have_landed: whether a commit may be in a table all the same: then none of its files may be deleted.
     """
 
     advice: str | None = None
+    may_have_landed = False
 
     @property
     def what_happened(self) -> str:
@@ -120,6 +123,10 @@ class StalePlanError(CommitConflictError):
     """The plan no longer fits the table: re-plan."""
 
 
+class TableReplacedError(StalePlanError):
+    """The table was dropped or renamed, and another one has its name: nothing was done to that one."""
+
+
 class IncompatibleChangeError(CommitConflictError):
     """The change contradicts the table's new state: no retry can help."""
 
@@ -131,6 +138,8 @@ class CommitUnknownError(IcebergError):
         metadata_location: the new metadata file, if the client gave it a name of its own.
         is_final: whether the table will never tell: a retry could commit the work twice.
     """
+
+    may_have_landed = True
 
     def __init__(self, message: str, *, metadata_location: str | None = None, is_final: bool = False) -> None:
         super().__init__(message)

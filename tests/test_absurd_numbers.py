@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from airflow_iceberg.catalogs.pointer import metadata_version
+from airflow_iceberg.catalogs.metadata_file import metadata_version
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import IcebergError, IncompatibleChangeError, InvalidInputError
 from airflow_iceberg.expressions.binding import parse_filter

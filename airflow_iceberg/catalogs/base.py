@@ -27,6 +27,7 @@ from airflow_iceberg.errors import (
     UnsupportedError,
     advised,
 )
+from airflow_iceberg.format.metadata.requirements import check_same_table
 from airflow_iceberg.inventory.ownership import places_of, proven_gate
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import SETTING, Gate, GatedFileIO, place_of, ungated
@@ -200,6 +201,12 @@ class Catalog(ABC):
     def load(self, table: str | TableId) -> TableState:
         """Return the table's current state."""
 
+    def reload(self, state: TableState) -> TableState:
+        """Return the current state of the table that was loaded; `TableReplacedError` if another one has its name."""
+        found = self.load(state.table)
+        check_same_table(found.metadata, state.metadata.table_uuid, state.table)
+        return found
+
     def remember_states(self) -> None:  # noqa: B027 - most catalogs compare the state by themselves, or cannot
         """From now on, return the same state again from `load` while the table's pointer has not moved."""
 
@@ -228,10 +235,7 @@ class Catalog(ABC):
         raise UnsupportedError(f"catalog {self.name} cannot change several tables in one commit")
 
     def attempts(self, table: TableId) -> AbstractContextManager[None]:
-        """Return a context for the attempts at one commit to a table, by one thread.
-
-        A catalog with a queue of writers keeps a writer's place in it from one attempt to the next.
-        """
+        """Return a context for the attempts at one commit: a catalog with a queue of writers keeps a place in it."""
         return nullcontext()
 
     @abstractmethod
@@ -381,9 +385,8 @@ class Catalog(ABC):
         return advised(error, f"check the uri: its answer is not a catalog's ({answer})") if answer else error
 
     def _unknown_namespace(self, namespace: Namespace) -> NotFoundError:
-        error = NotFoundError(
-            f"there is no namespace {'.'.join(namespace)} in catalog {self.name}; create it first or check the name"
-        )
+        text = f"there is no namespace {'.'.join(namespace)} in catalog {self.name}; create it first or check the name"
+        error = NotFoundError(text)
         error.is_unknown_name = True
         return error
 

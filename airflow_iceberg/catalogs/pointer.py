@@ -6,7 +6,6 @@ which each catalog implements (`sql`, …), and commit retries (`airflow_iceberg
 
 from __future__ import annotations
 
-import gzip
 import logging
 import time
 import uuid
@@ -16,6 +15,14 @@ from dataclasses import dataclass
 from typing import Required, TypedDict, Unpack
 
 from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState
+from airflow_iceberg.catalogs.metadata_file import (
+    METADATA_SUFFIX,
+    encode_metadata,
+    is_gzip_asked,
+    metadata_version,
+    read_metadata,
+    read_uuid,
+)
 from airflow_iceberg.catalogs.missing import warn_of_new_warehouse
 from airflow_iceberg.errors import (
     AlreadyExistsError,
@@ -26,19 +33,16 @@ from airflow_iceberg.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.format.properties.table_properties import TableProperties
-from airflow_iceberg.format.values.digits import whole_number
-from airflow_iceberg.inventory.limited import LimitedFileIO, limits_of
+from airflow_iceberg.inventory.limited import LimitedFileIO
 from airflow_iceberg.inventory.purge import TableFiles, delete_files, find_files
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import own_only
 
 log = logging.getLogger(__name__)
 
-METADATA_SUFFIX = ".metadata.json"
 # Metadata that a catalog remembers at most; those who watch tables open a catalog for each.
 _MOST_STATES = 4
 # Of all of them together, unless one has more: 100,000 take some 220 MB.
@@ -260,12 +264,13 @@ class PointerCatalog(Catalog):
         except CommitConflictError as error:
             # A writer that keeps its place in the queue has not sent the swap yet.
             is_first = self.rules_out_echoes or error.is_our_turn
-            landed = None if is_first else self._find_echo(table, location, error)
-            if landed is None:
-                _delete_quietly(files, [location])
+            found = None if is_first else self._read_back(table, location, error)
+            if found is None or found.metadata_location != location:
+                if is_first or self._is_of(table, found, metadata):
+                    _delete_quietly(files, [location])
                 error.metadata_location = location
                 raise
-            pointer = landed
+            pointer = found
         except NotFoundError:
             # Perhaps renamed after the request had landed, which was repeated on its way: the file may be needed.
             if base is None:
@@ -276,27 +281,39 @@ class PointerCatalog(Catalog):
             raise
         return self._state(table, metadata, pointer)
 
-    def _find_echo(self, table: TableId, location: str, conflict: CommitConflictError) -> Pointer | None:
-        """Return the table's pointer if the conflict is with our own first request.
+    def _read_back(self, table: TableId, location: str, conflict: CommitConflictError) -> Pointer | None:
+        """Return the table's pointer after a conflict, which may be with our own first request.
 
-        Drivers and proxies repeat requests whose answer was lost. Without this check the metadata file that the table
-        points to would be deleted. If another writer has committed on top, the file is not needed.
+        Drivers and proxies repeat requests whose answer was lost. Without this look the metadata file that the table
+        points to would be deleted.
         """
         try:
-            pointer = self.read_pointer(table)
+            return self.read_pointer(table)
         except IcebergError as error:
             raise CommitUnknownError(
                 f"a commit to {table} lost a race, perhaps to its own repeated request, and the table cannot be read "
                 f"back: {error}",
                 metadata_location=location,
             ) from conflict
-        return pointer if pointer is not None and pointer.metadata_location == location else None
+
+    def _is_of(self, table: TableId, pointer: Pointer | None, metadata: TableMetadata) -> bool:
+        """Whether another writer has committed to the same table, which then does not need the file that has lost.
+
+        The name may be gone, or another table's: then it may be needed by the table that had the name.
+        """
+        if pointer is None:
+            return False
+        try:
+            files = self.gate_of_pointer(table, pointer.metadata_location).around(self.io)
+            return read_uuid(files, pointer.metadata_location) == metadata.table_uuid
+        except IcebergError:
+            return False
 
     def _new_metadata_location(self, base: TableState | None, metadata: TableMetadata) -> str:
         """Return <metadata path>/<number, five digits>-<uuid>[.gz].metadata.json, one number above the base's file."""
         number = metadata_version(base.metadata_location) + 1 if base else 0
         extension = ".gz" if is_gzip_asked(metadata.properties) else ""
-        directory = TableProperties.of(metadata.properties).metadata_path or f"{metadata.location.rstrip('/')}/metadata"
+        directory = TableProperties.of(metadata.properties).metadata_path or f"{metadata.location}/metadata"
         return f"{directory.rstrip('/')}/{number:05d}-{self._new_uuid()}{extension}{METADATA_SUFFIX}"
 
     def _state(self, table: TableId, metadata: TableMetadata, pointer: Pointer) -> TableState:
@@ -345,40 +362,11 @@ class DescribingCatalog(PointerCatalog):
     ) -> Pointer: ...
 
 
-def read_metadata(io: FileIO, location: str) -> TableMetadata:
-    """Read and parse a metadata file, compressed or not."""
-    data, limits = io.read(location), limits_of(io)
-    if limits is None:
-        return metadata_json.read(data, path=location)
-    return metadata_json.read(data, path=location, most_bytes=limits.metadata_bytes, most_values=limits.metadata_values)
-
-
 def _delete_quietly(io: FileIO, locations: Iterable[str]) -> None:
     try:
         io.delete(locations)
     except IcebergError as error:
         log.warning("could not delete a metadata file that is not needed any more: %s", error)
-
-
-def encode_metadata(metadata: TableMetadata, location: str) -> bytes:
-    """Return the bytes of a metadata file, compressed if its name says so: Iceberg Java decides by the name."""
-    data = metadata_json.write(metadata)
-    name = location.rpartition("/")[2]
-    if name.endswith((f".gz{METADATA_SUFFIX}", f"{METADATA_SUFFIX}.gz")):
-        return gzip.compress(data, compresslevel=6, mtime=0)
-    return data
-
-
-def metadata_version(location: str) -> int:
-    """Return the number at the start of a metadata file's name ("00012-<uuid>.metadata.json": 12), or -1."""
-    number, dash, _ = location.rpartition("/")[2].partition("-")
-    version = whole_number(number) if dash else None
-    return -1 if version is None else version
-
-
-def is_gzip_asked(properties: Mapping[str, str]) -> bool:
-    """Tell whether metadata files are compressed; `InvalidInputError` for a codec that is not in the specification."""
-    return TableProperties.of(properties).metadata_compression_codec == "gzip"
 
 
 def _now_ms() -> int:

@@ -5,7 +5,7 @@ Not here: whether files that were staged before still fit it (`attempts.staged`)
 
 from __future__ import annotations
 
-from airflow_iceberg.errors import InvalidInputError, StalePlanError, UnsupportedError
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format.metadata.requirements import AssertTableUUID, Requirement
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import AssignUUID, Change, Update
@@ -54,21 +54,3 @@ def check_branch(metadata: TableMetadata, name: str, table: str | None = None) -
     if ref is not None and not ref.is_branch:
         where = table or metadata.location
         raise InvalidInputError(f"{name!r} is a tag of table {where}; rows are written to branches only")
-
-
-def check_same_table(metadata: TableMetadata, table_uuid: str) -> None:
-    """Check that the table is the one that was planned for.
-
-    Raises:
-        StalePlanError: it was dropped, and another table has its name.
-    """
-    if not is_same_table(metadata, table_uuid):
-        raise StalePlanError(
-            f"the table was dropped and recreated since this change was planned: its uuid is {metadata.table_uuid}, "
-            f"expected {table_uuid}; nothing was committed to the new one"
-        )
-
-
-def is_same_table(metadata: TableMetadata, table_uuid: str) -> bool:
-    """Whether the table has this uuid; one without may have got it from another writer's commit."""
-    return not table_uuid or metadata.table_uuid == table_uuid

@@ -35,6 +35,7 @@ from airflow_iceberg.errors import (
     NotFoundError,
     StalePlanError,
     StorageError,
+    TableReplacedError,
 )
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -173,11 +174,11 @@ class _Commit:
     def _freshen(self) -> None:
         """Load a table that may be old; without an answer its old state will do."""
         try:
-            self.state = self.catalog.load(self.state.table)
+            self.state = self.catalog.reload(self.state)
         except StorageError as error:
             log.warning("cannot load %s again before the commit: %s", self.state.table, error)
-        except IcebergError:
-            self.action.failed()
+        except IcebergError as error:
+            self._give_up(error)
             raise
 
     def _last_look(self, exhausted: CommitConflictError) -> Landed:
@@ -231,7 +232,7 @@ class _Commit:
             return self.action(self.state.metadata)
         except NotFoundError as error:
             # Another writer has expired the base's snapshot. If the table has not changed, one of its files is missing.
-            if self.catalog.load(self.state.table).metadata_location == self.state.metadata_location:
+            if self.catalog.reload(self.state).metadata_location == self.state.metadata_location:
                 raise
             log.info("files of %s were deleted since it was loaded: %s", self.state.table, error)
             self._lost = error
@@ -243,7 +244,7 @@ class _Commit:
         failure: IcebergError = error
         for check in range(policy.check_num_retries + 1):
             try:
-                self.state = self.catalog.load(self.state.table)
+                self.state = self.catalog.reload(self.state)
             except StorageError as unreadable:
                 log.warning("cannot read %s back yet: %s", self.state.table, unreadable)
                 failure = unreadable
@@ -350,12 +351,17 @@ class _Commit:
             CommitUnknownError: a request without an answer may still arrive: a caller that took the error for a failure
                 would delete its data files.
         """
-        if self.attempts:
+        if isinstance(error, TableReplacedError) and all(attempt.is_refused for attempt in self.attempts):
+            # Nothing can land in the new table. The old one may have a refused attempt that was repeated on its way,
+            # and may only have been renamed.
+            error.may_have_landed = bool(self.attempts)
+        elif self.attempts:
             raise CommitUnknownError(
                 f"an attempt to commit to {self.state.table} was not confirmed, and then this failed: {error}; "
                 f"nothing was deleted, run it again to find the outcome"
             ) from error
-        self.action.failed()
+        if not error.may_have_landed:
+            self.action.failed()
 
     def _wait(self, attempt: int, started: float) -> CommitConflictError | None:
         """Wait for the next attempt; return the error instead if the policy allows none."""
@@ -377,7 +383,7 @@ class _Commit:
 
     def _reload(self) -> None:
         try:
-            self.state = self.catalog.load(self.state.table)
+            self.state = self.catalog.reload(self.state)
         except IcebergError as error:
             self._give_up(error)
             raise

@@ -42,9 +42,13 @@ class OpenTable:
         self._take(state)
 
     def refresh(self) -> Self:
-        """Load the table again and return the same object; a table without a catalog does not change."""
+        """Load the table again and return the same object; a table without a catalog does not change.
+
+        Raises:
+            TableReplacedError: it was dropped or renamed, and another table has its name.
+        """
         if self._catalog is not None:
-            self._take(self._catalog.load(self._state.table))
+            self._take(self._catalog.reload(self._state))
         return self
 
     @property

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, cast
 
-from airflow_iceberg.commit.checks import check_branch, check_same_table, of_this_table
+from airflow_iceberg.commit.checks import check_branch, of_this_table
 from airflow_iceberg.commit.conflicts import ChangedFiles, History
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs, check_no_later_epoch
 from airflow_iceberg.commit.engine import Action, AlreadyCommittedError
@@ -22,7 +22,8 @@ from airflow_iceberg.commit.operation_key import find_landed, has_picked_gone
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_writer import AddedFiles, SnapshotWriter
 from airflow_iceberg.commit.write_result import Outcome
-from airflow_iceberg.errors import StalePlanError
+from airflow_iceberg.errors import IncompatibleChangeError, StalePlanError
+from airflow_iceberg.format.json_fields import MAX_LONG
 from airflow_iceberg.format.manifests.entries import (
     UNASSIGNED_SEQ,
     DataFile,
@@ -31,7 +32,7 @@ from airflow_iceberg.format.manifests.entries import (
     ManifestEntry,
     ManifestFile,
 )
-from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId
+from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId, check_same_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import AddSnapshot, Change, RemoveSnapshotRef, SetSnapshotRef, Update
 from airflow_iceberg.format.properties.table_properties import TableProperties
@@ -282,8 +283,19 @@ class SnapshotAction(ABC):
 
 
 def next_sequence_number(metadata: TableMetadata) -> int:
-    """Return the sequence number of the next commit; always 0 in v1."""
-    return metadata.last_sequence_number + 1 if metadata.format_version > 1 else 0
+    """Return the sequence number of the next commit; always 0 in v1.
+
+    Raises:
+        IncompatibleChangeError: there is no next one.
+    """
+    if metadata.format_version == 1:
+        return 0
+    if metadata.last_sequence_number >= MAX_LONG:
+        raise IncompatibleChangeError(
+            f"table {metadata.location} has the last-sequence-number {metadata.last_sequence_number}, the highest one: "
+            f"another writer has used up the numbers before; nothing was committed, copy the rows into a new table"
+        )
+    return metadata.last_sequence_number + 1
 
 
 def _min_sequence_number(kept: Iterable[ManifestFile], added: Iterable[AddedFiles], metadata: TableMetadata) -> int:

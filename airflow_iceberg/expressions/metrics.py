@@ -18,7 +18,17 @@ from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.matching import compare, is_nan
 from airflow_iceberg.format.manifests.entries import DataFile, FieldSummary
-from airflow_iceberg.format.types import BinaryType, DoubleType, FixedType, FloatType, IcebergType, UUIDType, Value
+from airflow_iceberg.format.types import (
+    BinaryType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    TimestampNsType,
+    TimestamptzNsType,
+    UUIDType,
+    Value,
+)
 from airflow_iceberg.format.values.bytes import from_bytes
 
 
@@ -146,6 +156,8 @@ def file_range(file: DataFile, column: tree.Column) -> ColumnRange:
     values, nulls = _count(file.value_counts, column), _count(file.null_value_counts, column)
     nans = _count(file.nan_value_counts, column) if has_nan(column.type) else 0
     lower, upper = read_bounds(column.type, _get(file.lower_bounds, column), _get(file.upper_bounds, column))
+    if has_wrong_bounds(column.type, file.file_format):
+        lower, upper = None, None
     return range_from_counts(
         column, rows=file.record_count, values=values, nulls=nulls, nans=nans, lower=lower, upper=upper
     )
@@ -217,6 +229,15 @@ def trusted_bounds(kind: IcebergType | None, lower: Value, upper: Value) -> tupl
     if lower is not None and upper is not None and lower > upper:
         return None, None
     return lower, upper
+
+
+def has_wrong_bounds(kind: IcebergType | None, file_format: str) -> bool:
+    """Whether the bounds of a column in files of a format may be others than those of its values.
+
+    Iceberg Java 1.9 to 1.11 wrote bounds of nanoseconds in ORC files as microseconds.
+    """
+    # Differs from Java: it believes them, and rows are lost.
+    return file_format.lower() == "orc" and isinstance(kind, TimestampNsType | TimestamptzNsType)
 
 
 def decode_bound(kind: IcebergType | None, data: bytes | None) -> Value:

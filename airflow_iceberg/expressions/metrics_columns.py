@@ -14,7 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from airflow_iceberg.expressions import tree
-from airflow_iceberg.expressions.metrics import ColumnRange, decode_bound, has_nan, predicate_may_hold, read_bounds
+from airflow_iceberg.expressions.metrics import (
+    ColumnRange,
+    decode_bound,
+    has_nan,
+    has_wrong_bounds,
+    predicate_may_hold,
+    read_bounds,
+)
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.avro import columns_read
 from airflow_iceberg.format.manifests.columns import EntryColumns
@@ -146,6 +153,7 @@ def _bounds(entries: EntryColumns, rows: Ints, column: tree.Column) -> _Bounds |
     both = has_lower & has_upper
     with np.errstate(invalid="ignore"):
         wrong = (has_lower & (lower != lower)) | (has_upper & (upper != upper)) | (both & (lower > upper))
+    wrong |= _are_wrong(entries, rows, column)
     return _Bounds(lower=lower, upper=upper, has_lower=has_lower & ~wrong, has_upper=has_upper & ~wrong)
 
 
@@ -172,8 +180,17 @@ def _numbers(entries: EntryColumns, rows: Ints, column: tree.Column, name: str, 
 
 def _raw_bounds(entries: EntryColumns, rows: Ints, column: tree.Column) -> Iterator[tuple[t.Value, t.Value]]:
     texts = [_bytes(entries, rows, column, name) for name in ("lower_bounds", "upper_bounds")]
-    for lower, upper in zip(*texts, strict=True):
-        yield read_bounds(column.type, lower, upper)
+    wrong = _are_wrong(entries, rows, column).tolist()
+    for lower, upper, is_wrong in zip(*texts, wrong, strict=True):
+        yield (None, None) if is_wrong else read_bounds(column.type, lower, upper)
+
+
+def _are_wrong(entries: EntryColumns, rows: Ints, column: tree.Column) -> Mask:
+    """Return the files whose bounds of a column may be wrong; see `has_wrong_bounds`."""
+    if type(column.type) not in (t.TimestampNsType, t.TimestamptzNsType):  # the usual case, and the files are many
+        return np.zeros(len(rows), np.bool_)
+    found: Mask = np.array([has_wrong_bounds(column.type, entries.file_format[row]) for row in rows.tolist()], np.bool_)
+    return found
 
 
 def _bytes(entries: EntryColumns, rows: Ints, column: tree.Column, name: str) -> list[bytes | None]:

@@ -186,7 +186,7 @@ def catalog_steps(catalog: Catalog, cautions: list[str]) -> Iterator[Step]:
     if is_location:
         yield Step(what=f"list the warehouse {warehouse}", run=look)
     yield Step(what="read a table", run=lambda: _read_a_table(catalog, spaces, loaded))
-    where = f"{loaded[0].metadata.location.rstrip('/')}/metadata" if loaded else ""
+    where = f"{loaded[0].metadata.location}/metadata" if loaded else ""
     if is_location:
         where = "" if looked == [_NOT_YET] else warehouse
     if where:

@@ -17,6 +17,7 @@ from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.expressions.tree import Expression, all_of
 from airflow_iceberg.format.manifests import columns
 from airflow_iceberg.format.metadata import json as metadata_json
+from airflow_iceberg.format.metadata.requirements import check_same_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata_columns import PARTITION_NAME
 from airflow_iceberg.format.partitions.spec import PartitionSpec
@@ -112,11 +113,13 @@ class PinnedFiles:
 
         Raises:
             NotFoundError: it is gone.
+            TableReplacedError: a table that was made anew has a file of this name.
             FormatError: it is not the one that the job was planned with.
         """
         metadata = metadata_json.read(io.read(table.metadata_location), path=table.metadata_location)
         snapshot = None if table.snapshot_id is None else metadata.snapshot(table.snapshot_id)
-        if (metadata.table_uuid or "") != table.table_uuid or (snapshot is None) != (table.snapshot_id is None):
+        check_same_table(metadata, table.table_uuid, table.table)
+        if (snapshot is None) != (table.snapshot_id is None):
             raise FormatError(f"not the metadata of table {table.table} that was planned", path=table.metadata_location)
         return cls(table=table, io=io, metadata=metadata, snapshot=snapshot)
 

@@ -187,10 +187,9 @@ class Work:
         """
         try:
             yield
-        except CommitUnknownError:
-            raise  # the commit may have landed: its files are kept
-        except IcebergError:
-            self.remove(paths)
+        except IcebergError as error:
+            if not error.may_have_landed:
+                self.remove(paths)
             raise
         finally:
             if plan is not None:

@@ -38,7 +38,7 @@ def staging_folders(table: Table, *, dag_id: str, run_id: str, task_id: str, map
     key = OperationKey(
         dag_id=dag_id, run_id=run_id, task_id=task_id, map_index=map_index, installation=installation_id()
     )
-    root = f"{table.location.rstrip('/')}/{STAGING_FOLDER}/"
+    root = f"{table.location}/{STAGING_FOLDER}/"
     sizes: dict[str, list[int]] = {}
     for one in islice(table.io.list(root), _MOST_LISTED):
         name, slash, _ = one.location.partition(root)[2].partition("/")

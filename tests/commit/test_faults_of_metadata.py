@@ -98,10 +98,10 @@ def shape(metadata: TableMetadata) -> object:
 def attempt(run: Callable[[], object]) -> str:
     try:
         run()
-    except (CommitUnknownError, SimulatedCrash):
+    except SimulatedCrash:
         return "unknown"
-    except IcebergError:
-        return "failed"
+    except IcebergError as error:
+        return "unknown" if error.may_have_landed else "failed"
     return "done"
 
 

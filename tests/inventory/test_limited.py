@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.catalogs import pointer
-from airflow_iceberg.catalogs.pointer import read_metadata
+from airflow_iceberg.catalogs.metadata_file import read_metadata
 from airflow_iceberg.errors import FormatError, IcebergError, UnsupportedError
 from airflow_iceberg.format.avro.container import MAGIC, Limits, read_blocks, read_header, write_container, write_long
 from airflow_iceberg.format.manifests.avro import read_manifest_list, write_manifest_list

@@ -17,6 +17,7 @@ from airflow_iceberg.errors import (
     InvalidInputError,
     NotFoundError,
     StalePlanError,
+    TableReplacedError,
     UnsupportedError,
 )
 from airflow_iceberg.jobs.protocol.plan import JobPlan
@@ -470,7 +471,7 @@ class TestForgedInputs:
     @pytest.mark.costly
     def test_another_table_in_its_place(self, catalog):
         writer = self.forge(catalog, lambda document: document.update({"table-uuid": str(uuid4())}))
-        with pytest.raises(FormatError, match=r"input 'orders': not the metadata of table s\.orders that was planned"):
+        with pytest.raises(TableReplacedError, match=r"input 'orders': table s\.orders was replaced"):
             writer.append("select id from orders")
 
     def test_a_plan_with_other_inputs_is_refused(self, catalog):

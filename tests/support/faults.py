@@ -197,6 +197,7 @@ def replace(catalog, table):
 # has landed before the rival came.
 OUTCOMES_OF_RENAMED = {
     Fault.CONFLICT: ("unknown", False),
+    Fault.LAND_THEN_RIVAL_THEN_CONFLICT: ("unknown", True),
     Fault.RIVAL_THEN_UNKNOWN: ("unknown", False),
     Fault.LAND_THEN_RIVAL_THEN_UNKNOWN: ("unknown", True),
 }

@@ -14,15 +14,9 @@ from typing import Unpack
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, listed_tables
 from airflow_iceberg.catalogs.hadoop.paths import below, is_plain
 from airflow_iceberg.catalogs.hadoop.versions import MetadataDirectory, Version, version_of
+from airflow_iceberg.catalogs.metadata_file import encode_metadata, is_gzip_asked, read_metadata
 from airflow_iceberg.catalogs.missing import warn_of_new_warehouse
-from airflow_iceberg.catalogs.pointer import (
-    Outside,
-    Pointer,
-    PointerCatalog,
-    encode_metadata,
-    is_gzip_asked,
-    read_metadata,
-)
+from airflow_iceberg.catalogs.pointer import Outside, Pointer, PointerCatalog
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitUnknownError,
@@ -218,17 +212,24 @@ class HadoopCatalog(PointerCatalog):
             )
 
     def _require_newest(self, table: TableId, directory: MetadataDirectory, base: TableState) -> None:
-        """Reject a base that is not the newest version: the file of the next one may have been deleted since."""
+        """Reject a base that is not the newest version: the file of the next one may have been deleted since.
+
+        A table that was dropped and created again has files of the same names: only their uuid tells.
+        """
         version = _base_version(base)
         if directory.is_there(version + 1):  # checked first: most writers that lost a race need one request only
             raise self._lost(table, base, version + 1)
-        if directory.is_surely_last(version, hint=directory.read_hint(), witness=base.metadata_location):
+        hint = directory.read_hint()
+        is_there = directory.is_of(base, base.metadata_location)
+        if is_there and hint is not None and hint <= version:  # as `is_surely_last`, which asks for the file, too
             return
         newest = directory.newest()
         if newest is None:
             raise self._unknown_table(table)
         if newest.version != version:
             raise self._lost(table, base, newest.version)
+        if newest.location != base.metadata_location:
+            directory.is_of(base, newest.location)
 
     def _require_no_namespace(self, table: TableId) -> None:
         inside = {name for name in self._directories((*table.namespace, table.name)) if name[0] not in "._"}

@@ -11,7 +11,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from airflow_iceberg.catalogs.base import TableState
+from airflow_iceberg.catalogs.metadata_file import read_uuid
 from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError
+from airflow_iceberg.format.metadata.requirements import replaced
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.directories import open_directory
 
@@ -85,6 +88,21 @@ class MetadataDirectory:
             witness: a file of this version, or of the one before it.
         """
         return hint is not None and hint <= version and self._io.exists(witness)
+
+    def is_of(self, state: TableState, location: str) -> bool:
+        """Whether there is a metadata file at a location.
+
+        Raises:
+            TableReplacedError: it is that of another table.
+        """
+        expected = state.metadata.table_uuid
+        try:
+            found = read_uuid(self._io, location)
+        except NotFoundError:
+            return False
+        if expected and (found or "").lower() != expected.lower():
+            raise replaced(state.table, found=found, expected=expected)
+        return True
 
     def newest(self, *, at_least: Version | None = None) -> Version | None:
         """Return the newest version: from the hint, or from a listing, and forward from there.

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState
+from airflow_iceberg.catalogs.metadata_file import encode_metadata
 from airflow_iceberg.catalogs.nessie.client import NessieClient, Refusal
 from airflow_iceberg.catalogs.nessie.contents import (
     Content,
@@ -20,7 +21,7 @@ from airflow_iceberg.catalogs.nessie.contents import (
 )
 from airflow_iceberg.catalogs.nessie.keys import Place
 from airflow_iceberg.catalogs.nessie.tree import NessieTree
-from airflow_iceberg.catalogs.pointer import DescribingCatalog, Pointer, encode_metadata
+from airflow_iceberg.catalogs.pointer import DescribingCatalog, Pointer
 from airflow_iceberg.errors import (
     CommitConflictError,
     CommitUnknownError,

@@ -19,7 +19,7 @@ from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableStat
 from airflow_iceberg.catalogs.http.exchange import Answer
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import without_login
-from airflow_iceberg.catalogs.pointer import is_gzip_asked
+from airflow_iceberg.catalogs.metadata_file import is_gzip_asked
 from airflow_iceberg.catalogs.rest import protocol
 from airflow_iceberg.catalogs.rest.credentials import Delegation
 from airflow_iceberg.catalogs.rest.server import Limit, OnRefusal, RestServer

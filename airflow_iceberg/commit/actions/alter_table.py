@@ -9,10 +9,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow_iceberg.commit.checks import check_same_table, check_writable, is_same_table
+from airflow_iceberg.commit.checks import check_writable
 from airflow_iceberg.commit.engine import Action
 from airflow_iceberg.commit.write_result import Outcome
 from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from airflow_iceberg.format.metadata.requirements import check_same_table, is_same_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.plan.alter_table.applied import Application, Kind

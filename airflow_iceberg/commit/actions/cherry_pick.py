@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from airflow_iceberg.commit.actions.snapshot_refs import check_expected, known_snapshot
-from airflow_iceberg.commit.checks import check_same_table, of_this_table
+from airflow_iceberg.commit.checks import of_this_table
 from airflow_iceberg.commit.earlier_epochs import is_appended
 from airflow_iceberg.commit.file_filters import partition_key
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
@@ -21,7 +21,7 @@ from airflow_iceberg.commit.snapshot_writer import AddedFiles
 from airflow_iceberg.commit.write_result import Outcome
 from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent
-from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId
+from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId, check_same_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, SetSnapshotRef
 from airflow_iceberg.format.snapshots import Snapshot, SnapshotRef

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from airflow_iceberg.commit.checks import check_same_table, is_same_table, of_this_table
+from airflow_iceberg.commit.checks import of_this_table
 from airflow_iceberg.commit.engine import Action
 from airflow_iceberg.commit.write_result import Outcome
-from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId
+from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId, check_same_table, is_same_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshotRef, RemoveSnapshots, Update
 from airflow_iceberg.plan.expire_snapshots import Expiry, find_expired

@@ -13,12 +13,12 @@ from itertools import takewhile
 
 from airflow_iceberg.commit.actions.reapply import check_not_taken_back, find_published
 from airflow_iceberg.commit.actions.snapshot_refs import ChangeRefs, RefChange
-from airflow_iceberg.commit.checks import check_same_table, is_same_table
 from airflow_iceberg.commit.operation_key import AUDITED_SNAPSHOT_ID
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.watermarks import removed_with
 from airflow_iceberg.commit.write_result import Outcome
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError, StalePlanError
+from airflow_iceberg.format.metadata.requirements import check_same_table, is_same_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change
 from airflow_iceberg.format.properties.table_properties import TableProperties

@@ -9,11 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow_iceberg.commit.checks import check_same_table, is_same_table, of_this_table
+from airflow_iceberg.commit.checks import of_this_table
 from airflow_iceberg.commit.engine import Action
 from airflow_iceberg.commit.write_result import Outcome
 from airflow_iceberg.format.manifests.entries import ManifestContent
-from airflow_iceberg.format.metadata.requirements import AssertCurrentSchemaId, AssertDefaultSpecId, AssertRefSnapshotId
+from airflow_iceberg.format.metadata.requirements import (
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    AssertRefSnapshotId,
+    check_same_table,
+    is_same_table,
+)
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, RemovePartitionSpecs, RemoveSchemas, Update
 from airflow_iceberg.format.partitions.spec import dropped_sources

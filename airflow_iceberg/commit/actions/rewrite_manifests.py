@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_iceberg.commit.attempts.kept import Basis, Kept
-from airflow_iceberg.commit.checks import check_same_table
 from airflow_iceberg.commit.earlier_epochs import check_no_later_epoch
 from airflow_iceberg.commit.manifest_merging import MergePolicy
 from airflow_iceberg.commit.settings import CommitSettings
@@ -22,6 +21,7 @@ from airflow_iceberg.format.manifests.avro import manifest_of_records
 from airflow_iceberg.format.manifests.copying import EncodedEntries, EntryEncoder
 from airflow_iceberg.format.manifests.entries import UNASSIGNED_SEQ, ManifestContent, ManifestFile
 from airflow_iceberg.format.manifests.summaries import summarize_partitions
+from airflow_iceberg.format.metadata.requirements import check_same_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change
 from airflow_iceberg.format.snapshots import summarize

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from airflow_iceberg.commit.checks import check_same_table, is_same_table, of_this_table
+from airflow_iceberg.commit.checks import of_this_table
 from airflow_iceberg.commit.engine import Action
 from airflow_iceberg.commit.refs.marks import Moves, OnceOnly
 from airflow_iceberg.commit.watermarks import moved_to_main
@@ -23,7 +23,7 @@ from airflow_iceberg.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId
+from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId, check_same_table, is_same_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshotRef, SetSnapshotRef, Update
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
+from airflow_iceberg.errors import FormatError, IncompatibleChangeError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format.avro.container import Header, Limits, read_header, write_container
 from airflow_iceberg.format.manifests.blocks import (
     blocks_of,
@@ -41,7 +41,7 @@ from airflow_iceberg.format.manifests.records import (
 from airflow_iceberg.format.manifests.schemas import manifest_list_schema, manifest_schema
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.values.digits import whole_number
+from airflow_iceberg.format.values.digits import MAX_LONG, whole_number
 
 _FORMAT_VERSIONS = (1, 2, 3)
 
@@ -280,6 +280,7 @@ def assign_first_row_ids(manifests: Iterable[ManifestFile], first_row_id: int) -
 
     Raises:
         InvalidInputError: the number of rows of a manifest is unknown.
+        IncompatibleChangeError: its number of rows is negative, or the row ids are used up.
     Spec: First Row ID Assignment.
     """
     result = []
@@ -293,6 +294,14 @@ def assign_first_row_ids(manifests: Iterable[ManifestFile], first_row_id: int) -
                 )
             manifest = replace(manifest, first_row_id=next_row_id)
             next_row_id += added + existing
+            if added < 0 or existing < 0 or next_row_id > MAX_LONG:
+                raise IncompatibleChangeError(
+                    f"cannot give row ids to manifest {manifest.manifest_path} of {added} new and {existing} existing "
+                    f"rows, from {manifest.first_row_id} on: the manifest list has a wrong number of rows, or the ids "
+                    f"are used up; nothing was committed, rewrite the manifests, or copy the rows into a new table"
+                )
+        elif manifest.content is ManifestContent.DELETES and manifest.first_row_id is not None:
+            manifest = replace(manifest, first_row_id=None)  # of another writer: delete files have no row ids
         result.append(manifest)
     return result, next_row_id
 

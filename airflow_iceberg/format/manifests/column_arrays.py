@@ -17,7 +17,7 @@ from airflow_iceberg.format.arrow.buffers import number_array
 from airflow_iceberg.format.arrow.types import array_from_values
 from airflow_iceberg.format.avro.columns_read import Column, Ints, Lists
 from airflow_iceberg.format.manifests.columns import EntryColumns
-from airflow_iceberg.format.types import IcebergType
+from airflow_iceberg.format.types import DecimalType, IcebergType
 from airflow_iceberg.format.values.bytes import from_bytes
 
 
@@ -165,8 +165,11 @@ def bound_column(entries: EntryColumns, column: Column, type_: IcebergType, arro
 
 
 def readable_bound(type_: IcebergType, bound: bytes | None) -> Any:
-    """Return the value of a bound, None if it cannot be read."""
+    """Return the value of a bound, None if it cannot be read, or is no value of the type."""
     try:
-        return None if bound is None else from_bytes(type_, bound)
+        value = None if bound is None else from_bytes(type_, bound)
     except IcebergError:
         return None
+    if isinstance(type_, DecimalType) and value is not None and len(value.as_tuple().digits) > type_.precision:
+        return None
+    return value

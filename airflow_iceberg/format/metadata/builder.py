@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from airflow_iceberg.errors import CommitConflictError, InvalidInputError, UnsupportedError
+from airflow_iceberg.errors import CommitConflictError, IncompatibleChangeError, InvalidInputError, UnsupportedError
+from airflow_iceberg.format.json_fields import MAX_INT, MAX_LONG
 from airflow_iceberg.format.metadata.table_metadata import (
     RESERVED_PROPERTIES,
     SUPPORTED_FORMAT_VERSIONS,
@@ -246,7 +247,24 @@ class MetadataBuilder:
         )
         if result == self.base:
             return self.base
+        self._check_numbers(result)
         return replace(result, last_updated_ms=self._updated_ms(result), metadata_log=self._metadata_log(base_location))
+
+    def _check_numbers(self, result: TableMetadata) -> None:
+        """Check each number that was computed: nobody could read a table with one beyond its type.
+
+        Numbers that another writer has given remain as they are.
+        """
+        known, new = _numbers(self.base), _numbers(result)
+        for what, numbers in new.items():
+            most = MAX_LONG if what in _LONGS else MAX_INT
+            for number in numbers - known[what]:
+                if not 0 <= number <= most:
+                    raise IncompatibleChangeError(
+                        f"the {what} of table {self.location} would be {number}, and the format ends at {most}: "
+                        f"another writer has used up the numbers before; nothing was committed, copy the rows into a "
+                        f"new table"
+                    )
 
     def _check(self) -> None:
         if self.format_version > 1 and self.table_uuid is None:
@@ -282,3 +300,20 @@ class MetadataBuilder:
             log = (*log, (self.base.last_updated_ms, base_location))
         keep = max(1, TableProperties.of(self.properties).metadata_previous_versions_max)
         return log[-keep:]
+
+
+_LONGS = ("last-sequence-number", "next-row-id")
+
+
+def _numbers(metadata: TableMetadata) -> dict[str, set[int]]:
+    """Return the numbers of metadata that commits compute, by what they are."""
+    partition_fields = {field.field_id for spec in metadata.partition_specs for field in spec.fields}
+    return {
+        "last-sequence-number": {metadata.last_sequence_number},
+        "next-row-id": {metadata.next_row_id or 0},
+        "last-column-id": {metadata.last_column_id},
+        "last-partition-id": {metadata.last_partition_id, *partition_fields},
+        "schema-id": {schema.schema_id for schema in metadata.schemas},
+        "spec-id": {spec.spec_id for spec in metadata.partition_specs},
+        "order-id": {order.order_id for order in metadata.sort_orders},
+    }

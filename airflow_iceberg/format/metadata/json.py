@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format.decompression import gunzip
-from airflow_iceberg.format.json_fields import Fields
+from airflow_iceberg.format.json_fields import MAX_LONG, Fields
 from airflow_iceberg.format.metadata.table_metadata import NO_PARTITION_ID, SUPPORTED_FORMAT_VERSIONS, TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
@@ -100,20 +100,23 @@ def _read(fields: Fields, version: int) -> TableMetadata:
     orders, default_order_id = _read_orders(fields, version)
     current_id, refs = _read_refs(fields)
     snapshots = _read_snapshots(fields)
-    used = max((f.field_id for spec in specs for f in spec.fields), default=NO_PARTITION_ID)
     last_partition_id = fields.opt_int("last-partition-id") if version == 1 else fields.int("last-partition-id")
+    # Other writers may give lower numbers than are in use: then the next commit would use an id twice.
+    partition_ids = (f.field_id for spec in specs for f in spec.fields)
+    column_ids = (schema.highest_field_id for schema in schemas)
+    row_ids = ((s.first_row_id or 0) + (s.added_rows or 0) for s in snapshots)
     return TableMetadata(
         format_version=version,
         table_uuid=fields.opt_str("table-uuid") if version == 1 else fields.str("table-uuid"),
         location=fields.str("location"),
         last_sequence_number=0 if version == 1 else fields.int("last-sequence-number"),
         last_updated_ms=fields.int("last-updated-ms"),
-        last_column_id=fields.int("last-column-id"),
+        last_column_id=max(fields.int("last-column-id"), *column_ids, 0),
         current_schema_id=current_schema_id,
         schemas=schemas,
         default_spec_id=default_spec_id,
         partition_specs=specs,
-        last_partition_id=used if last_partition_id is None else last_partition_id,
+        last_partition_id=max(last_partition_id or 0, *partition_ids, NO_PARTITION_ID),
         properties=fields.str_map("properties") if "properties" in fields else {},
         current_snapshot_id=current_id,
         snapshots=snapshots,
@@ -124,7 +127,7 @@ def _read(fields: Fields, version: int) -> TableMetadata:
         refs=refs,
         statistics=_raw(fields, "statistics"),
         partition_statistics=_raw(fields, "partition-statistics"),
-        next_row_id=fields.int("next-row-id") if version >= 3 else None,
+        next_row_id=min(max(fields.int("next-row-id"), *row_ids, 0), MAX_LONG) if version >= 3 else None,
         encryption_keys=_raw(fields, "encryption-keys"),
         unknown=fields.rest(_KNOWN),
     )

@@ -8,8 +8,37 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from airflow_iceberg.errors import CommitConflictError, IncompatibleChangeError
+from airflow_iceberg.errors import CommitConflictError, IncompatibleChangeError, TableReplacedError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+
+
+def is_same_table(metadata: TableMetadata, table_uuid: str | None) -> bool:
+    """Whether the table has this uuid; one without may have got it from another writer's commit.
+
+    Spec: Table Metadata Fields, `table-uuid`: an error must be raised if it is another one after a refresh.
+    """
+    return not table_uuid or (metadata.table_uuid or "").lower() == table_uuid.lower()
+
+
+def check_same_table(metadata: TableMetadata, table_uuid: str | None, table: object = None) -> None:
+    """Check that the table is the one that was loaded, or planned for.
+
+    Args:
+        table: its name; None if only its location is known.
+
+    Raises:
+        TableReplacedError: another table has its name.
+    """
+    if not is_same_table(metadata, table_uuid):
+        raise replaced(table or metadata.location, found=metadata.table_uuid, expected=table_uuid)
+
+
+def replaced(table: object, *, found: str | None, expected: str | None) -> TableReplacedError:
+    """Return the error for another table that has the name of the one that was loaded; with the uuids of both."""
+    return TableReplacedError(
+        f"table {table} was replaced: another table has its name, with uuid {found}, expected {expected}; nothing was "
+        f"committed to the new one, load the table by its name to work on that"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

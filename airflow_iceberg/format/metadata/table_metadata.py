@@ -82,6 +82,8 @@ class TableMetadata:
     _snapshots_by_id: Mapping[int, Snapshot] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        # As Iceberg Java and PyIceberg: ClickHouse writes a slash at the end, and misreads paths with two in a row.
+        object.__setattr__(self, "location", _without_slashes(self.location))
         object.__setattr__(self, "_snapshots_by_id", {snapshot.snapshot_id: snapshot for snapshot in self.snapshots})
         _check(self)
 
@@ -156,9 +158,15 @@ class TableMetadata:
         raise NotFoundError(f"no branch or tag {ref!r} in table {self.location}; it has: {known}")
 
     def snapshot_as_of(self, timestamp_ms: int) -> Snapshot | None:
-        """Return the snapshot that was current at a time, None if there was none yet or it has expired."""
-        found = [snapshot_id for changed_ms, snapshot_id in self.snapshot_log if changed_ms <= timestamp_ms]
-        return self.snapshot(found[-1]) if found else None
+        """Return the snapshot that was current at a time, None if there was none yet or it has expired.
+
+        Other writers' logs may be out of order: the time counts, and of two entries of one time the later one.
+        """
+        found = None
+        for entry in self.snapshot_log:
+            if entry[0] <= timestamp_ms and (found is None or entry[0] >= found[0]):
+                found = entry
+        return None if found is None else self.snapshot(found[1])
 
     def ancestors(self, snapshot_id: int | None) -> Iterator[Snapshot]:
         """Yield a snapshot, its parent, and so on, newest first, up to the oldest that the table still has."""
@@ -220,6 +228,12 @@ def _check_ids(metadata: TableMetadata) -> None:
             )
 
 
+def _without_slashes(location: str) -> str:
+    """Return a table's location without slashes at its end; the root of a store keeps them."""
+    bare = location.rstrip("/")
+    return location if not bare or bare.endswith(":") else bare
+
+
 # --- new tables ------------------------------------------------------------------------------------------------------
 
 
@@ -258,7 +272,7 @@ def new_table_metadata(
     return TableMetadata(
         format_version=format_version,
         table_uuid=table_uuid,
-        location=location.rstrip("/") or location,
+        location=location,
         last_updated_ms=now_ms,
         last_column_id=fresh.highest_field_id,
         current_schema_id=0,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from airflow_iceberg.catalogs.pointer import read_metadata
+from airflow_iceberg.catalogs.metadata_file import read_metadata
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.format.snapshots import Snapshot

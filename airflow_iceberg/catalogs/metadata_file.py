@@ -1,0 +1,62 @@
+"""One metadata file of a table: its bytes, its uuid, and what its name says.
+
+Not here: which file is a table's newest (`pointer`, `hadoop.versions`), and the document in it (`format.metadata`).
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+
+from airflow_iceberg.format.metadata import json as metadata_json
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.values.digits import whole_number
+from airflow_iceberg.inventory.limited import limits_of
+from airflow_iceberg.storage.base import FileIO
+
+METADATA_SUFFIX = ".metadata.json"
+_HEAD_BYTES = 512
+_UUID = re.compile(rb'\s*\{\s*"format-version"\s*:\s*\d+\s*,\s*"table-uuid"\s*:\s*"([0-9a-fA-F-]+)"')
+
+
+def read_metadata(io: FileIO, location: str) -> TableMetadata:
+    """Read and parse a metadata file, compressed or not."""
+    data, limits = io.read(location), limits_of(io)
+    if limits is None:
+        return metadata_json.read(data, path=location)
+    return metadata_json.read(data, path=location, most_bytes=limits.metadata_bytes, most_values=limits.metadata_values)
+
+
+def read_uuid(io: FileIO, location: str) -> str | None:
+    """Return the uuid in a metadata file: writers put it first, and then the rest is not read."""
+    head = io.read(location, length=_HEAD_BYTES)
+    if head.startswith(b"\x1f\x8b"):
+        with suppress(zlib.error):
+            head = zlib.decompressobj(wbits=31).decompress(head)
+    found = _UUID.match(head)
+    return found[1].decode() if found else read_metadata(io, location).table_uuid
+
+
+def encode_metadata(metadata: TableMetadata, location: str) -> bytes:
+    """Return the bytes of a metadata file, compressed if its name says so: Iceberg Java decides by the name."""
+    data = metadata_json.write(metadata)
+    name = location.rpartition("/")[2]
+    if name.endswith((f".gz{METADATA_SUFFIX}", f"{METADATA_SUFFIX}.gz")):
+        return gzip.compress(data, compresslevel=6, mtime=0)
+    return data
+
+
+def metadata_version(location: str) -> int:
+    """Return the number at the start of a metadata file's name ("00012-<uuid>.metadata.json": 12), or -1."""
+    number, dash, _ = location.rpartition("/")[2].partition("-")
+    version = whole_number(number) if dash else None
+    return -1 if version is None else version
+
+
+def is_gzip_asked(properties: Mapping[str, str]) -> bool:
+    """Tell whether metadata files are compressed; `InvalidInputError` for a codec that is not in the specification."""
+    return TableProperties.of(properties).metadata_compression_codec == "gzip"
