@@ -570,6 +570,7 @@ def in_turn(*names):
     return renames((names[0], spare), *zip(names[1:], names[:-1], strict=True), (spare, names[-1]))
 
 
+ADDED = {"add_column": {"name": "x", "type": "int"}}
 MIRRORED = [
     (in_turn("n", "m"), in_turn("m", "n")),
     (in_turn("n", "m", "k"), in_turn("k", "m", "n")),
@@ -582,7 +583,7 @@ MIRRORED = [
     ),
     ([{"set_sort_order": ["n"]}], [{"set_sort_order": ["m desc"]}]),
     ([{"set_default": {"name": "n", "value": 1}}], [{"set_default": {"name": "n", "value": 2}}]),
-    ([{"add_column": {"name": "x", "type": "int"}}], [{"drop_column": "x"}, {"add_column": {"name": "x", "type": "int"}}]),
+    ([ADDED], [{"drop_column": "x"}, ADDED]),
     ([{"move_column": {"name": "n", "first": True}}], [{"move_column": {"name": "n", "after": "id"}}]),
 ]  # fmt: skip
 
