@@ -19,6 +19,8 @@ Nothing in this package decides by the text of a message.
 
 import errno
 import sys
+from datetime import date, datetime
+from decimal import Decimal
 from typing import TypeVar
 
 _E = TypeVar("_E", bound="IcebergError")
@@ -213,3 +215,28 @@ def error_class(name: str) -> type[IcebergError]:
     """Return the class of this name, `IcebergError` for any other name: jobs and triggers report errors by name."""
     found = globals().get(name)
     return found if isinstance(found, type) and issubclass(found, IcebergError) else IcebergError
+
+
+_MOST_SHOWN = 100
+_KINDS: tuple[tuple[str, tuple[type, ...]], ...] = (
+    ("the truth value", (bool,)),
+    ("the text", (str,)),
+    ("the number", (int, float, Decimal)),
+    ("the time", (datetime,)),
+    ("the date", (date,)),
+)
+
+
+def came(value: object) -> str:
+    """Return in words which value came where another one was expected: `the number 20260101 (int)`, `the text 'a'`.
+
+    A template of a DAG with `render_template_as_native_obj=True` makes a number of a text of digits, which looks the
+    same in a message. Not for values that may be secrets.
+    """
+    if value is None:
+        return "None"
+    kind = next((words for words, types in _KINDS if isinstance(value, types)), None)
+    shown = repr(value) if kind is None or isinstance(value, str) else str(value)
+    shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
+    name = type(value).__name__
+    return f"{kind} {shown}" if isinstance(value, str) else f"{kind or 'the value'} {shown} ({name})"
