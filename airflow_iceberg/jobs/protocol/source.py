@@ -95,7 +95,7 @@ class Source(Document):
             dialect: "spark", whose placeholders are `:name`, or "duckdb", whose are `$name`.
         """
         checked = sql_params.checked(params, sql, mark="$" if dialect == "duckdb" else ":")
-        values = {name: sql_params.to_json(name, value) for name, value in checked.items()}
+        values = {name: sql_params.to_json(name, value, dialect=dialect) for name, value in checked.items()}
         return cls(kind="sql", sql=sql.strip().rstrip(";").rstrip(), sql_params=values or None, dialect=dialect)
 
     @property
