@@ -231,12 +231,16 @@ def came(value: object) -> str:
     """Return in words which value came where another one was expected: `the number 20260101 (int)`, `the text 'a'`.
 
     A template of a DAG with `render_template_as_native_obj=True` makes a number of a text of digits, which looks the
-    same in a message. Not for values that may be secrets.
+    same in a message. Of other values than these only the type is shown. Not for texts that may be secrets.
     """
     if value is None:
         return "None"
     kind = next((words for words, types in _KINDS if isinstance(value, types)), None)
-    shown = repr(value) if kind is None or isinstance(value, str) else str(value)
+    if kind is None:
+        return f"a value of type {type(value).__name__}"
+    try:
+        shown = repr(value) if isinstance(value, str) else str(value)
+    except ValueError:  # Python does not write an int of thousands of digits
+        shown = "of thousands of digits"
     shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
-    name = type(value).__name__
-    return f"{kind} {shown}" if isinstance(value, str) else f"{kind or 'the value'} {shown} ({name})"
+    return f"{kind} {shown}" if isinstance(value, str) else f"{kind} {shown} ({type(value).__name__})"
