@@ -20,6 +20,8 @@ Nothing in this package decides by the text of a message.
 
 import errno
 import sys
+from datetime import date, datetime
+from decimal import Decimal
 from typing import TypeVar
 
 _E = TypeVar("_E", bound="IcebergError")
@@ -222,3 +224,32 @@ def error_class(name: str) -> type[IcebergError]:
     """Return the class of this name, `IcebergError` for any other name: jobs and triggers report errors by name."""
     found = globals().get(name)
     return found if isinstance(found, type) and issubclass(found, IcebergError) else IcebergError
+
+
+_MOST_SHOWN = 100
+_KINDS: tuple[tuple[str, tuple[type, ...]], ...] = (
+    ("the truth value", (bool,)),
+    ("the text", (str,)),
+    ("the number", (int, float, Decimal)),
+    ("the time", (datetime,)),
+    ("the date", (date,)),
+)
+
+
+def came(value: object) -> str:
+    """Return in words which value came where another one was expected: `the number 20260101 (int)`, `the text 'a'`.
+
+    A template of a DAG with `render_template_as_native_obj=True` makes a number of a text of digits, which looks the
+    same in a message. Of other values than these only the type is shown. Not for texts that may be secrets.
+    """
+    if value is None:
+        return "None"
+    kind = next((words for words, types in _KINDS if isinstance(value, types)), None)
+    if kind is None:
+        return f"a value of type {type(value).__name__}"
+    try:
+        shown = repr(value) if isinstance(value, str) else str(value)
+    except ValueError:  # Python does not write an int of thousands of digits
+        shown = "of thousands of digits"
+    shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
+    return f"{kind} {shown}" if isinstance(value, str) else f"{kind} {shown} ({type(value).__name__})"

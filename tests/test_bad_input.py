@@ -275,7 +275,8 @@ class TestPropertiesThatCannotBe:
         ("gc.enabled", "no", "expected true or false"),
         ("history.expire.max-snapshot-age-ms", "5 days", "expected a number"),
         ("commit.retry.num-retries", "x", "expected a number"),
-        ("commit.manifest.min-count-to-merge", "0", "expected a number above 0"),
+        ("commit.manifest.min-count-to-merge", "some", "expected a number"),
+        ("commit.manifest.target-size-bytes", "0", "expected a number above 0"),
     ])  # fmt: skip
     def test_who_sets_it_is_told(self, catalog, table, name, value, expected):
         with pytest.raises(InvalidInputError) as error:
@@ -307,8 +308,8 @@ class TestPropertiesThatCannotBe:
         ("write.distribution-mode", "sorted"),
         ("write.summary.partition-limit", "many"),
         ("commit.retry.num-retries", "x"),
-        ("commit.retry.min-wait-ms", "-5"),
-        ("commit.status-check.num-retries", "-1"),
+        ("commit.retry.min-wait-ms", "5s"),
+        ("commit.status-check.num-retries", "1e3"),
     ])  # fmt: skip
     def test_a_write_names_what_another_engine_has_set(self, catalog, name, value):
         table = Table.create(catalog, "db.odd", schema={"id": "long"})
@@ -322,6 +323,44 @@ class TestPropertiesThatCannotBe:
             with pytest.raises(InvalidInputError, match=name):
                 table.append(pa.table({"id": [1]}))
         assert not (local_path(table.location) / "data").exists()
+
+    @pytest.mark.parametrize(("name", "value"), [
+        ("commit.manifest.min-count-to-merge", "0"),
+        ("commit.manifest.min-count-to-merge", "-1"),
+        ("commit.manifest.target-size-bytes", "0"),
+        ("commit.manifest-merge.enabled", "no"),
+        ("commit.retry.num-retries", "-1"),
+        ("commit.retry.min-wait-ms", "-5"),
+        ("commit.retry.max-wait-ms", "-5"),
+        ("commit.retry.total-timeout-ms", "-1"),
+        ("commit.status-check.num-retries", "-1"),
+        ("commit.status-check.total-timeout-ms", "-1"),
+        ("history.expire.min-snapshots-to-keep", "0"),
+        ("history.expire.max-snapshot-age-ms", "-1"),
+        ("write.target-file-size-bytes", "0"),
+        ("write.object-storage.enabled", "yes"),
+        ("write.object-storage.partitioned-paths", "1"),
+        ("write.parquet.stats-enabled.column.id", "TRUE"),
+        ("write.parquet.dict-encoding-enabled.column.id", "on"),
+        ("write.parquet.bloom-filter-enabled.column.id", "yes"),
+        ("write.summary.partition-limit", "-1"),
+        ("write.metadata.previous-versions-max", "-1"),
+        ("write.metadata.delete-after-commit.enabled", "yes"),
+        ("write.metadata.metrics.default", "some"),
+        ("write.metadata.metrics.max-inferred-column-defaults", "-1"),
+        ("gc.enabled", "yes"),
+        ("read.split.target-size", "0"),
+    ])  # fmt: skip
+    def test_a_table_that_java_writes_to_is_written_to(self, catalog, name, value):
+        table = Table.create(catalog, "db.odd", schema={"id": "long"})
+        set_by_another_engine(catalog, table, name, value)
+        for number in range(3):
+            table.append(pa.table({"id": [number]}))
+        table.delete("id = 1")
+        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [0, 2]
+        if name.startswith("commit.manifest.min"):
+            manifests = table.inspect.manifests()
+            assert len(manifests) == 1, "two are merged when they meet"
 
 
 class TestSourcesThatAreNone:

@@ -41,12 +41,14 @@ class MergePolicy:
         """Read the policy of a table.
 
         Raises:
-            InvalidInputError: a property is not a number, or below 1.
+            InvalidInputError: a property is not a number.
         """
         properties = TableProperties.of(metadata.properties)
+        # No two manifests fit into 0 bytes, and two or more are enough if none are: as in Java.
+        target = properties.manifest_target_size_bytes
         return cls(
-            enabled=properties.manifest_merge_enabled,
-            target_size_bytes=properties.manifest_target_size_bytes,
+            enabled=properties.manifest_merge_enabled and target > 0,
+            target_size_bytes=target or TableProperties.manifest_target_size_bytes.default,
             min_count=max(2, properties.manifest_min_count_to_merge),
         )
 

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote, unquote
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, came
 from airflow_iceberg.format.values.digits import whole_number
 
 if TYPE_CHECKING:
@@ -391,4 +391,4 @@ def check_properties(properties: Mapping[str, str], *, own: Sequence[str] = ()) 
                 f"made here; set branch to write to a branch of the table instead (Table.create_branch creates one)"
             )
         if not isinstance(value, str):
-            raise InvalidInputError(f"snapshot property {name!r}: expected text, got {type(value).__name__}")
+            raise InvalidInputError(f"snapshot property {name!r}: expected text, got {came(value)}")

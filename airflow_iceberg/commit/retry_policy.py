@@ -34,7 +34,7 @@ class RetryPolicy:
         """Read the policy of a table.
 
         Raises:
-            InvalidInputError: a property is not a number of 0 or more.
+            InvalidInputError: a property is not a number.
         """
         properties = TableProperties.of(metadata.properties)
         num_retries, max_wait_ms = properties.retry_num_retries, properties.retry_max_wait_ms

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError, came
 from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.literals import bind_comparison, bind_in
 from airflow_iceberg.expressions.matching import like_prefix
@@ -57,7 +57,7 @@ def parse(row_filter: str | tree.Expression | None, params: Mapping[str, Any] | 
     if row_filter is None:
         return tree.ALWAYS_TRUE
     if not isinstance(row_filter, tree.Expression):
-        raise InvalidInputError(f"expected a filter as SQL text or an expression, got {type(row_filter).__name__}")
+        raise InvalidInputError(f"expected a filter as SQL text or an expression, got {came(row_filter)}")
     return row_filter
 
 

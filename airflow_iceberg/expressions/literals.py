@@ -21,7 +21,7 @@ from math import inf, nan
 from typing import Any
 from uuid import UUID
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, came
 from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.matching import is_nan
 from airflow_iceberg.format import types as t
@@ -384,4 +384,7 @@ def _mismatch(column: tree.Column, literal: Any) -> InvalidInputError:
             f"it with a value of its type"
         )
     hint = next((f"; {text}" for kinds, text in _SPELLINGS if isinstance(column.type, kinds)), "; write a number")
-    return InvalidInputError(f"cannot compare column '{column}' ({column.type}) with {shown}{hint}")
+    is_number = isinstance(literal, int | float | Decimal) and not isinstance(literal, bool)
+    # The number may come from a value of a placeholder, which a template was to make a text.
+    what = f"; what came is {came(literal)}" if is_number else ""
+    return InvalidInputError(f"cannot compare column '{column}' ({column.type}) with {shown}{hint}{what}")

@@ -9,7 +9,7 @@ from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, came
 from airflow_iceberg.redaction import secrets_of
 
 
@@ -22,7 +22,7 @@ def timestamp_ms(name: str, value: Any) -> int | None:
     if isinstance(value, str):
         return iso_ms(name, value, instead="a timedelta")
     if not isinstance(value, datetime):
-        raise InvalidInputError(f"{name} is a {type(value).__name__}, expected a datetime, a timedelta or ISO text")
+        raise InvalidInputError(f"{name} is {came(value)}, expected a datetime, a timedelta or ISO text")
     return to_ms(value)
 
 
@@ -92,7 +92,7 @@ def names(name: str, value: Any) -> tuple[str, ...] | None:
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     if not isinstance(value, Sequence):
-        raise InvalidInputError(f"{name} is a {type(value).__name__}, expected a list of names")
+        raise InvalidInputError(f"{name} is {came(value)}, expected a list of names")
     return tuple(str(each) for each in value)
 
 

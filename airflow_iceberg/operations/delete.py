@@ -27,7 +27,7 @@ from airflow_iceberg.commit.snapshot_action import SnapshotAction
 from airflow_iceberg.commit.write_result import DELETED_BEFORE, DELETED_ROWS, Outcome, WriteResult
 from airflow_iceberg.data.row_changes import RowChanges
 from airflow_iceberg.data.write.options import checked_format
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, came
 from airflow_iceberg.expressions.binding import filter_text
 from airflow_iceberg.expressions.merge_clauses import DELETE, MATCHED, MergeClause
 from airflow_iceberg.expressions.tree import Expression
@@ -91,7 +91,9 @@ class DeleteRequest:
         if isinstance(self.predicate, str) and not self.predicate.strip():
             raise InvalidInputError("the predicate of a delete is empty; to delete every row write 'true'")
         if not isinstance(self.predicate, str | Expression):
-            raise InvalidInputError(f"the predicate of a delete is {self.predicate!r}, expected SQL such as 'id = 17'")
+            raise InvalidInputError(
+                f"the predicate of a delete is {came(self.predicate)}, expected SQL such as 'id = 17'"
+            )
         if self.max_rows is not None and (type(self.max_rows) is not int or self.max_rows < 0):
             raise InvalidInputError(f"max_rows is {self.max_rows!r}, expected a number of rows, 0 or more")
         checked_format(self.write_format)

@@ -6,8 +6,6 @@ most callers need a few of the columns.
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -17,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_iceberg.errors import FormatError, UnsupportedError
 from airflow_iceberg.paimon.binary_row import RowDecoder
 from airflow_iceberg.paimon.containers import Column, arrow_schema, read_columns
-from airflow_iceberg.paimon.manifest_lists import VERSION, FileFilter, ManifestMeta
+from airflow_iceberg.paimon.manifest_lists import VERSION, FileFilter, ManifestMeta, exact
 from airflow_iceberg.paimon.stats import SimpleStats
 from airflow_iceberg.paimon.types import PaimonField
 
@@ -269,7 +267,7 @@ class FileEntries:
 
     def _identities(self, rows: npt.NDArray[np.int64]) -> Iterator[tuple[Any, ...]]:
         columns = FileEntries(self.columns.select(_IDENTITY), ()).take(rows).columns.to_pydict()
-        keys = {blob: tuple(map(_exact, values)) for blob, values in self.partitions.items()}
+        keys = {blob: tuple(map(exact, values)) for blob, values in self.partitions.items()}
         for blob, bucket, level, name, extra, index, external in zip(*columns.values(), strict=True):
             yield keys[blob], bucket, level, name, tuple(extra or ()), index, external
 
@@ -288,13 +286,6 @@ def _numbers_of(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     from airflow_iceberg.format.arrow.buffers import numbers_of
 
     return numbers_of(column)
-
-
-def _exact(value: Any) -> Any:
-    """Return a value that is equal for equal partitions only: -0.0 is not 0.0, NaN is NaN."""
-    if isinstance(value, float):
-        return ("NaN",) if math.isnan(value) else struct.pack("<d", value)
-    return value
 
 
 def with_manifest(columns: pa.Table, name: str) -> pa.Table:

@@ -13,7 +13,7 @@ from airflow_iceberg.paimon.data_manifests import FileEntries, FileEntry, Partit
 from airflow_iceberg.paimon.history import PaimonHistory
 from airflow_iceberg.paimon.index_files import check_vector_file, read_hashes, read_vector
 from airflow_iceberg.paimon.index_manifests import DELETION_VECTORS, HASH, IndexFile, VectorRange, read_index_manifest
-from airflow_iceberg.paimon.literals import partition_values
+from airflow_iceberg.paimon.literals import check_written, partition_values
 from airflow_iceberg.paimon.manifest_lists import FileFilter, ManifestMeta, read_manifest_list
 from airflow_iceberg.paimon.paths import PathRules
 from airflow_iceberg.paimon.schema import PaimonSchema
@@ -63,6 +63,17 @@ class PaimonFiles(PaimonHistory):
         if partition is None:
             return _ANY
         return FileFilter(partition=partition_values(self.schema(snapshot.schema_id), partition))
+
+    def check_partition(self, snapshot: Snapshot | None, partition: Mapping[str, Any]) -> None:
+        """Check that the files of a snapshot can be in a partition; `literals` reads the values.
+
+        Args:
+            snapshot: None for the newest schema of the table.
+
+        Raises:
+            InvalidInputError: a name is no partition key, or a key cannot have the value.
+        """
+        check_written(self.schema(None if snapshot is None else snapshot.schema_id), partition)
 
     def live_files(self, snapshot: Snapshot, wanted: FileFilter = _ANY) -> FileEntries:
         """Return the live files of a snapshot, on all levels.

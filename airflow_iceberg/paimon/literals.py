@@ -9,13 +9,20 @@ from collections.abc import Callable, Mapping
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any, NoReturn
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, came
 from airflow_iceberg.paimon.schema import PaimonSchema
 from airflow_iceberg.paimon.types import PaimonType
 
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _WIDE = Context(prec=76)  # Python's default has 28 digits, a DECIMAL up to 38
+_MOMENT = "a time like '2026-01-01 10:30:00'"
+_EXAMPLES = {
+    "DATE": "a date like '2026-01-01'",
+    "TIME": "a time like '10:30'",
+    "TIMESTAMP": _MOMENT,
+    "TIMESTAMP_LTZ": _MOMENT,
+}
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
 
@@ -42,7 +49,22 @@ def internal_value(value: Any, type_: PaimonType, *, name: str) -> Any:
             raise ValueError
         return read(value, type_)
     except (ValueError, ArithmeticError, TypeError, struct.error) as error:
-        raise InvalidInputError(f"{value!r} is no value of partition key '{name}' of type {type_}") from error
+        raise InvalidInputError(f"{came(value)} is no value of partition key '{name}' of type {type_}") from error
+
+
+def check_written(schema: PaimonSchema, given: Mapping[str, Any]) -> None:
+    """Check values of partition keys that people have written, to whom a date is no number.
+
+    Raises:
+        InvalidInputError: as `partition_values`; or a number for a date or a time, such as 20260101.
+    """
+    partition_values(schema, given)
+    for name, value in given.items():
+        type_ = schema.field(name).type
+        if isinstance(value, int) and type_.root in _EXAMPLES:
+            raise InvalidInputError(
+                f"{came(value)} is no value of partition key '{name}' of type {type_}, expected {_EXAMPLES[type_.root]}"
+            )
 
 
 def _text(value: Any, type_: PaimonType) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -104,8 +105,14 @@ def _may_be_in(wanted: frozenset[int] | None, low: int | None, high: int | None)
 
 
 def _is_equal(wanted: Any, value: Any) -> bool:
-    is_nan = isinstance(wanted, float) and math.isnan(wanted)
-    return isinstance(value, float) and math.isnan(value) if is_nan else bool(wanted == value)
+    return bool(exact(wanted) == exact(value))
+
+
+def exact(value: Any) -> Any:
+    """Return a value that is equal for equal partitions only: -0.0 is not 0.0, NaN is NaN."""
+    if isinstance(value, float):
+        return ("NaN",) if math.isnan(value) else struct.pack("<d", value)
+    return value
 
 
 def _is_between(low: Any, value: Any, high: Any) -> bool:

@@ -195,6 +195,8 @@ def _range(table: PaimonTable) -> tuple[int | None, int | None]:
 
 def _look_once(table: PaimonTable, condition: PaimonCondition, seen: Seen | None) -> Look:
     head = table.latest_snapshot()
+    if condition.partition is not None:
+        table.check_partition(head, condition.partition)
     if head is None:
         table.schema_ids()  # raises an error if the table does not exist
         if seen is None or not seen.snapshot_id:

@@ -167,7 +167,8 @@ def partition_key(file: DataFile) -> Hashable:
 
 def _is_same_partition(left: DataFile, right: DataFile) -> bool:
     return left.spec_id == right.spec_id and (
-        left.partition == right.partition or canonical_key(left.partition) == canonical_key(right.partition)
+        # Not by ==, which 0.0 and -0.0 are.
+        left.partition is right.partition or canonical_key(left.partition) == canonical_key(right.partition)
     )
 
 

@@ -122,11 +122,10 @@ class _Rules:
         since_ms = self.older_than_ms if age_ms is None else self.now_ms - age_ms
         kept: list[int] = []
         for snapshot in metadata.ancestors(ref.snapshot_id):
-            # The head is always kept: the smallest minimum is 1.
-            if kept and len(kept) >= minimum and snapshot.timestamp_ms < since_ms:
+            if len(kept) >= minimum and snapshot.timestamp_ms < since_ms:
                 break
             kept.append(snapshot.snapshot_id)
-        return kept
+        return kept or [ref.snapshot_id]  # the head is kept, also where the minimum is 0 or less
 
 
 def check_may_delete(metadata: TableMetadata) -> None:

@@ -16,7 +16,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.partitions.spec import partition_name
 from airflow_iceberg.format.values.digits import whole_number
 from airflow_iceberg.plan.conditions.decision import Facts
-from airflow_iceberg.plan.conditions.partition import by_field, text_of
+from airflow_iceberg.plan.conditions.partition import by_field, is_in, may_be_null, texts_of
 from airflow_iceberg.plan.new_snapshot import check_operations, describe, is_wanted
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class EventFilter:
     Attributes:
         operations: operations of the snapshot; None for all that change rows.
         include_maintenance: whether snapshots that change no rows (compaction, rewritten manifests) count.
-        partition: values of partition fields; the snapshot must have changed this partition.
+        partition: values of partition fields, None for null; the snapshot must have changed this partition.
         min_records: the least number of added rows.
         dag_ids: DAGs of this Airflow, or of others with this provider, whose commits count.
         exclude_dag_ids: DAGs whose commits do not count.
@@ -209,7 +209,7 @@ class EventFilter:
 
     operations: tuple[str, ...] | None = None
     include_maintenance: bool = False
-    partition: Mapping[str, str] = field(default_factory=dict)
+    partition: Mapping[str, str | None] = field(default_factory=dict)
     min_records: int | None = None
     dag_ids: tuple[str, ...] | None = None
     exclude_dag_ids: tuple[str, ...] = ()
@@ -218,7 +218,15 @@ class EventFilter:
         if self.operations is not None:
             object.__setattr__(self, "operations", tuple(self.operations))
             check_operations(tuple(self.operations))
-        object.__setattr__(self, "partition", {str(name): text_of(value) for name, value in self.partition.items()})
+        object.__setattr__(self, "partition", texts_of(self.partition))
+
+    def check(self, metadata: TableMetadata) -> None:
+        """Check that snapshots of a table can pass.
+
+        Raises:
+            InvalidInputError: the table has no such partition field, or it cannot have the value.
+        """
+        by_field(metadata, self.partition)
 
     def passes(self, metadata: TableMetadata, snapshot: Snapshot, facts: Facts) -> bool:
         """Tell whether a snapshot fires an event; what cannot be told for certain does, rather than being lost."""
@@ -234,8 +242,8 @@ class EventFilter:
         if not self.partition:
             return True
         wanted = by_field(metadata, self.partition)
-        touched = touched_partitions(snapshot, facts)
-        return touched is None or any(all(each.get(n) in texts for n, texts in wanted.items()) for each in touched)
+        touched = facts.touched(snapshot) if may_be_null(wanted) else touched_partitions(snapshot, facts)
+        return touched is None or any(is_in(each, wanted) for each in touched)
 
 
 def added_records(snapshot: Snapshot, facts: Facts) -> int | None:

@@ -231,8 +231,8 @@ class Inspection:
 
     def partition_counts(
         self, snapshot_id: int | None = None
-    ) -> dict[tuple[int, tuple[Any, ...]], tuple[int, int, int]]:
-        """Return data files, their rows and rows of position deletes, by spec id and partition values."""
+    ) -> tuple[tuple[int, tuple[Any, ...], tuple[int, int, int]], ...]:
+        """Return spec id, values, and data files, their rows and rows of position deletes, of each partition."""
         counts: dict[Hashable, list[int]] = {}
         values: dict[Hashable, tuple[int, tuple[Any, ...]]] = {}
         for spec_id, partition, content, rows, _, _ in live_files(self.io, self._manifests(snapshot_id)):
@@ -243,12 +243,13 @@ class Inspection:
                 found[0] += 1
             if content < 2:
                 found[1 + content] += rows
-        return {values[key]: (files, rows, deleted) for key, (files, rows, deleted) in counts.items()}
+        # Not by the values, of which 0.0 and -0.0 would be one.
+        return tuple((*values[key], (files, rows, deleted)) for key, (files, rows, deleted) in counts.items())
 
     def touched_partitions(
         self, snapshot_id: int, most_entries: int = 100_000
-    ) -> set[tuple[int, tuple[Any, ...]]] | None:
-        """Return the spec ids and values of the partitions in which a snapshot added or removed files.
+    ) -> tuple[tuple[int, tuple[Any, ...]], ...] | None:
+        """Return the spec ids and values of the partitions in which a snapshot added or removed files, each once.
 
         Returns:
             None if its own manifests have more entries than allowed, or do not say how many they have.
@@ -258,11 +259,13 @@ class Inspection:
         if None in counts or sum(count or 0 for count in counts) > most_entries:
             return None
         entries = (entry for manifest in own for entry in islice(read_entries(self.io, manifest), most_entries))
-        return {
+        mine = (
             (entry.data_file.spec_id, tuple(entry.data_file.partition))
             for entry in entries
             if entry.status is not EntryStatus.EXISTING and entry.snapshot_id == snapshot_id
-        }
+        )
+        # Of equal tuples, 0.0 and -0.0 are two partitions, and NaN is one.
+        return tuple({(spec_id, canonical_key(values)): (spec_id, values) for spec_id, values in mine}.values())
 
     def added_rows(self, snapshot_id: int) -> int | None:
         """Return the number of rows in the data files that a snapshot added; None if its manifest list does not say."""

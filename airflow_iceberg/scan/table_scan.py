@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.data import read
 from airflow_iceberg.data.read.selection import choose_snapshot, project
-from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError, came
 from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.expressions.tree import AlwaysTrue, Expression
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -77,7 +77,7 @@ class TableScan:
         for name, value in (("snapshot_id", snapshot_id), ("as_of_ms", as_of_ms), ("limit", limit)):
             check_int(name, value)
         if ref is not None and not isinstance(ref, str):
-            raise InvalidInputError(f"ref is {ref!r}, expected the name of a branch or tag")
+            raise InvalidInputError(f"ref is {came(ref)}, expected the name of a branch or tag")
         if limit is not None and limit < 0:
             raise InvalidInputError(f"limit is {limit}, expected 0 or more")
         snapshot, schema = choose_snapshot(metadata, snapshot_id=snapshot_id, ref=ref, as_of_ms=as_of_ms)

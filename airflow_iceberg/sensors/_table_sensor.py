@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -221,4 +222,6 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")  # as in a partition's path
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)

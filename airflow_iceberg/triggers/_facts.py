@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.plan.conditions.decision import PartitionCount
+from airflow_iceberg.plan.conditions.decision import PartitionCount, PartitionTexts
 
 if TYPE_CHECKING:
     from airflow_iceberg.catalogs.base import Catalog, TableState
@@ -33,9 +33,9 @@ class TableFacts:
                 counts = self._inspection().partition_counts(snapshot_id)
                 self._partitions[snapshot_id] = tuple(
                     PartitionCount(
-                        texts=self._texts(*key), data_files=files, records=records, position_deletes=position_deletes
+                        texts=self._texts(spec_id, values), data_files=files, records=records, position_deletes=deletes
                     )
-                    for key, (files, records, position_deletes) in counts.items()
+                    for spec_id, values, (files, records, deletes) in counts
                 )
             return self._partitions[snapshot_id]
 
@@ -55,7 +55,8 @@ class TableFacts:
 
     def _texts(self, spec_id: int, values: tuple[Any, ...]) -> dict[str, str]:
         metadata = self._state.metadata
-        return metadata.spec(spec_id).partition_texts(values, metadata.schema_of_spec(spec_id))
+        texts = metadata.spec(spec_id).partition_texts(values, metadata.schema_of_spec(spec_id))
+        return PartitionTexts(texts, [name for name, value in zip(texts, values, strict=True) if value is None])
 
     def _inspection(self) -> Any:
         from airflow_iceberg.table import Table

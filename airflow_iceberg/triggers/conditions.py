@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_iceberg.errors import IcebergError, InvalidInputError
+from airflow_iceberg.errors import IcebergError, InvalidInputError, came
 from airflow_iceberg.hooks.arguments import from_json, iso_ms, names, whole_number, yes_or_no
 from airflow_iceberg.retries import to_event
 from airflow_iceberg.triggers._table_poll import poll_of
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 # What an empty XCom of an upstream task is rendered to; a branch has a name in any case.
 _NOTHING, _NAMES = ("", "None"), ("branch", "into")
+_TEXTS = frozenset((*_NAMES, "tag"))
 
 
 _imported: set[str] = set()
@@ -132,6 +133,9 @@ def make_condition(kind: str, arguments: Mapping[str, Any]) -> Condition:
         name: None if isinstance(value, str) and value in _NOTHING and name not in _NAMES else value
         for name, value in arguments.items()
     }
+    for name in _TEXTS & given.keys():
+        if given[name] is not None and not isinstance(given[name], str):
+            raise InvalidInputError(f"{name} is {came(given[name])}, expected a name as text")
     return _MAKE[kind](given)
 
 
@@ -238,5 +242,5 @@ def _mapping(name: str, value: Any) -> dict[str, Any]:
     if found is None:
         return {}
     if not isinstance(found, Mapping):
-        raise InvalidInputError(f"{name} is a {type(found).__name__}, expected names and values")
+        raise InvalidInputError(f"{name} is {came(found)}, expected names and values")
     return dict(found)

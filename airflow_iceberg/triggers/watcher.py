@@ -228,6 +228,7 @@ class IcebergTableSnapshotTrigger(BaseEventTrigger):
         assert look.state is not None
         assert look.facts is not None
         metadata, facts = look.state.metadata, look.facts
+        self.filter.check(metadata)
         known = self._seen
         if known is None:
             known = start_of(metadata, self.branch, None if self._since_ms else self.since, self._since_ms)

@@ -263,6 +263,8 @@ class TestWhatFailsAtOnce:
         ("kind", "options", "message"),
         [
             (IcebergPartitionSensor, {"partition": {"nothing": 1}}, "its partition fields: id"),
+            (IcebergPartitionSensor, {"partition": {"id": "soon"}}, "cannot have the value the text 'soon'"),
+            (IcebergPartitionSensor, {"partition": {"id": True}, "tag": "late"}, "the truth value True (bool)"),
             (IcebergPartitionSensor, {"partition": "{'id'"}, "partition is not a JSON object"),
             (IcebergPartitionSensor, {}, "nothing to wait for"),
             (IcebergRowCountSensor, {"min_rows": "few"}, "min_rows is 'few'"),

@@ -2,14 +2,17 @@
 
 import json
 from contextlib import suppress
+from random import Random
 
 import pyarrow as pa
 import pytest
 
+from airflow_iceberg.catalogs.base import TableId
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitUnknownError,
+    IcebergError,
     InvalidInputError,
     NotFoundError,
     StalePlanError,
@@ -19,9 +22,13 @@ from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.alter_table.applied import MOST_MARKS, PREFIX
+from airflow_iceberg.plan.alter_table.changes import evolve
+from airflow_iceberg.plan.alter_table.evolution import Evolution
+from airflow_iceberg.plan.alter_table.words import read_changes
 from airflow_iceberg.table import Table
 from tests.support.faults import RemoteFileIO, new_catalog
 from tests.support.memory import Fault, FaultyCatalog, FileFault, FileRule, MemoryCatalog, MemoryFileIO, SimulatedCrash
+from tests.support.sampling import SEED, sampled
 
 # Made twice it would be refused, or take a column away: it must be noticed that it landed.
 RECREATE = [{"drop_column": "n"}, {"add_column": {"name": "n", "type": "string"}}]
@@ -154,6 +161,12 @@ NO_WAITING = {"commit.status-check.min-wait-ms": "1", "commit.retry.min-wait-ms"
 FIRST = OperationKey(dag_id="d", run_id="r", task_id="t")
 CLEARED = OperationKey(dag_id="d", run_id="r", task_id="t", epoch=1)
 ANOTHER = OperationKey(dag_id="d", run_id="r2", task_id="t")
+
+
+def by_another_program(catalog, changes):
+    """Make changes without a mark."""
+    state = catalog.load(TableId.parse("db.t"))
+    catalog.commit(state, evolve(state.metadata, changes))
 
 
 def change_something(table):
@@ -372,10 +385,23 @@ class TestAListThatNothingTellsOf:
     def test_other_changes_in_the_list_need_a_table_that_never_changed(self, inner):
         changes = [*RECREATE, {"set_sort_order": ["id"]}]
         table = some_table(inner)
-        change_something(table)
+        by_another_program(inner, [{"add_column": {"name": "theirs", "type": "int"}}])
         with pytest.raises(InvalidInputError, match="pass operation_key"):
-            table.alter(changes)
+            table.refresh().alter(changes)
         assert table.alter(changes, operation_key=FIRST).outcome == "committed"
+
+    def test_also_with_a_key_if_the_table_has_no_mark_and_is_as_the_list_would_leave_it(self, inner):
+        table = some_table(inner)
+        by_another_program(inner, EXCHANGE)
+        with pytest.raises(InvalidInputError, match="changed: make the changes in two calls"):
+            table.refresh().alter(EXCHANGE, operation_key=FIRST)
+
+    @pytest.mark.parametrize("key", [FIRST, None])
+    def test_the_marks_of_other_lists_show_that_it_was_not_made(self, inner, key):
+        table = some_table(inner)
+        change_something(table)
+        table.alter([{"drop_column": "m"}, {"add_column": {"name": "m", "type": "int"}}], operation_key=key)
+        assert columns_of(table)[0]["m"] == 8
 
 
 class TestMarks:
@@ -384,7 +410,7 @@ class TestMarks:
     def marks(self, table):
         return {name: text for name, text in table.refresh().metadata.properties.items() if name.startswith(PREFIX)}
 
-    def test_none_for_a_list_that_changes_nothing_when_it_is_made_again(self, inner):
+    def test_one_for_a_list_that_changes_nothing_when_it_is_made_again(self, inner):
         table = some_table(inner)
         changes = [
             {"add_column": {"name": "new", "type": "int", "first": True}},
@@ -393,8 +419,27 @@ class TestMarks:
             {"set_sort_order": ["id"]},
         ]
         table.alter(changes, operation_key=FIRST)
-        assert self.marks(table) == {}
-        assert table.alter(changes, operation_key=FIRST).outcome == "nothing"
+        assert [text.split(" ")[:2] for text in self.marks(table).values()] == [["1", "made"]]
+        assert table.alter(changes, operation_key=FIRST).outcome == "found"
+        assert table.alter(changes, operation_key=ANOTHER).outcome == "nothing"
+        table.alter([{"set_properties": {"a": "2"}}])
+        assert table.alter(changes, operation_key=CLEARED).outcome == "found"
+        assert table.properties["a"] == "2"
+        assert table.alter(changes, operation_key=ANOTHER).outcome == "committed"
+
+    @pytest.mark.costly
+    def test_those_of_such_lists_are_removed_first_and_prove_nothing_by_that(self, inner):
+        table = some_table(inner)
+        table.alter(RECREATE, operation_key=FIRST)
+        for number in range(MOST_MARKS + 5):
+            table.alter([{"set_properties": {"a": str(number)}}], operation_key=FIRST)
+        assert len(self.marks(table)) == MOST_MARKS
+        change_something(table)
+        assert table.alter(RECREATE, operation_key=ANOTHER).outcome == "nothing"
+        exchanged = columns_of(table)[0]
+        assert table.alter(EXCHANGE, operation_key=FIRST).outcome == "committed"
+        assert columns_of(table)[0] == {**exchanged, "n": exchanged["m"], "m": exchanged["n"]}
+        assert Table.load(inner, "db.t").alter(EXCHANGE, operation_key=FIRST).outcome == "found"
 
     def test_none_for_a_list_that_changes_nothing(self, inner):
         table = some_table(inner)
@@ -490,9 +535,156 @@ class TestMarks:
         assert Table.load(inner, "db.t").alter(EXCHANGE, operation_key=FIRST).outcome == "found"
         assert columns_of(old) == before
 
+    @pytest.mark.parametrize("kind", [FaultyCatalog, Server])
+    @pytest.mark.parametrize("fault", [Fault.LAND_THEN_RIVAL_THEN_UNKNOWN, Fault.RIVAL_THEN_UNKNOWN])
+    @pytest.mark.parametrize("key", [FIRST, None])
+    def test_a_lost_answer_of_a_list_that_others_undid(self, inner, fault, kind, key):
+        """The table is as before: the mark alone tells that the list was made, and is not to be made again."""
+        table = some_table(inner)
+        with_column = [{"add_column": {"name": "new", "type": "int"}}]
+        undo = lambda catalog, name: Table.load(catalog, name).alter([{"drop_column": "new"}])  # noqa: E731
+        keep = lambda catalog, name: change_something(Table.load(catalog, name))  # noqa: E731
+        has_landed = fault is Fault.LAND_THEN_RIVAL_THEN_UNKNOWN
+        table = Table.load(kind(inner, [fault], rival=undo if has_landed else keep), "db.t")
+        assert table.alter(with_column, operation_key=key).outcome == "committed"
+        assert ("new" in columns_of(table)[0]) is not has_landed
+
     def test_two_processes_of_one_task(self, inner):
         some_table(inner)
         rival = lambda catalog, name: Table.load(catalog, name).alter(EXCHANGE, operation_key=FIRST)  # noqa: E731
         table = Table.load(FaultyCatalog(inner, [Fault.CONFLICT], rival=rival), "db.t")
         assert table.alter(EXCHANGE, operation_key=FIRST).outcome == "found"
         assert columns_of(table)[2] == [{"id": 1, "m": 1, "n": 2, "s": None}]
+
+
+# --- a list is no other list ------------------------------------------------------------------------------------------
+
+
+def renames(*pairs):
+    return [{"rename_column": {"from": old, "to": new}} for old, new in pairs]
+
+
+def in_turn(*names):
+    """Return the renames that give each column the name of the next one."""
+    spare = names[0] + "_tmp"
+    return renames((names[0], spare), *zip(names[1:], names[:-1], strict=True), (spare, names[-1]))
+
+
+ADDED = {"add_column": {"name": "x", "type": "int"}}
+MIRRORED = [
+    (in_turn("n", "m"), in_turn("m", "n")),
+    (in_turn("n", "m", "k"), in_turn("k", "m", "n")),
+    (in_turn("s.a", "s.b"), in_turn("s.b", "s.a")),
+    (renames(("n", "x"), ("m", "y")), renames(("x", "n"), ("y", "m"))),
+    (renames(("n", "x"), ("m", "n"), ("x", "m")), renames(("n", "y"), ("m", "n"), ("y", "m"))),
+    (
+        [{"add_partition_field": "n as other"}, {"drop_partition_field": "part"}],
+        [{"add_partition_field": "m as part"}, {"drop_partition_field": "other"}],
+    ),
+    ([{"set_sort_order": ["n"]}], [{"set_sort_order": ["m desc"]}]),
+    ([{"set_default": {"name": "n", "value": 1}}], [{"set_default": {"name": "n", "value": 2}}]),
+    ([ADDED], [{"drop_column": "x"}, ADDED]),
+    ([{"move_column": {"name": "n", "first": True}}], [{"move_column": {"name": "n", "after": "id"}}]),
+]  # fmt: skip
+
+
+class TestAListThatMirrorsAnother:
+    """It is made although the table was once as it leaves it: only its own mark says that it was made before."""
+
+    @pytest.mark.parametrize("keys", [(FIRST, FIRST), (FIRST, ANOTHER), (FIRST, None), (None, None)])
+    @pytest.mark.parametrize(("there", "back"), MIRRORED)
+    def test_and_back(self, inner, there, back, keys):
+        table = wide_table(inner)
+        for changes, key in zip((there, back), keys, strict=True):
+            expected = direct(table, changes)
+            assert table.alter(changes, operation_key=key).outcome == "committed"
+            assert state_of(table) == expected
+
+    @pytest.mark.parametrize("fault", [Fault.LAND_THEN_UNKNOWN, Fault.LOSE_THEN_UNKNOWN])
+    @pytest.mark.parametrize(("there", "back"), MIRRORED)
+    def test_and_back_with_a_lost_answer_and_a_clear(self, inner, there, back, fault):
+        wide_table(inner).alter(there, operation_key=FIRST)
+        table = Table.load(FaultyCatalog(inner, [fault]), "db.t")
+        expected = direct(table, back)
+        assert table.alter(back, operation_key=ANOTHER).outcome == "committed"
+        for changes, key in ((there, FIRST), (there, CLEARED), (back, ANOTHER)):
+            assert Table.load(inner, "db.t").alter(changes, operation_key=key).outcome == "found"
+            assert state_of(table) == expected
+
+
+def wide_table(catalog):
+    table = Table.create(
+        catalog,
+        "db.t",
+        schema={"id": "long", "n": "int", "m": "int", "k": "int", "s": "struct<a: int, b: int>"},
+        partition_by=["m as part"],
+        properties={"format-version": "3", **NO_WAITING},
+    )
+    table.append(pa.table({"id": [1], "n": pa.array([1], pa.int32()), "m": pa.array([2], pa.int32())}))
+    return table
+
+
+def state_of(table, evolution=None):
+    metadata = table.refresh().metadata
+    now = evolution or Evolution(metadata)
+    columns = [(f.name, f.id, f.type, f.write_default) for f in now.schema.fields]
+    return (
+        now.schema.names,
+        columns,
+        [str(f) for f in now.partitioning.spec.fields],
+        [str(f) for f in now.sort_order.fields],
+    )
+
+
+def direct(table, changes):
+    """Return the state that the changes lead to, whatever was done before."""
+    evolution = Evolution(table.refresh().metadata)
+    for step in read_changes(changes):
+        step(evolution)
+    return state_of(table, evolution)
+
+
+@pytest.mark.generated
+def test_lists_that_lead_to_and_fro_are_each_made_once(inner):
+    """Random lists of few names, each by a task that is then retried and cleared among the others."""
+    for case in range(sampled(25)):
+        random = Random(f"{SEED}/{case}")
+        if case:
+            inner.drop_table("db.t")
+        table, made = wide_table(inner), {}
+        for step in range(8):
+            changes = [_change(random) for _ in range(random.randint(1, 4))]
+            try:
+                expected = direct(table, changes)
+            except IcebergError:
+                continue
+            if str(changes) in made or expected == state_of(table):
+                continue
+            key = OperationKey(dag_id="d", run_id="r", task_id=f"t{step}") if random.random() < 0.8 else None
+            with suppress(InvalidInputError):  # what the specification forbids
+                assert Table.load(inner, "db.t").alter(changes, operation_key=key).outcome == "committed"
+                assert state_of(table) == expected, (case, changes)
+                made[str(changes)] = changes, key
+            before = state_of(table)
+            for again, its_key in random.sample(list(made.values()), min(2, len(made))):
+                if its_key is not None:
+                    assert Table.load(inner, "db.t").alter(again, operation_key=its_key).outcome == "found"
+                    assert state_of(table) == before
+
+
+def _change(random):
+    name, other = random.sample(["n", "m", "k", "s.a", "s.b"], 2)
+    return random.choice([
+        {"rename_column": {"from": name, "to": other.rpartition(".")[2]}},
+        {"rename_column": {"from": name, "to": "t"}},
+        {"rename_column": {"from": "t", "to": other}},
+        {"drop_column": name},
+        {"add_column": {"name": name, "type": random.choice(["int", "long"])}},
+        {"change_type": {"name": name, "type": "long"}},
+        {"set_default": {"name": name, "value": random.randint(1, 2)}},
+        {"set_sort_order": random.choice([["id"], ["n"], []])},
+        {"move_column": {"name": name, "first": True}},
+        {"add_partition_field": "bucket(4, id)"},
+        {"drop_partition_field": random.choice(["id_bucket", "part"])},
+        {"set_properties": {"a": random.choice("12")}},
+    ])  # fmt: skip

@@ -78,12 +78,21 @@ class TestWhichAreMerged:
         assert bins([7_000] * 9) == []
         assert bins([7_000] * 9, policy=MergePolicy.of(small)) == [["m7", "m8"]]
 
+    @pytest.mark.parametrize("text", ["0", "-1", "1", "2"])
+    def test_two_are_enough_where_none_are(self, text):
+        odd = replace(make_table(MemoryCatalog()).metadata, properties={"commit.manifest.min-count-to-merge": text})
+        assert bins([7_000] * 2, policy=MergePolicy.of(odd)) == [["m0", "m1"]]
+
+    @pytest.mark.parametrize("text", ["0", "-1"])
+    def test_none_fit_into_no_bytes(self, text):
+        odd = replace(make_table(MemoryCatalog()).metadata, properties={"commit.manifest.target-size-bytes": text})
+        assert bins([7_000] * 500, policy=MergePolicy.of(odd)) == []
+
     @pytest.mark.parametrize("name", ["target-size-bytes", "min-count-to-merge"])
-    def test_a_property_of_0_is_refused(self, name):
-        metadata = make_table(MemoryCatalog()).metadata
-        odd = replace(metadata, properties={f"commit.manifest.{name}": "0"})
-        message = rf"property commit\.manifest\.{name} is '0' \(expected a number above 0\)"
-        with pytest.raises(InvalidInputError, match=message):
+    @pytest.mark.parametrize("text", ["1e3", "", "many"])
+    def test_a_property_that_is_no_number_is_refused_as_in_java(self, name, text):
+        odd = replace(make_table(MemoryCatalog()).metadata, properties={f"commit.manifest.{name}": text})
+        with pytest.raises(InvalidInputError, match=rf"property commit\.manifest\.{name} is '{text}' \(expected a num"):
             MergePolicy.of(odd)
 
     @pytest.mark.costly

@@ -163,7 +163,7 @@ class TestWhatGoesIntoTheSummary:
             check_properties({name: "x"})
 
     def test_a_value_that_is_not_text_is_refused(self):
-        with pytest.raises(InvalidInputError, match="snapshot property 'ticket': expected text, got int"):
+        with pytest.raises(InvalidInputError, match="snapshot property 'ticket': expected text, got the number 7"):
             check_properties({"ticket": 7})
 
 

@@ -33,10 +33,27 @@ class TestSizesAndCodecs:
         sizes = (found.target_file_size_bytes, found.row_group_size_bytes, found.page_size_bytes)
         assert (*sizes, found.page_row_limit, found.dict_size_bytes) == (1, 2, 3, 4, 5)
 
-    @pytest.mark.parametrize("text", ["0", "-1", "many", "1.5", ""])
-    def test_a_size_that_is_no_positive_number_is_refused(self, text):
+    @pytest.mark.parametrize("text", ["many", "1.5", "", "1e3"])
+    def test_a_size_that_is_no_number_is_refused(self, text):
         with pytest.raises(InvalidInputError, match=rf"property write\.target-file-size-bytes is '{text}' \(expected"):
             options({"write.target-file-size-bytes": text})
+
+    @pytest.mark.parametrize("text", ["0", "-1"])
+    def test_a_size_of_0_or_less_is_none(self, text):
+        assert options({"write.target-file-size-bytes": text}).target_file_size_bytes == 512 << 20
+
+    @pytest.mark.parametrize("name", ["row-group-size-bytes", "page-size-bytes", "page-row-limit", "dict-size-bytes"])
+    def test_of_parts_of_a_file_it_is_refused_as_in_java(self, name):
+        with pytest.raises(InvalidInputError, match="expected a number above 0"):
+            options({f"write.parquet.{name}": "0"})
+
+    def test_what_is_not_true_is_false_as_in_java(self):
+        columns = {f"write.parquet.{name}.column.id": "yes" for name in ("stats-enabled", "dict-encoding-enabled")}
+        found = options(
+            {**columns, "write.object-storage.enabled": "1", "write.parquet.bloom-filter-enabled.column.id": "on"}
+        )
+        assert (found.without_statistics, found.without_dictionary) == (frozenset({"id"}), frozenset({"id"}))
+        assert (found.object_storage, found.bloom_filters) == (False, {})
 
     @pytest.mark.parametrize(
         ("text", "codec"), [("ZSTD", "zstd"), ("gzip", "gzip"), ("uncompressed", "none"), ("lz4_raw", "lz4")]

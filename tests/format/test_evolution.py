@@ -461,8 +461,8 @@ class TestSortOrderPropertiesAndVersion:
         metadata = table(**{"schema.name-mapping.default": json.dumps(mapping)})
         after = alter(metadata, {"rename_column": {"from": "n", "to": "m"}}, add("n", "int"), add("point.z", "int"))
         read = {e["field-id"]: e for e in json.loads(after.properties["schema.name-mapping.default"])}
-        assert read[2]["names"] == ["m"]
-        assert read[column(after, "n").id]["names"] == ["n"]
+        assert read[2]["names"] == ["n", "m"]
+        assert read[column(after, "n").id]["names"] == [], "files with this name were written for the other column"
         assert [e["names"] for e in read[6]["fields"]] == [["x"], ["z"]]
 
 
@@ -499,11 +499,10 @@ class TestTheCommit:
 
 
 class TestAListThatWasMadeAlready:
-    """Making it again changes nothing, also where it undoes what it did itself."""
+    """Making it again changes nothing; what would undo its own work is known by marks: `commit/test_alter.py`."""
 
     @pytest.mark.parametrize("changes", [
         [{"rename_column": {"from": "n", "to": "m"}}, {"add_column": {"name": "n", "type": "string"}}],
-        [{"drop_column": "n"}, {"add_column": {"name": "n", "type": "int"}}],
         [{"add_column": {"name": "a", "type": "int"}}, {"change_type": {"name": "a", "type": "long"}}],
         [{"add_column": {"name": "a", "type": "int"}}, {"rename_column": {"from": "a", "to": "b"}}],
         [{"add_partition_field": "id as a"}, {"rename_partition_field": {"from": "a", "to": "b"}}],

@@ -38,16 +38,16 @@ class TestReading:
         assert TableProperties.stats_enabled.prefix == "write.parquet.stats-enabled.column."
 
     def test_a_bad_value_that_nobody_asks_for_is_in_nobodys_way(self) -> None:
-        found = of(write__target_file_size_bytes="512MB", commit__retry__num_retries="-1")
+        found = of(write__target_file_size_bytes="512MB", read__split__target_size="-1")
         assert found.page_row_limit == 20_000
         with pytest.raises(
             InvalidInputError, match=r"^property write\.target-file-size-bytes is '512MB' \(expected a nu"
         ):
             _ = found.target_file_size_bytes
         with pytest.raises(
-            InvalidInputError, match=r"^property commit\.retry\.num-retries is '-1' \(expected a number, 0"
+            InvalidInputError, match=r"^property read\.split\.target-size is '-1' \(expected a number of bytes"
         ):
-            _ = found.retry_num_retries
+            _ = found.split_size_bytes
 
 
 class TestValuesOfOtherEngines:
@@ -58,6 +58,10 @@ class TestValuesOfOtherEngines:
         ("metadata_delete_after_commit", " True ", True), ("summary_partition_limit", "-1", -1),
         ("metadata_previous_versions_max", "-1", -1), ("distribution_mode", " Sorted ", "sorted"),
         ("metrics_default", "some", "some"), ("metadata_path", "", None),
+        ("object_storage_partitioned_paths", "1", False), ("object_storage_enabled", "TRUE", True),
+        ("manifest_min_count_to_merge", "0", 0), ("manifest_target_size_bytes", "-1", 0),
+        ("min_snapshots_to_keep", "-1", -1), ("target_file_size_bytes", "0", 512 << 20),
+        ("retry_num_retries", "-1", 0), ("status_check_min_wait_ms", "-1", 0),
     ])  # fmt: skip
     def test_it_is_read(self, attribute: str, text: str, expected: object) -> None:
         name = READ[attribute].name

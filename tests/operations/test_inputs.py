@@ -1,12 +1,13 @@
 """Rows that are made from other tables: each is read at one snapshot, and the commit says which."""
 
 import json
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -105,6 +106,42 @@ class TestRows:
         writer = Writer(catalog, orders="s.orders")
         writer.append("select id from orders where day = $day", {"day": DAYS[1]})
         assert (writer.ids(), writer.read) == ([2], (("id", "day"), "day = 20455"))
+
+    def test_a_time_without_a_zone_is_a_value(self, catalog):
+        writer = Writer(catalog, orders="s.orders")
+        writer.append("select id from orders where day >= $m", {"m": datetime.fromisoformat("2026-01-01 12:00")})
+        assert writer.ids() == [2, 3]
+
+    @pytest.mark.costly
+    @pytest.mark.parametrize("condition", ["{} = $m", "{} > $m", "{} <= $m", "{} in ($m, $m)", "cast({} as date) = $m"])
+    def test_times_with_and_without_a_zone_mean_what_they_mean_to_duckdb(self, catalog, condition):
+        """The rows are those of the same query over the whole table: what is pushed down means the same."""
+        noon, night = datetime.fromisoformat("2026-01-02 12:00"), datetime.fromisoformat("2026-01-02")
+        rows = pa.table({
+            "id": pa.array(range(4), pa.int64()),
+            "ts": pa.array([night, noon, datetime.fromisoformat("2026-01-02 11:00"), None], pa.timestamp("us")),
+            "tz": pa.array([night, noon, datetime.fromisoformat("2026-01-02 11:00"), None], pa.timestamp("us", "UTC")),
+            "d": pa.array([*DAYS, None], pa.date32()),
+        })  # fmt: skip
+        schema = {"id": "long", "ts": "timestamp", "tz": "timestamptz", "d": "date"}
+        Table.create(catalog, "s.times", schema=schema).append(rows)
+        writer, expected = Writer(catalog, times="s.times"), []
+        with duckdb.connect() as connection:
+            connection.execute("set TimeZone = 'UTC'")
+            connection.execute("create table times as select * from rows")
+            for column in ("ts", "tz", "d"):
+                for moment in (noon, night, noon.replace(tzinfo=timezone(timedelta(hours=1)))):
+                    query = f"select id from times where {condition.format(column)}"
+                    expected += [found for (found,) in connection.execute(query, {"m": moment}).fetchall()]
+                    writer.append(query, {"m": moment})
+        assert writer.ids() == sorted(expected)
+
+    def test_whole_numbers_of_duckdb(self, catalog):
+        writer = Writer(catalog, orders="s.orders")
+        writer.append("select id from orders where id < $most", {"most": 2**100})
+        assert writer.ids() == [1, 2, 3]
+        with pytest.raises(InvalidInputError, match=r"is 1\.701e\+38, which is no integer of DuckDB's; bind a Decimal"):
+            writer.append("select id from orders where id < $most", {"most": 2**127})
 
     @pytest.mark.costly
     def test_an_input_is_read_as_often_as_the_query_reads_it(self, catalog):

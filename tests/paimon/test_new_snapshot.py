@@ -80,6 +80,29 @@ class TestWhatCounts:
             results.append(event is not None)
         assert results == [False, False, True]
 
+    def test_zeros_of_two_signs_are_two_partitions(self):
+        builder = PaimonBuilder(MemoryFileIO(), ROOT, fields={"p": "DOUBLE"}, partition_keys=["p"])
+        builder.commit([builder.add("a", partition=(-0.0,))])
+        table = PaimonTable(ROOT, builder.store)
+        assert found(table, PaimonCondition(partition={"p": -0.0})) == 1
+        assert found(table, PaimonCondition(partition={"p": 0.0})) is None
+
+    @pytest.mark.parametrize(("type_", "value", "message"), [
+        ("DATE", 20260101, r"the number 20260101 \(int\) is no value .* of type DATE, expected a date like"),
+        ("TIMESTAMP(6)", 20260101, "expected a time like '2026-01-01 10:30:00'"),
+        ("TIME(3)", 1030, "expected a time like '10:30'"),
+        ("STRING", 20260101, r"the number 20260101 \(int\) is no value of partition key 'p' of type STRING"),
+        ("INT", True, r"the truth value True \(bool\) is no value"),
+        ("DATE", "soon", "the text 'soon' is no value"),
+    ])  # fmt: skip
+    @pytest.mark.parametrize("commits", [0, 1])
+    def test_a_value_that_a_key_cannot_have_is_an_error_at_the_first_look(self, type_, value, message, commits):
+        builder = PaimonBuilder(MemoryFileIO(), ROOT, fields={"p": type_}, partition_keys=["p"])
+        for _ in range(commits):
+            builder.commit([builder.add("a", partition=(None,))])
+        with pytest.raises(InvalidInputError, match=message):
+            found(PaimonTable(ROOT, builder.store), PaimonCondition(partition={"p": value}, commit_kinds=("COMPACT",)))
+
     def test_a_partition_that_is_not_a_number(self):
         builder = PaimonBuilder(MemoryFileIO(), ROOT, fields={"p": "DOUBLE"}, partition_keys=["p"])
         builder.commit([builder.add("a", partition=(float("nan"),))])

@@ -133,12 +133,18 @@ class TestRefusals:
         with pytest.raises(InvalidInputError, match=r"gc\.enabled=false"):
             expired(table(*line(9, 1), gc__enabled="false"))
 
-    @pytest.mark.parametrize("name", ["max_snapshot_age_ms", "min_snapshots_to_keep", "max_ref_age_ms"])
+    @pytest.mark.parametrize("text", [0, -1, 1])
+    def test_the_head_is_kept_where_none_has_to_be(self, text):
+        made = table(*line(90, 80, 70, 60), history__expire__min_snapshots_to_keep=text)
+        assert expired(made).snapshot_ids == (90, 80, 70)
+        odd_clock = table(*line(9, 1, 6), history__expire__min_snapshots_to_keep=text)
+        assert expired(odd_clock).snapshot_ids == ((9,) if text == 1 else (9, 1)), "as in Java"
+
+    @pytest.mark.parametrize("name", ["max_snapshot_age_ms", "max_ref_age_ms"])
     def test_numbers_that_are_too_small(self, name):
-        expected = "a number above 0" if name == "min_snapshots_to_keep" else "a number, 0 or above"
-        message = rf"property history\.expire\.{name.replace('_', '-')} is '(0|-1)' \(expected {expected}\)"
+        message = rf"property history\.expire\.{name.replace('_', '-')} is '-1' \(expected a number, 0 or above\)"
         with pytest.raises(InvalidInputError, match=message):
-            expired(table(*line(9, 1), **{f"history__expire__{name}": 0 if name == "min_snapshots_to_keep" else -1}))
+            expired(table(*line(9, 1), **{f"history__expire__{name}": -1}))
 
     def test_to_retain_none(self):
         with pytest.raises(InvalidInputError, match="unexpected retain_last 0"):

@@ -15,6 +15,7 @@ from typing import Any
 
 from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.commit.attempts.kept import Kept
+from airflow_iceberg.commit.file_filters import partition_key
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
 from airflow_iceberg.commit.snapshot_action import FileChanges
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
@@ -108,7 +109,7 @@ def named(paths: Sequence[str]) -> str:
 
 
 def _check_unchanged(before: DataFile, now: DataFile) -> None:
-    facts = [(file.record_count, file.file_size_in_bytes, file.spec_id, file.partition) for file in (before, now)]
+    facts = [(file.record_count, file.file_size_in_bytes, partition_key(file)) for file in (before, now)]
     if facts[0] != facts[1]:
         raise IncompatibleChangeError(
             f"file {before.file_path} was changed since an earlier run of this task has added it: it had "

@@ -17,15 +17,17 @@ from airflow_iceberg.format.metadata.requirements import check_same_table, is_sa
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.plan.alter_table.applied import Application, Kind
-from airflow_iceberg.plan.alter_table.changes import Repetition, evolve, on_repetition, was_never_made
+from airflow_iceberg.plan.alter_table.changes import Repetition, evolve, may_be_made, on_repetition, was_never_made
 
 log = logging.getLogger(__name__)
+
+_KINDS = {Repetition.HARMLESS: Kind.MADE, Repetition.RECOGNIZED: Kind.AGAIN}
 
 
 class AlterTable(Action):
     """Changes of schema, partitioning, sort order, properties and format version, in one commit.
 
-    There is no snapshot to identify the work by: it is in the table when its mark is, or its result.
+    There is no snapshot to identify the work by: it is in the table when its mark is.
 
     Args:
         changes: see `plan.alter_table`.
@@ -42,8 +44,7 @@ class AlterTable(Action):
         self._table_uuid = table_uuid
         self._new_uuid = new_uuid
         self._application = Application(changes=changes, work=work, call=new_uuid, new_uuid=new_uuid)
-        self._results: list[TableMetadata] = []
-        self._marked: list[TableMetadata] = []
+        self._kinds: list[Kind] = []
 
     def __call__(self, metadata: TableMetadata) -> Change:
         # Another table that has the name now is not altered.
@@ -53,10 +54,7 @@ class AlterTable(Action):
         # Applied here first, so that what the specification forbids fails before anything is sent, also to REST.
         result = _applied(metadata, change)
         check_writable(result, self._table)
-        if change.updates:
-            change = self._with_mark(metadata, change, result)
-            self._results.append(_applied(metadata, change))
-        return change
+        return self._with_mark(metadata, change, result) if change.updates else change
 
     def _evolved(self, metadata: TableMetadata) -> Change:
         marks = self._application.marks(metadata)
@@ -70,63 +68,49 @@ class AlterTable(Action):
         try:
             return evolve(metadata, self._changes, new_uuid=self._new_uuid)
         except (NotFoundError, AlreadyExistsError) as error:
-            if not marks:
+            if not any(mark.kind is Kind.AGAIN for mark in marks):
                 raise
             log.info("%s: this list of changes was made before; nothing was changed: %s", self._table, error)
             return Change()
 
     def _with_mark(self, metadata: TableMetadata, change: Change, result: TableMetadata) -> Change:
-        """Return the change with a mark, if the list must not, or cannot, be made again.
+        """Return the change with the mark of the list.
 
         Raises:
-            InvalidInputError: nothing tells whether the list was made: there is no operation key, or marks were lost.
+            InvalidInputError: nothing tells whether the list was made, and made again it would lose or exchange values.
         """
         repetition = on_repetition(result, self._changes)
-        if repetition is Repetition.HARMLESS:
-            return change
-        is_told = self._application.work is not None and not self._application.has_lost_marks(metadata)
-        if repetition is Repetition.UNDOES and not is_told:
+        if repetition is Repetition.UNDOES and not self._application.is_told(metadata):
             self._check_never_made(metadata)
-        kind = Kind.AGAIN if repetition is Repetition.RECOGNIZED else Kind.ONCE
-        self._marked.append(metadata)
+        kind = _KINDS.get(repetition, Kind.ONCE)
+        self._kinds.append(kind)
         return Change(
             updates=(*change.updates, *self._application.updates(metadata, kind)), requirements=change.requirements
         )
 
     def _check_never_made(self, metadata: TableMetadata) -> None:
-        if not was_never_made(metadata, self._changes):
-            advice = "pass operation_key, or " if self._application.work is None else ""
-            raise InvalidInputError(
-                f"table {self._table}: this list of changes drops or exchanges what it has made itself when it is made "
-                f"again, and neither a mark nor the table's schemas tell whether it was made before; nothing was "
-                f"changed: {advice}make the changes in two calls (first what is dropped or renamed)"
-            )
+        # A task's list has a mark, unless all marks were removed: then the state of the table is asked.
+        is_new_work = self._application.work is not None and not self._application.has_marks(metadata)
+        if was_never_made(metadata, self._changes) or (is_new_work and not may_be_made(metadata, self._changes)):
+            return
+        advice = "pass operation_key, or " if self._application.work is None else ""
+        raise InvalidInputError(
+            f"table {self._table}: this list of changes drops or exchanges what it has made itself when it is made "
+            f"again, and neither a mark nor the table's schemas tell whether it was made before; nothing was "
+            f"changed: {advice}make the changes in two calls (first what is dropped or renamed)"
+        )
 
     def landed(self, metadata: TableMetadata) -> Outcome | None:
-        """Whether the list was made: the table has its mark, or is as an attempt would have made it."""
-        if not is_same_table(metadata, self._table_uuid):
+        """Whether the list was made: the table has its mark."""
+        mark = self._application.own_mark(metadata) if is_same_table(metadata, self._table_uuid) else None
+        if mark is None:
             return None
-        mark = self._application.own_mark(metadata)
-        if mark is not None:
-            return Outcome.COMMITTED if mark.call == self._new_uuid else Outcome.FOUND
-        return Outcome.COMMITTED if any(_same_shape(metadata, result) for result in self._results) else None
+        return Outcome.COMMITTED if mark.call == self._new_uuid else Outcome.FOUND
 
     def has_surely_not_landed(self, metadata: TableMetadata, base: TableMetadata) -> bool:
-        """Whether the table is as it was, or lacks a mark that would be there."""
-        is_marked = any(one is base for one in self._marked)
-        return _same_shape(metadata, base) or (is_marked and self._application.proves_absence(metadata, base))
+        """Whether the table lacks a mark that would be there."""
+        return all(self._application.proves_absence(metadata, base, kind) for kind in set(self._kinds))
 
 
 def _applied(metadata: TableMetadata, change: Change) -> TableMetadata:
     return apply_change(metadata, change, now_ms=metadata.last_updated_ms, base_location=None)
-
-
-def _same_shape(one: TableMetadata, other: TableMetadata) -> bool:
-    return (
-        one.schema().same_fields(other.schema())
-        and one.spec().same_fields(other.spec())
-        and one.sort_order().same_fields(other.sort_order())
-        and one.format_version == other.format_version
-        and one.location == other.location
-        and one.properties == other.properties
-    )

@@ -22,6 +22,7 @@ from airflow_iceberg.errors import (
     IncompatibleChangeError,
     InvalidInputError,
     NotFoundError,
+    came,
 )
 from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId, check_same_table, is_same_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -254,7 +255,7 @@ def drop_ref(name: str, *, kind: Kind, if_exists: bool = False, expected_snapsho
 
 def _named(name: object, kind: str) -> str:
     if not isinstance(name, str) or name.strip() in ("", "None"):
-        raise InvalidInputError(f"the name of the {kind} is {name!r}, expected a text that is not empty")
+        raise InvalidInputError(f"the name of the {kind} is {came(name)}, expected a text that is not empty")
     return name
 
 

@@ -75,12 +75,25 @@ class FieldCheck:
         self, wanted: Sequence[t.NestedField], fields: Sequence[FileField], path: tuple[str, ...]
     ) -> None:
         by_id = fields_by_id(fields)
+        ids = {field.name: field.id for field in wanted}
+        for mapped in fields:
+            if mapped.is_mapped and ids.get(mapped.name, mapped.field_id) != mapped.field_id:
+                self._refuse_other_column(mapped, path)
         for field in wanted:
             found = by_id.get(field.id)
             if found is None:
                 self._check_missing(field, fields, path)
             else:
                 self._check_field(field, found, (*path, field.name))
+
+    def _refuse_other_column(self, found: FileField, path: tuple[str, ...]) -> NoReturn:
+        now = self._target.schema.find_name(found.field_id or 0)
+        meant = "of a column that was dropped" if now is None else f"of the column that is called '{now}' now"
+        self._refuse(
+            f"column '{'.'.join((*path, found.name))}' of files without field ids has the values {meant}, since the "
+            f"table's property '{TableProperties.name_mapping}' gives the name to field id {found.field_id}, which had "
+            f"it first; append the file's rows instead"
+        )
 
     def _check_missing(self, field: t.NestedField, fields: Sequence[FileField], path: tuple[str, ...]) -> None:
         name = ".".join((*path, field.name))

@@ -92,5 +92,5 @@ class Target:
 def _mapped(entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, list[str]]]:
     for entry in entries:
         if entry.get("field-id") is not None:
-            yield int(entry["field-id"]), [str(name) for name in entry["names"]]
+            yield int(entry["field-id"]), [str(name) for name in entry.get("names") or ()]
         yield from _mapped(entry.get("fields") or ())

@@ -29,6 +29,7 @@ class FileField:
         position: the index among its siblings.
         leaf: the index of its first leaf column among all of the file.
         children: the fields of a struct, the element of a list, or key and value of a map.
+        is_mapped: whether the id comes from the name mapping.
     """
 
     field_id: int | None
@@ -37,6 +38,7 @@ class FileField:
     position: int
     leaf: int
     children: tuple[FileField, ...] = ()
+    is_mapped: bool = False
 
     @property
     def leaves(self) -> range:
@@ -91,6 +93,7 @@ def _file_field(field: pa.Field, position: int, mapping: _Names, leaf: int, *, n
         position=position,
         leaf=leaf,
         children=_nested(kind, below, leaf),
+        is_mapped=field_id is None and mapped_id is not None,
     )
 
 
@@ -135,7 +138,9 @@ def _mapped_names(items: Iterable[Mapping[str, Any]]) -> _Names:
     for item in items:
         field_id = item.get("field-id")
         entry = (None if field_id is None else int(field_id), _mapped_names(item.get("fields") or ()))
-        names.update((str(name), entry) for name in item["names"])
+        for name in map(str, item.get("names") or ()):
+            if names.setdefault(name, entry) is not entry:
+                raise ValueError(f"name '{name}' stands for field ids {names[name][0]} and {entry[0]}")
     return names
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError, came
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.avro.schemas import avro_name
 from airflow_iceberg.format.partitions.spec import PartitionSpec, with_sources
@@ -154,6 +154,8 @@ class TableMetadata:
             return self.snapshot(self.refs[ref].snapshot_id)
         if ref == MAIN_BRANCH:
             return None
+        if not isinstance(ref, str):
+            raise InvalidInputError(f"the name of a branch or tag is {came(ref)}, expected text")
         known = ", ".join(sorted(self.refs)) or "none"
         raise NotFoundError(f"no branch or tag {ref!r} in table {self.location}; it has: {known}")
 

@@ -85,6 +85,27 @@ def _number_in_range(
 
 positive = _number_in_range(int, lambda value: value > 0, "a number above 0")
 non_negative_int = _number_in_range(int, lambda value: value >= 0, "a number, 0 or above")
+
+
+def at_least(least: int) -> Callable[[str, str], int]:
+    """Return a kind of whole numbers that takes a lower one for the least, which has the effect that it has in Java."""
+
+    def read(name: str, text: str) -> int:
+        return max(least, integer(name, text))
+
+    return read
+
+
+def above_zero_or(default: int) -> Callable[[str, str], int]:
+    """Return a kind of whole numbers that takes the default where there is none above 0."""
+
+    def read(name: str, text: str) -> int:
+        found = integer(name, text)
+        return found if found > 0 else default
+
+    return read
+
+
 fraction = _number_in_range(float, lambda value: 0.0 < value < 1.0, "a number between 0 and 1")
 
 

@@ -25,6 +25,7 @@ ROW_CHANGE_MODE = kinds.one_of("copy-on-write", "merge-on-read")
 ISOLATION_LEVEL = kinds.one_of("serializable", "snapshot")
 DISTRIBUTION_MODE = kinds.one_of("none", "hash", "range")
 PAGE_VERSION = kinds.one_of("v1", "v2")
+_FROM_0 = kinds.at_least(0)
 AVRO_CODEC = kinds.one_of("gzip", "zstd", "snappy", "uncompressed")
 
 
@@ -57,13 +58,18 @@ class TableProperties:
 
     # -- data files
     file_format = refused("write.format.default", kinds.word, "parquet", *WRITTEN_FORMATS, check=FILE_FORMAT)
-    target_file_size_bytes = followed("write.target-file-size-bytes", kinds.positive, 512 * MIB)
+    # Differs from Java: it takes 0 or less, too, and then closes a file after each 1,000 rows.
+    target_file_size_bytes = followed(
+        "write.target-file-size-bytes", kinds.above_zero_or(512 * MIB), 512 * MIB, check=kinds.positive
+    )
     distribution_mode = followed("write.distribution-mode", kinds.word, None, check=DISTRIBUTION_MODE)
     data_path = followed("write.data.path", kinds.optional_text, None, check=kinds.location)
     folder_storage_path = followed("write.folder-storage.path", kinds.optional_text, None, check=kinds.location)
     object_storage_path = followed("write.object-storage.path", kinds.optional_text, None, check=kinds.location)
-    object_storage_enabled = followed("write.object-storage.enabled", kinds.boolean, False)
-    object_storage_partitioned_paths = followed("write.object-storage.partitioned-paths", kinds.boolean, True)
+    object_storage_enabled = followed("write.object-storage.enabled", kinds.is_true, False, check=kinds.boolean)
+    object_storage_partitioned_paths = followed(
+        "write.object-storage.partitioned-paths", kinds.is_true, True, check=kinds.boolean
+    )
 
     # -- Parquet
     compression_codec = followed("write.parquet.compression-codec", kinds.codec, "zstd")
@@ -73,9 +79,13 @@ class TableProperties:
     page_row_limit = followed("write.parquet.page-row-limit", kinds.positive, 20_000)
     page_version = followed("write.parquet.page-version", PAGE_VERSION, "v1")
     dict_size_bytes = followed("write.parquet.dict-size-bytes", kinds.positive, 2 * MIB)
-    dict_encoding_enabled = by_column("write.parquet.dict-encoding-enabled.column.*", kinds.boolean, True)
-    stats_enabled = by_column("write.parquet.stats-enabled.column.*", kinds.boolean, True)
-    bloom_filter_enabled = by_column("write.parquet.bloom-filter-enabled.column.*", kinds.boolean, False)
+    dict_encoding_enabled = by_column(
+        "write.parquet.dict-encoding-enabled.column.*", kinds.is_true, True, check=kinds.boolean
+    )
+    stats_enabled = by_column("write.parquet.stats-enabled.column.*", kinds.is_true, True, check=kinds.boolean)
+    bloom_filter_enabled = by_column(
+        "write.parquet.bloom-filter-enabled.column.*", kinds.is_true, False, check=kinds.boolean
+    )
     bloom_filter_fpp = by_column("write.parquet.bloom-filter-fpp.column.*", kinds.fraction, 0.01)
     bloom_filter_ndv = by_column("write.parquet.bloom-filter-ndv.column.*", kinds.positive, None)
     bloom_filter_max_bytes = followed("write.parquet.bloom-filter-max-bytes", kinds.positive, MIB)
@@ -114,24 +124,29 @@ class TableProperties:
     summary_partition_limit = followed("write.summary.partition-limit", kinds.integer, 0, check=kinds.non_negative_int)
 
     # -- commits; the defaults that differ from Java's are chosen by `commit.engine`
-    retry_num_retries = followed("commit.retry.num-retries", kinds.non_negative_int, None)
-    retry_min_wait_ms = followed("commit.retry.min-wait-ms", kinds.non_negative_int, 100)
-    retry_max_wait_ms = followed("commit.retry.max-wait-ms", kinds.non_negative_int, None)
-    retry_total_timeout_ms = followed("commit.retry.total-timeout-ms", kinds.non_negative_int, 1_800_000)
-    status_check_num_retries = followed("commit.status-check.num-retries", kinds.non_negative_int, 3)
-    status_check_min_wait_ms = followed("commit.status-check.min-wait-ms", kinds.non_negative_int, 1_000)
-    status_check_max_wait_ms = followed("commit.status-check.max-wait-ms", kinds.non_negative_int, 60_000)
-    status_check_total_timeout_ms = followed("commit.status-check.total-timeout-ms", kinds.non_negative_int, 1_800_000)
-    manifest_target_size_bytes = followed("commit.manifest.target-size-bytes", kinds.positive, 8 * MIB)
-    manifest_min_count_to_merge = followed("commit.manifest.min-count-to-merge", kinds.positive, 100)
+    retry_num_retries = followed("commit.retry.num-retries", _FROM_0, None, check=kinds.non_negative_int)
+    retry_min_wait_ms = followed("commit.retry.min-wait-ms", _FROM_0, 100, check=kinds.non_negative_int)
+    retry_max_wait_ms = followed("commit.retry.max-wait-ms", _FROM_0, None, check=kinds.non_negative_int)
+    retry_total_timeout_ms = followed("commit.retry.total-timeout-ms", _FROM_0, 1_800_000, check=kinds.non_negative_int)
+    status_check_num_retries = followed("commit.status-check.num-retries", _FROM_0, 3, check=kinds.non_negative_int)
+    status_check_min_wait_ms = followed("commit.status-check.min-wait-ms", _FROM_0, 1_000, check=kinds.non_negative_int)
+    status_check_max_wait_ms = followed(
+        "commit.status-check.max-wait-ms", _FROM_0, 60_000, check=kinds.non_negative_int
+    )
+    status_check_total_timeout_ms = followed(
+        "commit.status-check.total-timeout-ms", _FROM_0, 1_800_000, check=kinds.non_negative_int
+    )
+    manifest_target_size_bytes = followed("commit.manifest.target-size-bytes", _FROM_0, 8 * MIB, check=kinds.positive)
+    manifest_min_count_to_merge = followed("commit.manifest.min-count-to-merge", kinds.integer, 100)
     manifest_merge_enabled = followed("commit.manifest-merge.enabled", kinds.is_true, True, check=kinds.boolean)
 
     # -- expiry of snapshots
     gc_enabled = followed("gc.enabled", kinds.is_true, True, check=kinds.boolean)
+    # Differs from Java: ages below 0, for which it expires all snapshots but the heads, or drops all refs but main.
     max_snapshot_age_ms = followed(
         "history.expire.max-snapshot-age-ms", kinds.non_negative_int, 5 * 24 * 60 * 60 * 1000
     )
-    min_snapshots_to_keep = followed("history.expire.min-snapshots-to-keep", kinds.positive, 1)
+    min_snapshots_to_keep = followed("history.expire.min-snapshots-to-keep", kinds.integer, 1)
     max_ref_age_ms = followed("history.expire.max-ref-age-ms", kinds.non_negative_int, 2**63 - 1)
 
     # -- reading

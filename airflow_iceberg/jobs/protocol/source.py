@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, came
 from airflow_iceberg.jobs.protocol import sql_params
 from airflow_iceberg.jobs.protocol.document import Document
 from airflow_iceberg.redaction import hide
@@ -83,6 +83,8 @@ class Source(Document):
         format_options: Mapping[str, str] | None = None,
     ) -> Self:
         """Return a source of one or more files or globs."""
+        if not isinstance(files, str | tuple | list):
+            raise InvalidInputError(f"files are {came(files)}, expected a location, a glob, or a list of these")
         names = (files,) if isinstance(files, str) else tuple(files)
         return cls(kind="files", files=names, file_format=file_format, format_options=dict(format_options or {}))
 
@@ -94,8 +96,10 @@ class Source(Document):
             params: the values of the query's placeholders by name; the engine binds them to the parsed query.
             dialect: "spark", whose placeholders are `:name`, or "duckdb", whose are `$name`.
         """
+        if not isinstance(sql, str):
+            raise InvalidInputError(f"sql is {came(sql)}, expected a query as text")
         checked = sql_params.checked(params, sql, mark="$" if dialect == "duckdb" else ":")
-        values = {name: sql_params.to_json(name, value) for name, value in checked.items()}
+        values = {name: sql_params.to_json(name, value, dialect=dialect) for name, value in checked.items()}
         return cls(kind="sql", sql=sql.strip().rstrip(";").rstrip(), sql_params=values or None, dialect=dialect)
 
     @property

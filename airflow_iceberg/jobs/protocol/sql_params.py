@@ -44,16 +44,19 @@ def checked(params: Mapping[str, Any] | None, sql: str, *, mark: str = ":") -> M
     return params
 
 
-def to_json(name: str, value: Any) -> Any:
+def to_json(name: str, value: Any, *, dialect: str | None) -> Any:
     """Return a value in JSON.
 
+    Args:
+        dialect: "duckdb", or else Spark's: whose query it is for.
+
     Raises:
-        InvalidInputError: Spark takes no such value.
+        InvalidInputError: the engine takes no such value.
     """
     if isinstance(value, list | tuple):
         if not value or any(isinstance(item, list | tuple) for item in value):
             raise InvalidInputError(f"sql_params[{name!r}] is {value!r}, expected a list of one or more single values")
-        return ["list", [to_json(name, item) for item in value]]
+        return ["list", [to_json(name, item, dialect=dialect) for item in value]]
     if hasattr(value, "item") and hasattr(value, "dtype"):
         value = value.item()  # a scalar of numpy
     if value is not None and not isinstance(value, _KINDS):
@@ -61,13 +64,17 @@ def to_json(name: str, value: Any) -> Any:
             f"sql_params[{name!r}] is a {type(value).__name__}, expected text, a number, a truth value, a date, a "
             f"timestamp, bytes, None, or a list of them"
         )
-    if isinstance(value, datetime) and value.utcoffset() is None:
+    # To DuckDB it is a timestamp without a zone, which it compares with others as one of UTC, the zone of its session.
+    if dialect != "duckdb" and isinstance(value, datetime) and value.utcoffset() is None:
         raise InvalidInputError(
             f"sql_params[{name!r}] is {value.isoformat()!r} without a time zone, which Spark would take for a time of "
             f"the driver's; give it a zone, or bind a text, and write timestamp_ntz(:{name}) in the query"
         )
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise InvalidInputError(f"sql_params[{name!r}] is {value:.3e}, which is no integer of Spark's; bind a Decimal")
+    bits, engine = (128, "DuckDB") if dialect == "duckdb" else (64, "Spark")
+    if isinstance(value, int) and not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+        raise InvalidInputError(
+            f"sql_params[{name!r}] is {Decimal(value):.3e}, which is no integer of {engine}'s; bind a Decimal"
+        )
     try:
         return literal_to_json(_text(value) if isinstance(value, str) else value)
     except UnicodeEncodeError:

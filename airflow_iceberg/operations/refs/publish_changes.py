@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from airflow_iceberg.commit.actions.cherry_pick import PUBLISHED_WAP_ID, WAP_ID
 from airflow_iceberg.commit.operation_key import check_properties
-from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError
+from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError, came
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot
 from airflow_iceberg.operations.refs.cherry_pick import CherryPickRequest, CherryPickResult, find_pick, pick
@@ -35,7 +35,7 @@ class PublishChangesRequest:
 
     def __post_init__(self) -> None:
         if not self.wap_id:
-            raise InvalidInputError(f"wap_id is {self.wap_id!r}, expected a text that is not empty")
+            raise InvalidInputError(f"wap_id is {came(self.wap_id)}, expected a text that is not empty")
         check_properties(self.snapshot_properties)
 
 

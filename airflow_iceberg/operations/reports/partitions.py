@@ -5,7 +5,7 @@ They are read from the snapshot's own manifests. So a try that finds the commit 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from airflow_iceberg.format.manifests.entries import EntryStatus
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.format.transforms.transform import DayTransform, IdentityTransform
+from airflow_iceberg.format.values.bytes import canonical_key
 from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.plan.snapshot_events import short_name
@@ -51,11 +52,13 @@ def touched_partitions(
     Raises:
         IcebergError: a manifest cannot be read.
     """
-    found: dict[tuple[int, tuple[Any, ...]], None] = {}
+    found: dict[Hashable, tuple[int, tuple[Any, ...]]] = {}
     for snapshot in snapshots:
-        found |= dict.fromkeys(_partitions(io, snapshot))
+        for spec_id, partition in _partitions(io, snapshot):
+            # Of equal tuples, 0.0 and -0.0 are two partitions, and NaN is one.
+            found.setdefault((spec_id, canonical_key(partition)), (spec_id, partition))
     metadata = recover_sources(io, metadata) if found else metadata
-    named = sorted({_named(metadata, spec_id, partition) for spec_id, partition in found} - {("", "")})
+    named = sorted({_named(metadata, spec_id, partition) for spec_id, partition in found.values()} - {("", "")})
     kept = [(short_name(name), short_name(value)) for name, value in named[:most]]
     return TouchedPartitions(
         names=tuple(name for name, _ in kept),

@@ -203,7 +203,8 @@ def _task(work: Work, branch: str, changes: RowLevelChanges, source: Source | No
     known_keys = [(schema.find_field(name, case_sensitive=False), other) for name, other in changes.keys]
     # A field of a struct is compared by the engine alone.
     keys = [(field.name, other) for field, other in known_keys if field in schema.fields]
-    values = {name: sql_params.to_json(name, value) for name, value in (changes.params or {}).items()}
+    given = (changes.params or {}).items()
+    values = {name: sql_params.to_json(name, value, dialect=changes.dialect) for name, value in given}
     return MergeTask(
         write=staging.write_settings(in_format(metadata, changes.write_format)),
         spec=metadata.spec(),

@@ -1,11 +1,11 @@
 """Marks of lists of changes that were made, as properties of the table.
 
 A schema does not tell how it came about: a dropped column that was added again, and two names that were exchanged, look
-as if nothing had been done, and old schemas are removed one day. So the commit that makes a list writes a mark, unless
-the list would change nothing if it were made again. The mark is a property of its own, so that no writer overwrites the
-mark of another one:
+as if nothing had been done; a list and its mirror image lead from one state to the other; and old schemas are removed
+one day. So each commit that makes a list writes a mark, and only a mark proves that a list was made. It is a property
+of its own, so that no writer overwrites the mark of another one:
 
-    airflow.applied-changes.<digest of the table and the list>.<the work that made it> = <number> <kind> <call>
+    airflow.applied-changes.<digest of table and list>.<the work that made it> = <number> <kind> <call> <removed>
 
 Not here: what a list does when it is made again (`changes.on_repetition`).
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import itemgetter
@@ -27,14 +27,16 @@ from airflow_iceberg.plan.alter_table.words import Changes
 
 PREFIX = "airflow.applied-changes."
 MOST_MARKS = 50
-"""The oldest of more marks are removed: those of lists that may be made again first."""
+"""The oldest of more marks are removed: those of lists that harm nothing when they are made again first."""
 # In place of a work, for calls without an operation key.
 _NO_WORK = "any"
 
 
 class Kind(StrEnum):
-    """What is done when a list with a mark is to be made again, as other work."""
+    """What is done when a list with a mark is to be made again, as other work: the least important kind first."""
 
+    MADE = "made"
+    """It is made again: what it makes is there, or is made once more."""
     AGAIN = "again"
     """It is made again: each change finds its result, or the column that is meant now."""
     ONCE = "once"
@@ -49,23 +51,31 @@ class Mark:
         name: the property.
         number: counts the marks of a table.
         call: identifies the call that made it.
+        removed: how many marks of the kind MADE had been removed by then, since there were too many.
     """
 
     name: str
     number: int
     kind: Kind
     call: str
+    removed: int = 0
 
     @classmethod
     def parse(cls, name: str, text: str) -> Mark:
         """Read a property; one that another writer has damaged is the oldest of the safe kind."""
-        number, kind, call = (*text.split(" ", 2), "", "", "")[:3]
+        number, kind, call, removed = (*text.split(" ", 3), "", "", "", "")[:4]
         return cls(
             name=name,
             number=whole_number(number) or 0,
-            kind=Kind.AGAIN if kind == Kind.AGAIN else Kind.ONCE,
+            kind=Kind(kind) if kind in list(Kind) else Kind.ONCE,
             call=call,
+            removed=whole_number(removed) or 0,
         )
+
+    @property
+    def rank(self) -> tuple[int, int, str]:
+        """Marks are removed in this order."""
+        return list(Kind).index(self.kind), self.number, self.name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,29 +105,42 @@ class Application:
         prefix = self._prefix(metadata)
         return [mark for mark in _all_marks(metadata) if mark.name.startswith(prefix)]
 
+    def has_marks(self, metadata: TableMetadata) -> bool:
+        """Whether the table has the mark of any list."""
+        return bool(_all_marks(metadata))
+
     def updates(self, metadata: TableMetadata, kind: Kind) -> Iterator[Update]:
         """Yield the updates that set the mark, and remove those that are too many."""
         name = self._name(metadata)
         marks = {mark.name: mark for mark in _all_marks(metadata)}
         others = [mark for mark in marks.values() if mark.name != name]
-        # One that is written again keeps its number, so that a gap in the numbers is a mark that was lost.
-        number = marks[name].number if name in marks else max((mark.number for mark in others), default=0) + 1
-        yield SetProperties(updates={name: f"{number} {kind} {self.call}"})
-        oldest = sorted(others, key=lambda mark: (mark.kind is Kind.ONCE, mark.number, mark.name))
-        gone = tuple(mark.name for mark in oldest[: max(0, len(others) + 1 - MOST_MARKS)])
+        gone = sorted(others, key=lambda mark: mark.rank)[: max(0, len(others) + 1 - MOST_MARKS)]
+        removed = _removed(marks.values()) + sum(mark.kind is Kind.MADE for mark in gone)
+        yield SetProperties(updates={name: f"{self._number(metadata)} {kind} {self.call} {removed}"})
         if gone:
-            yield RemoveProperties(removals=gone)
+            yield RemoveProperties(removals=tuple(mark.name for mark in gone))
 
-    def has_lost_marks(self, metadata: TableMetadata) -> bool:
-        """Whether marks were removed: then a list without a mark may have been made."""
-        numbers = [mark.number for mark in _all_marks(metadata)]
-        return max(numbers, default=0) > len(numbers)
+    def _number(self, metadata: TableMetadata) -> int:
+        marks = {mark.name: mark.number for mark in _all_marks(metadata)}
+        # One that is written again keeps its number, so that a gap in the numbers is a mark that was lost.
+        return marks.get(self._name(metadata)) or max(marks.values(), default=0) + 1
 
-    def proves_absence(self, metadata: TableMetadata, base: TableMetadata) -> bool:
-        """Whether a mark that was written on a base would still be there: no property and no mark was lost since."""
-        has_other = self._name(metadata) in metadata.properties
-        has_lost = not base.properties.keys() <= metadata.properties.keys() or len(_all_marks(metadata)) >= MOST_MARKS
-        return not (has_other or has_lost)
+    def is_told(self, metadata: TableMetadata) -> bool:
+        """Whether the list would have a mark if it had been made: there are marks, and none that counts was removed."""
+        marks = _all_marks(metadata)
+        numbers = [mark.number for mark in marks]
+        return bool(marks) and max(numbers) <= len(numbers) + _removed(marks)
+
+    def proves_absence(self, metadata: TableMetadata, base: TableMetadata, kind: Kind) -> bool:
+        """Whether the mark of this call, written on a base, would still be there: no property and no mark was lost."""
+        if metadata.properties == base.properties:
+            return True
+        name = self._name(base)
+        own = Mark(name=name, number=self._number(base), kind=kind, call=self.call)
+        others = [mark for mark in _all_marks(metadata) if mark.name != name]
+        would_be_there = len(others) < MOST_MARKS or any(mark.rank < own.rank for mark in others)
+        has_other = metadata.properties.get(name) != base.properties.get(name)
+        return would_be_there and not has_other and not _has_lost_properties(metadata, base)
 
     def _name(self, metadata: TableMetadata) -> str:
         return f"{self._prefix(metadata)}{self.work or _NO_WORK}"
@@ -136,6 +159,18 @@ def without_marks(properties: Mapping[str, str]) -> Mapping[str, str]:
 def _all_marks(metadata: TableMetadata) -> list[Mark]:
     found = metadata.properties.items()
     return [Mark.parse(name, text) for name, text in found if name.startswith(PREFIX)]
+
+
+def _removed(marks: Iterable[Mark]) -> int:
+    return max((mark.removed for mark in marks), default=0)
+
+
+def _has_lost_properties(metadata: TableMetadata, base: TableMetadata) -> bool:
+    """Whether properties of an older state are missing, other than marks that were removed since there are too many."""
+    lost = base.properties.keys() - metadata.properties.keys()
+    left = min((mark.rank for mark in _all_marks(metadata)), default=None)
+    gone = {mark.name for mark in _all_marks(base) if left is not None and mark.rank < left}
+    return not lost <= gone
 
 
 def _plain(value: Any) -> Any:

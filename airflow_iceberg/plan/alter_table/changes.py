@@ -2,10 +2,10 @@
 
 Not here: the words of a change (`words`), the table between two states (`evolution`), and the commit (`commit`).
 
-A list whose result exists already is no change. This is checked for each change: the column to add exists, or the
-column to drop or rename was dropped or renamed before. It is also checked for the whole list, since a list may undo its
-own steps (rename `a` to `b`, add a new `a`): if the list turns an earlier schema of the table into the current one, it
-was applied. Schemas tell this only for a while, so a list that needs it also leaves a mark (`applied`).
+A change whose result exists already is no change: the column to add exists, or the column to drop or rename was dropped
+or renamed before. For a whole list only its mark tells that it was made (`applied`): it may undo its own steps (rename
+`a` to `b`, add a new `a`), and that it leads from an earlier state to this one does not prove that it did, since
+another list may have led there, such as its mirror image. It only excuses a list that cannot be made any more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from enum import Enum, auto
 from itertools import islice, product
 
-from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.errors import AlreadyExistsError, IcebergError, NotFoundError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import AddSchema, Change
 from airflow_iceberg.format.schemas.schema import Schema
@@ -39,12 +39,15 @@ def evolve(metadata: TableMetadata, changes: Changes, *, new_uuid: str | None = 
         AlreadyExistsError: it adds something that exists and is different.
     Spec: Schema Evolution, Partition Evolution; REST protocol, table requirements.
     """
-    steps = read_changes(changes)
-    if _is_applied(metadata, steps):
-        return Change()
-    result = Evolution(metadata)
-    for step in steps:
-        step(result)
+    steps, result = read_changes(changes), Evolution(metadata)
+    try:
+        for step in steps:
+            step(result)
+    except (NotFoundError, AlreadyExistsError):
+        # It cannot be made, and its result is there: perhaps another program has made it.
+        if may_be_made(metadata, changes):
+            return Change()
+        raise
     return result.change(new_uuid)
 
 
@@ -112,8 +115,9 @@ def _repeated(metadata: TableMetadata, steps: Sequence[Step]) -> Change | None:
         return None
 
 
-def _is_applied(metadata: TableMetadata, steps: Sequence[Step]) -> bool:
-    """Tell whether the list turns some earlier state of the table into the current one."""
+def may_be_made(metadata: TableMetadata, changes: Changes) -> bool:
+    """Tell whether the list turns some earlier state of the table into the current one: then it may have done that."""
+    steps = read_changes(changes)
     schemas = [s for s in reversed(metadata.schemas) if s.schema_id != metadata.current_schema_id]
     specs = [metadata.spec(), *(s for s in reversed(metadata.partition_specs) if s is not metadata.spec())]
     states = product([*schemas, metadata.schema()], specs)

@@ -64,31 +64,29 @@ def _followed_mapping(text: str, before: Schema, after: Schema) -> str:
 
 
 def _level(mapping: Sequence[Mapping[str, Any]], fields: Sequence[NestedField], before: Schema) -> list[dict[str, Any]]:
-    """Return the mapping of one struct with new names and new columns; dropped columns are kept."""
+    """Return the mapping of one struct with new names and new columns; dropped columns are kept.
+
+    A name stays with the column that had it first: files without field ids that have it were written for that column.
+    So columns that exchange their names do not exchange the values in such files, and a column that gets the name of
+    a dropped one does not get its values.
+    """
+    # Differs from Java: Java gives the name to the column that has it now, whose values the old files do not have.
     now = {field.id: field for field in fields}
-    # A name belongs to one column: the one that has it now.
-    taken = {field.name: field.id for field in fields if _is_news(field, before)}
+    taken = {name for entry in mapping for name in entry.get("names") or ()}
     result = []
     for entry in mapping:
-        field_id, names = entry.get("field-id"), list(entry["names"])
-        names = [name for name in names if taken.get(name, field_id) == field_id]
+        field_id, names = entry.get("field-id"), list(entry.get("names") or ())
         field = None if field_id is None else now.get(field_id)
         if field is None:
             result.append({**entry, "names": names})
             continue
-        names += [] if field.name in names else [field.name]
+        names += [] if field.name in taken else [field.name]
         children = child_fields(field.type)
-        below = {"fields": _level(entry.get("fields", ()), children, before)} if children else {}
+        below = {"fields": _level(entry.get("fields") or (), children, before)} if children else {}
         result.append({**entry, "names": names, **below})
     known = {entry.get("field-id") for entry in mapping}
-    return result + [
-        _new_entry(field) for field in fields if field.id not in known and field.id not in before.fields_by_id
-    ]
-
-
-def _is_news(field: NestedField, before: Schema) -> bool:
-    old = before.fields_by_id.get(field.id)
-    return old is None or old.name != field.name
+    added = [field for field in fields if field.id not in known and field.id not in before.fields_by_id]
+    return result + [{**_new_entry(field), "names": [field.name] * (field.name not in taken)} for field in added]
 
 
 def _new_entry(field: NestedField) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Imports neither Arrow nor Airflow: sensors are parsed with every DAG file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,12 +31,25 @@ class Decision:
     until_ms: int | None = None
 
 
+class PartitionTexts(dict[str, str]):
+    """The values of a partition as people read them, by the names of its fields.
+
+    Attributes:
+        nulls: the fields whose value is null, which as a text is that of the text `null`.
+    """
+
+    def __init__(self, texts: Mapping[str, str], nulls: Collection[str]) -> None:
+        super().__init__(texts)
+        self.nulls = frozenset(nulls)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartitionCount:
     """The live files of one partition.
 
     Attributes:
-        texts: the partition's values as people read them, by the names of its fields.
+        texts: the partition's values as people read them, by the names of its fields: `PartitionTexts`, or texts alone,
+            of which `null` is null or the text.
         records: rows of the data files.
         position_deletes: rows of position deletes; at most so many of the records are deleted.
     """

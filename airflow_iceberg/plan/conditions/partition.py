@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+import base64
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.errors import IcebergError, InvalidInputError
-from airflow_iceberg.format.transforms.transform import HourTransform, MonthTransform, YearTransform
-from airflow_iceberg.format.values.literals import parse_text
+from airflow_iceberg.errors import InvalidInputError, came
+from airflow_iceberg.format.transforms.spelled import is_typed, spelled_value
+from airflow_iceberg.format.types import StringType
 from airflow_iceberg.plan.conditions.decision import Decision, Facts, described, head_of
 
 if TYPE_CHECKING:
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 
 _SHOWN = 5
+_NULL = "null"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,21 +25,24 @@ class PartitionCondition:
     """A partition is complete: all that is given holds.
 
     Attributes:
-        partition: values of some or all partition fields, as in the partition's path; a field is given by its name
-            (`ts_day`), or by the name of its column. Empty for the marks alone.
+        partition: values of some or all partition fields, as in the partition's path or as values of the field's type,
+            None for null; a field is given by its name (`ts_day`), or by the name of its column. Empty for the marks
+            alone.
         min_rows: the least number of rows; None if one file is enough.
         properties: table properties that mark the partition, with their values; None for any value.
         tag: a tag that marks the partition.
     """
 
     branch: str = "main"
-    partition: Mapping[str, str] = field(default_factory=dict)
+    partition: Mapping[str, str | None] = field(default_factory=dict)
     min_rows: int | None = None
     properties: Mapping[str, str | None] = field(default_factory=dict)
     tag: str | None = None
+    _given: Mapping[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "partition", {str(name): text_of(value) for name, value in self.partition.items()})
+        object.__setattr__(self, "_given", {str(name): value for name, value in self.partition.items()})
+        object.__setattr__(self, "partition", texts_of(self.partition))
         marks = {name: None if value is None else text_of(value) for name, value in self.properties.items()}
         object.__setattr__(self, "properties", marks)
         if not (self.partition or self.properties or self.tag):
@@ -61,15 +65,15 @@ class PartitionCondition:
 
     def decide(self, metadata: TableMetadata, facts: Facts, *, now_ms: int) -> Decision:
         """Decide by the marks, and only if they are there by the files of the partition."""
+        wanted = by_field(metadata, self.partition, self._given)
         missing = self._missing_marks(metadata)
         if missing:
             return Decision(has=" and ".join(missing))
         head = metadata.ref_snapshot(self.branch)
         result: dict[str, Any] = {"partition": dict(self.partition), "rows": None, "data_files": None}
         if self.partition:
-            wanted = by_field(metadata, self.partition)
             found = () if head is None else facts.partitions(head.snapshot_id)
-            mine = [count for count in found if all(count.texts.get(n) in texts for n, texts in wanted.items())]
+            mine = [count for count in found if is_in(count.texts, wanted)]
             rows, files = sum(count.live_records for count in mine), sum(count.data_files for count in mine)
             has = f"the partition has {files} data files with {rows} rows"
             if not files:
@@ -96,32 +100,71 @@ class PartitionCondition:
         return missing
 
 
-def by_field(metadata: TableMetadata, partition: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    """Return by the names of partition fields the texts that their values have in paths: 1 of a double is `1.0` there.
+Wanted = Mapping[str, frozenset[str | None]]
+"""By the names of partition fields the texts that the wanted values have in paths; None is null."""
+
+
+def by_field(
+    metadata: TableMetadata, partition: Mapping[str, str | None], given: Mapping[str, Any] | None = None
+) -> Wanted:
+    """Return what is wanted as partitions have it: 1 of a double is `1.0` there.
+
+    Args:
+        given: the values as they were given, for the errors.
 
     Raises:
-        InvalidInputError: a name is that of no partition field, or of several fields' column.
+        InvalidInputError: a name is that of no partition field, or of several fields' column; or the field cannot have
+            the value.
     """
     names = {name: field_name(metadata, name) for name in partition}
-    return {names[name]: frozenset(_spellings(metadata, names[name], text)) for name, text in partition.items()}
+    shown = partition if given is None else given
+    return {names[name]: _spellings(metadata, names[name], text, shown[name]) for name, text in partition.items()}
 
 
-def _spellings(metadata: TableMetadata, name: str, text: str) -> Iterator[str]:
-    yield text
+def is_in(texts: Mapping[str, str], wanted: Wanted) -> bool:
+    """Tell whether a partition has the wanted values."""
+    return all(not values.isdisjoint(_possible(texts, name)) for name, values in wanted.items())
+
+
+def may_be_null(wanted: Wanted) -> bool:
+    """Tell whether texts alone do not tell what is wanted: null and the text `null` are the same there."""
+    return any(None in values or _NULL in values for values in wanted.values())
+
+
+def _possible(texts: Mapping[str, str], name: str) -> tuple[str | None, ...]:
+    text, nulls = texts.get(name), getattr(texts, "nulls", None)
+    if text is None:
+        return ()
+    if nulls is None:
+        return (text, None) if text == _NULL else (text,)
+    return (None,) if name in nulls else (text,)
+
+
+def _spellings(metadata: TableMetadata, name: str, text: str | None, given: object) -> frozenset[str | None]:
+    if text is None:
+        return frozenset((None,))
+    found: set[str | None] = set()
+    problem = None
     for spec in metadata.partition_specs:
         schema = metadata.schema_of_spec(spec.spec_id)
-        for part in spec.fields:
+        for part in (part for part in spec.fields if part.name == name):
             source = schema.fields_by_id.get(part.source_id)
-            # Of years, months and hours the values are numbers, and nobody writes those.
-            if (
-                source is None
-                or part.name != name
-                or isinstance(part.transform, YearTransform | MonthTransform | HourTransform)
-            ):
-                continue
-            with suppress(IcebergError, ValueError, ArithmeticError):
-                value = parse_text(part.transform.result_type(source.type), text)
-                yield part.transform.to_human_string(value, source.type)
+            if source is None or not is_typed(part.transform, source.type):
+                found |= {text, None} if text == _NULL else {text}
+            elif text == _NULL and not isinstance(part.transform.result_type(source.type), StringType):
+                found.add(None)  # as in the path
+            else:
+                try:
+                    value = spelled_value(part.transform, source.type, text)
+                except InvalidInputError as error:
+                    column = schema.find_name(source.id)
+                    problem = f"partition field '{name}' ({part.transform} of column '{column}', {source.type}) cannot "
+                    problem += f"have the value {came(given)}: {error}"
+                else:
+                    found.add(part.transform.to_human_string(value, source.type))
+    if problem is not None and not found:
+        raise InvalidInputError(problem)
+    return frozenset(found)
 
 
 def field_name(metadata: TableMetadata, name: str) -> str:
@@ -148,16 +191,21 @@ def field_name(metadata: TableMetadata, name: str) -> str:
 
 
 def text_of(value: object) -> str:
-    """Return a partition value as it is in the partition's path."""
-    if value is None:
-        return "null"
+    """Return a value as a text of the kind that it has in a partition's path."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode("ascii")
     if isinstance(value, datetime):
         return value.isoformat()
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _path(texts: Mapping[str, str]) -> str:
-    return "/".join(f"{name}={text[:100]}" for name, text in texts.items())
+def texts_of(partition: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the wanted values as texts, None for null."""
+    return {str(name): None if value is None else text_of(value) for name, value in partition.items()}
+
+
+def _path(texts: Mapping[str, str | None]) -> str:
+    return "/".join(f"{name}={_NULL if text is None else text[:100]}" for name, text in texts.items())
 
 
 def _value(value: str | None) -> str:
