@@ -28,6 +28,7 @@ from airflow_iceberg.expressions.merge_clauses import (
     UPDATE,
     MergeClause,
 )
+from airflow_iceberg.expressions.merge_scope import names_its_columns, parsed
 
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
@@ -243,8 +244,8 @@ def columns_needed(expressions: Iterable[str], names: Sequence[str], *, dialect:
     """
     used: set[str] = set()
     for text in expressions:
-        found = _parse(text, dialect)
-        if found is None or found.find(sql.Star):
+        found = parsed(text, dialect)
+        if found is None or found.find(sql.Star) or not names_its_columns(text, (), dialect=dialect):
             return None
         for column in found.find_all(sql.Column):
             parts = [part.name.lower() for part in column.parts]
@@ -257,7 +258,7 @@ def columns_needed(expressions: Iterable[str], names: Sequence[str], *, dialect:
 
 def key_columns(condition: str, *, dialect: str) -> tuple[tuple[str, str], ...]:
     """Return the columns that a condition compares by `target.a = source.b`, which each match satisfies."""
-    found = _parse(condition, dialect)
+    found = parsed(condition, dialect)
     if found is None:
         return ()
     parts = found.flatten() if isinstance(found, sql.And) else [found]
@@ -278,10 +279,3 @@ def _pair(part: Any) -> tuple[str, str] | None:
 def _side(column: Any) -> str | None:
     is_plain = isinstance(column, sql.Column) and len(column.parts) == 2
     return column.table.lower() if is_plain else None
-
-
-def _parse(text: str, dialect: str) -> Any:
-    try:
-        return sqlglot.parse_one(f"select * from t where (\n{text}\n)", read=dialect).args["where"].this.unnest()
-    except (SqlglotError, RecursionError, AttributeError, KeyError):
-        return None
