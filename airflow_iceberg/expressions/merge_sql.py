@@ -27,6 +27,7 @@ from airflow_iceberg.expressions.merge_clauses import (
     TARGET,
     UPDATE,
     MergeClause,
+    quoted,
 )
 from airflow_iceberg.expressions.merge_scope import names_its_columns, parsed
 
@@ -177,6 +178,7 @@ class _Clauses:
         names = [self._name()]
         while self._take("."):
             names.append(self._name())
+        names = [quoted(name, "spark") if any(mark in name for mark in '.`"') else name for name in names]
         return ".".join(names[1:] if len(names) > 1 and names[0].lower() == TARGET else names)
 
     def _name(self) -> str:

@@ -16,7 +16,7 @@ from airflow_iceberg.commit.operation_key import check_properties
 from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.data.write.options import checked_format
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET, UPSERT, MergeClause, quoted
+from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET, UPSERT, MergeClause, column_name, quoted
 from airflow_iceberg.expressions.merge_sql import key_columns, parse_clauses
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
@@ -79,7 +79,7 @@ class MergeRequest:
         checked_format(self.write_format)
         if not self.on or (isinstance(self.on, str) and not self.on.strip()):
             raise InvalidInputError("on is empty, expected columns such as ['id'], or a condition in SQL")
-        if isinstance(self.on, str) and self.on.strip().isidentifier() and self.on.strip().lower() not in _TRUTHS:
+        if isinstance(self.on, str) and column_name(self.on).strip().isidentifier() and self.on.strip().lower() not in _TRUTHS:
             raise InvalidInputError(
                 f"on is {self.on!r}, expected columns such as [{self.on.strip()!r}], or a condition in SQL over target "
                 f"and source"
@@ -94,14 +94,14 @@ class MergeRequest:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are compared, if `on` has columns."""
-        return () if isinstance(self.on, str) else tuple(self.on)
+        return () if isinstance(self.on, str) else tuple(map(column_name, self.on))
 
     @property
     def condition(self) -> str:
         """The condition by which rows match."""
         if isinstance(self.on, str):
             return self.on
-        names = [quoted(name, self.dialect) for name in self.on]
+        names = [quoted(name, self.dialect) for name in self.columns]
         return " and ".join(f"{TARGET}.{name} = {SOURCE}.{name}" for name in names)
 
     @property
