@@ -17,7 +17,7 @@ import pyarrow as pa
 from airflow_iceberg.data.row_changes import COPY_ON_WRITE
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.json import expression_to_json
-from airflow_iceberg.expressions.merge_clauses import NOT_MATCHED_BY_SOURCE, SOURCE, TARGET
+from airflow_iceberg.expressions.merge_clauses import NOT_MATCHED_BY_SOURCE, SOURCE, TARGET, UPDATE
 from airflow_iceberg.expressions.merge_scope import check_names, reads_table, sides_of
 from airflow_iceberg.format.metadata_columns import POSITION
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
@@ -35,7 +35,7 @@ from airflow_iceberg.jobs.protocol.result import SUCCEEDED, JobResult
 from airflow_iceberg.jobs.protocol.table_input import FileUnit
 from airflow_iceberg.jobs.sources.files import plan_tasks, task_count
 from airflow_iceberg.jobs.table_reader import PinnedFiles, cut_files
-from airflow_iceberg.jobs.task import Change, EditFiles, InsertRows, Keep, StageUnits, TaskReport
+from airflow_iceberg.jobs.task import Change, CompareFiles, EditFiles, InsertRows, Keep, StageUnits, TaskReport
 
 if TYPE_CHECKING:
     from airflow_iceberg.jobs.protocol.source import Source
@@ -291,10 +291,10 @@ def _write(
             clause, file = divmod(piece.bucket, count)
             by_file[file].append(replace(piece, bucket=clause))
     edits = [(FileUnit.of(files[number]), tuple(pieces)) for number, pieces in sorted(by_file.items())]
-    specs = [
-        EditFiles(number=number, edits=tuple(group), clauses=clauses)
-        for number, group in enumerate(_groups(edits, job))
-    ]
+    groups = [(number, tuple(group)) for number, group in enumerate(_groups(edits, job))]
+    if all(_is_update(clauses, piece, count) for piece in slices) and _is_same(job, clauses, groups):
+        return []
+    specs = [EditFiles(number=number, edits=group, clauses=clauses) for number, group in groups]
     inserts = [piece for piece in slices if piece.bucket >= first_insert]
     target = job.task.write.target_file_size_bytes
     size = sum(piece.size_bytes for piece in inserts) // exchange.MEMORY_TO_PARQUET
@@ -302,6 +302,19 @@ def _write(
     dealt = exchange.deal(inserts, tasks, target_file_size_bytes=target) if inserts else []
     new = [InsertRows(number=len(specs) + number, groups=groups) for number, groups in enumerate(dealt)]
     return job.run("write", [*specs, *new])
+
+
+def _is_update(clauses: Sequence[Clause], piece: exchange.Slice, files: int) -> bool:
+    """Whether a slice has rows that get new values, or that no clause takes."""
+    clause = piece.bucket // files
+    return clause == len(clauses) or (clause < len(clauses) and clauses[clause].action == UPDATE)
+
+
+def _is_same(job: Job[MergeTask], clauses: tuple[Clause, ...], groups: Sequence[tuple[int, tuple[Edit, ...]]]) -> bool:
+    """Whether all rows have their new values already; most often the first files show that some do not."""
+    specs = [CompareFiles(number=number, edits=group, clauses=clauses) for number, group in groups]
+    parts = (part for part in (specs[:1], specs[1:]) if part)
+    return all(not report.changes for part in parts for report in job.run("compare", part))
 
 
 def _first_insert(files: Sequence[FileScanTask], clauses: Sequence[Clause]) -> int:

@@ -266,7 +266,7 @@ def edit_files(context: MergeContext, spec: EditFiles) -> TaskReport:
 
     def edits() -> Iterator[tuple[FileUnit, FileEdits]]:
         for unit, slices in spec.edits:
-            found = _edits(context, read, unit, slices, spec.clauses)
+            found = file_edits(context, read, unit, slices, spec.clauses)
             if found is not None:
                 yield unit, found
 
@@ -275,7 +275,7 @@ def edit_files(context: MergeContext, spec: EditFiles) -> TaskReport:
     return context.report(spec.number, done.written, done.changes)
 
 
-def _edits(
+def file_edits(
     context: MergeContext, read: ReadAs, unit: FileUnit, slices: Sequence[exchange.Slice], clauses: Sequence[Clause]
 ) -> FileEdits | None:
     """Return the edits of a file; None if no clause takes one of its rows.

@@ -184,7 +184,7 @@ class TestClauses:
         table.alter([{"set_identifier_fields": ["id"]}])
         one = pa.table({"id": [1], "n": pa.array([1], pa.int32())})
         assert table.upsert(one).added_records == 1
-        assert table.upsert(one).updated_records == 1
+        assert table.upsert(one.set_column(1, "n", pa.array([2], pa.int32()))).updated_records == 1
 
 
 class TestASortedTable:
