@@ -322,7 +322,13 @@ def _row_filter(work: Work, changes: RowLevelChanges) -> Expression:
     tables = TARGET if changes.on is None else f"{TARGET}, source"
     # Not in brackets: each part of a conjunction counts by itself.
     query = f"select 1 from {tables} where {text}"
-    found = needs(query, {TARGET: work.table.metadata.schema()}, params=changes.params, dialect=changes.dialect)
+    found = needs(
+        query,
+        {TARGET: work.table.metadata.schema()},
+        params=changes.params,
+        dialect=changes.dialect,
+        others=(SOURCE, *changes.inputs),
+    )
     return found[TARGET].row_filter
 
 
