@@ -23,7 +23,7 @@ from airflow_iceberg.expressions.binding import parse
 from airflow_iceberg.expressions.merge_clauses import DELETE, NOT_MATCHED_BY_SOURCE, SOURCE, TARGET, MergeClause
 from airflow_iceberg.expressions.merge_scope import check_names, reads_table
 from airflow_iceberg.expressions.merge_sql import columns_needed
-from airflow_iceberg.expressions.query import needs
+from airflow_iceberg.expressions.query import Statement, needs
 from airflow_iceberg.expressions.tree import ALWAYS_TRUE, Expression
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.properties.property import Property
@@ -39,7 +39,7 @@ from airflow_iceberg.jobs.protocol.table_input import WORK_FILE, FileUnit, Table
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.inputs.changes import Changes, Consumer, consumed_of, consumer_of
-from airflow_iceberg.operations.inputs.tables import Input, narrowed, pin_all, summary_of
+from airflow_iceberg.operations.inputs.tables import Input, pin, pin_all, summary_of
 from airflow_iceberg.operations.new_rows import RowsFunction, check_options
 from airflow_iceberg.operations.row_changes import MERGE_ON_READ, delete_mode, isolation_level, replaced_deletes
 from airflow_iceberg.operations.row_level.done import Done, is_change
@@ -242,14 +242,15 @@ def _task(work: Work, branch: str, changes: RowLevelChanges, source: Source | No
 
 
 def _inputs(changes: RowLevelChanges, source: Source | None, consumer: Consumer) -> tuple[PinnedTable, ...]:
-    """Pin the inputs; what the source's query leaves out of one is read all the same if other SQL reads it."""
-    whole = pin_all(changes.inputs, consumer)
-    if source is None or consumer.pinned is not None:
-        return whole  # those of a job that was started have been narrowed already
-    return tuple(
-        table if reads_table(changes.texts, table.name.lower(), dialect=changes.dialect) else needed
-        for table, needed in zip(whole, narrowed(whole, changes.inputs, source), strict=True)
-    )
+    """Pin the inputs: what the source's query and the other SQL need of each."""
+    if source is None:
+        return pin_all(changes.inputs, consumer)
+    beside = [
+        Statement(text=text, dialect=changes.dialect, params=changes.params, over=OWN_NAMES)
+        for text in changes.texts
+        if any(reads_table([text], name.lower(), dialect=changes.dialect) for name in changes.inputs)
+    ]
+    return pin(changes.inputs, source, consumer, beside=beside)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
