@@ -180,6 +180,12 @@ def _is_plain(node: Any, columns: set[str]) -> bool:
     return True
 
 
+def has_subquery(text: str, *, dialect: str) -> bool:
+    """Whether there may be a subquery in a text."""
+    found = parsed(text, dialect)
+    return found is None or found.find(sql.Query) is not None
+
+
 def check_no_aggregate(text: str, *, dialect: str) -> None:
     """Raise InvalidInputError for a text that makes one value of several rows, which a clause never sees."""
     found = parsed(text, dialect)
@@ -189,6 +195,14 @@ def check_no_aggregate(text: str, *, dialect: str) -> None:
                 f"{node.sql(dialect)} makes one value of several rows, and a clause sees one row at a time: write it "
                 f"as a subquery, (select … from …), over an input"
             )
+
+
+def tables_read(texts: Iterable[str], *, dialect: str) -> set[str] | None:
+    """Return the names of the tables that subqueries in texts read, in small letters; None if that is not known."""
+    found = [parsed(text, dialect) for text in texts]
+    if any(each is None for each in found):
+        return None
+    return {table.name.lower() for each in found for table in each.find_all(sql.Table)}
 
 
 def reads_table(texts: Iterable[str], name: str, *, dialect: str) -> bool:

@@ -53,10 +53,10 @@ def merge(job: Job[MergeTask]) -> JobResult:
             fit its column; a new row of an overwrite that the condition does not select.
     """
     task, source = job.task, _Source.of(job)
+    tables = _checked(task, source)
     if task.new_rows is not None:
         check_new_rows(job, task.new_rows)
     clauses = sql.resolved(task.clauses, _names(task), source.names, dialect=task.dialect)
-    tables = _checked(task, source)
     # Rows that no row of the source matches may have any key, and so may those of a subquery.
     by_keys = TARGET not in tables and all(clause.rows != NOT_MATCHED_BY_SOURCE for clause in clauses)
     with job.timings.phase("plan"):
@@ -115,11 +115,12 @@ def _match(
 
 def _changes_query(task: MergeTask, clauses: Sequence[Clause], source: Sequence[str]) -> str:
     sides = sql.Sides(target=task.target.selected_fields, source=source, dialect=task.dialect)
-    texts = [] if task.on is None else [(task.on, (TARGET, SOURCE))]
+    is_plain = task.on is None or sides.is_plain(task.on, (TARGET, SOURCE), is_condition=True)
     for one in clauses:
         seen = (TARGET,) if task.on is None else sides_of(one.rows)
-        texts += [(text, seen) for text in (one.condition, *one.expressions) if text is not None]
-    is_plain = all(sides.is_plain(text, seen) for text, seen in texts)
+        is_plain &= all(sides.is_plain(text, seen) for text in one.expressions)
+        if one.condition is not None:
+            is_plain &= sides.is_plain(one.condition, seen, is_condition=task.on is not None)
     return (sql.changes_query if is_plain else scoped_query)(clauses, on=task.on, sides=sides)
 
 

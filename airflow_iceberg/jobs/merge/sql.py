@@ -28,7 +28,7 @@ from airflow_iceberg.expressions.merge_clauses import (
     MergeClause,
     quoted,
 )
-from airflow_iceberg.expressions.merge_scope import names_its_columns, sides_of, without_stars
+from airflow_iceberg.expressions.merge_scope import has_subquery, names_its_columns, sides_of, without_stars
 
 # The columns of the result, which no SQL of an author sees.
 FILE, POSITION, CLAUSE = "_merge_file", "_merge_pos", "_merge_clause"
@@ -128,10 +128,16 @@ class Sides:
             text = without_stars(text, {side: self.of(side) for side in sides}, dialect=self.dialect)
         return f"(\n{text}\n)"
 
-    def is_plain(self, text: str, sides: Sequence[str]) -> bool:
-        """Whether a text can stand where columns of ours are, too."""
+    def is_plain(self, text: str, sides: Sequence[str], *, is_condition: bool = False) -> bool:
+        """Whether a text can stand where columns of ours are, too.
+
+        Args:
+            is_condition: whether it decides which rows match, or which clause takes a row.
+        """
         if self.dialect == "spark":
             return True  # there are stars, which `text` replaces, and no other way
+        if is_condition and has_subquery(text, dialect=self.dialect):
+            return False  # an outer join takes none, and no value can depend on a choice with one beside it
         columns = [name for side in sides for name in self.of(side)]
         return names_its_columns(text, columns, dialect=self.dialect)
 

@@ -17,6 +17,7 @@ from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.data.write.options import checked_format
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET, UPSERT, MergeClause, column_name, quoted
+from airflow_iceberg.expressions.merge_scope import tables_read
 from airflow_iceberg.expressions.merge_sql import key_columns, parse_clauses
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
@@ -86,10 +87,10 @@ class MergeRequest:
             )
         if bool(self.upsert) == (self.clauses is not None):
             raise InvalidInputError("a merge needs either clauses or upsert=True, and not both")
-        check_inputs(self.inputs, self.rows, taken=OWN_NAMES)
+        read = tables_read(self._texts, dialect=self.dialect)
+        check_inputs(self.inputs, self.rows, by_condition=read, taken=OWN_NAMES)
         check_properties(self.snapshot_properties, own=OWN_ENTRIES)
-        _ = self.merge_clauses
-        sql_params.checked(self.params, self._text(), mark="$" if self.dialect == "duckdb" else ":")
+        sql_params.checked(self.params, " ".join(self._texts), mark="$" if self.dialect == "duckdb" else ":")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -118,11 +119,11 @@ class MergeRequest:
         text = self.clauses if isinstance(self.clauses, str) else "\n".join(self.clauses or ())
         return parse_clauses(text, dialect=self.dialect)
 
-    def _text(self) -> str:
-        clauses = self.merge_clauses
-        return " ".join(
-            [self.condition, *(text for one in clauses for text in (one.condition or "", *one.expressions))]
-        )
+    @property
+    def _texts(self) -> list[str]:
+        """All SQL here."""
+        texts = [text for one in self.merge_clauses for text in (one.condition, *one.expressions)]
+        return [self.condition, *(text for text in texts if text is not None)]
 
 
 @creates_branch
