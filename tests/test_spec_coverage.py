@@ -36,6 +36,7 @@ OF_OUR_OWN = {
     "expressions.json": "predicates on their way into a job",
     "expressions.literals": "literals of SQL",
     "expressions.merge_clauses": "clauses of a merge",
+    "expressions.clause_names": "which columns a clause of a merge sees, and which it uses",
     "expressions.merge_sql": "clauses of a merge as people write them",
     "expressions.params": "values bound to placeholders of SQL",
     "expressions.queries.functions": "functions of SQL",

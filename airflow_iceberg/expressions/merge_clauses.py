@@ -50,7 +50,7 @@ def name_parts(text: str) -> tuple[str, ...]:
     if _NAMES.fullmatch(text) is None:
         return (text,)
     parts = (part.strip() for part in re.findall(_PART, text))
-    return tuple(part[1:-1].replace(part[0] * 2, part[0]) if part[0] in "`\"" else part for part in parts if part)
+    return tuple(part[1:-1].replace(part[0] * 2, part[0]) if part[0] in '`"' else part for part in parts if part)
 
 
 def column_name(text: str) -> str:

@@ -17,6 +17,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions.clause_names import names_its_columns, parsed
 from airflow_iceberg.expressions.merge_clauses import (
     DELETE,
     INSERT,
@@ -29,7 +30,6 @@ from airflow_iceberg.expressions.merge_clauses import (
     MergeClause,
     quoted,
 )
-from airflow_iceberg.expressions.merge_scope import names_its_columns, parsed
 
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from airflow_iceberg.data.row_changes import COPY_ON_WRITE
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions.clause_names import check_names, reads_table, sides_of
 from airflow_iceberg.expressions.json import expression_to_json
 from airflow_iceberg.expressions.merge_clauses import NOT_MATCHED_BY_SOURCE, SOURCE, TARGET, UPDATE
-from airflow_iceberg.expressions.merge_scope import check_names, reads_table, sides_of
 from airflow_iceberg.format.metadata_columns import POSITION
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.jobs import exchange

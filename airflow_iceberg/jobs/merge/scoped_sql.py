@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from airflow_iceberg.expressions.clause_names import check_no_aggregate, sides_of
 from airflow_iceberg.expressions.merge_clauses import (
     MATCHED,
     NOT_MATCHED,
@@ -18,7 +19,6 @@ from airflow_iceberg.expressions.merge_clauses import (
     MergeClause,
     quoted,
 )
-from airflow_iceberg.expressions.merge_scope import check_no_aggregate, sides_of
 from airflow_iceberg.jobs.merge.sql import (
     CHOSEN,
     PAIRS,
@@ -72,14 +72,13 @@ def scoped(text: str, seen: Sequence[str], sides: Sides, *, where: str = "true")
 
     The rows around it have the columns under their hidden names.
     """
-    tables = [
-        f"(select {', '.join(f'{hidden_column(side, at)} as {_quoted(name)}' for at, name in enumerate(sides.of(side)))}) "
-        f"as {side}"
-        for side in seen
-        if sides.of(side)
-    ]
+    tables = [f"(select {_columns(side, sides)}) as {side}" for side in seen if sides.of(side)]
     given = f" from {', '.join(tables)}" if tables else ""
     return f"(select (\n{text}\n){given} where {where} and {_PLACE})"
+
+
+def _columns(side: str, sides: Sides) -> str:
+    return ", ".join(f"{hidden_column(side, at)} as {_quoted(name)}" for at, name in enumerate(sides.of(side)))
 
 
 def _quoted(name: str) -> str:
@@ -87,9 +86,7 @@ def _quoted(name: str) -> str:
 
 
 def _chosen(clauses: Sequence[MergeClause], sides: Sides) -> str:
-    texts = [
-        None if one.condition is None else scoped(one.condition, sides_of(one.rows), sides) for one in clauses
-    ]
+    texts = [None if one.condition is None else scoped(one.condition, sides_of(one.rows), sides) for one in clauses]
     found = (choice(clauses, rows, texts) for rows in (MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE))
     return f"coalesce({', '.join([*(text for text in found if text), 'null'])})"
 
@@ -106,7 +103,7 @@ def _side(side: str, sides: Sides) -> str:
 
 
 def _joined(clauses: Sequence[MergeClause], on: str, sides: Sides) -> str:
-    """Return the query of the rows of both sides; pairs come first: an outer join takes no subquery as its condition."""
+    """Return the query of the rows of both sides: pairs first, since outer joins take no subquery as a condition."""
     target, source = (f"({_side(side, sides)} from {_of(side)})" for side in (TARGET, SOURCE))
     pairs = (
         f"(select {ROW_FILE} as {PAIRS}_file, {ROW_POSITION} as {PAIRS}_pos, {SOURCE_ROW} as {PAIRS}_row "

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions.clause_names import has_subquery, names_its_columns, sides_of, without_stars
 from airflow_iceberg.expressions.merge_clauses import (
     DELETE,
     MATCHED,
@@ -28,7 +29,6 @@ from airflow_iceberg.expressions.merge_clauses import (
     MergeClause,
     quoted,
 )
-from airflow_iceberg.expressions.merge_scope import has_subquery, names_its_columns, sides_of, without_stars
 
 # The columns of the result, which no SQL of an author sees.
 FILE, POSITION, CLAUSE = "_merge_file", "_merge_pos", "_merge_clause"
@@ -51,8 +51,8 @@ def is_own(name: str) -> bool:
 
 def table_view(side: str, columns: Sequence[str], *, dialect: str) -> str:
     """Return the statement by which subqueries see a side as a table."""
-    rows = TARGET_ROWS if side == TARGET else SOURCE_ROWS
-    return f"create or replace temporary view {side} as select {', '.join(quoted(n, dialect) for n in columns)} from {rows}"
+    rows, names = TARGET_ROWS if side == TARGET else SOURCE_ROWS, ", ".join(quoted(name, dialect) for name in columns)
+    return f"create or replace temporary view {side} as select {names} from {rows}"
 
 
 def value_name(clause: int, column: int) -> str:
@@ -213,9 +213,7 @@ def changes_query(clauses: Sequence[MergeClause], *, on: str | None, sides: Side
 def _update_query(clause: MergeClause, sides: Sides) -> str:
     # Subqueries such as `exists` may be in WHERE, and nowhere else.
     where = f" where {sides.text(clause.condition, (TARGET,))}" if clause.condition else ""
-    values = [
-        f"{sides.text(text, (TARGET,))} as {own_value(0, at)}" for at, text in enumerate(clause.expressions)
-    ]
+    values = [f"{sides.text(text, (TARGET,))} as {own_value(0, at)}" for at, text in enumerate(clause.expressions)]
     columns = [ROW_FILE, ROW_POSITION, *values]
     return changes([clause], f"select {', '.join(columns)} from {TARGET_ROWS} as {TARGET}{where}", "0", is_merge=False)
 
@@ -272,6 +270,6 @@ def bad_key_query(source_keys: Sequence[str], *, dialect: str) -> str:
     names = [f"{SOURCE}.{quoted(name, dialect)}" for name in source_keys]
     nulls = " or ".join(f"{name} is null" for name in names)
     return (
-        f"select {', '.join(names)}, count(*) as {_UNKNOWN}_count from {SOURCE_ROWS} as {SOURCE} group by {', '.join(names)} "
-        f"having count(*) > 1 or {nulls} limit 1"
+        f"select {', '.join(names)}, count(*) as {_UNKNOWN}_count from {SOURCE_ROWS} as {SOURCE} "
+        f"group by {', '.join(names)} having count(*) > 1 or {nulls} limit 1"
     )

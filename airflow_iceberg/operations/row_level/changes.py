@@ -20,8 +20,8 @@ from airflow_iceberg.data.write.options import in_format
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.assignments import whole_columns
 from airflow_iceberg.expressions.binding import parse
+from airflow_iceberg.expressions.clause_names import check_names, reads_table
 from airflow_iceberg.expressions.merge_clauses import DELETE, NOT_MATCHED_BY_SOURCE, SOURCE, TARGET, MergeClause
-from airflow_iceberg.expressions.merge_scope import check_names, reads_table
 from airflow_iceberg.expressions.merge_sql import columns_needed
 from airflow_iceberg.expressions.query import Statement, needs
 from airflow_iceberg.expressions.tree import ALWAYS_TRUE, Expression

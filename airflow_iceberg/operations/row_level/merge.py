@@ -16,8 +16,8 @@ from airflow_iceberg.commit.operation_key import check_properties
 from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.data.write.options import checked_format
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions.clause_names import tables_read
 from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET, UPSERT, MergeClause, column_name, quoted
-from airflow_iceberg.expressions.merge_scope import tables_read
 from airflow_iceberg.expressions.merge_sql import key_columns, parse_clauses
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
@@ -56,7 +56,7 @@ class MergeRequest:
         dialect: the SQL of `on` and `clauses`: "spark", or "duckdb" where a job runs without Spark.
         mode: "copy-on-write" or "merge-on-read"; None selects the table's `write.merge.mode`.
         isolation_level: "serializable" or "snapshot"; None selects the table's `write.merge.isolation-level`.
-        inputs: tables that the source reads, as for an append.
+        inputs: tables that the source, `on` or the clauses read, as for an append.
         write_format: the format of the data files, "parquet" or "avro"; None for that of the table.
         create_branch: whether a branch that the table does not have is created from main, in the same commit.
     """
@@ -80,7 +80,11 @@ class MergeRequest:
         checked_format(self.write_format)
         if not self.on or (isinstance(self.on, str) and not self.on.strip()):
             raise InvalidInputError("on is empty, expected columns such as ['id'], or a condition in SQL")
-        if isinstance(self.on, str) and column_name(self.on).strip().isidentifier() and self.on.strip().lower() not in _TRUTHS:
+        if (
+            isinstance(self.on, str)
+            and column_name(self.on).strip().isidentifier()
+            and self.on.strip().lower() not in _TRUTHS
+        ):
             raise InvalidInputError(
                 f"on is {self.on!r}, expected columns such as [{self.on.strip()!r}], or a condition in SQL over target "
                 f"and source"

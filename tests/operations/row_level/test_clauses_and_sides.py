@@ -32,7 +32,9 @@ TARGET = pa.table(
         "id": pa.array([1, 2, 3, 4, 5], pa.int64()),
         "v": pa.array([10, None, 30, 40, 50], pa.int64()),
         "t": ["a", "b", None, "d", "e"],
-        "s": pa.array([{"x": 1, "y": "p"}, {"x": 2, "y": None}, None, {"x": None, "y": "q"}, {"x": 5, "y": "r"}], STRUCT),
+        "s": pa.array(
+            [{"x": 1, "y": "p"}, {"x": 2, "y": None}, None, {"x": None, "y": "q"}, {"x": 5, "y": "r"}], STRUCT
+        ),
         "_merge_pos": pa.array([7, 7, 8, 8, 9], pa.int64()),
     }
 )
@@ -41,12 +43,25 @@ SOURCE = pa.table(
         "id": pa.array([2, 4, 5, 8, 9], pa.int64()),
         "v": pa.array([200, 400, None, 800, 900], pa.int64()),
         "w": pa.array([5, 6, 7, None, 9], pa.int64()),
-        "s": pa.array([{"x": 20, "y": "S"}, None, {"x": 50, "y": "T"}, {"x": 80, "y": None}, {"x": 1, "y": "U"}], STRUCT),
+        "s": pa.array(
+            [{"x": 20, "y": "S"}, None, {"x": 50, "y": "T"}, {"x": 80, "y": None}, {"x": 1, "y": "U"}], STRUCT
+        ),
     }
 )
 FEED = pa.table({"id": pa.array([1, 2, 4, 8, 8], pa.int64()), "k": pa.array([3, 1, 4, 1, 5], pa.int64())})
 NUMBERS = [
-    *["source.v", "target.v", "v", "w", "_merge_pos", "source.w", "target._merge_pos", "SOURCE.V", '"target"."v"', "id"],
+    *[
+        "source.v",
+        "target.v",
+        "v",
+        "w",
+        "_merge_pos",
+        "source.w",
+        "target._merge_pos",
+        "SOURCE.V",
+        '"target"."v"',
+        "id",
+    ],
     *["source.nope", "nope", "target.w", "source.t", "s.x", "source.s.x", "target.s.x", "target.s.nope", "7", "null"],
     *["#1", "#2", "#5", "#10", "columns('v')", "columns('v|w')", "greatest(*columns('v|w|_merge.*'))", "count(*)"],
     *["coalesce(*columns('.*v$'))", "columns(*)", "list_value(*columns('id|v'))[1]"],
@@ -64,11 +79,26 @@ NUMBERS = [
     "(select sum((select max(k) from feed f where f.id = feed.id and f.k < source.w)) from feed)",
 ]
 TEXTS = [
-    *["to_json(target)", "to_json(source)", "md5(target::varchar)", "source::varchar", "to_json(s)", "s.y", "source.s.y"],
+    *[
+        "to_json(target)",
+        "to_json(source)",
+        "md5(target::varchar)",
+        "source::varchar",
+        "to_json(s)",
+        "s.y",
+        "source.s.y",
+    ],
     *["to_json(struct_pack(*columns('.*')))", "to_json(list_value(source, source))", "(select to_json(target))"],
     *["concat_ws('-', *columns(*))", "target.t", "t", "upper(t) || 'x'", "to_json({'a': target, 'b': source.w})"],
 ]
-TRUTHS = ["source is not null", "target is null", "source = source", "source.s.x > 1", "v is null", "target is distinct from source"]
+TRUTHS = [
+    "source is not null",
+    "target is null",
+    "source = source",
+    "source.s.x > 1",
+    "v is null",
+    "target is distinct from source",
+]
 
 
 class Maker:
@@ -110,7 +140,9 @@ class Maker:
         return Clause(rows, condition, values)
 
     def clauses(self) -> "list[Clause]":
-        kinds = self.dice.choice([[MATCHED], [NOT_MATCHED], [BY_SOURCE]] * 2 + [[MATCHED, NOT_MATCHED], [MATCHED, BY_SOURCE]])
+        kinds = self.dice.choice(
+            [[MATCHED], [NOT_MATCHED], [BY_SOURCE]] * 2 + [[MATCHED, NOT_MATCHED], [MATCHED, BY_SOURCE]]
+        )
         if self.dice.random() < 0.2:
             kinds = [MATCHED, NOT_MATCHED, BY_SOURCE]
         found = []
@@ -219,7 +251,9 @@ def inputs() -> dict[str, Input]:
 
 def shown(rows: dict) -> dict:
     """Return rows as a table of this type has them: a struct or a list becomes no text by itself."""
-    return {key: {name: None if value is None else str(value) for name, value in row.items()} for key, row in rows.items()}
+    return {
+        key: {name: None if value is None else str(value) for name, value in row.items()} for key, row in rows.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +278,11 @@ def check(clauses, oracle, on):
         expected = error
     given = {name: one for name, one in inputs().items() if name == "sent" or "feed" in about}
     request = MergeRequest(
-        rows=Source.from_sql("select * from sent", dialect="duckdb"), on=on, clauses=about, dialect="duckdb", inputs=given
+        rows=Source.from_sql("select * from sent", dialect="duckdb"),
+        on=on,
+        clauses=about,
+        dialect="duckdb",
+        inputs=given,
     )
     files = {name: one.open().io for name, one in given.items()}
     try:

@@ -1,4 +1,4 @@
-"""What the SQL of merges, updates and deletes sees: the sides that a row has, and the columns that their authors know."""
+"""What the SQL of merges, updates and deletes sees: the sides that a row has, and the columns of their authors."""
 
 import json
 from typing import Any
@@ -67,10 +67,13 @@ class TestASideThatARowDoesNotHave:
             ("when not matched then insert (id, v) values (source.id, target.v)", "target.v"),
             ("when not matched by source and source.v is null then delete", "source.v"),
             ("when not matched and target.v is null then insert *", "target.v"),
-            ("when matched then delete when not matched by source then update set v = length(to_json(source))", "source"),
+            (
+                "when matched then delete when not matched by source then update set v = length(to_json(source))",
+                "source",
+            ),
             ("when not matched by source then update set v = (select max(source.v))", "source.v"),
         ],
-    )  # fmt: skip
+    )
     def test_it_is_refused_before_a_job(self, clauses, column):
         table, jobs = new_table(), []
         before = table.current_snapshot()
@@ -91,6 +94,12 @@ class TestASideThatARowDoesNotHave:
             assert values(table) == {1: 10, 2: 20, 3: 30}
 
 
+ALL_THREE = (
+    "when matched then update set v = 0 when not matched then insert (id, v) values (id, v + 1) "
+    "when not matched by source and v = 10 then update set v = id"
+)
+
+
 class TestBareNames:
     """One that has one meaning for the rows of its clause needs no side before it."""
 
@@ -103,11 +112,7 @@ class TestBareNames:
             ("when not matched by source and v > 10 then delete", {1: 10, 2: 20}),
             ("when not matched by source and id in (select id from source) then delete", {1: 10, 2: 20, 3: 30}),
             ("when matched then update set v = source.v, t = t || '!'", {1: 10, 2: 200, 3: 30}),
-            (
-                "when matched then update set v = 0 when not matched then insert (id, v) values (id, v + 1) "
-                "when not matched by source and v = 10 then update set v = id",
-                {1: 1, 2: 0, 3: 30, 4: 401},
-            ),
+            (ALL_THREE, {1: 1, 2: 0, 3: 30, 4: 401}),
         ],
     )
     def test_it(self, clauses, expected):
@@ -147,7 +152,8 @@ class TestNothingOfOurs:
         table.merge(
             SENT,
             "target.id = source.id and length(to_json(target)) + length(to_json(source)) < 60 and target is not null",
-            "when matched and hash(target) <> hash(source) then update set t = to_json([to_json(target.t), to_json(source)]) "
+            "when matched and hash(target) <> hash(source) "
+            "then update set t = to_json([to_json(target.t), to_json(source)]) "
             "when not matched then insert (id, v, t) values (#1, #2, to_json(source)) "
             "when not matched by source and target is not null then update set t = to_json(target), v = #2 + 1",
         )
@@ -266,12 +272,20 @@ class TestSubqueriesOverTheSides:
         ("clauses", "on", "expected"),
         [
             ("when matched then update set v = (select sum(v) from target)", ["id"], 60),
-            ("when matched then update set v = (select sum(v) from target)", "target.id = source.id and target.id = 2", 60),
+            (
+                "when matched then update set v = (select sum(v) from target)",
+                "target.id = source.id and target.id = 2",
+                60,
+            ),
             ("when matched then update set v = (select sum(v) from source)", ["id"], 600),
-            ("when matched and (select count(*) from target t where t.v < target.v) = 1 then update set v = 1", ["id"], 1),
+            (
+                "when matched and (select count(*) from target t where t.v < target.v) = 1 then update set v = 1",
+                ["id"],
+                1,
+            ),
             ("when matched then update set v = (select sum(length(to_json(each))) from target each)", ["id"], 69),
         ],
-    )  # fmt: skip
+    )
     def test_of_a_merge(self, clauses, on, expected):
         table = new_table()
         table.merge(SENT, on, clauses)

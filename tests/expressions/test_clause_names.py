@@ -3,8 +3,7 @@
 import pytest
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.expressions.merge_clauses import column_name, name_parts
-from airflow_iceberg.expressions.merge_scope import (
+from airflow_iceberg.expressions.clause_names import (
     check_names,
     check_no_aggregate,
     has_subquery,
@@ -13,6 +12,7 @@ from airflow_iceberg.expressions.merge_scope import (
     tables_read,
     without_stars,
 )
+from airflow_iceberg.expressions.merge_clauses import column_name, name_parts
 from airflow_iceberg.expressions.merge_sql import parse_clauses, update_clause
 
 TARGET, SOURCE = ("id", "v", "s", "part"), ("id", "v", "w", "s")
@@ -44,14 +44,29 @@ class TestAClauseOfOneSide:
             (f"{NOT_MATCHED} and target.v is null then insert *", "target.v", "target", "source"),
             (f"{BY_SOURCE} then update set v = 1 + coalesce(SOURCE.V, 0)", "SOURCE.V", "source", "target"),
             (f"{BY_SOURCE} then update set v = source.s.x", "source.s.x", "source", "target"),
-            (f"{NOT_MATCHED} then insert (v) values (case when 1 = 1 then target.s.x end)", "target.s.x", "target", "source"),
-            (f"{BY_SOURCE} and exists (select 1 from f where f.id = source.id) then delete", "source.id", "source", "target"),
-            (f"{BY_SOURCE} then update set v = (select max(x) from f where x in (select y from g where y = source.v))", "source.v", "source", "target"),
+            (
+                f"{NOT_MATCHED} then insert (v) values (case when 1 = 1 then target.s.x end)",
+                "target.s.x",
+                "target",
+                "source",
+            ),
+            (
+                f"{BY_SOURCE} and exists (select 1 from f where f.id = source.id) then delete",
+                "source.id",
+                "source",
+                "target",
+            ),
+            (
+                f"{BY_SOURCE} then update set v = (select x from f where x in (select y from g where y = source.v))",
+                "source.v",
+                "source",
+                "target",
+            ),
             (f"{BY_SOURCE} then update set v = hash(source.*)", "source.*", "source", "target"),
             (f"{BY_SOURCE} then update set v = md5(to_json(source))", "source", "source", "target"),
             (f"{NOT_MATCHED} then insert (v) values ((select to_json(target)))", "target", "target", "source"),
         ],
-    )  # fmt: skip
+    )
     def test_a_name_of_the_other_side(self, dialect, clauses, column, side, other):
         message = refused(clauses, dialect)
         assert message.startswith(f"column '{column}' is not known in clause 1, 'when not matched")
@@ -148,7 +163,15 @@ class TestWhatATextUses:
     @pytest.mark.parametrize(
         "text",
         [
-            *["to_json(target)", "target", "target is not null", "(select to_json(target))", "target['v']", "#1", "#1 + 2"],
+            *[
+                "to_json(target)",
+                "target",
+                "target is not null",
+                "(select to_json(target))",
+                "target['v']",
+                "#1",
+                "#1 + 2",
+            ],
             *["columns('a')", "greatest(*columns('a'))", "unpack(columns(*))", "hash(target.*)", "struct_pack(*)"],
             *["a.list_filter(x -> x)", "f((", "[x for x in target]", "exists (select 1 from f where f = target)"],
             *["identifier('x')", "sum(v) over ()"],
@@ -185,11 +208,14 @@ class TestStars:
             ("hash(target.*) * 2", "hash(target.`id`, target.`v`) * 2"),
             ("to_json(struct(SOURCE.*, target.s.*, x.*))", "to_json(struct(source.`a``b`, target.s.*, x.*))"),
             ("hash(`target`.*, 2*3)", "hash(target.`id`, target.`v`, 2*3)"),
-            ("(select count(*) from f where (a*b) > 1) + hash( * )", "(select count(*) from f where (a*b) > 1) + hash( target.`id`, target.`v`, source.`a``b` )"),
+            (
+                "(select count(*) from f where (a*b) > 1) + hash( * )",
+                "(select count(*) from f where (a*b) > 1) + hash( target.`id`, target.`v`, source.`a``b` )",
+            ),
             ("hash(* except (V, `a``b`)) + 1", "hash(target.`id`) + 1"),
             ("'(*)' || `*` /* (*) */", "'(*)' || `*` /* (*) */"),
         ],
-    )  # fmt: skip
+    )
     def test_in_spark(self, text, expected):
         sides = {"target": ["id", "v"], "source": ["a`b"]}
         assert without_stars(text, sides, dialect="spark") == expected

@@ -114,7 +114,13 @@ class _Names:
         if len(parts) > 1 and first in sides:
             # Unless it is a field: a struct may have the name of a side.
             known = self.columns[first]
-            if self.is_known and known is not None and not having and parts[1] != "*" and not self._has(first, parts[1]):
+            if (
+                self.is_known
+                and known is not None
+                and not having
+                and parts[1] != "*"
+                and not self._has(first, parts[1])
+            ):
                 raise InvalidInputError(f"column '{name}' in {where} is not in the {first}: it has {', '.join(known)}")
         elif len(having) > 1:
             raise InvalidInputError(
