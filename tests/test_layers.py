@@ -135,7 +135,7 @@ ONLY_IN = {
         r"format\.manifests\.\w+|format\.avro\.container|data\.read\.avro|jobs\.sources\.(readers|avro_schema)"
         r"|paimon\.containers"
     ),
-    "sqlglot": re.compile(r"expressions\.(sql|query|merge_sql)"),
+    "sqlglot": re.compile(r"expressions\.(sql|query|queries\.\w+|merge_sql|clause_names)"),
     "duckdb": re.compile(r"jobs\.duckdb_query"),
     "sqlalchemy": re.compile(r"catalogs\.sql\.\w+|ui\.(access|committed)"),
     "requests": re.compile(r"catalogs\.http\.exchange|storage\.stores\.\w+|backends\.(yarn|kubernetes)"),

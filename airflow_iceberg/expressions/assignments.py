@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
-from airflow_iceberg.expressions.merge_clauses import INSERT, TARGET, MergeClause, quoted
+from airflow_iceberg.expressions.merge_clauses import INSERT, TARGET, MergeClause, column_name, name_parts, quoted
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import NestedField, StructType
 
@@ -68,12 +68,15 @@ class _Assignments:
 
     def _path(self, name: str) -> list[NestedField]:
         """Return the column, or the column and the fields within it."""
-        column = _named(self._schema.fields, name)
+        column = _named(self._schema.fields, column_name(name))
         if column is not None:
             return [column]
         found: list[NestedField] = []
         fields: tuple[NestedField, ...] = self._schema.fields
-        for part in name.split("."):
+        parts = name_parts(name)
+        if len(parts) > 1 and parts[0].lower() == TARGET and _named(fields, parts[0]) is None:
+            parts = parts[1:]
+        for part in parts:
             item = _named(fields, part)
             if item is None or (found and self._clause.action == INSERT):
                 columns = ", ".join(one.name for one in self._schema.fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE = "matched", "not matched", "not matched by source"
@@ -34,6 +35,28 @@ UPSERT = (
     MergeClause(rows=MATCHED, action=UPDATE, is_star=True),
     MergeClause(rows=NOT_MATCHED, action=INSERT, is_star=True),
 )
+
+
+# A name, or names with dots between them; each as it is, or in one of the marks that engines have for names.
+_PART = r"`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\"|[^`\".]+"
+_NAMES = re.compile(rf"\s*(?:{_PART})\s*(?:\.\s*(?:{_PART})\s*)*")
+
+
+def name_parts(text: str) -> tuple[str, ...]:
+    """Return the names of a column, and of fields in it, without the marks around them: `` `a.b`.c `` is two.
+
+    A text with marks in other places is one name.
+    """
+    if _NAMES.fullmatch(text) is None:
+        return (text,)
+    parts = (part.strip() for part in re.findall(_PART, text))
+    return tuple(part[1:-1].replace(part[0] * 2, part[0]) if part[0] in '`"' else part for part in parts if part)
+
+
+def column_name(text: str) -> str:
+    """Return the name of a column: what is in marks, if it is; else the text itself, also with dots."""
+    parts = name_parts(text)
+    return parts[0] if len(parts) == 1 else text
 
 
 def quoted(name: str, dialect: str) -> str:

@@ -17,6 +17,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions.clause_names import names_its_columns, parsed
 from airflow_iceberg.expressions.merge_clauses import (
     DELETE,
     INSERT,
@@ -27,6 +28,7 @@ from airflow_iceberg.expressions.merge_clauses import (
     TARGET,
     UPDATE,
     MergeClause,
+    quoted,
 )
 
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
@@ -176,6 +178,7 @@ class _Clauses:
         names = [self._name()]
         while self._take("."):
             names.append(self._name())
+        names = [quoted(name, "spark") if any(mark in name for mark in '.`"') else name for name in names]
         return ".".join(names[1:] if len(names) > 1 and names[0].lower() == TARGET else names)
 
     def _name(self) -> str:
@@ -243,8 +246,8 @@ def columns_needed(expressions: Iterable[str], names: Sequence[str], *, dialect:
     """
     used: set[str] = set()
     for text in expressions:
-        found = _parse(text, dialect)
-        if found is None or found.find(sql.Star):
+        found = parsed(text, dialect)
+        if found is None or found.find(sql.Star) or not names_its_columns(text, (), dialect=dialect):
             return None
         for column in found.find_all(sql.Column):
             parts = [part.name.lower() for part in column.parts]
@@ -257,7 +260,7 @@ def columns_needed(expressions: Iterable[str], names: Sequence[str], *, dialect:
 
 def key_columns(condition: str, *, dialect: str) -> tuple[tuple[str, str], ...]:
     """Return the columns that a condition compares by `target.a = source.b`, which each match satisfies."""
-    found = _parse(condition, dialect)
+    found = parsed(condition, dialect)
     if found is None:
         return ()
     parts = found.flatten() if isinstance(found, sql.And) else [found]
@@ -278,10 +281,3 @@ def _pair(part: Any) -> tuple[str, str] | None:
 def _side(column: Any) -> str | None:
     is_plain = isinstance(column, sql.Column) and len(column.parts) == 2
     return column.table.lower() if is_plain else None
-
-
-def _parse(text: str, dialect: str) -> Any:
-    try:
-        return sqlglot.parse_one(f"select * from t where (\n{text}\n)", read=dialect).args["where"].this.unnest()
-    except (SqlglotError, RecursionError, AttributeError, KeyError):
-        return None

@@ -16,11 +16,12 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET, quoted
-from airflow_iceberg.format.metadata_columns import POSITION
+from airflow_iceberg.format.arrow.buffers import number_array
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.merge import sql
@@ -79,10 +80,12 @@ def open_match(
         rows: dict[str, _Stream] = {**_register_inputs(connection, task.inputs, inputs)}
         gated = plan.gated(io)
         rows[TARGET] = TargetRows(matching=matching, io=gated)
-        _register(connection, TARGET, rows[TARGET])
+        _register(connection, TARGET, rows[TARGET], view=sql.TARGET_ROWS)
         if matching.source is not None:
             rows[SOURCE] = SourceRows(matching=matching, io=gated)
-            _register(connection, SOURCE, rows[SOURCE])
+            _register(connection, SOURCE, rows[SOURCE], view=sql.SOURCE_ROWS)
+        for side in matching.tables:
+            connection.execute(sql.table_view(side, rows[side].names, dialect="duckdb"))
         with _errors(duckdb, rows):
             reader = _execute(duckdb, connection, query, task.sql_args)
         yield DuckdbQuery(io=io, rows=rows, reader=reader, duckdb=duckdb, name="the merge")
@@ -131,8 +134,8 @@ def _register_inputs(
     return rows
 
 
-def _register(connection: Any, name: str, rows: _Stream) -> None:
-    """Let SQL see rows by a name.
+def _register(connection: Any, name: str, rows: _Stream, *, view: str | None = None) -> None:
+    """Let SQL see rows by a name; messages have `name`, also if the view has another one.
 
     DuckDB would give its filters to pyarrow, where not a number is not above all numbers, and times have microseconds:
     rows would be lost. It passes no filter through a limit.
@@ -156,10 +159,11 @@ def _register(connection: Any, name: str, rows: _Stream) -> None:
                 f"column '{column.name}' of '{name}' has nanoseconds and a time zone, which DuckDB does not "
                 f"keep: leave the column out of the SQL"
             )
-    hidden = f"_rows_of_{name}"
+    view = view or name
+    hidden = f"_rows_of_{view}"
     connection.register(hidden, rows)
     connection.execute(
-        f"create temp view {quoted(name, 'duckdb')} as select * from {quoted(hidden, 'duckdb')} limit {_ALL_ROWS}"
+        f"create temp view {quoted(view, 'duckdb')} as select * from {quoted(hidden, 'duckdb')} limit {_ALL_ROWS}"
     )
 
 
@@ -180,6 +184,11 @@ class _Stream(ABC):
 
     error: BaseException | None = field(default=None, init=False)
     schema: pa.Schema = field(init=False)
+
+    @property
+    def names(self) -> list[str]:
+        """The columns, without those of ours."""
+        return [name for name in self.schema.names if not sql.is_own(name)]
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return pa.RecordBatchReader.from_batches(self.schema, self._guarded()).__arrow_c_stream__(requested_schema)
@@ -223,9 +232,10 @@ class TargetRows(_Stream):
 
     def __post_init__(self) -> None:
         columns = schema_to_arrow(self.matching.candidates.reader.projection)
-        names = [sql.POSITION if name == POSITION.name else name for name in columns.names]
+        # The position is the last column, also if the table has one of its name.
+        names = [*columns.names[:-1], sql.ROW_POSITION]
         self._columns = pa.schema([item.with_name(name) for item, name in zip(columns, names, strict=True)])
-        self.schema = self._columns.append(pa.field(sql.FILE, pa.int32()))
+        self.schema = self._columns.append(pa.field(sql.ROW_FILE, pa.int32()))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         candidates = self.matching.candidates
@@ -244,11 +254,14 @@ class SourceRows(_Stream):
 
     def __post_init__(self) -> None:
         assert self.matching.source_schema is not None
-        self.schema = self.matching.source_schema.append(pa.field(sql.IS_SOURCE, pa.bool_()))
+        self.schema = self.matching.source_schema.append(pa.field(sql.SOURCE_ROW, pa.int64()))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        first = 0
         for table in exchange.read_slices(self.io, self.matching.source or ()):
-            yield from table.append_column(sql.IS_SOURCE, pa.repeat(True, table.num_rows)).to_batches()
+            numbers = number_array(np.arange(first, first + table.num_rows, dtype=np.int64))
+            yield from table.append_column(sql.SOURCE_ROW, numbers).to_batches()
+            first += table.num_rows
 
 
 @dataclass(kw_only=True)

@@ -11,6 +11,7 @@ from airflow_iceberg.jobs.append import AppendContext
 from airflow_iceberg.jobs.context import TaskContext
 from airflow_iceberg.jobs.merge import source as source_of_merge
 from airflow_iceberg.jobs.merge import tasks as merge
+from airflow_iceberg.jobs.merge.compare import compare_files
 from airflow_iceberg.jobs.protocol.merge_task import MergeTask
 from airflow_iceberg.jobs.protocol.plan import AppendTask, CompactTask, DeleteTask, InventoryTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobError
@@ -94,6 +95,7 @@ _RUN: Mapping[type, Callable[[Any, Any], TaskReport]] = {
     task.SpillItem: compact_sorted.spill_item,
     task.GatherItem: compact_sorted.gather_item,
     task.DeleteItem: delete.delete_item,
+    task.CompareFiles: compare_files,
     task.EditFiles: merge.edit_files,
     task.InsertRows: merge.insert_rows,
     task.InventoryUnit: inventory.inventory_unit,

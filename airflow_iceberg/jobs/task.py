@@ -162,6 +162,10 @@ class EditFiles(TaskSpec):
     clauses: tuple[Clause, ...]
 
 
+class CompareFiles(EditFiles):
+    """Tell whether the changes of a merge change anything in files of the table."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InsertRows(TaskSpec):
     """Write the new rows of a merge into data files; a group of slices holds whole buckets."""

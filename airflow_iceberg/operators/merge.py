@@ -29,7 +29,7 @@ class IcebergMergeOperator(SourceOperator):
         clauses: one text or several: `"when matched and source.op = 'd' then delete"`, `"when matched then update set
             amount = source.amount"` (or `update set *`), `"when not matched then insert (id) values (source.id)"` (or
             `insert *`), `"when not matched by source then delete"`. Conditions and values are any SQL of the engine:
-            that of Spark, or without a Spark connection of DuckDB.
+            that of Spark, or without a Spark connection of DuckDB. They see the sides that the rows of the clause have.
         clause_params: the values of the placeholders of `on` and `clauses` by name, `:name`, or `$name` for DuckDB.
         upsert: rows that match get all columns of the source, the others are added. Instead of `clauses`. A key that
             is null, or in two rows of the source, is an error.
@@ -40,7 +40,7 @@ class IcebergMergeOperator(SourceOperator):
         files: one or more URLs or paths of source files, with globs; they may have columns that the table has not.
         sql: a query, or the name of a `.sql` file: in Spark SQL, or without a Spark connection in the SQL of DuckDB.
         sql_params: the values of the placeholders of `sql` by name.
-        inputs: the tables that the query or the function reads, by the names that it has for them:
+        inputs: the tables that the query, the function or the clauses read, by the names that it has for them:
             `{"orders": "sales.orders"}`, or an `Input`.
         python_callable: the name of a function, `"package.module:function"`, that the Spark job calls with the
             SparkSession and `op_kwargs`, and that returns a DataFrame.

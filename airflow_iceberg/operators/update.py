@@ -22,7 +22,7 @@ class IcebergUpdateOperator(InputsOperator):
     Args:
         table: the namespace and name of the table, `sales.orders`.
         set: the columns, each with its new value in SQL over the columns of the row: `{"total": "price * amount"}`. A
-            text has quotes of its own: `{"status": "'done'"}`.
+            text has quotes of its own: `{"status": "'done'"}`. A name may be in backticks or double quotes.
         where: the rows to update, in SQL; rows for which it is false or null are kept. It may read `inputs`:
             `"customer_id in (select id from blocked)"`. `"true"` updates every row.
         sql_params: the values of the placeholders of `set` and `where` by name, `:name`, or `$name` for DuckDB.

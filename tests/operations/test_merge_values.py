@@ -51,7 +51,8 @@ class TestAssignment:
         ],
     )
     def test_values_are_brought_to_the_column(self, table, column, expression, expected):
-        assert table.update({column: expression}).updated_records == 1
+        changes = 0 if ROW[column] == expected else 1
+        assert table.update({column: expression}).updated_records == changes
         assert table.scan().to_arrow()[column].to_pylist() == [expected]
 
     @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from airflow_iceberg.expressions.tree import ALWAYS_TRUE
 from airflow_iceberg.format.metadata_columns import POSITION
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.merge import sql
+from airflow_iceberg.jobs.merge.scoped_sql import scoped_condition
 from airflow_iceberg.jobs.merge.tasks import Candidates, Matching, MatchUnit
 from airflow_iceberg.jobs.protocol.table_input import TableInput, read_work
 from airflow_iceberg.jobs.table_reader import ReadUnit, TableReader
@@ -44,8 +45,14 @@ def check_new_rows(job: Job[MergeTask], files: TableInput) -> None:
 
 def unmatched_query(condition: str, names: Sequence[str], *, dialect: str) -> str:
     """Return the query of a row for which the condition is false or null: its columns, or its position without any."""
-    columns = [f"{TARGET}.{quoted(name, dialect)}" for name in names] or [f"{TARGET}.{sql.POSITION}"]
-    return f"select {', '.join(columns)} from {TARGET} where not coalesce((\n{condition}\n), false) limit 1"
+    columns = [f"{TARGET}.{quoted(name, dialect)}" for name in names] or [f"{TARGET}.{sql.ROW_POSITION}"]
+    sides = sql.Sides(target=names, dialect=dialect)
+    if sides.is_plain(condition, (TARGET,)):
+        rows, text = f"{sql.TARGET_ROWS} as {TARGET}", sides.text(condition, (TARGET,))
+    else:
+        rows, text = scoped_condition(condition, sides)
+        columns = [sql.hidden_column(TARGET, at) for at in range(len(names))] or [sql.ROW_POSITION]
+    return f"select {', '.join(columns)} from {rows} where not coalesce({text}, false) limit 1"
 
 
 def _rows(job: Job[MergeTask], files: TableInput, names: Sequence[str]) -> Candidates:

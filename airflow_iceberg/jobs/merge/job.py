@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from airflow_iceberg.data.row_changes import COPY_ON_WRITE
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions.clause_names import check_names, reads_table, sides_of
 from airflow_iceberg.expressions.json import expression_to_json
-from airflow_iceberg.expressions.merge_clauses import NOT_MATCHED_BY_SOURCE
+from airflow_iceberg.expressions.merge_clauses import NOT_MATCHED_BY_SOURCE, SOURCE, TARGET, UPDATE
 from airflow_iceberg.format.metadata_columns import POSITION
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.jobs import exchange
@@ -25,6 +26,7 @@ from airflow_iceberg.jobs.merge import sql
 from airflow_iceberg.jobs.merge.check import check_new_rows
 from airflow_iceberg.jobs.merge.key_match import KeyMatch, needs_no_engine
 from airflow_iceberg.jobs.merge.keys import MOST_LITERALS_OF_CONFLICTS, MOST_LITERALS_OF_FILES, Keys
+from airflow_iceberg.jobs.merge.scoped_sql import scoped_query
 from airflow_iceberg.jobs.merge.source import KEYS, ROWS, check_same_columns, spelled
 from airflow_iceberg.jobs.merge.tasks import Candidates, Matching, MatchUnit
 from airflow_iceberg.jobs.phase import Job, Query, checked, clean_exchange
@@ -33,7 +35,7 @@ from airflow_iceberg.jobs.protocol.result import SUCCEEDED, JobResult
 from airflow_iceberg.jobs.protocol.table_input import FileUnit
 from airflow_iceberg.jobs.sources.files import plan_tasks, task_count
 from airflow_iceberg.jobs.table_reader import PinnedFiles, cut_files
-from airflow_iceberg.jobs.task import Change, EditFiles, InsertRows, Keep, StageUnits, TaskReport
+from airflow_iceberg.jobs.task import Change, CompareFiles, EditFiles, InsertRows, Keep, StageUnits, TaskReport
 
 if TYPE_CHECKING:
     from airflow_iceberg.jobs.protocol.source import Source
@@ -51,11 +53,12 @@ def merge(job: Job[MergeTask]) -> JobResult:
             fit its column; a new row of an overwrite that the condition does not select.
     """
     task, source = job.task, _Source.of(job)
+    tables = _checked(task, source)
     if task.new_rows is not None:
         check_new_rows(job, task.new_rows)
     clauses = sql.resolved(task.clauses, _names(task), source.names, dialect=task.dialect)
-    # Rows that no row of the source matches may have any key.
-    by_keys = all(clause.rows != NOT_MATCHED_BY_SOURCE for clause in clauses)
+    # Rows that no row of the source matches may have any key, and so may those of a subquery.
+    by_keys = TARGET not in tables and all(clause.rows != NOT_MATCHED_BY_SOURCE for clause in clauses)
     with job.timings.phase("plan"):
         keys = source.open_keys(job) if by_keys else Keys()
         # If another writer has removed old metadata since, there is newer one to plan on.
@@ -68,9 +71,10 @@ def merge(job: Job[MergeTask]) -> JobResult:
         candidates=_candidates(task, target, files, source, by_keys=by_keys),
         source=None if source.schema is None else source.bucket(ROWS),
         source_schema=source.schema,
+        tables=tables,
     )
     with job.timings.phase("match"):
-        query = _match(job, matching, clauses, keys)
+        query = _match(job, matching, clauses, keys, source.names)
         reports = checked(query.stage(job.plan, Change(clauses=clauses, files=max(len(files), 1))), job.io)
     slices = _slices(reports)
     written = _write(job, clauses, files, slices)
@@ -87,7 +91,9 @@ def merge(job: Job[MergeTask]) -> JobResult:
     )
 
 
-def _match(job: Job[MergeTask], matching: Matching, clauses: tuple[Clause, ...], keys: Keys) -> Query:
+def _match(
+    job: Job[MergeTask], matching: Matching, clauses: tuple[Clause, ...], keys: Keys, source: Sequence[str]
+) -> Query:
     """Open the query of the changes.
 
     Raises:
@@ -104,7 +110,43 @@ def _match(job: Job[MergeTask], matching: Matching, clauses: tuple[Clause, ...],
     if task.is_unique:
         query = sql.bad_key_query(source_keys, dialect=task.dialect)
         _check_keys(job, source_keys, job.engine.first(task, matching, query))
-    return job.engine.match(task, matching, sql.changes_query(clauses, on=task.on, dialect=task.dialect))
+    return job.engine.match(task, matching, _changes_query(task, clauses, source))
+
+
+def _changes_query(task: MergeTask, clauses: Sequence[Clause], source: Sequence[str]) -> str:
+    sides = sql.Sides(target=task.target.selected_fields, source=source, dialect=task.dialect)
+    is_plain = task.on is None or sides.is_plain(task.on, (TARGET, SOURCE), is_condition=True)
+    for one in clauses:
+        seen = (TARGET,) if task.on is None else sides_of(one.rows)
+        is_plain &= all(sides.is_plain(text, seen) for text in one.expressions)
+        if one.condition is not None:
+            is_plain &= sides.is_plain(one.condition, seen, is_condition=task.on is not None)
+    return (sql.changes_query if is_plain else scoped_query)(clauses, on=task.on, sides=sides)
+
+
+def _checked(task: MergeTask, source: _Source) -> tuple[str, ...]:
+    """Check the names in the SQL, and return the sides that subqueries read as tables.
+
+    Raises:
+        InvalidInputError: a name of a side that the rows of a clause do not have, or with two meanings.
+    """
+    check_names(
+        task.clauses,
+        on=task.on,
+        target=_names(task),
+        source=None if source.schema is None else source.names,
+        others=[field.name for table in task.inputs for field in table.schema.fields],
+        dialect=task.dialect,
+    )
+    texts = list(task.texts.values())
+    sides = (TARGET, SOURCE) if task.on is not None else (TARGET,)
+    tables = tuple(side for side in sides if reads_table(texts, side, dialect=task.dialect))
+    if TARGET in tables and (task.new_rows is not None or task.unchanged):
+        raise InvalidInputError(
+            "a subquery of the filter of an overwrite reads 'target', which is what the overwrite changes: give the "
+            "table as an input, under another name"
+        )
+    return tables
 
 
 def _names(task: MergeTask) -> list[str]:
@@ -250,10 +292,10 @@ def _write(
             clause, file = divmod(piece.bucket, count)
             by_file[file].append(replace(piece, bucket=clause))
     edits = [(FileUnit.of(files[number]), tuple(pieces)) for number, pieces in sorted(by_file.items())]
-    specs = [
-        EditFiles(number=number, edits=tuple(group), clauses=clauses)
-        for number, group in enumerate(_groups(edits, job))
-    ]
+    groups = [(number, tuple(group)) for number, group in enumerate(_groups(edits, job))]
+    if all(_is_update(clauses, piece, count) for piece in slices) and _is_same(job, clauses, groups):
+        return []
+    specs = [EditFiles(number=number, edits=group, clauses=clauses) for number, group in groups]
     inserts = [piece for piece in slices if piece.bucket >= first_insert]
     target = job.task.write.target_file_size_bytes
     size = sum(piece.size_bytes for piece in inserts) // exchange.MEMORY_TO_PARQUET
@@ -261,6 +303,19 @@ def _write(
     dealt = exchange.deal(inserts, tasks, target_file_size_bytes=target) if inserts else []
     new = [InsertRows(number=len(specs) + number, groups=groups) for number, groups in enumerate(dealt)]
     return job.run("write", [*specs, *new])
+
+
+def _is_update(clauses: Sequence[Clause], piece: exchange.Slice, files: int) -> bool:
+    """Whether a slice has rows that get new values, or that no clause takes."""
+    clause = piece.bucket // files
+    return clause == len(clauses) or (clause < len(clauses) and clauses[clause].action == UPDATE)
+
+
+def _is_same(job: Job[MergeTask], clauses: tuple[Clause, ...], groups: Sequence[tuple[int, tuple[Edit, ...]]]) -> bool:
+    """Whether all rows have their new values already; most often the first files show that some do not."""
+    specs = [CompareFiles(number=number, edits=group, clauses=clauses) for number, group in groups]
+    parts = (part for part in (specs[:1], specs[1:]) if part)
+    return all(not report.changes for part in parts for report in job.run("compare", part))
 
 
 def _first_insert(files: Sequence[FileScanTask], clauses: Sequence[Clause]) -> int:

@@ -132,7 +132,7 @@ class Candidates:
         return Keys.of(tables, self.reader.schema, self.key_columns, self.source_keys) if self.keys else Keys()
 
     def rows(self, io: FileIO, number: int, keys: Keys) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task, as `schema` says, but for the number of the file, which comes last."""
+        """Yield the rows of a task, as `reader` says; the number of the file comes last, after the position."""
         for file, table in self.tables(io, number, keys):
             mask = keys.mask(table)
             for batch in (table if mask is None else table.filter(mask)).to_batches():
@@ -170,11 +170,13 @@ class Matching:
         candidates: the view `target`.
         source: the slices of the view `source`; None without a source.
         source_schema: its columns.
+        tables: the sides that subqueries read as tables, by their names.
     """
 
     candidates: Candidates
     source: tuple[exchange.Slice, ...] | None = None
     source_schema: pa.Schema | None = None
+    tables: tuple[str, ...] = ()
 
 
 # -- the changes -------------------------------------------------------------------------------------------------------
@@ -264,7 +266,7 @@ def edit_files(context: MergeContext, spec: EditFiles) -> TaskReport:
 
     def edits() -> Iterator[tuple[FileUnit, FileEdits]]:
         for unit, slices in spec.edits:
-            found = _edits(context, read, unit, slices, spec.clauses)
+            found = file_edits(context, read, unit, slices, spec.clauses)
             if found is not None:
                 yield unit, found
 
@@ -273,7 +275,7 @@ def edit_files(context: MergeContext, spec: EditFiles) -> TaskReport:
     return context.report(spec.number, done.written, done.changes)
 
 
-def _edits(
+def file_edits(
     context: MergeContext, read: ReadAs, unit: FileUnit, slices: Sequence[exchange.Slice], clauses: Sequence[Clause]
 ) -> FileEdits | None:
     """Return the edits of a file; None if no clause takes one of its rows.

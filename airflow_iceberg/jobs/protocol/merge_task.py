@@ -92,7 +92,7 @@ class MergeTask(Document):
 
     def withheld_values(self) -> dict[str, str]:
         """Return the SQL that the JSON form does not hold."""
-        texts = self._texts()
+        texts = self.texts
         return {name: texts[name] for name in self._public().withheld}
 
     def completed(self, values: Mapping[str, Any]) -> Self:
@@ -101,7 +101,7 @@ class MergeTask(Document):
         Raises:
             InvalidInputError: texts are missing, or are not of this task.
         """
-        if sorted(values) != sorted(self.withheld) or not set(values) <= set(self._texts()):
+        if sorted(values) != sorted(self.withheld) or not set(values) <= set(self.texts):
             expected, got = (", ".join(sorted(names)) or "none" for names in (self.withheld, values))
             raise InvalidInputError(f"the plan withholds {expected} of the job's SQL, and the job was given {got}")
         return replace(self._with_texts(values), withheld=())
@@ -110,12 +110,13 @@ class MergeTask(Document):
         """Return the task as everybody may read it, with asterisks instead of secrets."""
         if self.withheld:
             return self
-        hidden = {name: hide("sql", text) for name, text in self._texts().items()}
-        public = {name: text for name, text in hidden.items() if text != self._texts()[name]}
+        hidden = {name: hide("sql", text) for name, text in self.texts.items()}
+        public = {name: text for name, text in hidden.items() if text != self.texts[name]}
         return replace(self._with_texts(public), withheld=tuple(public))
 
-    def _texts(self) -> dict[str, str]:
-        """Return all SQL, each text by the name of its place."""
+    @property
+    def texts(self) -> dict[str, str]:
+        """All SQL, each text by the name of its place."""
         texts = {} if self.on is None else {"on": self.on}
         for number, clause in enumerate(self.clauses):
             if clause.condition is not None:

@@ -1,4 +1,4 @@
-"""What the SQL of a merge sees on Spark: the views `target` and `source`, read by our own tasks.
+"""What the SQL of a merge sees on Spark: views of the rows of both sides, read by our own tasks.
 
 Not here: the query (`jobs.merge.sql`), what becomes of its rows (`jobs.merge.tasks`).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -31,7 +31,7 @@ Rows = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def create_views(spark: Any, plan: JobPlan, matching: Matching, source_schema: Any, storage: Mapping[str, str]) -> None:
-    """Create the views `target` and `source`.
+    """Create the views of the rows of the table and of the source.
 
     Args:
         source_schema: Spark's schema of the source; None without one, and for source files.
@@ -42,10 +42,13 @@ def create_views(spark: Any, plan: JobPlan, matching: Matching, source_schema: A
     candidates, document = matching.candidates, plan.to_json()
     rows = SparkRows(_without_position(candidates.reader.projection))
     ddl = spark_ddl(_without_position(candidates.reader.projection), spark_version=spark.version)
-    columns = ", ".join([*([ddl] if ddl else []), f"`{sql.POSITION}` bigint", f"`{sql.FILE}` int"])
+    place = _Place(sql.ROW_POSITION, sql.ROW_FILE)
+    columns = ", ".join([*([ddl] if ddl else []), f"`{place.position}` bigint", f"`{place.file}` int"])
     packed = tuple(zlib.compress(pickle.dumps(item), 1) for item in candidates.items)
-    function = _target(document, replace(candidates, items=()), packed, rows, storage)
-    spark.range(0, len(packed), 1, max(len(packed), 1)).mapInArrow(function, columns).createOrReplaceTempView(TARGET)
+    function = _target(document, replace(candidates, items=()), packed, rows, place, storage)
+    frame = spark.range(0, len(packed), 1, max(len(packed), 1)).mapInArrow(function, columns)
+    frame.createOrReplaceTempView(sql.TARGET_ROWS)
+    _create_tables(spark, matching, {TARGET: rows.schema.names})
     if matching.source is None or matching.source_schema is None:
         return
     assert isinstance(plan.task, MergeTask)
@@ -55,10 +58,18 @@ def create_views(spark: Any, plan: JobPlan, matching: Matching, source_schema: A
         of_files = FileRows(matching.source_schema, plan.task.write.schema, spark_version=spark.version)
         source_schema = _spark_schema(of_files.schema)
     count = len(matching.source)
-    function = _source(document, matching.source, of_files, storage)
-    with_mark = source_schema.__class__([*source_schema.fields]).add(sql.IS_SOURCE, "boolean")
+    function = _source(document, matching.source, of_files, sql.SOURCE_ROW, storage)
+    with_mark = source_schema.__class__([*source_schema.fields]).add(sql.SOURCE_ROW, "boolean")
     frame = spark.range(0, count, 1, max(count, 1)).mapInArrow(function, with_mark)
-    frame.createOrReplaceTempView(SOURCE)
+    frame.createOrReplaceTempView(sql.SOURCE_ROWS)
+    _create_tables(spark, matching, {SOURCE: source_schema.names})
+
+
+def _create_tables(spark: Any, matching: Matching, columns: Mapping[str, Sequence[str]]) -> None:
+    """Let subqueries read the sides as tables, where texts do."""
+    for side, names in columns.items():
+        if side in matching.tables:
+            spark.sql(sql.table_view(side, names, dialect="spark"))
 
 
 def _spark_schema(schema: pa.Schema) -> Any:
@@ -71,8 +82,21 @@ def _without_position(projection: Schema) -> Schema:
     return Schema(tuple(field for field in projection.fields if field.id != POSITION.id))
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The names of the columns that say where a row is: those of the driver, which workers cannot know."""
+
+    position: str
+    file: str
+
+
 def _target(
-    document: bytes, candidates: Candidates, packed: Sequence[bytes], rows: SparkRows, storage: Mapping[str, str]
+    document: bytes,
+    candidates: Candidates,
+    packed: Sequence[bytes],
+    rows: SparkRows,
+    place: _Place,
+    storage: Mapping[str, str],
 ) -> Rows:
     """Return the function that reads the rows of the table."""
 
@@ -83,17 +107,16 @@ def _target(
             for number in batch.column(0).to_pylist():
                 item = pickle.loads(zlib.decompress(packed[number]))  # noqa: S301 - of this job's own driver
                 for found in replace(candidates, items=(item,)).rows(io, 0, keys):
-                    yield _with_place(found, rows)
+                    yield _with_place(found, rows, place)
 
     return read
 
 
-def _with_place(found: pa.RecordBatch, rows: SparkRows) -> pa.RecordBatch:
-    """Return rows in Spark's types, with their place."""
+def _with_place(found: pa.RecordBatch, rows: SparkRows, place: _Place) -> pa.RecordBatch:
+    """Return rows in Spark's types, with their place, which the last two columns say."""
     names = rows.schema.names
     columns = rows.convert(found.select(names)).columns if names else []
-    place = [found.column(POSITION.name), found.column(sql.FILE)]
-    return pa.RecordBatch.from_arrays([*columns, *place], names=[*names, sql.POSITION, sql.FILE])
+    return pa.RecordBatch.from_arrays([*columns, *found.columns[-2:]], names=[*names, place.position, place.file])
 
 
 class FileRows:
@@ -123,9 +146,13 @@ class FileRows:
 
 
 def _source(
-    document: bytes, slices: Sequence[exchange.Slice], of_files: FileRows | None, storage: Mapping[str, str]
+    document: bytes,
+    slices: Sequence[exchange.Slice],
+    of_files: FileRows | None,
+    mark: str,
+    storage: Mapping[str, str],
 ) -> Rows:
-    """Return the function that reads the rows of the source that were kept."""
+    """Return the function that reads the rows of the source that were kept, each with a mark."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         io = open_context(JobPlan.from_json(document), load_file_io(storage)).io
@@ -134,6 +161,6 @@ def _source(
                 for table in exchange.read_slices(io, [slices[number]]):
                     for rows in table.to_batches():
                         found = rows if of_files is None else of_files.convert(rows)
-                        yield found.append_column(sql.IS_SOURCE, pa.repeat(True, found.num_rows))
+                        yield found.append_column(mark, pa.repeat(True, found.num_rows))
 
     return read

@@ -22,7 +22,7 @@ from airflow_iceberg.commit.write_result import INPUTS
 from airflow_iceberg.data.read.selection import changelog_columns, choose_snapshot, identifier_names, project
 from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
-from airflow_iceberg.expressions.query import ALL, Need, needs, tables_of
+from airflow_iceberg.expressions.query import ALL, Need, Statement, needs_of_all, tables_of
 from airflow_iceberg.expressions.tree import ALWAYS_TRUE, all_of
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata_columns import METADATA_COLUMNS
@@ -31,6 +31,7 @@ from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.protocol.pinned import PinnedChanges, PinnedTable, locations_of, named
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations.inputs.changes import Changes, Consumer, choose_range
+from airflow_iceberg.redaction import hide
 
 # A name that every engine takes without quotes.
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -127,8 +128,13 @@ def pin_all(inputs: Mapping[str, Input | Changes], consumer: Consumer) -> tuple[
     return tuple(found.values())
 
 
-def pin(inputs: Mapping[str, Input | Changes], source: Source, consumer: Consumer) -> tuple[PinnedTable, ...]:
+def pin(
+    inputs: Mapping[str, Input | Changes], source: Source, consumer: Consumer, *, beside: Sequence[Statement] = ()
+) -> tuple[PinnedTable, ...]:
     """Load the inputs, and choose what is read of each.
+
+    Args:
+        beside: the argument of `narrowed`.
 
     Raises:
         NotFoundError: no such table, snapshot, ref or column.
@@ -138,19 +144,27 @@ def pin(inputs: Mapping[str, Input | Changes], source: Source, consumer: Consume
     """
     tables = pin_all(inputs, consumer)
     # Those of a job that was started have been narrowed already.
-    return tables if consumer.pinned is not None else narrowed(tables, inputs, source)
+    return tables if consumer.pinned is not None else narrowed(tables, inputs, source, beside=beside)
 
 
 def narrowed(
-    tables: Sequence[PinnedTable], inputs: Mapping[str, Input | Changes], source: Source
+    tables: Sequence[PinnedTable],
+    inputs: Mapping[str, Input | Changes],
+    source: Source,
+    *,
+    beside: Sequence[Statement] = (),
 ) -> tuple[PinnedTable, ...]:
-    """Return pinned tables with only the columns and rows that the query of a source needs."""
+    """Return pinned tables with only the columns and rows that the query of a source needs.
+
+    Args:
+        beside: further texts that read the same tables in this task, such as the clauses of a merge.
+    """
     found = {table.name: table for table in tables}
     if source.sql is None:
         return tuple(found.values())
-    schemas = {name: table.schema for name, table in found.items()}
-    wanted = needs(source.sql, schemas, params=source.sql_args, dialect=source.dialect)
-    if "sql" in source.withheld_values():
+    query = Statement(text=source.sql, dialect=source.dialect, params=source.sql_args)
+    wanted = needs_of_all([query, *beside], {name: table.schema for name, table in found.items()})
+    if "sql" in source.withheld_values() or any(hide("sql", one.text) != one.text for one in beside):
         # The plan withholds the query, because of a secret in it; a filter would bring the secret into the plan.
         wanted = {name: replace(need, row_filter=ALWAYS_TRUE) for name, need in wanted.items()}
     return tuple(_narrowed(table, inputs[name], wanted[name]) for name, table in found.items())

@@ -20,9 +20,10 @@ from airflow_iceberg.data.write.options import in_format
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.assignments import whole_columns
 from airflow_iceberg.expressions.binding import parse
+from airflow_iceberg.expressions.clause_names import check_names, reads_table
 from airflow_iceberg.expressions.merge_clauses import DELETE, NOT_MATCHED_BY_SOURCE, SOURCE, TARGET, MergeClause
 from airflow_iceberg.expressions.merge_sql import columns_needed
-from airflow_iceberg.expressions.query import needs
+from airflow_iceberg.expressions.query import Statement, needs
 from airflow_iceberg.expressions.tree import ALWAYS_TRUE, Expression
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.properties.property import Property
@@ -37,7 +38,7 @@ from airflow_iceberg.jobs.protocol.source import DIALECTS, Source
 from airflow_iceberg.jobs.protocol.table_input import WORK_FILE, FileUnit, TableInput, WorkItem
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations import staging
-from airflow_iceberg.operations.inputs.changes import Changes, consumed_of, consumer_of
+from airflow_iceberg.operations.inputs.changes import Changes, Consumer, consumed_of, consumer_of
 from airflow_iceberg.operations.inputs.tables import Input, pin, pin_all, summary_of
 from airflow_iceberg.operations.new_rows import RowsFunction, check_options
 from airflow_iceberg.operations.row_changes import MERGE_ON_READ, delete_mode, isolation_level, replaced_deletes
@@ -86,6 +87,12 @@ class RowLevelChanges:
     isolation_property: Property[Any]
     write_format: str | None = None
     check: Callable[[int], None] = lambda _: None
+
+    @property
+    def texts(self) -> list[str]:
+        """All SQL here."""
+        texts = [text for clause in self.clauses for text in (clause.condition, *clause.expressions)]
+        return [text for text in (*texts, self.on) if text]
 
     @property
     def only_deletes(self) -> bool:
@@ -201,6 +208,15 @@ def _task(work: Work, branch: str, changes: RowLevelChanges, source: Source | No
     clauses = whole_columns(changes.clauses, with_defaults, dialect=changes.dialect)
     changes = replace(changes, clauses=clauses)
     known_keys = [(schema.find_field(name, case_sensitive=False), other) for name, other in changes.keys]
+    inputs = _inputs(changes, source, consumer)
+    check_names(
+        changes.clauses,
+        on=changes.on,
+        target=[field.name for field in schema.fields],
+        source=getattr(getattr(changes.rows, "schema", None), "names", None),
+        others=[field.name for table in inputs for field in table.schema.fields],
+        dialect=changes.dialect,
+    )
     # A field of a struct is compared by the engine alone.
     keys = [(field.name, other) for field, other in known_keys if field in schema.fields]
     given = (changes.params or {}).items()
@@ -215,7 +231,7 @@ def _task(work: Work, branch: str, changes: RowLevelChanges, source: Source | No
         mode=delete_mode(metadata, changes.mode, property_name=changes.mode_property.name),
         clauses=tuple(Clause(**asdict(clause)) for clause in changes.clauses),
         source=source,
-        inputs=pin_all(changes.inputs, consumer) if source is None else pin(changes.inputs, source, consumer),
+        inputs=inputs,
         on=changes.on,
         keys=tuple(name for name, _ in keys),
         source_keys=tuple(name for _, name in keys),
@@ -224,6 +240,18 @@ def _task(work: Work, branch: str, changes: RowLevelChanges, source: Source | No
         dialect=changes.dialect,
         sql_params=values or None,
     )
+
+
+def _inputs(changes: RowLevelChanges, source: Source | None, consumer: Consumer) -> tuple[PinnedTable, ...]:
+    """Pin the inputs: what the source's query and the other SQL need of each."""
+    if source is None:
+        return pin_all(changes.inputs, consumer)
+    beside = [
+        Statement(text=text, dialect=changes.dialect, params=changes.params, over=OWN_NAMES)
+        for text in changes.texts
+        if any(reads_table([text], name.lower(), dialect=changes.dialect) for name in changes.inputs)
+    ]
+    return pin(changes.inputs, source, consumer, beside=beside)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -267,9 +295,10 @@ def _target(work: Work, branch: str, changes: RowLevelChanges) -> PinnedTable:
     if not table.metadata_location:
         raise UnsupportedError(f"the catalog gives no metadata file of table {table.name}, which a job would read")
     head = metadata.ref_snapshot(branch)
-    texts = [text for clause in changes.clauses for text in (clause.condition, *clause.expressions) if text]
     names = [one.name for one in schema.fields]
-    columns = columns_needed([*texts, *([changes.on] if changes.on else [])], names, dialect=changes.dialect)
+    # A subquery may read the table, too: all of it.
+    is_read = reads_table(changes.texts, TARGET, dialect=changes.dialect)
+    columns = None if is_read else columns_needed(changes.texts, names, dialect=changes.dialect)
     return PinnedTable(
         name=TARGET,
         table=table.name,
@@ -280,7 +309,7 @@ def _target(work: Work, branch: str, changes: RowLevelChanges) -> PinnedTable:
         snapshot_id=None if head is None else head.snapshot_id,
         schema=schema,
         selected_fields=tuple(names) if columns is None else columns,
-        row_filter=_row_filter(work, changes),
+        row_filter=ALWAYS_TRUE if is_read else _row_filter(work, changes),
         locations=locations_of(table.io),
     )
 
@@ -295,7 +324,13 @@ def _row_filter(work: Work, changes: RowLevelChanges) -> Expression:
     tables = TARGET if changes.on is None else f"{TARGET}, source"
     # Not in brackets: each part of a conjunction counts by itself.
     query = f"select 1 from {tables} where {text}"
-    found = needs(query, {TARGET: work.table.metadata.schema()}, params=changes.params, dialect=changes.dialect)
+    found = needs(
+        query,
+        {TARGET: work.table.metadata.schema()},
+        params=changes.params,
+        dialect=changes.dialect,
+        others=(SOURCE, *changes.inputs),
+    )
     return found[TARGET].row_filter
 
 

@@ -16,7 +16,8 @@ from airflow_iceberg.commit.operation_key import check_properties
 from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.data.write.options import checked_format
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET, UPSERT, MergeClause, quoted
+from airflow_iceberg.expressions.clause_names import tables_read
+from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET, UPSERT, MergeClause, column_name, quoted
 from airflow_iceberg.expressions.merge_sql import key_columns, parse_clauses
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
@@ -55,7 +56,7 @@ class MergeRequest:
         dialect: the SQL of `on` and `clauses`: "spark", or "duckdb" where a job runs without Spark.
         mode: "copy-on-write" or "merge-on-read"; None selects the table's `write.merge.mode`.
         isolation_level: "serializable" or "snapshot"; None selects the table's `write.merge.isolation-level`.
-        inputs: tables that the source reads, as for an append.
+        inputs: tables that the source, `on` or the clauses read, as for an append.
         write_format: the format of the data files, "parquet" or "avro"; None for that of the table.
         create_branch: whether a branch that the table does not have is created from main, in the same commit.
     """
@@ -79,29 +80,33 @@ class MergeRequest:
         checked_format(self.write_format)
         if not self.on or (isinstance(self.on, str) and not self.on.strip()):
             raise InvalidInputError("on is empty, expected columns such as ['id'], or a condition in SQL")
-        if isinstance(self.on, str) and self.on.strip().isidentifier() and self.on.strip().lower() not in _TRUTHS:
+        if (
+            isinstance(self.on, str)
+            and column_name(self.on).strip().isidentifier()
+            and self.on.strip().lower() not in _TRUTHS
+        ):
             raise InvalidInputError(
                 f"on is {self.on!r}, expected columns such as [{self.on.strip()!r}], or a condition in SQL over target "
                 f"and source"
             )
         if bool(self.upsert) == (self.clauses is not None):
             raise InvalidInputError("a merge needs either clauses or upsert=True, and not both")
-        check_inputs(self.inputs, self.rows, taken=OWN_NAMES)
+        read = tables_read(self._texts, dialect=self.dialect)
+        check_inputs(self.inputs, self.rows, by_condition=read, taken=OWN_NAMES)
         check_properties(self.snapshot_properties, own=OWN_ENTRIES)
-        _ = self.merge_clauses
-        sql_params.checked(self.params, self._text(), mark="$" if self.dialect == "duckdb" else ":")
+        sql_params.checked(self.params, " ".join(self._texts), mark="$" if self.dialect == "duckdb" else ":")
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are compared, if `on` has columns."""
-        return () if isinstance(self.on, str) else tuple(self.on)
+        return () if isinstance(self.on, str) else tuple(map(column_name, self.on))
 
     @property
     def condition(self) -> str:
         """The condition by which rows match."""
         if isinstance(self.on, str):
             return self.on
-        names = [quoted(name, self.dialect) for name in self.on]
+        names = [quoted(name, self.dialect) for name in self.columns]
         return " and ".join(f"{TARGET}.{name} = {SOURCE}.{name}" for name in names)
 
     @property
@@ -118,11 +123,11 @@ class MergeRequest:
         text = self.clauses if isinstance(self.clauses, str) else "\n".join(self.clauses or ())
         return parse_clauses(text, dialect=self.dialect)
 
-    def _text(self) -> str:
-        clauses = self.merge_clauses
-        return " ".join(
-            [self.condition, *(text for one in clauses for text in (one.condition or "", *one.expressions))]
-        )
+    @property
+    def _texts(self) -> list[str]:
+        """All SQL here."""
+        texts = [text for one in self.merge_clauses for text in (one.condition, *one.expressions)]
+        return [self.condition, *(text for text in texts if text is not None)]
 
 
 @creates_branch

@@ -10,7 +10,7 @@ from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.expressions.merge_clauses import UPSERT
+from airflow_iceberg.expressions.merge_clauses import UPSERT, column_name
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.operations.work import Work
 
@@ -155,7 +155,7 @@ class ChangesRows(OpenTable):
     def _keys(self, join_cols: Sequence[str] | None, case_sensitive: bool) -> list[str]:
         schema = self.metadata.schema()
         if join_cols is not None:
-            return [schema.find_field(name, case_sensitive=case_sensitive).name for name in join_cols]
+            return [schema.find_field(column_name(name), case_sensitive=case_sensitive).name for name in join_cols]
         keys = [schema.find_name(field_id) or "" for field_id in schema.identifier_field_ids]
         if not keys:
             raise InvalidInputError(

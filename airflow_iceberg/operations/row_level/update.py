@@ -36,7 +36,8 @@ class UpdateRequest:
     """Which rows get which values.
 
     Attributes:
-        set: the columns, each with an SQL expression over the columns of the row: `{"total": "price * amount"}`.
+        set: the columns, each with an SQL expression over the columns of the row: `{"total": "price * amount"}`. A name
+            may be in backticks or double quotes, and one of a field of a struct.
         where: a condition in SQL, by which rows are selected; None selects all rows. It may have subqueries over
             `inputs`.
         params: the values of the placeholders of the SQL, by name.

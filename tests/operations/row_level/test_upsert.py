@@ -13,8 +13,10 @@ from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.jobs import context, exchange
 from airflow_iceberg.jobs.merge.key_match import KeyIndex
 from airflow_iceberg.table import Table
+from tests.support.builders import data_locations
 from tests.support.memory import MemoryCatalog
 
+COW, MOR = "copy-on-write", "merge-on-read"
 NAN, OTHER_NAN = np.array([0x7FF8000000000000, 0xFFF8000000000001], np.uint64).view(np.float64).tolist()
 UTC = dt.UTC
 MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -95,6 +97,68 @@ def test_the_rows_are_those_of_duckdb(kinds, mode, seed):
     assert sorted_rows(ours) == sorted_rows(theirs)
     assert (found.updated_records, found.added_records) == (expected.updated_records, expected.added_records)
     assert found.updated_records + found.added_records
+
+
+class TestNothingChanges:
+    """Rows that would get the values that they have are no reason for a commit, or for a file."""
+
+    @pytest.fixture(params=[(1, COW), (2, COW), (2, MOR), (3, COW), (3, MOR)], ids=str)
+    def table(self, request):
+        version, mode = request.param
+        modes = {"write.merge.mode": mode, "write.update.mode": mode}
+        table = Table.create(
+            MemoryCatalog(),
+            "db.t",
+            schema={"id": "long", "d": "double", "s": "string", "l": "list<struct<a: int>>"},
+            partition_by=["s"],
+            properties={"format-version": str(version), **modes},
+        )
+        for start in (0, 3):
+            table.append(self.rows(start))
+        return table
+
+    def rows(self, start: int, text: str = "a", number: float = NAN) -> pa.Table:
+        kind = pa.list_(pa.struct([("a", pa.int32())]))
+        return pa.table(
+            {
+                "id": pa.array(range(start, start + 3), pa.int64()),
+                "d": [number, None, -0.0],
+                "s": [text, None, "c"],
+                "l": pa.array([[{"a": 1}, None], None, []], kind),
+            }
+        )
+
+    def changes(self, table):
+        every = table.scan().to_arrow()
+        yield table.upsert(every, ["id"])
+        yield table.upsert(every.slice(1, 1), ["id"], when_not_matched_insert_all=False)
+        yield table.merge(every, "target.id = source.id", "when matched then update set *")
+        yield table.merge(every, ["id"], "when matched and source.id > 2 then update set s = source.s, d = target.d")
+        yield table.merge(every, ["id"], "when not matched by source then delete when not matched then insert *")
+        yield table.update({"s": "s", "d": "d * 1", "l": "l"})
+        yield table.update({"s": "'c'"}, where="id % 3 = 2")
+
+    @pytest.mark.costly
+    def test_it(self, table):
+        head, disk = table.current_snapshot(), data_locations(table)
+        for result in self.changes(table):
+            counts = (result.updated_records, result.added_records, result.carried_records, result.snapshot_id)
+            assert (result.outcome, counts) == ("nothing", (0, 0, 0, None))
+        assert table.refresh().current_snapshot() == head
+        assert data_locations(table) == disk
+
+    def test_one_row_that_changes(self, table):
+        every = self.rows(3, number=2.5)
+        assert table.upsert(every, ["id"]).updated_records == 3
+        assert table.upsert(every, ["id"]).outcome == "nothing"
+        assert table.upsert(self.rows(3, text="b", number=2.5).slice(0, 1), ["id"]).updated_records == 1
+        assert table.upsert(self.rows(4, number=2.5), ["id"]).added_records == 1
+        assert table.update({"d": "0.0::double"}, where="id = 5").updated_records == 1  # it was -0.0
+
+    def test_that_a_row_matches_twice_is_an_error_all_the_same(self, table):
+        every = table.scan("id = 1").to_arrow()
+        with pytest.raises(InvalidInputError, match="2 rows of the source match one row"):
+            table.merge(pa.concat_tables([every, every]), ["id"], "when matched then update set *")
 
 
 class TestWithoutDuckdb:

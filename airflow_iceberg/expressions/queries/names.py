@@ -1,0 +1,141 @@
+"""Which columns a query names, wherever in its text: no other column can change its rows.
+
+A name counts for each table that it can mean. What is needed by a name of the table alone, a row as a value, is all.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+
+from sqlglot import expressions as sql
+
+from airflow_iceberg.expressions.queries.grammar import argument, joins_of
+
+
+def fold(name: str) -> str:
+    """Return a name so that all those are equal which an engine may take for one."""
+    return name.upper().casefold().replace("\u0307", "")
+
+
+class Names:
+    """The names in a query that is understood.
+
+    Args:
+        columns: the columns of the known tables, by the tables' names; all folded.
+        others: the names of tables that the query may read besides, folded; None for any.
+    """
+
+    def __init__(
+        self, statement: sql.Query, columns: Mapping[str, Collection[str]], others: Collection[str] | None
+    ) -> None:
+        self._columns = columns
+        # By aliases, or names without one: the known tables that are called so somewhere in the text.
+        self.tables: dict[str, set[str]] = defaultdict(set)
+        # What the text itself calls so: its columns, fields, and the parameters of its functions.
+        self.defined: set[str] = set()
+        self._named: dict[str, set[str]] = {name: set() for name in columns}
+        self._as_rows: set[str] = set()
+        self._is_clear = True
+        self._has_others = False
+        self._see_tables(statement, others)
+        self._see_definitions(statement)
+        for node in statement.find_all(sql.Column, sql.Identifier, sql.Star):
+            self._see(node)
+
+    def of(self, name: str) -> set[str] | None:
+        """Return the columns of a table that the query names; None for all, also of a row as a value."""
+        return self._named[name] if self._is_clear and name not in self._as_rows else None
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether each name is that of something, and none is that of two tables."""
+        return self._is_clear
+
+    def columns_of(self, source: sql.Expression) -> Collection[str]:
+        """Return the columns of a source that is a known table."""
+        return self._columns.get(fold(source.name), ()) if isinstance(source, sql.Table) else ()
+
+    def is_column(self, name: str) -> bool:
+        """Whether a known table has a column of a name."""
+        return any(name in columns for columns in self._columns.values())
+
+    def _see_tables(self, statement: sql.Query, others: Collection[str] | None) -> None:
+        ctes = {fold(cte.alias) for cte in statement.find_all(sql.CTE)}
+        for table in statement.find_all(sql.Table):
+            name = fold(table.name)
+            is_known = name in self._columns
+            self._has_others |= not is_known and name not in ctes
+            self._is_clear &= is_known or name in ctes or others is None or name in others
+            self.tables[fold(table.alias_or_name)] |= {name} if is_known else set()
+        for alias in (found.alias for found in statement.find_all(sql.CTE, sql.Subquery) if found.alias):
+            self.tables[fold(alias)] |= set()
+        self._is_clear &= not ctes & self._columns.keys()
+
+    def _see_definitions(self, statement: sql.Query) -> None:
+        found: list[sql.Identifier] = [
+            *(alias.args["alias"] for alias in statement.find_all(sql.Alias)),
+            *(name for alias in statement.find_all(sql.TableAlias) for name in alias.args.get("columns") or ()),
+            *(name for function in statement.find_all(sql.Lambda) for name in function.expressions),
+            *(dot.expression for dot in statement.find_all(sql.Dot)),
+            # The last part of `who.name` is the name of a column of the result.
+            *(column.this for column in statement.find_all(sql.Column) if len(column.parts) > 1),
+        ]
+        self.defined = {fold(name.name) for name in found if not isinstance(name, sql.Star)}
+
+    def _see(self, node: sql.Expression) -> None:
+        match node:
+            case sql.Column():
+                self._see_column(node)
+            case sql.Star() if isinstance(node.parent, sql.Select):
+                self._name_all(table for table, _ in sources(node.parent))
+            case sql.Identifier() if not _is_given(node):
+                # The columns of USING, fields, and parameters, which may have the name of a column.
+                self._see_name(fold(node.name))
+
+    def _see_column(self, column: sql.Column) -> None:
+        first, *more = (fold(part.name) for part in column.parts)
+        is_star = isinstance(column.this, sql.Star)
+        if not more:
+            if not is_star:
+                self._is_clear &= self._see_name(first)
+            return
+        is_known = self._see_field(first)
+        if first in self.tables:
+            found = {name for name in self.tables[first] if is_star or more[0] in self._columns[name]}
+            for name in found:
+                self._named[name] |= set(self._columns[name]) if is_star else {more[0]}
+            # A column that none of the tables has is one that the engine knows, or an error.
+            is_known |= bool(found) or not self.tables[first]
+        self._is_clear &= is_known
+
+    def _see_name(self, name: str) -> bool:
+        """Take a name for all that it can mean; return whether there is anything."""
+        self._as_rows |= self.tables.get(name, set())
+        return self._see_field(name) or name in self.tables
+
+    def _see_field(self, name: str) -> bool:
+        """Take a name for a column; return whether there may be one."""
+        found = [named for table, named in self._named.items() if name in self._columns[table]]
+        for named in found:
+            named.add(name)
+        return bool(found) or name in self.defined or self._has_others
+
+    def _name_all(self, tables: Iterator[sql.Expression]) -> None:
+        for name in (fold(table.name) for table in tables if isinstance(table, sql.Table)):
+            self._named.get(name, set()).update(self._columns.get(name, ()))
+
+
+def _is_given(name: sql.Identifier) -> bool:
+    """Whether a name is one that the query gives, or a part of a column's."""
+    is_alias = isinstance(name.parent, sql.Alias) and name.arg_key == "alias"
+    return is_alias or isinstance(name.parent, sql.Column | sql.Table | sql.TableAlias)
+
+
+def sources(select: sql.Expression) -> Iterator[tuple[sql.Expression, sql.Join | None]]:
+    """Yield what a SELECT reads itself, tables and queries, and the join that it is in."""
+    first = argument(select, "from")
+    if first is not None:
+        yield first.this, None
+    for join in joins_of(select):
+        yield join.this, join
