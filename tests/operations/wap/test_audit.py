@@ -80,6 +80,25 @@ class TestEachAudit:
         known = Input(open=lambda: Table.load(table.catalog, "db.t"), ref="wap", row_filter="id = 5")
         assert one(table, new, inputs={"known": known}).passed
 
+    @pytest.mark.parametrize("where", [
+        "audited <> b",
+        "audited is distinct from b",
+        "md5(audited::varchar) <> md5(b::varchar)",
+        "to_json(audited) <> to_json(b)",
+        "not exists (select 1 where audited = b)",
+    ])  # fmt: skip
+    def test_sql_that_compares_rows_as_values(self, table, where):
+        table.append(rows(4, name="other"), branch="wap")
+        failed = one(table, NoRows(f"select audited.id from audited join main b on audited.id = b.id where {where}"))
+        assert (failed.passed, failed.rows) == (False, ({"id": 4},))
+
+    @pytest.mark.parametrize("joins", [
+        "(main m left join audited a on a.id = m.id and a.name = 'y')",
+        "(audited x full join main m on x.id = m.id) left join (audited a join main n on a.id > n.id + 9) on true",
+    ])  # fmt: skip
+    def test_sql_with_joins_in_brackets(self, table, joins):
+        assert not one(table, NoRows(f"select m.id from {joins} where a.id is null")).passed
+
     def test_the_number_of_rows(self, table):
         table.append(rows(5), branch="wap")
         assert one(table, RowCount(min=5, max="5")).found == "5 rows, expected at least 5 and at most 5"
