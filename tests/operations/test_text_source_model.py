@@ -1,4 +1,4 @@
-"""Random sources of JSON lines and CSV, through appends, overwrites and merges, against a model of what is documented."""
+"""Random sources of JSON lines and CSV, in appends, overwrites and merges, against a model of what is documented."""
 
 import csv
 from pathlib import Path
