@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.sources.identity import identity
 from airflow_iceberg.operations.append import AppendRequest, append
@@ -258,6 +258,22 @@ class TestJsonTypes:
         with pytest.raises(InvalidInputError, match=r"columns 'c' and 'C' of .*a.jsonl differ by case alone"):
             merged(table, Source.from_files(str(tmp_path / "a.jsonl")), ["id"], "when matched then delete")
 
+    def test_keys_without_end_are_refused(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("airflow_iceberg.jobs.sources.json.shape.MOST_KEYS", 3)
+        monkeypatch.setattr("airflow_iceberg.jobs.sources.describe.MOST_KEYS", 3)
+        table = make(tmp_path, {"id": "long", "m": "map<string, long>"})
+        keys = {f"k{n}": n for n in range(4)}
+        load(table, lines(tmp_path / "a.jsonl", {"id": 1, "m": keys}))
+        with pytest.raises(InvalidInputError, match=r"column 'c', row 2 of .* more than 3 different keys"):
+            load(table, lines(tmp_path / "b.jsonl", {"id": 2}, {"id": 3, "c": keys}))
+        with pytest.raises(InvalidInputError, match=r"row 1 of .* more than 3 different keys, and each would"):
+            load(table, lines(tmp_path / "c.jsonl", {"id": 2, **keys}))
+
+    def test_values_that_are_nested_too_deeply_are_told(self, tmp_path):
+        table = make(tmp_path, {"id": "long"})
+        with pytest.raises((FormatError, InvalidInputError, UnsupportedError)):
+            load(table, lines(tmp_path / "a.jsonl", '{"id": 1, "c": ' + "[" * 100_000 + "]" * 100_000 + "}"))
+
     def test_without_leave_a_new_column_is_refused_with_its_line(self, tmp_path):
         table = make(tmp_path, {"id": "long"})
         with pytest.raises(InvalidInputError, match=r"column 'c' of line 2 of .*a.jsonl is not in the table"):
@@ -298,6 +314,7 @@ class TestFilesOfAMerge:
             (pa.array([1], pa.uint64()), pa.array([2**64 - 1], pa.uint64()), True),
             (pa.array([None], pa.null()), pa.array(["a"]), True),
             (pa.array([{"a": 1}]), pa.array([{"b": "x", "a": 2}]), True),
+            (pa.array([1], pa.timestamp("us", "UTC")), pa.array([1], pa.timestamp("ms", "Europe/Berlin")), True),
             (pa.array(["a"]).dictionary_encode(), pa.array(["a"], pa.large_string()), True),
             (pa.array([1]), pa.array(["a"]), False),
         ],

@@ -31,7 +31,8 @@ def plain_type(arrow: pa.DataType) -> pa.DataType:
     if is_.is_unsigned_integer(arrow):
         return pa.int64() if arrow.bit_width < 64 else pa.decimal128(20, 0)
     if is_.is_timestamp(arrow):
-        return pa.timestamp("us", arrow.tz)
+        # Instants of any zone are of one type.
+        return pa.timestamp("us", "UTC" if arrow.tz else None)
     if is_.is_struct(arrow):
         return pa.struct([pa.field(item.name, plain_type(item.type)) for item in arrow])
     if is_.is_map(arrow):

@@ -56,10 +56,10 @@ class SourceColumns:
         in_json = [file for file in files if file.shape is not None and file.names]
         types = json_columns(in_json, table, any_case=True)
         for file in in_json:
+            # Of a column of the table, `types` has new fields alone.
+            of_table = known_columns(table, file.names, any_case=True)
             for name in file.names:
-                # Of a column of the table, this has new fields alone.
-                known = name in known_columns(table, [name], any_case=True)
-                kind = pa.null() if known or name not in types.names else types.field(name).type
+                kind = pa.null() if name in of_table or name not in types.names else types.field(name).type
                 found.add(name, kind, file.location)
         texts = [name for file in files if file.file_format == "csv" and file.schema for name in file.schema.names]
         texts += [name for file in in_json for name in file.names]
