@@ -41,7 +41,8 @@ def value(random: Random, kind: str, depth: int = 2) -> Any:
             return [value(random, "object", depth - 1) for _ in range(random.randrange(3))]
         case "none":
             return None
-    return value(random, random.choice(["text", "long", "flag", "number"]), 0)
+    others = ["object", "array"] if depth and kind == "any" else []
+    return value(random, random.choice(["text", "long", "flag", "number", *others]), max(depth - 1, 0))
 
 
 KINDS = ["text", "long", "large", "number", "flag", "object", "array", "objects", "none", "any"]
@@ -70,7 +71,7 @@ def write(files: list[list[dict[str, Any]]], folder: Path) -> list[str]:
     names = []
     for number, rows in enumerate(files):
         path = folder / f"{number}.jsonl"
-        texts = [json.dumps(row, ensure_ascii=number % 2 == 0) + "\n" * (1 + number % 2) for row in rows]
+        texts = [json.dumps(row) + "\n" * (1 + number % 2) for row in rows]
         path.write_text("".join(texts))
         names.append(str(path))
     return names
