@@ -18,7 +18,7 @@ from airflow_iceberg.jobs.protocol.plan import AppendTask, CompactTask, DeleteTa
 from airflow_iceberg.jobs.protocol.result import JobResult, write_result
 from airflow_iceberg.jobs.protocol.table_input import TableInput, WorkItem, read_work
 from airflow_iceberg.jobs.sources.files import plan_tasks
-from airflow_iceberg.jobs.sources.new_columns import with_columns_of, with_columns_of_files
+from airflow_iceberg.jobs.sources.new_columns import with_columns_of, with_source
 from airflow_iceberg.jobs.task import Collect
 
 if TYPE_CHECKING:
@@ -84,12 +84,13 @@ def run_plan(plan: JobPlan, io: FileIO, engine: Engine, timings: Timings) -> Job
 def _append(job: Job[AppendTask]) -> JobResult:
     is_sorted = append_sorted.sorts_over_tasks(job.task)
     if job.task.source.kind == "files":
-        job = _with_task(job, with_columns_of_files(job.task, job.io))
         target = job.task.write.target_file_size_bytes
         with job.timings.phase("plan"):
             units = plan_tasks(
                 job.task.source, job.io, parallelism=job.engine.parallelism, target_file_size_bytes=target
             )
+        task, units = with_source(job, units)
+        job = _with_task(job, task)
         if is_sorted and append_sorted.is_small(units):
             is_sorted, units = False, (tuple(unit for task in units for unit in task),) if units else ()
         rows = append.rows_of_files(job, units)

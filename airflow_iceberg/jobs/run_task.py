@@ -15,6 +15,7 @@ from airflow_iceberg.jobs.merge.compare import compare_files
 from airflow_iceberg.jobs.protocol.merge_task import MergeTask
 from airflow_iceberg.jobs.protocol.plan import AppendTask, CompactTask, DeleteTask, InventoryTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobError
+from airflow_iceberg.jobs.sources.describe import describe_units
 from airflow_iceberg.jobs.task import Staging, TaskReport, TaskSpec
 
 if TYPE_CHECKING:
@@ -77,6 +78,11 @@ def _stage_units(context: Any, spec: task.StageUnits) -> TaskReport:
     return _stage(context, spec.number, context.rows(spec), spec.staging)
 
 
+def _describe(context: Any, spec: task.DescribeUnits) -> TaskReport:
+    files = describe_units(context.task, spec.units, context.io)
+    return TaskReport(number=spec.number, columns=tuple(file.to_dict() for file in files))
+
+
 _CONTEXTS: Mapping[type, type[TaskContext[Any]]] = {
     AppendTask: AppendContext,
     CompactTask: compact.CompactContext,
@@ -86,6 +92,7 @@ _CONTEXTS: Mapping[type, type[TaskContext[Any]]] = {
 }
 _RUN: Mapping[type, Callable[[Any, Any], TaskReport]] = {
     task.StageUnits: lambda context, spec: _stage_units(context, spec),
+    task.DescribeUnits: lambda context, spec: _describe(context, spec),
     task.GatherBuckets: append.gather_buckets,
     task.CutRanges: append_sorted.cut,
     task.MergeRanges: append_sorted.merge,

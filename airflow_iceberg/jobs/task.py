@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_iceberg.jobs.exchange import Slice
 from airflow_iceberg.jobs.protocol.merge_task import Clause
@@ -19,6 +19,9 @@ from airflow_iceberg.jobs.protocol.result import FileChange, InventoryUnitResult
 from airflow_iceberg.jobs.protocol.seal import SealedFile
 from airflow_iceberg.jobs.protocol.table_input import FileUnit, WorkItem
 from airflow_iceberg.jobs.sources.unit import Unit
+
+if TYPE_CHECKING:
+    from airflow_iceberg.jobs.merge.source_columns import SourceColumns
 
 # -- what becomes of the rows of a source ------------------------------------------------------------------------------
 
@@ -85,10 +88,24 @@ class TaskSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageUnits(TaskSpec):
-    """Read source files, and stage their rows."""
+    """Read source files, and stage their rows.
+
+    Attributes:
+        columns: the columns of the source of a merge; None for an append, whose rows get those of the table.
+    """
 
     units: tuple[Unit, ...]
     staging: Staging
+    columns: SourceColumns | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DescribeUnits(TaskSpec):
+    """Find the columns of source files."""
+
+    phase: ClassVar[str] = "describe"
+
+    units: tuple[Unit, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,6 +206,7 @@ class TaskReport:
         changes: the changed files of the table, of a delete.
         record_count: the number of rows written or spilled.
         sample: the file with the sampled keys; None for none.
+        columns: the columns of source files, as `FileColumns.to_dict` documents.
         is_stopped: whether it did nothing, because another task had failed.
     """
 
@@ -199,6 +217,7 @@ class TaskReport:
     slices: tuple[Slice, ...] = ()
     sample: SealedFile | None = None
     unit: InventoryUnitResult | None = None
+    columns: tuple[Mapping[str, Any], ...] = ()
     error: JobError | None = None
     is_stopped: bool = False
 
@@ -220,6 +239,7 @@ class TaskReport:
             unit = InventoryUnitResult(**{**unit, "file": SealedFile.of_fields(unit["file"])})
         return cls(
             data_files=tuple(document.pop("data_files")),
+            columns=tuple(document.pop("columns")),
             changes=tuple(FileChange(**change) for change in document.pop("changes")),
             slices=tuple(
                 Slice(**{**piece, "parts": tuple(map(tuple, piece["parts"]))}) for piece in document.pop("slices")

@@ -197,7 +197,7 @@ NESTED = schema_from_shorthand(TYPES)
 
 
 class TestJsonLines:
-    """JSON lines keep what JSON knows; everything else stays text until the cast."""
+    """JSON lines get the table's types; numbers are as they are written, and what JSON does not have is parsed."""
 
     def lines(self, path: Path, *rows: Any) -> Path:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -206,11 +206,12 @@ class TestJsonLines:
     def test_nested_values(self, tmp_path):
         row = {"id": 1, "tags": ["a", None], "m": {"k": 1}, "p": {"x": 1, "y": [2]}, "ok": True}
         table = read(self.lines(tmp_path / "a.jsonl", row, {}), schema=NESTED)
-        assert table.to_pylist()[0] == {**row, "m": [("k", 1)], "p": {"x": 1.0, "y": [2]}}
+        missing = dict.fromkeys(TYPES.keys() - row.keys())
+        assert table.to_pylist()[0] == {**row, "m": [("k", 1)], "p": {"x": 1.0, "y": [2]}, **missing}
         assert set(table.to_pylist()[1].values()) == {None}
 
     @pytest.mark.parametrize(("text", "name", "expected"), [
-        ('{"price": 0.10}\n{"price": "1234567.89"}\n', "price", ["0.10", "1234567.89"]),
+        ('{"price": 0.10}\n{"price": "1234567.89"}\n', "price", [Decimal("0.10"), Decimal("1234567.89")]),
         (f'{{"id": {2**63 - 1}}}\n{{"id": {-(2**63)}}}\n', "id", [2**63 - 1, -(2**63)]),
         ('{"id": 1}\n\n  \r\n{"id": 2}', "id", [1, 2]),
     ], ids=["digits of decimals", "digits of integers", "blank lines and a missing last line break"])  # fmt: skip
@@ -219,11 +220,29 @@ class TestJsonLines:
         assert read(tmp_path / "a.jsonl", schema=NESTED).column(name).to_pylist() == expected
 
     @pytest.mark.parametrize(
-        ("name", "value"), [*(("id", value) for value in ("x", 1.5, True, 2**63, [1])), ("p", {"x": 1, "z": 2})]
+        ("name", "value", "place", "shown"),
+        [
+            ("id", "x", "id", "'x' (string) does not fit long"),
+            ("id", 1.5, "id", "'1.5' (string) does not fit long"),
+            ("id", True, "id", "'true' (string) does not fit long"),
+            ("id", 2**63, "id", "'9223372036854775808' (string) does not fit long"),
+            ("id", [1], "id", "[1] (array) does not fit long"),
+            ("price", {"x": 1}, "price", '{"x": 1} (object) does not fit decimal(9, 2)'),
+            ("p", [1], "p", "[1] (array) does not fit struct<"),
+            ("p", {"x": 1, "z": 2}, "p.z", "the table's column 'p' has no such field, only x, y"),
+            ("p", {"y": [1, "a"]}, "p.y.element", "'a' (string) does not fit long"),
+            ("m", {"k": 2**31}, "m.value", "2147483648 (int64) does not fit int"),
+            ("tags", "a", "tags", '"a" (string) does not fit list<string>'),
+            ("tags", ["\ud800"], "tags.element", "cannot be written as UTF-8"),
+        ],
     )
-    def test_a_value_that_does_not_fit_is_left_to_the_cast_as_text(self, name, value, tmp_path):
-        path = self.lines(tmp_path / "a.jsonl", {"id": 1}, {name: value})
-        assert pa.types.is_string(read(path, schema=NESTED).schema.field(name).type)
+    def test_a_value_that_does_not_fit_is_told_with_column_and_line(self, name, value, place, shown, tmp_path):
+        path = tmp_path / "a.jsonl"
+        path.write_text('{"id": 1}\n\n{"id": 2}\n' + json.dumps({name: value}) + "\n")
+        with pytest.raises(InvalidInputError) as caught:
+            read(path, schema=NESTED)
+        assert str(caught.value).startswith(f"column '{place}', row 4 of {path}: ")
+        assert shown in str(caught.value)
 
     def test_an_object_without_keys_is_a_row(self, tmp_path):
         assert read(self.lines(tmp_path / "a.jsonl", {}, {}), schema=NESTED).num_rows == 2
@@ -248,7 +267,8 @@ class TestJsonLines:
     def test_a_number_that_is_too_large_is_no_infinity(self, tmp_path, kind, text):
         path = tmp_path / "a.jsonl"
         path.write_text(f'{{"x": {text}}}\n')
-        assert pa.types.is_string(read(path, schema=schema_from_shorthand({"x": kind})).schema.field("x").type)
+        with pytest.raises(InvalidInputError, match=r"column 'x', row 1 .* does not fit"):
+            read(path, schema=schema_from_shorthand({"x": kind}))
 
     @pytest.mark.parametrize(("text", "problem"), [("{", "is not JSON"), ("[1]", "is a list"), ('"x"', "is a str")])
     def test_a_broken_line_is_named(self, text, problem, tmp_path):

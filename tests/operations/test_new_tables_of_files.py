@@ -65,6 +65,35 @@ class TestSnapshots:
         assert (table.properties["gc.enabled"], table.properties["snapshot"]) == ("false", "true")
         assert table.location.endswith("/lake/db/t")
 
+    @pytest.mark.parametrize(
+        ("texts", "expected"),
+        [
+            (["2026-02-30"], "string"),
+            (["2026-02-28", "2026-02-29"], "string"),
+            (["2024-02-29", "__HIVE_DEFAULT_PARTITION__"], "date"),
+            (["0000-01-01"], "string"),
+            (["2026-13-01"], "string"),
+            (["1", "01", "-0"], "int"),
+            (["-2147483648", "2147483647"], "int"),
+            (["2147483648"], "long"),
+            (["-9223372036854775808", "9223372036854775807"], "long"),
+            (["9223372036854775808"], "string"),
+            (["1", "2026-01-01"], "string"),
+            (["NaN"], "string"),
+            (["1.5"], "string"),
+            (["2026-01-01 10:00:00"], "string"),
+            (["__HIVE_DEFAULT_PARTITION__"], "string"),
+        ],
+    )
+    def test_the_type_of_a_folders_values_is_one_that_has_all_of_them(self, catalog, tmp_path, texts, expected):
+        for number, text in enumerate(texts):
+            folder = tmp_path / "lake" / "in" / f"v={text}"
+            folder.mkdir(parents=True)
+            pq.write_table(pa.table({"id": [number]}), folder / "0.parquet")
+        table = Table.snapshot_table(catalog, "db.t", str(tmp_path / "lake" / "in"))
+        assert str(table.schema().fields[-1].type) == expected
+        assert table.scan().to_arrow().num_rows == len(texts)
+
     def test_nothing_of_the_source_is_deleted(self, catalog, source):
         table = Table.snapshot_table(catalog, "db.t", str(source))
         table.delete("true")

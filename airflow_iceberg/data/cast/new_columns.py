@@ -18,7 +18,18 @@ from airflow_iceberg.format.schemas.arrow import schema_from_arrow
 from airflow_iceberg.format.schemas.evolution import SchemaEvolution
 from airflow_iceberg.format.schemas.promotion import is_promotion
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
+from airflow_iceberg.format.types import (
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+    VariantType,
+)
+
+# What the metadata of an Arrow field say of a type that Arrow knows by its storage alone.
+EXTENSION_KEY, VARIANT = b"ARROW:extension:name", b"arrow.parquet.variant"
 
 
 def with_new_columns(
@@ -53,9 +64,13 @@ def with_new_columns(
 def _wanted(schema: Schema, column: pa.Field, format_version: int) -> NestedField | None:
     """Return the column that a column of a source adds or widens, None for neither."""
     known = next((field for field in schema.fields if field.name == column.name), None)
-    plain = pa.schema([pa.field(column.name, decoded_type(column.type), column.nullable)])
+    # Sixteen bytes that are a UUID stay one.
+    kind = column.type if column.type == pa.uuid() else decoded_type(column.type)
+    plain = pa.schema([pa.field(column.name, kind, column.nullable)])
     if known is None:
         _check_case(column.name, schema.fields, column.name)
+        if (column.metadata or {}).get(EXTENSION_KEY) == VARIANT:
+            return NestedField(id=1, name=column.name, type=VariantType(), required=not column.nullable)
         added = schema_from_arrow(plain).fields[0]
         return replace(added, id=max(1, added.id))
     try:

@@ -1,13 +1,15 @@
 """The schema of existing Parquet files: the columns of all of them, and one for each folder name.
 
 Columns are optional, since no file promises anything of the others. A column of several types gets the one that all may
-be promoted to. The type of a folder's values is int, long, date or string, as Spark infers it.
+be promoted to. The type of a folder's values is int, long, date or string, as Spark infers it; what Spark takes for a
+timestamp, a double or a larger number is a text here, as it is written.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from datetime import date
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,9 +23,9 @@ from airflow_iceberg.format.schemas.arrow import schema_from_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.storage.base import FileIO
 
-_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_WHOLE = re.compile(r"-?[0-9]{1,30}")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_INT_MAX = 2**31 - 1
+_INTS, _LONGS = range(-(2**31), 2**31), range(-(2**63), 2**63)
 
 
 def columns_of(io: FileIO, file: ExistingFile) -> pa.Schema:
@@ -89,7 +91,21 @@ def folder_names(files: Sequence[ExistingFile]) -> tuple[str, ...]:
 def _type_of(texts: Sequence[str]) -> pa.DataType:
     given = {text for text in texts if text != HIVE_NULL}
     if given and all(_WHOLE.fullmatch(text) for text in given):
-        return pa.int32() if all(-_INT_MAX <= int(text) <= _INT_MAX for text in given) else pa.int64()
-    if given and all(_DATE.fullmatch(text) for text in given):
+        numbers = [int(text) for text in given]
+        for kind, values in ((pa.int32(), _INTS), (pa.int64(), _LONGS)):
+            if all(number in values for number in numbers):
+                return kind
+    if given and all(_is_date(text) for text in given):
         return pa.date32()
     return pa.string()
+
+
+def _is_date(text: str) -> bool:
+    """Whether a text is a day of the calendar: 2026-02-30 is a text."""
+    if not _DATE.fullmatch(text):
+        return False
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

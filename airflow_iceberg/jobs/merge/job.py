@@ -27,7 +27,8 @@ from airflow_iceberg.jobs.merge.check import check_new_rows
 from airflow_iceberg.jobs.merge.key_match import KeyMatch, needs_no_engine
 from airflow_iceberg.jobs.merge.keys import MOST_LITERALS_OF_CONFLICTS, MOST_LITERALS_OF_FILES, Keys
 from airflow_iceberg.jobs.merge.scoped_sql import scoped_query
-from airflow_iceberg.jobs.merge.source import KEYS, ROWS, check_same_columns, spelled
+from airflow_iceberg.jobs.merge.source import KEYS, ROWS, source_columns
+from airflow_iceberg.jobs.merge.source_columns import spelled
 from airflow_iceberg.jobs.merge.tasks import Candidates, Matching, MatchUnit
 from airflow_iceberg.jobs.phase import Job, Query, checked, clean_exchange
 from airflow_iceberg.jobs.protocol.merge_task import Clause, MergeTask
@@ -181,7 +182,7 @@ class _Source:
             return cls._of_files(job, source)
         with job.timings.phase("query"):
             query = job.engine.query(job.task)
-            keys = spelled(job.task.source_keys, query.schema, query.name)
+            keys = spelled(job.task.source_keys, query.schema.names, query.name)
         with job.timings.phase("source"):
             reports = checked(query.stage(job.plan, Keep(keys=keys)), job.io)
         return cls(schema=query.schema, slices=_slices(reports), keys=keys)
@@ -191,11 +192,12 @@ class _Source:
         with job.timings.phase("plan"):
             target = job.task.write.target_file_size_bytes
             units = plan_tasks(source, job.io, parallelism=job.engine.parallelism, target_file_size_bytes=target)
-        keep = Keep(keys=job.task.source_keys)
-        reports = job.run("source", [StageUnits(number=i, units=one, staging=keep) for i, one in enumerate(units)])
-        slices = _slices(reports)
-        schema = _common_schema(job, [piece for piece in slices if piece.bucket == ROWS])
-        keys = spelled(job.task.source_keys, schema, "the files")
+        columns, keep = source_columns(job, units), Keep(keys=job.task.source_keys)
+        specs = [StageUnits(number=i, units=one, staging=keep, columns=columns) for i, one in enumerate(units)]
+        slices = _slices(job.run("source", specs) if columns is not None else [])
+        # Without rows the source has the columns of the table.
+        schema = schema_to_arrow(job.task.write.schema) if columns is None else columns.schema
+        keys = spelled(job.task.source_keys, schema.names, "the files")
         return cls(schema=schema, slices=slices, keys=keys, files=len({one.location for task in units for one in task}))
 
     @property
@@ -217,20 +219,6 @@ class _Source:
 
 def _slices(reports: Sequence[TaskReport]) -> tuple[exchange.Slice, ...]:
     return tuple(piece for report in reports for piece in report.slices)
-
-
-def _common_schema(job: Job[MergeTask], rows: Sequence[exchange.Slice]) -> pa.Schema:
-    """Return the columns of source files, which all of them have; without rows those of the table.
-
-    Raises:
-        InvalidInputError: files with other columns.
-    """
-    schema: pa.Schema | None = None
-    for piece in rows:
-        for table in exchange.read_slices(job.io, [replace(piece, parts=piece.parts[:1])]):
-            check_same_columns(schema, table.schema)
-            schema = table.schema
-    return schema_to_arrow(job.task.write.schema) if schema is None else schema
 
 
 def _check_keys(job: Job[MergeTask], keys: Sequence[str], row: Sequence[Any] | None) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from airflow_iceberg.data.cast.rows import conform
-from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.context import coalesced, fill
+from airflow_iceberg.jobs.merge.source_columns import SourceColumns, spelled
+from airflow_iceberg.jobs.phase import Job
+from airflow_iceberg.jobs.protocol.merge_task import MergeTask
 from airflow_iceberg.jobs.sources.files import read_unit
+from airflow_iceberg.jobs.sources.new_columns import Tasks, describe_source
 from airflow_iceberg.jobs.task import Keep, StageUnits, TaskReport
 
 if TYPE_CHECKING:
@@ -22,65 +22,26 @@ if TYPE_CHECKING:
 ROWS, KEYS = 0, 1
 
 
-def read_source(context: MergeContext, spec: StageUnits) -> Iterator[pa.Table]:
-    """Yield the rows of source files; columns of the table have its types, others those of the files."""
-    fields = {item.name: item for item in context.task.write.schema.fields}
-    schema: pa.Schema | None = None
-    for unit in spec.units:
-        options = context.task.source.format_options if context.task.source else {}
-        first_row = unit.first_row
-        for table in read_unit(unit, context.io, schema=context.task.write.schema, options=options):
-            known = [name for name in table.column_names if name in fields]
-            optional = Schema(tuple(replace(fields[name], required=False) for name in known))
-            rows = conform(table.select(known), optional, source=unit.location, first_row=first_row)
-            columns = [
-                rows.column(name) if name in fields else _plain(table.column(name)) for name in table.column_names
-            ]
-            found = pa.table(columns, names=table.column_names)
-            check_same_columns(schema, found.schema)
-            schema = found.schema
-            yield found
-            first_row += table.num_rows
-
-
-def check_same_columns(schema: pa.Schema | None, other: pa.Schema) -> None:
-    """Raise InvalidInputError unless two source files have the same columns; the first schema may be missing."""
-    if schema is not None and not other.equals(schema):
-        one, two = (", ".join(f"{field.name} {field.type}" for field in each) for each in (schema, other))
-        raise InvalidInputError(
-            f"the source files have different columns: {one}, and {two}; a merge needs the same in all of them"
-        )
-
-
-def spelled(keys: Sequence[str], schema: pa.Schema, source: str) -> tuple[str, ...]:
-    """Return the source's own spelling of key columns.
+def source_columns(job: Job[MergeTask], tasks: Tasks) -> SourceColumns | None:
+    """Return the columns of the source files, None without any.
 
     Raises:
-        InvalidInputError: it has no such column.
+        InvalidInputError: as `SourceColumns.of`.
     """
-    found = {name.lower(): name for name in schema.names}
-    for name in keys:
-        if name.lower() not in found:
-            raise InvalidInputError(
-                f"column {name!r}, by which rows are matched, is not in {source}, which has {', '.join(schema.names)}"
-            )
-    return tuple(found[name.lower()] for name in keys)
+    return SourceColumns.of(describe_source(job, tasks), job.task.write.schema, job.task.source_keys)
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column in a type that every engine has; nested columns stay as they are."""
-    kinds, arrow = pa.types, column.type
-    if kinds.is_dictionary(arrow):
-        return _plain(column.cast(arrow.value_type))
-    if kinds.is_large_string(arrow) or kinds.is_string_view(arrow):
-        return column.cast(pa.string())
-    if kinds.is_large_binary(arrow) or kinds.is_binary_view(arrow) or kinds.is_fixed_size_binary(arrow):
-        return column.cast(pa.binary())
-    if kinds.is_unsigned_integer(arrow):
-        return column.cast(pa.int64())
-    if kinds.is_timestamp(arrow) and arrow.unit != "us":
-        return column.cast(pa.timestamp("us", arrow.tz), safe=False)
-    return column
+def read_source(context: MergeContext, spec: StageUnits) -> Iterator[pa.Table]:
+    """Yield the rows of source files with all columns of the source: those of the table have its types."""
+    columns, table = spec.columns, context.task.write.schema
+    assert columns is not None, "a unit has columns"
+    options = context.task.source.format_options if context.task.source else {}
+    for unit in spec.units:
+        first_row = unit.first_row
+        schema = columns.json_schema() if unit.file_format == "jsonl" else table
+        for rows in read_unit(unit, context.io, schema=schema, options=options):
+            yield columns.united(rows, unit.location, first_row=first_row)
+            first_row += rows.num_rows
 
 
 def keep(context: MergeContext, number: int, tables: Iterable[pa.Table], staging: Keep, source: str) -> TaskReport:
@@ -89,6 +50,6 @@ def keep(context: MergeContext, number: int, tables: Iterable[pa.Table], staging
     def cut(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         yield ROWS, table
         if staging.keys:
-            yield KEYS, table.select(list(spelled(staging.keys, table.schema, source)))
+            yield KEYS, table.select(list(spelled(staging.keys, table.schema.names, source)))
 
     return TaskReport.of_slices(number, fill(context.spill(number, cut), coalesced(tables)))

@@ -2,18 +2,21 @@
 
 A directory stands for the files below it. Names that start with "_" or "." are skipped unless they are named literally
 or by a glob that starts with the same character: `_SUCCESS` and half-written files are not data. A file that is named
-twice is read once. The names of directories like `dt=2026-01-01/` do not become columns.
+twice, in whatever spelling (`sources.identity`), is read once. The names of directories like `dt=2026-01-01/` do not
+become columns.
 
 Not here: how a format is read (`readers`), whether the rows fit the table (`data.cast.rows`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, store_error
+from airflow_iceberg.errors import InvalidInputError, NotFoundError, store_error
 from airflow_iceberg.jobs.protocol.source import FILE_FORMATS, Source
 from airflow_iceberg.jobs.sources import readers
+from airflow_iceberg.jobs.sources.errors import read_errors
+from airflow_iceberg.jobs.sources.identity import identity
 from airflow_iceberg.jobs.sources.unit import Unit, broken, open_filesystem
 
 if TYPE_CHECKING:
@@ -75,10 +78,10 @@ def plan_tasks(
 
 def expand(source: Source, io: "FileIO") -> tuple[SourceFile, ...]:
     """Return the files that a source names, in order, each one once; sorted by name within a glob or directory."""
-    found: dict[str, SourceFile] = {}
+    found: dict[Hashable, SourceFile] = {}
     for pattern in source.files:
         for file in _expand_one(pattern, io):
-            found.setdefault(file.location, file)
+            found.setdefault(identity(file.location), file)
     return tuple(found.values())
 
 
@@ -133,20 +136,8 @@ def read_unit(unit: Unit, io: "FileIO", *, schema: "Schema", options: Mapping[st
         FormatError: a damaged file; `.path` is its location.
         StorageError: the file cannot be read.
     """
-    try:
+    with read_errors(unit):
         yield from readers.read(unit, io, schema=schema, options=options)
-    except IcebergError:
-        raise
-    except FileNotFoundError as error:
-        raise NotFoundError(f"source file {unit.location} no longer exists; it existed when the job started") from error
-    except (ValueError, TypeError, EOFError, IndexError, KeyError, NotImplementedError) as error:
-        # pyarrow.ArrowInvalid is a ValueError; fastavro raises many types for a damaged file.
-        raise broken(unit, error) from error
-    except OSError as error:
-        # pyarrow raises a bare OSError without errno for broken bytes, the operating system one with errno.
-        if error.errno is None:
-            raise broken(unit, error) from error
-        raise store_error(f"cannot read {unit.location}", error) from error
 
 
 def _expand_one(pattern: str, io: "FileIO") -> list[SourceFile]:

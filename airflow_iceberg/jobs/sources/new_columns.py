@@ -1,21 +1,43 @@
-"""The schema of the files of an append, where new columns of the source (`data.cast.new_columns`) are added."""
+"""What the files of a source have, over all of them: new columns of an append, keys that no object of a file has.
+
+Not here: what one file has (`sources.describe`), the schema with new columns (`data.cast.new_columns`), the columns of
+a merge's source (`jobs.merge.source_columns`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from airflow_iceberg.data.cast.new_columns import with_new_columns
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.jobs.phase import Job
 from airflow_iceberg.jobs.protocol.plan import AppendTask
-from airflow_iceberg.jobs.sources.files import SourceFile, expand, read_unit, whole_file
-from airflow_iceberg.jobs.sources.unit import open_filesystem
+from airflow_iceberg.jobs.sources.describe import FileColumns, describe_units, json_columns
+from airflow_iceberg.jobs.sources.unit import Unit
+from airflow_iceberg.jobs.task import DescribeUnits
 
-if TYPE_CHECKING:
-    from airflow_iceberg.storage.base import FileIO
+Tasks = tuple[tuple[Unit, ...], ...]
+
+# As many bytes of JSON and as many files are read by the driver: a phase on Spark takes longer.
+_MOST_JSON_BYTES = 4 << 20
+_MOST_FILES = 16
+
+
+def describe_source(job: Job[Any], tasks: Tasks) -> tuple[FileColumns, ...]:
+    """Return the columns of all files of a source, in their order."""
+    units = [unit for task in tasks for unit in task]
+    size = sum(unit.size_bytes for unit in units if unit.file_format == "jsonl")
+    if size <= _MOST_JSON_BYTES and len(units) <= _MOST_FILES:
+        with job.timings.phase(DescribeUnits.phase):
+            return describe_units(job.task, units, job.io)
+    reports = job.run(DescribeUnits.phase, [DescribeUnits(number=i, units=one) for i, one in enumerate(tasks)])
+    # Of a file that was cut for several tasks, all have said the same.
+    found = {one["location"]: one for report in reports for one in report.columns}
+    return tuple(FileColumns.from_dict(one) for one in found.values())
 
 
 def with_columns_of(task: AppendTask, sources: Iterable[pa.Schema]) -> AppendTask:
@@ -36,19 +58,31 @@ def with_columns_of(task: AppendTask, sources: Iterable[pa.Schema]) -> AppendTas
     return replace(task, write=replace(task.write, schema=schema))
 
 
-def with_columns_of_files(task: AppendTask, io: FileIO) -> AppendTask:
-    """Return the task with new columns of its source files in its schema, as `with_columns_of`."""
-    return with_columns_of(task, (schema for file in expand(task.source, io) for schema in _schema(task, file, io)))
+def with_source(job: Job[AppendTask], tasks: Tasks) -> tuple[AppendTask, Tasks]:
+    """Return the task with new columns of its source files in its schema, and what is to be read of each file.
+
+    Raises:
+        InvalidInputError: a column that the table cannot have.
+    """
+    defaults = [field.name for field in job.task.rows_schema.fields if field.write_default is not None]
+    has_json = any(unit.file_format == "jsonl" for task in tasks for unit in task)
+    if job.task.last_column_id is None and not (defaults and has_json):
+        return job.task, tasks
+    files = describe_source(job, tasks)
+    task = with_columns_of(job.task, _schemas(files, job.task.write.schema))
+    names = {file.location: file.names for file in files if file.shape is not None}
+
+    def read(unit: Unit) -> Unit:
+        if unit.location not in names:
+            return unit
+        # A column that a file does not have gets its default, as in other formats; a key that an object lacks is null.
+        return replace(unit, absent=tuple(name for name in defaults if name not in names[unit.location]))
+
+    return task, tuple(tuple(map(read, units)) for units in tasks)
 
 
-def _schema(task: AppendTask, file: SourceFile, io: FileIO) -> Iterator[pa.Schema]:
-    unit = whole_file(file, task.source)
-    if unit.file_format == "parquet":
-        filesystem, path = open_filesystem(unit.location, io)
-        with filesystem.open(path, "rb") as handle:
-            yield pq.ParquetFile(handle).schema_arrow
-        return
-    # The columns of other formats are known from the first rows.
-    for table in read_unit(unit, io, schema=task.write.schema, options=task.source.format_options):
-        yield table.schema
-        return
+def _schemas(files: Sequence[FileColumns], table: Schema) -> Iterator[pa.Schema]:
+    """Yield the columns of files; those of text first, since a column that one file has as text is text."""
+    yield from (file.schema for file in files if file.schema is not None and file.file_format == "csv")
+    yield from (file.schema for file in files if file.schema is not None and file.file_format != "csv")
+    yield json_columns(files, table)

@@ -272,12 +272,6 @@ class TestTheSource:
         read = table.refresh().scan().to_arrow().to_pylist()
         assert sorted(tuple(row.values()) for row in read) == [(1, 1, 11), (2, 7, 25), (3, 8, 6)]
 
-    def test_of_files_with_different_columns(self, tmp_path):
-        pq.write_table(pa.table({"id": [1], "n": pa.array([1], pa.int32()), "op": ["u"]}), tmp_path / "a.parquet")
-        pq.write_table(pa.table({"id": [2], "n": pa.array([1], pa.int32())}), tmp_path / "b.parquet")
-        with pytest.raises(InvalidInputError, match="the source files have different columns: id int64, n int32, op"):
-            merge(Work(make()), request(Source.from_files([str(tmp_path / "*.parquet")])))
-
     @pytest.mark.costly
     def test_a_query_over_inputs_and_what_the_commit_says_of_them(self):
         catalog = MemoryCatalog()

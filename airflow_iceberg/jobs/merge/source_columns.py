@@ -1,0 +1,162 @@
+"""The columns of a merge's source files, over all of them: united by name, each with one type.
+
+A column of the table has the table's type, in CSV and JSON also if its name has another case there: their values have
+no type of their own, or too few. The types of the others are those of the files, those of JSON as in
+`sources.json.shape`, those of CSV text. A column that a file does not have is null in its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any, Self
+
+import pyarrow as pa
+
+from airflow_iceberg.data.cast.plain import plain_type, plainly, wider_type
+from airflow_iceberg.data.cast.rows import conform
+from airflow_iceberg.errors import IcebergError, InvalidInputError
+from airflow_iceberg.format.arrow.types import type_to_arrow
+from airflow_iceberg.format.schemas.arrow import schema_from_arrow
+from airflow_iceberg.format.schemas.schema import Schema, fresh_type
+from airflow_iceberg.format.types import StructType, child_fields
+from airflow_iceberg.jobs.sources.describe import FileColumns, json_columns, known_columns
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceColumns:
+    """The columns of a merge's source.
+
+    Attributes:
+        schema: all columns, as the SQL sees them.
+        known: those that the table has, under their names in the source, and optional: a null is an error where a row
+            of the table gets it.
+    """
+
+    schema: pa.Schema
+    known: Schema
+
+    @classmethod
+    def of(cls, files: Sequence[FileColumns], table: Schema, keys: Sequence[str]) -> Self | None:
+        """Return the columns of files, None without any.
+
+        Args:
+            keys: the columns by which rows are matched, which each file must have; an object of JSON may lack one.
+        Raises:
+            InvalidInputError: a file without a key; a column of types that do not go together; names that differ by
+                case alone.
+        """
+        found = _Found()
+        for file in files:
+            if file.schema is not None and file.schema.names:
+                for column in file.schema:
+                    found.add(column.name, column.type, file.location)
+                spelled(keys, file.schema.names, file.location)
+        in_json = [file for file in files if file.shape is not None and file.names]
+        types = json_columns(in_json, table, any_case=True)
+        for file in in_json:
+            # Of a column of the table, `types` has new fields alone.
+            of_table = known_columns(table, file.names, any_case=True)
+            for name in file.names:
+                kind = pa.null() if name in of_table or name not in types.names else types.field(name).type
+                found.add(name, kind, file.location)
+        texts = [name for file in files if file.file_format == "csv" and file.schema for name in file.schema.names]
+        texts += [name for file in in_json for name in file.names]
+        known_fields = known_columns(table, list(found.types)) | known_columns(table, texts, any_case=True)
+        known = Schema(tuple(replace(f, name=name, required=False) for name, f in known_fields.items()))
+        columns = {field.name: type_to_arrow(field.type) for field in known.fields}
+        if not found.types:
+            return None
+        schema = pa.schema([pa.field(n, columns[n] if n in columns else found.type(n)) for n in found.types])
+        return cls(schema=schema, known=known)
+
+    def json_schema(self) -> Schema:
+        """Return the columns that JSON lines are read as: the known ones, and those of types that JSON has."""
+        others = [field for field in self.schema if field.name not in {one.name for one in self.known.fields}]
+        new = []
+        for field in others:
+            try:
+                (found,) = schema_from_arrow(pa.schema([field])).fields
+            except IcebergError:
+                continue  # another format has it
+            new.append(found)
+        # Ids that are unique: no other is needed.
+        numbers = count(1)
+        struct = fresh_type(StructType(fields=(*self.known.fields, *new)), lambda: next(numbers))
+        return Schema(child_fields(struct))
+
+    def united(self, rows: pa.Table, source: str, *, first_row: int) -> pa.Table:
+        """Return rows of a file with all columns, in their types.
+
+        Raises:
+            InvalidInputError: a value that does not fit; the message names column, file and row.
+        """
+        here = Schema(tuple(field for field in self.known.fields if field.name in rows.column_names))
+        known = conform(rows.select([f.name for f in here.fields]), here, source=source, first_row=first_row)
+        columns = []
+        for field in self.schema:
+            if field.name in known.column_names:
+                columns.append(known.column(field.name))
+            elif field.name in rows.column_names:
+                columns.append(_plain(rows.column(field.name), field, source))
+            else:
+                columns.append(pa.nulls(rows.num_rows, field.type))
+        return pa.table(columns, schema=self.schema)
+
+
+def spelled(keys: Sequence[str], names: Sequence[str], source: str) -> tuple[str, ...]:
+    """Return the source's own spelling of key columns.
+
+    Raises:
+        InvalidInputError: it has no such column.
+    """
+    found = {name.lower(): name for name in names}
+    for name in keys:
+        if name.lower() not in found:
+            raise InvalidInputError(
+                f"column {name!r}, by which rows are matched, is not in {source}, which has {', '.join(names)}"
+            )
+    return tuple(found[name.lower()] for name in keys)
+
+
+class _Found:
+    """The types of columns, and the files that they were found in."""
+
+    def __init__(self) -> None:
+        self.types: dict[str, list[tuple[pa.DataType, str]]] = {}
+        self._files: dict[str, tuple[str, str]] = {}
+
+    def add(self, name: str, kind: pa.DataType, location: str) -> None:
+        other, file = self._files.setdefault(name.lower(), (name, location))
+        if other != name:
+            where = f"{file} and {location}" if file != location else location
+            raise InvalidInputError(
+                f"columns {other!r} and {name!r} of {where} differ by case alone, and are one in SQL; rename one"
+            )
+        plain, seen = plain_type(kind), self.types.setdefault(name, [])
+        if all(not one.equals(plain) for one, _ in seen):
+            seen.append((plain, location))
+
+    def type(self, name: str) -> pa.DataType:
+        (found, first), *others = self.types[name]
+        for kind, location in others:
+            wider = wider_type(found, kind)
+            if wider is None:
+                raise InvalidInputError(
+                    f"column {name!r} is {found} in {first} and {kind} in {location}, and no type holds both; a merge "
+                    f"needs one type for each column of its source: convert one of the files, or add the column to the "
+                    f"table, whose type it then gets"
+                )
+            found = wider
+        return pa.string() if pa.types.is_null(found) else found
+
+
+def _plain(column: pa.ChunkedArray, field: pa.Field, source: str) -> Any:
+    try:
+        return plainly(column, field.type)
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(
+            f"column {field.name!r} of {source}: a value ({column.type}) cannot be {field.type}: {str(error)[:200]}; "
+            f"change the value"
+        ) from error

@@ -1,0 +1,170 @@
+"""CSV files: all columns are text, and no type is ever guessed; `data.cast.rows` parses those that the table has."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.values.digits import whole_number
+from airflow_iceberg.jobs.sources.open_file import open_text
+from airflow_iceberg.jobs.sources.unit import Unit
+
+if TYPE_CHECKING:
+    from airflow_iceberg.storage.base import FileIO
+
+# The header is expected in the first bytes; if it is longer, in those of a block.
+HEAD_BYTES = 64 << 10
+
+OPTIONS = ("header", "columns", "delimiter", "quote", "escape", "null_values", "encoding", "skip_rows")
+
+
+def read_csv(
+    unit: Unit, io: FileIO, schema: Schema, options: Mapping[str, str], *, block_bytes: int
+) -> Iterator[pa.Table]:
+    """Yield the rows of a file."""
+    from pyarrow import csv
+
+    kinds = _Options(unit, schema, options, block_bytes)
+    if unit.size_bytes == 0:
+        return
+    names = kinds.names or _header(unit, io, kinds)
+    convert = csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()),
+        null_values=["", *kinds.null_values],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    with open_text(unit, io) as stream:
+        reader = csv.open_csv(stream, read_options=kinds.read(), parse_options=kinds.parse(), convert_options=convert)
+        yield pa.Table.from_batches([], reader.schema)
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
+
+
+def csv_columns(
+    unit: Unit, io: FileIO, schema: Schema, options: Mapping[str, str], *, block_bytes: int
+) -> pa.Schema | None:
+    """Return the columns of a file, all of them text; None for an empty file."""
+    kinds = _Options(unit, schema, options, block_bytes)
+    if unit.size_bytes == 0:
+        return None
+    return pa.schema([pa.field(name, pa.string()) for name in kinds.names or _header(unit, io, kinds)])
+
+
+class _Options:
+    """The options of a file, checked.
+
+    Attributes:
+        names: the columns; None for those of the header.
+        null_values: texts that are null, beside an empty field.
+    """
+
+    def __init__(self, unit: Unit, schema: Schema, options: Mapping[str, str], block_bytes: int) -> None:
+        defaults = {"delimiter": "\t" if ".tsv" in unit.location else ",", "quote": '"', "escape": ""}
+        self._characters = {name: _character(options, name, default) for name, default in defaults.items()}
+        self._skip_rows = _count(options, "skip_rows")
+        self._has_header = _flag(options, "header", default=True)
+        named = _texts(options.get("columns")) or tuple(field.name for field in schema.fields)
+        self.names = named if not self._has_header or "columns" in options else None
+        self.null_values = _texts(options.get("null_values"))
+        self.encoding = options.get("encoding", "utf-8")
+        self.block_bytes = block_bytes
+
+    def read(self, *, block_size: int | None = None, encoding: str | None = None) -> Any:
+        """Return Arrow's options for reading blocks."""
+        from pyarrow import csv
+
+        return csv.ReadOptions(
+            use_threads=False,
+            block_size=block_size or self.block_bytes,
+            column_names=self.names,
+            skip_rows=self._skip_rows + (1 if self.names and self._has_header else 0),
+            encoding=encoding or self.encoding,
+        )
+
+    def parse(self, **more: Any) -> Any:
+        """Return Arrow's options for parsing rows."""
+        from pyarrow import csv
+
+        return csv.ParseOptions(
+            delimiter=self._characters["delimiter"],
+            quote_char=self._characters["quote"] or False,
+            escape_char=self._characters["escape"] or False,
+            newlines_in_values=True,
+            **more,
+        )
+
+
+def _header(unit: Unit, io: FileIO, options: _Options) -> Sequence[str]:
+    """Return the names of the columns; Arrow has types for columns only by their names."""
+    for size in (HEAD_BYTES, options.block_bytes):
+        with open_text(unit, io) as stream:
+            head = stream.read(size)
+        # What follows the header may be cut, or wrong: reading the rows tells.
+        text = _decoder(options.encoding)(errors="replace").decode(head)
+        if len(head) == size:
+            text = text[: text.rfind("\n") + 1]
+        try:
+            return _names(text, options)
+        except pa.ArrowInvalid:
+            if len(head) < size or size == options.block_bytes:
+                raise
+    raise AssertionError("the last size raises")
+
+
+def _names(head: str, options: _Options) -> Sequence[str]:
+    from pyarrow import csv
+
+    content = head.encode()
+    reader = csv.open_csv(
+        pa.BufferReader(content),
+        read_options=options.read(block_size=max(len(content), 1), encoding="utf-8"),
+        parse_options=options.parse(invalid_row_handler=lambda row: "skip"),
+    )
+    return list(reader.schema.names)
+
+
+def _decoder(encoding: str) -> Any:
+    try:
+        return codecs.getincrementaldecoder(encoding)
+    except LookupError:
+        raise InvalidInputError(
+            f"option 'encoding' is {encoding!r}, expected an encoding that Python knows, such as utf-8 or latin-1"
+        ) from None
+
+
+def _character(options: Mapping[str, str], name: str, default: str) -> str:
+    text = options.get(name, default)
+    if len(text) > 1 or (name == "delimiter" and not text):
+        raise InvalidInputError(f"option {name!r} is {text!r}, expected one character")
+    return text
+
+
+def _count(options: Mapping[str, str], name: str) -> int:
+    text = options.get(name, "0").strip()
+    number = whole_number(text)
+    if number is None:
+        raise InvalidInputError(f"option {name!r} is {text[:100]!r}, expected a number of at least 0")
+    return number
+
+
+def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = str(options.get(name, default)).lower()
+    if text not in ("true", "false"):
+        raise InvalidInputError(f"option {name!r} is {options[name]!r}, expected true or false")
+    return text == "true"
+
+
+def _texts(option: str | None) -> tuple[str, ...]:
+    """Return the items of an option that is a JSON list or a comma-separated text."""
+    if option is None:
+        return ()
+    if option.lstrip().startswith("["):
+        return tuple(str(item) for item in json.loads(option))
+    return tuple(item.strip() for item in option.split(","))
