@@ -46,7 +46,8 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _offsets_are_same(left: pa.Array, right: pa.Array) -> bool:
-    return bool(np.array_equal(*(np.diff(numbers_of(one.offsets)) for one in (left, right))))
+    lengths, others = (np.diff(numbers_of(one.offsets)) for one in (left, right))
+    return bool(np.array_equal(lengths, others))
 
 
 def _entries(column: pa.MapArray) -> list[pa.Array]:

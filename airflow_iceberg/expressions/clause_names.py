@@ -197,8 +197,9 @@ def check_no_aggregate(text: str, *, dialect: str) -> None:
     found = parsed(text, dialect)
     for node in () if found is None else found.find_all(sql.AggFunc, sql.Window):
         if node.find_ancestor(sql.Select) is None:
+            name = node.sql_name().lower() if isinstance(node, sql.Func) else "over"
             raise InvalidInputError(
-                f"{node.sql(dialect)} makes one value of several rows, and a clause sees one row at a time: write it "
+                f"{name}(…) makes one value of several rows, and a clause sees one row at a time: write it "
                 f"as a subquery, (select … from …), over an input"
             )
 

@@ -72,7 +72,7 @@ def open_query(
 def open_match(
     plan: JobPlan, matching: Matching, query: str, io: FileIO, inputs: Mapping[str, FileIO], *, threads: int
 ) -> Iterator[DuckdbQuery]:
-    """Open the query of a merge over the views `target` and `source`; errors as of `open_query`."""
+    """Open the query of a merge over the rows of both sides; errors as of `open_query`."""
     duckdb, task = _duckdb(), plan.task
     assert isinstance(task, MergeTask)
     with ExitStack() as stack:
@@ -339,7 +339,7 @@ def _errors(duckdb: Any, rows: Mapping[str, _Stream]) -> Iterator[None]:
         failed = next((one.error for one in rows.values() if one.error is not None), None)
         if failed is not None:
             raise failed from error
-        text = " ".join(str(error).split("\n\n")[0].split())
+        text = sql.shown(" ".join(str(error).split("\n\n")[0].split()))
         if isinstance(error, duckdb.CatalogException) and text.startswith("Catalog Error: Table with name "):
             # Not what DuckDB asks: whether a table of its own catalog was meant.
             known = f"the tables here are {', '.join(sorted(rows))}" if rows else "there are no tables here"

@@ -72,7 +72,7 @@ class Engine(Protocol):
         """Open the query or the callable of a source; raises UnsupportedError if the engine has no queries."""
 
     def match(self, task: MergeTask, matching: Matching, query: str) -> Query:
-        """Open a query over the views `target` and `source`, and the inputs."""
+        """Open a query over the rows of both sides, and the inputs."""
 
     def first(self, task: MergeTask, matching: Matching, query: str) -> Sequence[Any] | None:
         """Return the first row of such a query, None without rows."""

@@ -8,6 +8,7 @@
 Not here: running a case.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -62,6 +63,10 @@ def _everywhere(value: Value) -> dict[str, Value]:
     return dict.fromkeys((MATCHED, NOT_MATCHED, BY_SOURCE), value)
 
 
+def _length(row: dict[str, Any]) -> int:
+    return len(json.dumps(row, separators=(",", ":")))
+
+
 T, S = (MATCHED, BY_SOURCE), (MATCHED, NOT_MATCHED)
 TEXTS = [
     *[Text(sql=sql, values=_of("v", "source", *S)) for sql in ("source.v", "SOURCE.V", "coalesce(source.v, 0)")],
@@ -98,19 +103,20 @@ TEXTS = [
     ],
     Text(
         sql="length(to_json(struct(target.*)))",
-        values={each: lambda t, s: 38 for each in T},
+        values={each: lambda t, s: _length(t) for each in T},
         is_java=False,
         is_spark=True,
     ),
     Text(
         sql="length(to_json(struct(source.*)))",
-        values={each: lambda t, s: 37 for each in S},
+        values={each: lambda t, s: _length(s) for each in S},
         is_java=False,
         is_spark=True,
     ),
+    # The comma between the sides replaces two brackets.
     Text(
         sql="length(to_json(struct(*)))",
-        values={NOT_MATCHED: lambda t, s: 37, BY_SOURCE: lambda t, s: 37},
+        values=_everywhere(lambda t, s: _length(t) + _length(s) - 1 if t and s else _length(t or s)),
         is_java=False,
         is_spark=True,
     ),

@@ -12,6 +12,7 @@ columns.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -42,6 +43,13 @@ SOURCE_ROW = f"{_UNKNOWN}_row"
 CHOSEN, PAIRS = f"{_UNKNOWN}_clause", f"{_UNKNOWN}_pairs"
 
 C = TypeVar("C", bound=MergeClause)
+
+
+def shown(message: str) -> str:
+    """Return an engine's message without the names of ours that it advises to use."""
+    found = re.sub(rf'(?:[`"]\w+[`"]\.|\w+\.)?[`"]?{_UNKNOWN}\w*[`"]?(?:, )?', "", message)
+    found = re.sub(r", (?=\]|$)", "", found)
+    return re.sub(r"[.,!]*\s*(?:Candidate bindings:|Did you mean one of the following\?)[\s\[\]\",.]*$", "", found)
 
 
 def is_own(name: str) -> bool:

@@ -167,8 +167,8 @@ class Matching:
     """What the SQL of a merge sees.
 
     Attributes:
-        candidates: the view `target`.
-        source: the slices of the view `source`; None without a source.
+        candidates: the rows of `target`.
+        source: the slices of the rows of `source`; None without a source.
         source_schema: its columns.
         tables: the sides that subqueries read as tables, by their names.
     """

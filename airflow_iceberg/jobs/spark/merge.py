@@ -8,11 +8,13 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET
 from airflow_iceberg.format.metadata_columns import POSITION
 from airflow_iceberg.format.schemas.schema import Schema
@@ -21,6 +23,7 @@ from airflow_iceberg.jobs.merge import sql
 from airflow_iceberg.jobs.protocol.merge_task import MergeTask
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.run_task import open_context
+from airflow_iceberg.jobs.spark.errors import query_errors
 from airflow_iceberg.jobs.spark.frame_schema import SparkRows, spark_ddl
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 
@@ -63,6 +66,16 @@ def create_views(spark: Any, plan: JobPlan, matching: Matching, source_schema: A
     frame = spark.range(0, count, 1, max(count, 1)).mapInArrow(function, with_mark)
     frame.createOrReplaceTempView(sql.SOURCE_ROWS)
     _create_tables(spark, matching, {SOURCE: source_schema.names})
+
+
+@contextmanager
+def match_errors() -> Iterator[None]:
+    """Raise InvalidInputError for SQL of a merge that Spark rejects, without the names of ours."""
+    try:
+        with query_errors():
+            yield
+    except InvalidInputError as error:
+        raise InvalidInputError(sql.shown(str(error))) from error
 
 
 def _create_tables(spark: Any, matching: Matching, columns: Mapping[str, Sequence[str]]) -> None:

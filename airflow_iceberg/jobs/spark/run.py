@@ -24,7 +24,7 @@ from airflow_iceberg.jobs.spark.encrypted import encrypted
 from airflow_iceberg.jobs.spark.errors import as_iceberg_error, query_errors
 from airflow_iceberg.jobs.spark.following import Counters, new_counters, reports_of
 from airflow_iceberg.jobs.spark.inputs import open_inputs
-from airflow_iceberg.jobs.spark.merge import create_views
+from airflow_iceberg.jobs.spark.merge import create_views, match_errors
 from airflow_iceberg.jobs.spark.package import is_connect, ship
 from airflow_iceberg.jobs.spark.query import open_query, run_sql, source_name
 from airflow_iceberg.jobs.spark.types import arrow_schema
@@ -133,7 +133,7 @@ class _Spark:
 
     def match(self, task: MergeTask, matching: Matching, query: str) -> _Query:
         frame = self._matches(task, matching, query)
-        with query_errors():
+        with match_errors():
             schema = frame.schema
         return _Query(engine=self, frame=frame, name="the merge", schema=arrow_schema(schema.jsonValue()))
 
@@ -142,11 +142,13 @@ class _Spark:
         return None if row is None else tuple(row)
 
     def _matches(self, task: MergeTask, matching: Matching, query: str) -> Any:
+        # A name in backticks is one name here, and no pattern that columns of ours match, too.
+        self.spark.conf.set("spark.sql.parser.quotedRegexColumnNames", "false")
         create_views(self.spark, self.plan, matching, self.source_schema, self.storage)
         if task.source is None or task.source.kind != "sql":
             for name, frame in self._open_inputs(task).items():
                 frame.createOrReplaceTempView(name)
-        with query_errors():
+        with match_errors():
             return run_sql(query, task.sql_args, self.spark)
 
     def _open_inputs(self, task: AppendTask | MergeTask) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def run_changes(
         beside: what an overwrite does besides.
     """
     staging_location = work.new_staging(carries_rows=True)
-    task = _task(work, branch, changes, source)
+    task = _task(work, branch, changes, source, beside)
     if beside is not None:
         task = beside.added_to(task, work, staging_location)
     plan = work.write_plan(task, staging_location)
@@ -198,7 +198,9 @@ def _changed_before(work: Work, branch: str, since: int) -> WriteResult | None:
 # -- the job -----------------------------------------------------------------------------------------------------------
 
 
-def _task(work: Work, branch: str, changes: RowLevelChanges, source: Source | None) -> MergeTask:
+def _task(
+    work: Work, branch: str, changes: RowLevelChanges, source: Source | None, beside: Beside | None = None
+) -> MergeTask:
     """Return what the job does, on the table as it is now."""
     metadata = work.table.metadata
     known = recover_sources(work.table.io, metadata)
@@ -214,7 +216,11 @@ def _task(work: Work, branch: str, changes: RowLevelChanges, source: Source | No
         on=changes.on,
         target=[field.name for field in schema.fields],
         source=getattr(getattr(changes.rows, "schema", None), "names", None),
-        others=[field.name for table in inputs for field in table.schema.fields],
+        others=[
+            field.name
+            for table in (*inputs, *(beside.inputs if beside is not None else ()))
+            for field in table.schema.fields
+        ],
         dialect=changes.dialect,
     )
     # A field of a struct is compared by the engine alone.

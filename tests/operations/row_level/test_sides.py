@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError
+from airflow_iceberg.jobs.merge import sql
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.delete import DeleteRequest, delete
@@ -172,6 +173,22 @@ class TestNothingOfOurs:
             with pytest.raises(InvalidInputError):
                 table.merge(SENT, ["id"], f"when not matched by source then update set v = {text}")
             assert values(table) == {1: 10, 2: 20, 3: 30}
+
+    def test_no_message_advises_it(self):
+        with pytest.raises(InvalidInputError) as caught:
+            new_table().update({"v": "fil"})
+        found = 'Binder Error: Referenced column "fil" not found in FROM clause'
+        assert str(caught.value) == f"DuckDB cannot run the query: {found}"
+        name = sql.ROW_FILE
+        for message, expected in (
+            (
+                f"no. Did you mean one of the following? [`a`.`b`, `target`.`{name}`]. X",
+                "no. Did you mean one of the following? [`a`.`b`]. X",
+            ),
+            (f"no. Did you mean one of the following? [`{name}`, `target`.`{name}`]", "no"),
+            (f'no! Candidate bindings: "v", "{name}"', 'no! Candidate bindings: "v"'),
+        ):
+            assert sql.shown(message) == expected
 
     def test_signed_zeros_are_two_rows(self):
         """DuckDB evaluates a subquery once for values that it takes for equal."""
