@@ -31,7 +31,8 @@ from tests.support.sampling import ALL, SEED
 from tests.support.spark_programs import SPARK_4
 
 PROGRAM = Path(__file__).parent / "random_queries_program.py"
-# Valid queries; there may be so many others.
+pytestmark = pytest.mark.timeout(0 if ALL else 600)
+# Valid queries, and how many are tried for them.
 COUNT = 2000 if ALL else 60
 TRIES = range(COUNT * 3)
 TABLES = tables()
@@ -195,14 +196,14 @@ class TestWithSpark:
             text = "null" if value is None else json.dumps(str(value).removesuffix("+00:00"))
         return f"cast({text} as {_TYPES.get(kind, kind)})"
 
-    def text(self, name):
-        """Return a query that makes the rows of a table, with their numbers."""
+    def text(self, name, *, step=1):
+        """Return a query that makes the rows of a table, with their numbers; in this order or the other one."""
         kinds = COLUMNS[name]
         rows = [
             f"({number}, {', '.join(self.literal(row[column], kind) for column, kind in kinds.items())})"
             for number, row in enumerate(TABLES[name].to_pylist())
         ]
-        return f"select * from values {', '.join(rows)} as t(number, {', '.join(kinds)})"
+        return f"select * from values {', '.join(rows[::step])} as t(number, {', '.join(kinds)})"
 
     def read(self, name, need):
         """Return a query of what is read of a table."""
@@ -241,11 +242,12 @@ class TestWithSpark:
     def test_it(self, spark_of, tmp_path):
         narrowed = Counter()
         cases = [self.case(number, narrowed) for number in TRIES]
-        whole = {name: f"select {', '.join(columns)} from whole_{name}" for name, columns in COLUMNS.items()}
+        columns = {name: ", ".join(kinds) for name, kinds in COLUMNS.items()}
         asked = {
-            "tables": {f"whole_{name}": self.text(name) for name in COLUMNS},
-            "whole": whole,
-            "turned": {name: f"{text} order by number desc" for name, text in whole.items()},
+            "tables": {f"whole_{name}": self.text(name) for name in COLUMNS}
+            | {f"turned_{name}": self.text(name, step=-1) for name in COLUMNS},
+            "whole": {name: f"select {names} from whole_{name}" for name, names in columns.items()},
+            "turned": {name: f"select {names} from turned_{name}" for name, names in columns.items()},
             "cases": cases,
             "count": COUNT,
         }
