@@ -116,7 +116,7 @@ def _understood(statement: Statement, schemas: Mapping[str, Schema]) -> _Underst
         columns = {fold(name): frozenset(map(fold, _columns(schema))) for name, schema in schemas.items()}
         others = {fold(name) for name in (*statement.over, *statement.others)}
         # Spark has tables of its own besides, and DuckDB none: another name there may be one more for a table of these.
-        names = Names(found, columns, None if statement.dialect == "spark" else others)
+        names = Names(found, columns, others, is_open=statement.dialect == "spark")
         return _Understood(names, Rows(found, names, statement.params or {})) if names.is_clear else None
     except (SqlglotError, RecursionError):
         return None

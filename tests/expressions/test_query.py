@@ -22,6 +22,7 @@ SCHEMAS = {
     }),
     "rates": schema_from_shorthand({"id": "long", "rate": "double", "day": "date"}),
 }  # fmt: skip
+NUMBERS = {"numbers": schema_from_shorthand({"n": "int", "orders": "struct<id: long>"})}
 ALL_OF_ORDERS = tuple(field.name for field in SCHEMAS["orders"].fields)
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -251,6 +252,19 @@ class TestSeveralTexts:
         assert found("to_json(orders)") is None
         assert found("hash(orders.*)") is None
 
+    def test_a_table_of_a_catalog_of_spark(self):
+        for people in (
+            "catalog.people",
+            "spark_catalog.x.people",
+            "parquet.`file:///a b/*.parquet` as people",
+            "people",
+        ):
+            query = (
+                f"select orders.id, people.name from orders join {people} on people.id = orders.id where orders.id > 3"
+            )
+            assert of_orders(query) == (("id",), "id > 3")
+        assert of_orders("select orders.id from orders join x.orders as p on p.id = orders.id") == (None, "true")
+
     def test_a_table_that_is_not_known(self):
         """DuckDB has no others than those of the task; what it calls by another name may be one of them."""
         query = "select 1 from orders, source where orders.id > 3"
@@ -308,6 +322,24 @@ class TestRows:
     ])  # fmt: skip
     def test_not_pushed(self, where):
         assert of_orders(f"select id from orders where {where}", float=1.5, moment=NOON, pattern="a\\_b")[1] == "true"
+
+    @pytest.mark.parametrize(("where", "found"), [
+        ("n = '300000000'", "n = 300000000"),
+        ("n is not distinct from '3000000000'", "true"),  # the text may be a null for Spark
+        ("n in ('3000000000')", "true"),
+    ])  # fmt: skip
+    def test_texts_of_whole_numbers(self, where, found):
+        need = needs(f"select n from numbers where {where}", NUMBERS, dialect="spark")
+        assert str(need["numbers"].row_filter) == found
+
+    def test_a_schema_before_a_table(self):
+        """`numbers` may be the schema, or the table with a column `orders`."""
+        query = "select n from numbers, orders where numbers.orders.id > 3"
+        found = needs(query, SCHEMAS | NUMBERS, dialect="duckdb")
+        assert (found["orders"].columns, str(found["orders"].row_filter)) == (("id",), "true")
+        assert (found["numbers"].columns, str(found["numbers"].row_filter)) == (("n", "orders"), "true")
+        found = needs("select main.orders from numbers as main, orders", SCHEMAS | NUMBERS, dialect="duckdb")
+        assert found["orders"].columns is None
 
     @pytest.mark.parametrize(("joined", "found"), [
         ("orders join rates", "id > 3"),

@@ -35,7 +35,7 @@ _NODES: Mapping[str, frozenset[str]] = {
         "With": "expressions recursive",
         "CTE": "this alias materialized",
         "From Where Having Qualify Paren Not Neg IgnoreNulls RespectNulls DataTypeParam": "this",
-        "Table": "this alias",
+        "Table": "this db catalog alias",
         "TableAlias": "this columns",
         "Join": "this side kind on using",
         "Group": "expressions rollup cube grouping_sets all",
@@ -148,7 +148,7 @@ def _is_in_place(node: sql.Expression) -> bool:
         case sql.Star():
             return _is_star_of_columns(node)
         case sql.Identifier():
-            return _PLAIN.fullmatch(node.this) is not None
+            return isinstance(node.parent, sql.Table) or _PLAIN.fullmatch(node.this) is not None
         case sql.Table():
             # Columns after the alias would count the columns of the table.
             is_plain = isinstance(node.this, sql.Identifier) and isinstance(node.parent, sql.From | sql.Join)

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from itertools import pairwise
 
 from sqlglot import expressions as sql
 
 from airflow_iceberg.expressions.queries.grammar import argument, joins_of
+
+# The schemas and catalogs in which DuckDB may look for the tables; one of them may have such a name, too.
+_SCHEMAS = ("main", "temp", "memory", "system")
 
 
 def fold(name: str) -> str:
@@ -23,11 +27,17 @@ class Names:
 
     Args:
         columns: the columns of the known tables, by the tables' names; all folded.
-        others: the names of tables that the query may read besides, folded; None for any.
+        others: the names of tables that the query may read besides, folded.
+        is_open: whether the engine has further tables.
     """
 
     def __init__(
-        self, statement: sql.Query, columns: Mapping[str, Collection[str]], others: Collection[str] | None
+        self,
+        statement: sql.Query,
+        columns: Mapping[str, Collection[str]],
+        others: Collection[str],
+        *,
+        is_open: bool,
     ) -> None:
         self._columns = columns
         # By aliases, or names without one: the known tables that are called so somewhere in the text.
@@ -38,7 +48,7 @@ class Names:
         self._as_rows: set[str] = set()
         self._is_clear = True
         self._has_others = False
-        self._see_tables(statement, others)
+        self._see_tables(statement, others, is_open=is_open)
         self._see_definitions(statement)
         for node in statement.find_all(sql.Column, sql.Identifier, sql.Star):
             self._see(node)
@@ -60,17 +70,19 @@ class Names:
         """Whether a known table has a column of a name."""
         return any(name in columns for columns in self._columns.values())
 
-    def _see_tables(self, statement: sql.Query, others: Collection[str] | None) -> None:
+    def _see_tables(self, statement: sql.Query, others: Collection[str], *, is_open: bool) -> None:
         ctes = {fold(cte.alias) for cte in statement.find_all(sql.CTE)}
+        self._is_clear &= not ctes & self._columns.keys()
         for table in statement.find_all(sql.Table):
-            name = fold(table.name)
-            is_known = name in self._columns
-            self._has_others |= not is_known and name not in ctes
-            self._is_clear &= is_known or name in ctes or others is None or name in others
+            name, is_known = fold(table.name), fold(table.name) in self._columns
+            self._has_others |= name in others
+            if table.db:  # an engine has other names for the known tables, too
+                self._is_clear &= is_open and not is_known and name not in ctes
+            else:
+                self._is_clear &= is_open or is_known or name in ctes or name in others
             self.tables[fold(table.alias_or_name)] |= {name} if is_known else set()
         for alias in (found.alias for found in statement.find_all(sql.CTE, sql.Subquery) if found.alias):
             self.tables[fold(alias)] |= set()
-        self._is_clear &= not ctes & self._columns.keys()
 
     def _see_definitions(self, statement: sql.Query) -> None:
         found: list[sql.Identifier] = [
@@ -101,13 +113,26 @@ class Names:
                 self._is_clear &= self._see_name(first)
             return
         is_known = self._see_field(first)
-        if first in self.tables:
-            found = {name for name in self.tables[first] if is_star or more[0] in self._columns[name]}
-            for name in found:
-                self._named[name] |= set(self._columns[name]) if is_star else {more[0]}
-            # A column that none of the tables has is one that the engine knows, or an error.
-            is_known |= bool(found) or not self.tables[first]
+        # A schema may be before the name of a table, also of one whose row is the value.
+        if first in _SCHEMAS:
+            self._as_rows |= self.tables.get(more[-1], set())
+        for table, name in pairwise([first, *more]):
+            if table in self.tables:
+                is_known |= self._see_qualified(table, None if is_star and name == more[-1] else name)
         self._is_clear &= is_known
+
+    def _see_qualified(self, table: str, name: str | None) -> bool:
+        """Take a name after that of a table for its column; return whether there may be one.
+
+        Args:
+            name: None for all columns.
+        """
+        called = self.tables[table]
+        found = {each for each in called if name is None or name in self._columns[each]}
+        for each in found:
+            self._named[each] |= set(self._columns[each]) if name is None else {name}
+        # A column that none of the tables has is one that the engine knows, or an error.
+        return bool(found) or not called
 
     def _see_name(self, name: str) -> bool:
         """Take a name for all that it can mean; return whether there is anything."""

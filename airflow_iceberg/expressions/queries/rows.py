@@ -62,15 +62,18 @@ VALUES: Mapping[type, tuple[type, ...]] = {
     t.DateType: (date,),
     **dict.fromkeys(_MOMENTS, (date,)),
 }
-# And texts, where they are written so. Engines round other ones, or compare a decimal with a text as floats.
+# And texts, where they are written so. Engines round other ones, take those that are too large for nulls, or compare a
+# decimal with a text as floats.
 _TEXTS: Mapping[type, str] = {
-    **dict.fromkeys((t.IntegerType, t.LongType), r"-?\d{1,18}"),
+    t.IntegerType: r"-?\d{1,9}",
+    t.LongType: r"-?\d{1,18}",
     t.DateType: r"\d{4}-\d\d-\d\d",
     **dict.fromkeys(_MOMENTS, r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?)?"),
 }
 # And in a list, where Spark compares them with the column's value as a text: those that are written as Spark does.
 _LISTED_TEXTS: Mapping[type, str] = {
-    **dict.fromkeys((t.IntegerType, t.LongType), r"0|-?[1-9]\d{0,17}"),
+    t.IntegerType: r"0|-?[1-9]\d{0,8}",
+    t.LongType: r"0|-?[1-9]\d{0,17}",
     t.DateType: r"\d{4}-\d\d-\d\d",
 }
 _CASTS = ("date", "timestamp", "timestamptz", "timestampltz", "timestampntz")
@@ -147,6 +150,8 @@ class _Place:
         """Return the names of a column of the table and of fields in it; None if it may be another one."""
         parts = [part.name for part in column.parts]
         first = fold(parts[0])
+        if any(fold(part) in self._names.tables for part in parts[1:-1]):
+            return None  # the first one may be a schema
         is_alias, is_column = first in self._names.tables, self._names.is_column(first)
         if is_alias and not is_column:
             is_mine = first == self._alias and self._is_only and len(parts) > 1
