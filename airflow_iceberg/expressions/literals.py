@@ -26,7 +26,7 @@ from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.matching import is_nan
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.values import calendar
-from airflow_iceberg.format.values.literals import single
+from airflow_iceberg.format.values.literals import parse_text, single
 from airflow_iceberg.format.values.numbers import WITH_ZONE, scaled
 
 NS_PER_DAY = 86_400 * 10**9
@@ -203,7 +203,7 @@ def to_value(column: tree.Column, literal: Any) -> t.Value | Exact:
     if isinstance(kind, (t.FloatType, t.DoubleType)):
         return _floating(column, _number(column, literal))
     if isinstance(kind, t.StringType) and isinstance(literal, str):
-        return str(literal)
+        return _text(column, literal)
     if isinstance(kind, t.BooleanType):
         return _boolean(column, literal)
     if isinstance(kind, t.UUIDType):
@@ -289,6 +289,15 @@ def _boolean(column: tree.Column, literal: Any) -> bool:
     if isinstance(literal, str) and literal.strip().lower() in ("true", "false"):
         return literal.strip().lower() == "true"
     raise _mismatch(column, literal)
+
+
+def _text(column: tree.Column, literal: str) -> str:
+    try:
+        return parse_text(column.type, str(literal))
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"cannot compare column '{column}' (string) with {literal!r}, which is no valid Unicode: {error.reason}"
+        ) from None
 
 
 def _uuid(column: tree.Column, literal: Any) -> UUID:

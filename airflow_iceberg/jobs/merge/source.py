@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from airflow_iceberg.data.cast.rows import conform
+from airflow_iceberg.data.cast.rows import check_rows, conform
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.context import coalesced, fill
@@ -30,6 +30,7 @@ def read_source(context: MergeContext, spec: StageUnits) -> Iterator[pa.Table]:
         options = context.task.source.format_options if context.task.source else {}
         first_row = unit.first_row
         for table in read_unit(unit, context.io, schema=context.task.write.schema, options=options):
+            check_rows(table, source=unit.location, first_row=first_row)
             known = [name for name in table.column_names if name in fields]
             optional = Schema(tuple(replace(fields[name], required=False) for name in known))
             rows = conform(table.select(known), optional, source=unit.location, first_row=first_row)
@@ -91,4 +92,13 @@ def keep(context: MergeContext, number: int, tables: Iterable[pa.Table], staging
         if staging.keys:
             yield KEYS, table.select(list(spelled(staging.keys, table.schema, source)))
 
-    return TaskReport.of_slices(number, fill(context.spill(number, cut), coalesced(tables)))
+    return TaskReport.of_slices(number, fill(context.spill(number, cut), _valid(coalesced(tables), source)))
+
+
+def _valid(tables: Iterable[pa.Table], source: str) -> Iterator[pa.Table]:
+    """Yield rows after a check of their values: the SQL of a merge also sees columns that the table does not have."""
+    first_row = 1
+    for table in tables:
+        check_rows(table, source=source, first_row=first_row)
+        first_row += table.num_rows
+        yield table
