@@ -28,9 +28,9 @@ FIXED = "FIXED_LEN_BYTE_ARRAY({})"
 ALLOWED = {
     "BOOLEAN": {"boolean"},
     "INT32": {"int", "long"},
-    "INT32 INT(8)": {"int", "long"},
-    "INT32 INT(16)": {"int", "long"},
-    "INT32 INT(32)": {"int", "long"},
+    "INT32 INT(8)": {"int"},
+    "INT32 INT(16)": {"int"},
+    "INT32 INT(32)": {"int"},
     "INT64": {"long"},
     "INT64 INT(64)": {"long"},
     "FLOAT": {"float", "double"},
