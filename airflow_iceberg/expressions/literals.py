@@ -26,7 +26,7 @@ from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.matching import is_nan
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.values import calendar
-from airflow_iceberg.format.values.literals import parse_text, single
+from airflow_iceberg.format.values.literals import single
 from airflow_iceberg.format.values.numbers import WITH_ZONE, scaled
 
 NS_PER_DAY = 86_400 * 10**9
@@ -293,11 +293,12 @@ def _boolean(column: tree.Column, literal: Any) -> bool:
 
 def _text(column: tree.Column, literal: str) -> str:
     try:
-        return parse_text(column.type, str(literal))
+        literal.encode()
     except UnicodeEncodeError as error:
         raise InvalidInputError(
             f"cannot compare column '{column}' (string) with {literal!r}, which is no valid Unicode: {error.reason}"
         ) from None
+    return str(literal)
 
 
 def _uuid(column: tree.Column, literal: Any) -> UUID:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.data.cast.rows import check_rows, conform
+from airflow_iceberg.data.cast.rows import check_rows, conform, python_rows
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.schemas.arrow import schema_from_arrow, schema_to_arrow
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
@@ -221,6 +221,17 @@ class TestColumnsThatTheTableDoesNotHave:
     def test_they_are_named(self):
         with pytest.raises(InvalidInputError, match="column 'more', row 2 of the feed: the text"):
             check_rows(pa.table({"more": texts(b"a", BAD)}), source="the feed", first_row=1)
+
+
+class TestRowsForPeople:
+    """Where rows become Python's texts, a text that is none is named."""
+
+    def test_it_is_named(self):
+        rows = pa.table({"c": texts(b"a", BAD)})
+        for one in (rows, rows.to_batches()[0]):
+            with pytest.raises(InvalidInputError, match="column 'c', row 2 of the query: the text"):
+                python_rows(one, source="the query")
+        assert python_rows(rows.slice(0, 1), source="the query") == [{"c": "a"}]
 
 
 # -- generated ---------------------------------------------------------------------------------------------------------

@@ -354,6 +354,36 @@ class TestTheFolderItself:
             table.add_files(source=str(lake))
 
 
+class TestValuesThatAreNone:
+    """The footer tells of some: no row is read for it."""
+
+    @pytest.mark.parametrize(
+        ("kind", "values"),
+        [
+            ("time", pa.array([1, 90_000_000_000]).view(pa.time64("us"))),
+            ("time", pa.array([-1, 1]).view(pa.time64("us"))),
+            ("decimal(5, 2)", pa.array([Decimal("1000.00")], pa.decimal128(38, 2)).view(pa.decimal128(5, 2))),
+        ],
+    )
+    def test_in_the_bounds(self, tmp_path, lake, kind, values):
+        table = new_table(tmp_path, schema={"c": kind})
+        location = write(lake / "a.parquet", {"c": values})
+        for rewrites in (False, True):
+            with pytest.raises(InvalidInputError, match=r"column 'c' has the value .*, which no (time|decimal)"):
+                table.add_files([location], rewrite_unfit=rewrites)
+
+    def test_the_largest_of_all_decimals_is_one(self, tmp_path, lake):
+        table = new_table(tmp_path, schema={"c": "decimal(38, 2)"})
+        values = [Decimal("9" * 36 + ".99"), Decimal("-" + "9" * 36 + ".99")]
+        table.add_files([write(lake / "a.parquet", {"c": pa.array(values, pa.decimal128(38, 2))})])
+        table.append(pa.table({"c": pa.array(values, pa.decimal128(38, 2))}))
+        for value in values:
+            assert table.scan(f"c = {value}").to_arrow().num_rows == 2
+        for task in table.scan().plan_files():
+            assert task.file.lower_bounds
+            assert task.file.upper_bounds
+
+
 class TestFilesWithoutStatistics:
     def test_they_are_named(self, tmp_path, lake, caplog):
         table = new_table(tmp_path)

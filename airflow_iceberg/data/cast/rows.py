@@ -5,7 +5,7 @@ that could lose information, or that would be a guess, is rejected; see `data.ca
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -152,6 +152,20 @@ def check_rows(table: pa.Table, *, source: str, first_row: int) -> None:
     """
     for name, column in zip(table.column_names, table.columns, strict=True):
         _check_column(column, name, source, first_row)
+
+
+def python_rows(rows: pa.Table | pa.RecordBatch, *, source: str) -> list[dict[str, Any]]:
+    """Return rows as dictionaries.
+
+    Raises:
+        InvalidInputError: a text that another program has written is not UTF-8, so that Python has no text for it.
+    """
+    try:
+        found: list[dict[str, Any]] = rows.to_pylist()
+    except UnicodeDecodeError:
+        check_rows(rows if isinstance(rows, pa.Table) else pa.table(rows), source=source, first_row=1)
+        raise
+    return found
 
 
 def _check_column(column: pa.ChunkedArray, name: str, source: str, first_row: int) -> None:

@@ -287,7 +287,7 @@ def _value_or_none(type_: t.PrimitiveType, raw: Any) -> t.Value:
         value = canonical(type_, raw)
     except UnicodeDecodeError:
         return None
-    if isinstance(type_, t.DecimalType) and abs(value) >= Decimal(1).scaleb(type_.precision - type_.scale, _EXACT):
+    if isinstance(type_, t.DecimalType) and value.copy_abs() >= Decimal(1).scaleb(type_.precision - type_.scale):
         return None
     return value
 
