@@ -581,7 +581,8 @@ class TestOnePlaceADecision:
 class TestFunctionsTakeFewArguments:
     """At most eight parameters; more belong into a value. Constructors of operators and of values are the exception."""
 
-    # What users call with PyIceberg's arguments, and what answers them; the same words for a DataFrame, for changes.
+    # What users call with PyIceberg's arguments, and what answers them; the same words for a DataFrame, for changes,
+    # and those of Iceberg's procedures.
     AS_IN_PYICEBERG = {
         "jobs.spark.read_table.read_table",
         "table.changes",
@@ -589,6 +590,8 @@ class TestFunctionsTakeFewArguments:
         "operations.row_level.table.delete",
         "table.overwrite",
         "hooks.iceberg.create_table",
+        "operations.existing.tables.add_files",
+        "operations.existing.tables.migrate_table",
         "scan.table_scan.of",
         "scan.incremental_scan.incremental_append_scan",
         "operations.row_level.table.upsert",

@@ -203,7 +203,7 @@ def to_value(column: tree.Column, literal: Any) -> t.Value | Exact:
     if isinstance(kind, (t.FloatType, t.DoubleType)):
         return _floating(column, _number(column, literal))
     if isinstance(kind, t.StringType) and isinstance(literal, str):
-        return str(literal)
+        return _text(column, literal)
     if isinstance(kind, t.BooleanType):
         return _boolean(column, literal)
     if isinstance(kind, t.UUIDType):
@@ -289,6 +289,16 @@ def _boolean(column: tree.Column, literal: Any) -> bool:
     if isinstance(literal, str) and literal.strip().lower() in ("true", "false"):
         return literal.strip().lower() == "true"
     raise _mismatch(column, literal)
+
+
+def _text(column: tree.Column, literal: str) -> str:
+    try:
+        literal.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"cannot compare column '{column}' (string) with {literal!r}, which is no valid Unicode: {error.reason}"
+        ) from None
+    return str(literal)
 
 
 def _uuid(column: tree.Column, literal: Any) -> UUID:

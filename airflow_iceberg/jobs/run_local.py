@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_iceberg.data.cast.rows import python_rows
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.jobs.duckdb_query import DuckdbQuery, open_match, open_query, open_rows
 from airflow_iceberg.jobs.progress import Progress, watched
@@ -81,7 +82,7 @@ def first_rows(
     found: list[dict[str, Any]] = []
     with open_rows(source, tables, inputs, threads=default_threads()) as batches:
         for batch in batches:
-            found += batch.slice(0, limit - len(found)).to_pylist()
+            found += python_rows(batch.slice(0, limit - len(found)), source="the rows of the query")
             if len(found) >= limit:
                 break
     return found

@@ -1,5 +1,7 @@
 """Add files: existing Parquet, ORC and Avro files join a table where they are; only metadata is written.
 
+Files that readers of Iceberg would misread are refused, or, if that is wanted, written anew in the same commit.
+
     from airflow_iceberg.operations.add_files import AddFilesRequest, add_files
     from airflow_iceberg.operations.work import Work
 
@@ -22,17 +24,21 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from airflow_iceberg.commit.actions.add_files import AddFiles
+from airflow_iceberg.commit.actions.add_files import named as first_of
 from airflow_iceberg.commit.compose import with_name_mapping
 from airflow_iceberg.commit.operation_key import EXISTING_FILES, OnRerun, check_properties
 from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.data.existing.describe import describe
-from airflow_iceberg.data.existing.target import ExistingFile, Target
+from airflow_iceberg.data.existing.rewrite import rows_of
+from airflow_iceberg.data.existing.target import ExistingFile, Target, UnfitFileError
 from airflow_iceberg.data.write.metrics import MetricsConfig
+from airflow_iceberg.data.write.rows import rows_writer
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
+from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.existing.listing import (
     existing_table,
     files_below,
@@ -41,6 +47,7 @@ from airflow_iceberg.operations.existing.listing import (
     is_table_name,
     listed_files,
     metadata_folders,
+    partition_names,
     partitions_of,
 )
 from airflow_iceberg.operations.new_rows import check_on_rerun, check_options, earlier_epochs, find_earlier
@@ -68,6 +75,8 @@ class AddFilesRequest:
             a table of the Hive Metastore that is the catalog, `old.orders`, which is no Iceberg table.
         partition_filter: the partition values, by name, of the files of `source` that are meant; None for all.
         check_duplicate_files: whether a file that the branch has already is an error.
+        rewrite_unfit: whether the rows of files that readers would misread are written into new files of the table, in
+            the same commit; by default such a file is an error.
         on_rerun: what happens to the files of an earlier run after the task was cleared: "replace" leaves the table
             with the files that are named now, "append" adds them, "skip" does nothing.
         create_branch: whether a branch that the table does not have is created from main, in the same commit.
@@ -77,6 +86,7 @@ class AddFilesRequest:
     source: str | None = None
     partition_filter: Mapping[str, Any] | None = None
     check_duplicate_files: bool = True
+    rewrite_unfit: bool = False
     branch: str = MAIN_BRANCH
     create_branch: bool = False
     on_rerun: OnRerun = "replace"
@@ -126,19 +136,114 @@ def _add(work: Work, request: AddFilesRequest) -> WriteResult:
             partitions = in_partition(table.metadata, partitions, request.partition_filter, what="partitions")
         existing = files_of_table(table.io, found, partitions, ignored=metadata_folders(table.metadata))
     elif request.source is not None:
-        existing = files_below(table.io, request.source, ignored=metadata_folders(table.metadata))
+        named = partition_names(table.metadata)
+        existing = files_below(table.io, request.source, ignored=metadata_folders(table.metadata), named=named)
         if request.partition_filter:
             existing = in_partition(table.metadata, existing, request.partition_filter)
     else:
         existing = listed_files(table.io, request.files or ())
-    files = [file for file in described(table.io, existing, target) if file.record_count]
-    if len(files) < len(existing):
-        log.info("%s: %d files without rows are left out", table.name, len(existing) - len(files))
-    return commit_files(work, request, files, target)
+    found_files = check_existing(table.io, existing, target, rewrite_unfit=request.rewrite_unfit)
+    if not found_files.unfit:
+        report(table.name, existing, found_files, target)
+        return commit_files(work, request, found_files.fit, target)
+    check_options(table)
+    prefix = staging.new_file_prefix(work.operation_key, work.try_number or 1)
+    rewritten = rewrite(table.io, found_files.unfit, table.metadata, target, file_prefix=prefix)
+    paths = [file.file_path for file in rewritten]
+    with work.new_files(paths):
+        report(table.name, existing, found_files, target)
+        return commit_files(work, request, (*found_files.fit, *rewritten), target, paths=paths)
 
 
-def commit_files(work: Work, request: AddFilesRequest, files: Sequence[DataFile], target: Target) -> WriteResult:
-    """Commit the entries of existing files."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckedFiles:
+    """What the footers of existing files say.
+
+    Attributes:
+        fit: the entries of the files that join the table, without those that have no rows.
+        unfit: the files that readers would misread, whose rows are written anew.
+    """
+
+    fit: tuple[DataFile, ...]
+    unfit: tuple[ExistingFile, ...] = ()
+
+
+def check_existing(
+    io: FileIO, files: Iterable[ExistingFile], target: Target, *, rewrite_unfit: bool = False
+) -> CheckedFiles:
+    """Check files against a table, and nothing else.
+
+    Raises:
+        InvalidInputError: a file does not fit; or readers would misread it, unless it may be written anew.
+        NotFoundError, FormatError, UnsupportedError, StorageError: see `data.existing.describe`.
+    """
+
+    def look(file: ExistingFile) -> DataFile | ExistingFile:
+        try:
+            return describe(io, file, target)
+        except UnfitFileError:
+            if not rewrite_unfit:
+                raise
+            return file
+
+    fit, unfit = [], []
+    for found in at_once(look, files):
+        if isinstance(found, ExistingFile):
+            unfit.append(found)
+        elif found.record_count:
+            fit.append(found)
+    return CheckedFiles(fit=tuple(fit), unfit=tuple(unfit))
+
+
+def rewrite(
+    io: FileIO,
+    files: Sequence[ExistingFile],
+    metadata: TableMetadata,
+    target: Target,
+    *,
+    file_prefix: str,
+    folder: str | None = None,
+) -> tuple[DataFile, ...]:
+    """Write the rows of files into new ones, as an append does; after an error the new files are deleted.
+
+    Args:
+        folder: where the files are written; None for the table's own place of data files.
+    Raises:
+        InvalidInputError: a value does not fit its column; names column, file, row and value.
+    """
+    writer = rows_writer(io, metadata, target.schema, file_prefix, folder=folder)
+    try:
+        for file in files:
+            for rows in rows_of(io, file, target):
+                writer.write(rows)
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def report(name: str, existing: Sequence[ExistingFile], found: CheckedFiles, target: Target) -> None:
+    """Log what is worth to know of the files of a commit."""
+    empty = len(existing) - len(found.fit) - len(found.unfit)
+    if empty:
+        log.info("%s: %d files without rows are left out", name, empty)
+    if found.unfit:
+        paths = [file.location for file in found.unfit]
+        log.info("%s: the rows of %d files are written into new files: %s", name, len(paths), first_of(paths))
+    wants_statistics = any(target.metrics.mode(column.field_id).has_counts for column in target.columns)
+    without = [file.file_path for file in found.fit if not (file.null_value_counts or file.lower_bounds)]
+    if without and wants_statistics:
+        log.warning(
+            "%s: %d of %d added files have no statistics, so that filters cannot skip them by values other than those "
+            "of their partition: %s; write them anew, with a compaction or by an append, if filters matter",
+            *(name, len(without), len(found.fit), first_of(without)),
+        )
+
+
+def commit_files(
+    work: Work, request: AddFilesRequest, files: Sequence[DataFile], target: Target, *, paths: Sequence[str] = ()
+) -> WriteResult:
+    """Commit the entries of existing files, and of new ones, whose locations are `paths`."""
     settings = work.settings(request, {EXISTING_FILES: "true"}, table_uuid=work.table.metadata.table_uuid)
     action = AddFiles(
         work.table.io,
@@ -149,8 +254,8 @@ def commit_files(work: Work, request: AddFilesRequest, files: Sequence[DataFile]
         place=place_of,
         check_duplicate_files=request.check_duplicate_files,
     )
-    # Without the paths: these files are not deleted, whatever becomes of the commit.
-    return work.commit(with_name_mapping(action, target.name_mapping, planned=target.schema), [])
+    # Without the paths of the others: existing files are not deleted, whatever becomes of the commit.
+    return work.commit(with_name_mapping(action, target.name_mapping, planned=target.schema), list(paths))
 
 
 def target_of(metadata: TableMetadata) -> Target:
@@ -169,11 +274,6 @@ def target_of(metadata: TableMetadata) -> Target:
         format_version=metadata.format_version,
         schemas=metadata.schemas,
     )
-
-
-def described(io: FileIO, files: Iterable[ExistingFile], target: Target) -> Iterator[DataFile]:
-    """Yield the entries of files in their order; the first error ends it."""
-    return at_once(lambda file: describe(io, file, target), files)
 
 
 def at_once(read: Callable[[ExistingFile], T], files: Iterable[ExistingFile]) -> Iterator[T]:

@@ -28,6 +28,8 @@ class IcebergAddFilesOperator(TableOperator):
         partition_filter: the values of partition fields by name: only those files of `source` are added,
             `{"day": "{{ dag_run.run_after | ds }}"}`.
         check_duplicate_files: whether a file that the table has already fails the task.
+        rewrite_unfit: whether the rows of files that readers of Iceberg would misread are written into new files of the
+            table, in the same commit and in this process; by default such a file fails the task.
         branch: the branch to add to.
         create_branch: whether a branch that the table does not have is created from main, in the same commit.
         snapshot_properties: additional entries of the snapshot's summary.
@@ -41,7 +43,7 @@ class IcebergAddFilesOperator(TableOperator):
 
     template_fields: Sequence[str] = (
         *TableOperator.template_fields,
-        *("files", "source", "partition_filter", "check_duplicate_files", "branch", "create_branch"),
+        *("files", "source", "partition_filter", "check_duplicate_files", "rewrite_unfit", "branch", "create_branch"),
         *("snapshot_properties", "on_rerun"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"partition_filter": "json", "snapshot_properties": "json"}
@@ -54,6 +56,7 @@ class IcebergAddFilesOperator(TableOperator):
         source: str | None = None,
         partition_filter: Mapping[str, Any] | None = None,
         check_duplicate_files: bool = True,
+        rewrite_unfit: bool | str = False,
         branch: str = "main",
         create_branch: bool | str = False,
         snapshot_properties: Mapping[str, str] | None = None,
@@ -66,6 +69,7 @@ class IcebergAddFilesOperator(TableOperator):
         self.source = source
         self.partition_filter = partition_filter
         self.check_duplicate_files = check_duplicate_files
+        self.rewrite_unfit = rewrite_unfit
         self.create_branch = create_branch
         self.snapshot_properties = snapshot_properties
         self.on_rerun = on_rerun
@@ -80,6 +84,7 @@ class IcebergAddFilesOperator(TableOperator):
                 source=self.source,
                 partition_filter=from_json("partition_filter", "a JSON object", self.partition_filter),
                 check_duplicate_files=yes_or_no("check_duplicate_files", self.check_duplicate_files),
+                rewrite_unfit=yes_or_no("rewrite_unfit", self.rewrite_unfit),
                 branch=self.branch,
                 create_branch=yes_or_no("create_branch", self.create_branch),
                 snapshot_properties=self.snapshot_properties or {},

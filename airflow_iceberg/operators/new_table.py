@@ -25,7 +25,7 @@ class _NewTableOperator(TableOperator):
 
     template_fields: Sequence[str] = (
         *TableOperator.template_fields,
-        *("source", "schema", "partition_by", "properties"),
+        *("source", "schema", "partition_by", "properties", "rewrite_unfit"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("schema", "partition_by", "properties"), "json"
@@ -40,6 +40,7 @@ class _NewTableOperator(TableOperator):
         partition_by: Sequence[str] | str | None = None,
         properties: Mapping[str, str] | None = None,
         create_namespace: bool = True,
+        rewrite_unfit: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -48,6 +49,7 @@ class _NewTableOperator(TableOperator):
         self.partition_by = partition_by
         self.properties = properties
         self.create_namespace = create_namespace
+        self.rewrite_unfit = rewrite_unfit
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Make the table."""
@@ -73,6 +75,7 @@ class _NewTableOperator(TableOperator):
             "schema": from_json("schema", "a JSON object", self.schema),
             "partition_by": from_json("partition_by", "a list such as ['day']", self.partition_by),
             "properties": from_json("properties", "a JSON object", self.properties) or {},
+            "rewrite_unfit": yes_or_no("rewrite_unfit", self.rewrite_unfit),
         }
 
 
@@ -100,6 +103,8 @@ class IcebergSnapshotTableOperator(_NewTableOperator):
         properties: table properties.
         location: the location of the table; by default the catalog chooses it.
         create_namespace: whether the namespace is created if it does not exist.
+        rewrite_unfit: whether the rows of files that readers of Iceberg would misread are written into new files of the
+            table; by default such a file fails the task.
         iceberg_conn_id: the id of the catalog's connection.
 
     A cleared task leaves the table with the files that its source has then.
@@ -139,6 +144,8 @@ class IcebergMigrateTableOperator(_NewTableOperator):
         drop_backup: whether the metastore's entry of the old table is removed in the end; no file is.
         backup_table_name: the name that the old table gets.
         create_namespace: whether the namespace is created if it does not exist.
+        rewrite_unfit: whether the rows of files that readers of Iceberg would misread are written into new files of the
+            table; by default such a file fails the task.
         iceberg_conn_id: the id of the catalog's connection.
 
     A cleared task finds the table that its earlier run has made, and changes nothing.

@@ -47,6 +47,16 @@ class TestTheTask:
         assert table.load().current_snapshot().summary["why"] == dag.dag_id
         assert table.ids() == [1, 2]
 
+    @pytest.mark.costly
+    def test_files_that_readers_misread(self, table, new_dag, run_dag):
+        location = put(table, "ds=2026-01-01/a.parquet", 1)
+        rows = pa.table({"id": pa.array([1], pa.uint32())})
+        pq.write_table(rows, location.removeprefix("file://"))
+        with new_dag(params={"anew": "true"}) as dag:
+            add(files=[location], rewrite_unfit="{{ params.anew }}")
+        result = run_dag(dag).result("add")
+        assert (result["outcome"], result["added_data_files"], table.ids()) == ("committed", 1, [1])
+
     @pytest.mark.services
     def test_a_wrong_request_fails_for_good(self, table, run_task):
         assert "exactly one of files and source" in run_task(add).refusal

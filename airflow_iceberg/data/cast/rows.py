@@ -5,7 +5,7 @@ that could lose information, or that would be a guess, is rejected; see `data.ca
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from airflow_iceberg.data.cast import nulls, types
 from airflow_iceberg.data.cast.nulls import Offence, in_parent, lengths_of, mask_of, offsets_of
 from airflow_iceberg.data.cast.types import Conversion, Misfit, conversion
+from airflow_iceberg.data.cast.valid import Damaged, check_keys, check_values
 from airflow_iceberg.data.cast.variants import BadVariant, check_variant_type, variant_column
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format import types as t
@@ -122,7 +123,9 @@ def _column(
     column: pa.ChunkedArray, item: t.NestedField, arrow: pa.DataType, source: str, first_row: int
 ) -> pa.ChunkedArray:
     """Convert and check one column, chunk by chunk."""
+    _check_column(column, item.name, source, first_row)
     same = column.type.equals(arrow) and not _has_variant(item.type)
+    # The keys of maps are required, so that maps are looked at below.
     if same and not nulls.has_required(item.type):
         if item.required and column.null_count:
             index = int(pc.index(column.is_null(), True).as_py())
@@ -133,11 +136,50 @@ def _column(
         try:
             converted = chunk if same else _converted(chunk, item.type, arrow, item.name)
             nulls.check_nulls(converted, item, item.name, None)
+            check_keys(converted, item.name)
         except Offence as offence:
             _fail(offence, source, first_row)
         chunks.append(nulls.filled(converted, item))
         first_row += len(chunk)
     return pa.chunked_array(chunks, type=arrow)
+
+
+def check_rows(table: pa.Table, *, source: str, first_row: int) -> None:
+    """Check the values of rows that are not yet those of a table: an engine, or a file between, would take them.
+
+    Raises:
+        InvalidInputError: as `conform`, for values that no type has, such as texts that are no UTF-8.
+    """
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        _check_column(column, name, source, first_row)
+
+
+def python_rows(rows: pa.Table | pa.RecordBatch, *, source: str) -> list[dict[str, Any]]:
+    """Return rows as dictionaries.
+
+    Raises:
+        InvalidInputError: a text that another program has written is not UTF-8, so that Python has no text for it.
+    """
+    try:
+        found: list[dict[str, Any]] = rows.to_pylist()
+    except UnicodeDecodeError:
+        check_rows(rows if isinstance(rows, pa.Table) else pa.table(rows), source=source, first_row=1)
+        raise
+    return found
+
+
+def _check_column(column: pa.ChunkedArray, name: str, source: str, first_row: int) -> None:
+    for chunk in column.chunks:
+        try:
+            check_values(chunk, name)
+        except Offence as offence:
+            _fail(offence, source, first_row)
+        except Damaged as damage:
+            raise InvalidInputError(
+                f"column '{damage.name}' of {source}, rows {first_row} to {first_row + len(chunk) - 1}: the Arrow data "
+                f"({column.type}) is damaged: {damage}; correct the program that makes it"
+            ) from None
+        first_row += len(chunk)
 
 
 def _pieces(column: pa.ChunkedArray) -> Iterator[pa.Array]:

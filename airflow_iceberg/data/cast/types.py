@@ -112,9 +112,13 @@ def refusal_hint(arrow: pa.DataType, type_: t.IcebergType) -> str:
 
 
 def shown(scalar: pa.Scalar, form: Callable[[Any], str] = repr) -> str:
-    """Return a value for a message; instants that Python does not have (year 10000, nanoseconds) as their number."""
+    """Return a value for a message; instants that Python does not have (year 10000, nanoseconds) as their number,
+    and what is no UTF-8 as its bytes.
+    """
     try:
         text = form(scalar.as_py())
+    except UnicodeDecodeError as error:
+        text = form(error.object)
     except (ValueError, OverflowError):
         text = str(scalar.value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"

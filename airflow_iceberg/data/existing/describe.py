@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from airflow_iceberg.data.existing.fields import FieldCheck
 from airflow_iceberg.data.existing.parquet_footer import FooterStatistics, read_footer
+from airflow_iceberg.data.existing.parquet_types import schema_nodes
 from airflow_iceberg.data.existing.partition import folder_values, partition_of
 from airflow_iceberg.data.existing.target import ExistingFile, Target
 from airflow_iceberg.data.read.metadata_columns import FileFacts
@@ -29,6 +30,7 @@ def describe(io: FileIO, file: ExistingFile, target: Target) -> DataFile:
 
     Raises:
         NotFoundError: it does not exist.
+        UnfitFileError: readers of the table would misread it.
         InvalidInputError: it does not fit the table, or its partition is not known.
         FormatError, UnsupportedError: it is damaged, or is no file of these formats, or is encrypted.
         StorageError: it cannot be read.
@@ -51,7 +53,10 @@ def describe(io: FileIO, file: ExistingFile, target: Target) -> DataFile:
                     source.parquet.metadata, footer_bytes, size_bytes=size_bytes, location=file.location
                 )
                 unzoned = footer.int96_leaves()
-            check = FieldCheck(file.location, file_format, target, constants=folders.keys(), unzoned=unzoned)
+            nodes = schema_nodes(footer_bytes) if file_format == "parquet" else None
+            check = FieldCheck(
+                file.location, file_format, target, constants=folders.keys(), unzoned=unzoned, nodes=nodes
+            )
             check.check(source.fields)
             if footer is None:
                 record_count = source.count_rows()

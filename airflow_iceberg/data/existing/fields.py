@@ -1,8 +1,9 @@
 """Whether the columns of an existing file are those of the table: types, ids and names.
 
-Legal are equal types and the promotions of the specification, which every reader of Iceberg knows. Columns that the
-table does not have are ignored, as by Iceberg Java; a column that may be one of the table's under another name, or by
-another id, is an error, since it would be read as null.
+Legal are equal types and the promotions of the specification, which every reader of Iceberg knows; and of a Parquet
+file only the forms in which the specification stores them (`parquet_types`). Columns that the table does not have are
+ignored, as by Iceberg Java; a column that may be one of the table's under another name, or by another id, is an error,
+since it would be read as null.
 
 Spec: Column Projection, Schema Evolution, Name Mapping Serialization.
 """
@@ -15,7 +16,8 @@ from typing import NoReturn
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from airflow_iceberg.data.existing.target import Target
+from airflow_iceberg.data.existing.parquet_types import Node, below, fits, forms_of, problem_of_group
+from airflow_iceberg.data.existing.target import Target, UnfitFileError
 from airflow_iceberg.data.read.columns import is_geo, may_become
 from airflow_iceberg.data.read.file_fields import FileField, fields_by_id, find_leaves, is_list, walk
 from airflow_iceberg.errors import InvalidInputError
@@ -34,13 +36,23 @@ class FieldCheck:
     Args:
         constants: the columns whose value is the same in all rows, as the file's folders say.
         unzoned: the leaf columns whose stored type does not tell whether they have a zone: INT96.
+        nodes: the columns of a Parquet file as its footer has them; None for another format.
     """
 
     def __init__(
-        self, location: str, file_format: str, target: Target, *, constants: Collection[int], unzoned: Collection[int]
+        self,
+        location: str,
+        file_format: str,
+        target: Target,
+        *,
+        constants: Collection[int],
+        unzoned: Collection[int],
+        nodes: Sequence[Node] | None = None,
     ) -> None:
         self._location = location
         self._is_orc = file_format == "orc"
+        self._nodes = nodes
+        self._unfit: list[str] = []
         self._target = target
         self._constants = constants
         self._unzoned = unzoned
@@ -49,11 +61,18 @@ class FieldCheck:
         """Check the columns of the file.
 
         Raises:
-            InvalidInputError: one does not fit; names the file, the column, and what was expected.
+            UnfitFileError: one is of another type, or in a form that readers misread; names the file, the column, and
+                what was expected. All else is right.
+            InvalidInputError: a name, an id, or a missing column.
             FormatError, UnsupportedError: the ids are not usable.
         """
         self._check_ids(fields)
-        self._check_struct(self._target.schema.fields, fields, ())
+        self._check_struct(self._target.schema.fields, fields, (), self._nodes)
+        if self._unfit:
+            raise UnfitFileError(
+                f"cannot add {self._location}: {self._unfit[0]}; nothing was committed: append its rows instead, or "
+                f"set rewrite_unfit=True, which writes the rows of such files into new ones in the same commit"
+            )
         tuple(find_leaves(self._target.schema.fields, fields))
 
     def _check_ids(self, fields: Sequence[FileField]) -> None:
@@ -72,7 +91,11 @@ class FieldCheck:
                 )
 
     def _check_struct(
-        self, wanted: Sequence[t.NestedField], fields: Sequence[FileField], path: tuple[str, ...]
+        self,
+        wanted: Sequence[t.NestedField],
+        fields: Sequence[FileField],
+        path: tuple[str, ...],
+        nodes: Sequence[Node] | None,
     ) -> None:
         by_id = fields_by_id(fields)
         ids = {field.name: field.id for field in wanted}
@@ -84,7 +107,8 @@ class FieldCheck:
             if found is None:
                 self._check_missing(field, fields, path)
             else:
-                self._check_field(field, found, (*path, field.name))
+                node = None if nodes is None else nodes[found.position]
+                self._check_field(field, found, (*path, field.name), node)
 
     def _refuse_other_column(self, found: FileField, path: tuple[str, ...]) -> NoReturn:
         now = self._target.schema.find_name(found.field_id or 0)
@@ -118,40 +142,54 @@ class FieldCheck:
         if field.required and field.initial_default is None and field.id not in self._constants:
             self._refuse(f"column '{name}' is required in the table, and the file does not have it")
 
-    def _check_field(self, field: t.NestedField, found: FileField, path: tuple[str, ...]) -> None:
+    def _check_field(self, field: t.NestedField, found: FileField, path: tuple[str, ...], node: Node | None) -> None:
         kind = found.type
         match field.type:
-            case t.StructType() as struct:
-                if not kinds.is_struct(kind):
-                    self._wrong_type(field, found, path)
-                self._check_struct(struct.fields, found.children, path)
-            case t.ListType() as list_:
-                if not is_list(kind):
-                    self._wrong_type(field, found, path)
-                self._check_inner((list_.element_field,), found, path)
-            case t.MapType() as map_:
-                if not kinds.is_map(kind):
-                    self._wrong_type(field, found, path)
-                self._check_inner((map_.key_field, map_.value_field), found, path)
+            case t.StructType():
+                is_right = kinds.is_struct(kind)
+            case t.ListType():
+                is_right = is_list(kind)
+            case t.MapType():
+                is_right = kinds.is_map(kind)
             case t.VariantType():
-                if not kinds.is_struct(kind) or not {"metadata", "value"} <= {child.name for child in found.children}:
-                    self._wrong_type(field, found, path)
-            case _ if not self._fits(field.type, found):
-                self._wrong_type(field, found, path)
+                names = {child.name for child in found.children}
+                is_right = kinds.is_struct(kind) and {"metadata", "value"} <= names
+            case _:
+                is_right = self._fits(field.type, found)
+        if not is_right:
+            self._wrong_type(field, found, path, node)
+        elif isinstance(field.type, t.PrimitiveType) and not isinstance(field.type, t.VariantType):
+            if node is not None and (node.is_repeated or not fits(node, field.type, self._target.format_version)):
+                self._wrong_form(field, node, path)
+        elif node is not None and (problem := problem_of_group(node, field.type)):
+            self._unfit.append(f"column '{'.'.join(path)}' {problem}, and the table has {field.type}")
+        else:
+            self._check_below(field.type, found, path, None if node is None else below(node, field.type))
 
-    def _check_inner(self, wanted: Sequence[t.NestedField], found: FileField, path: tuple[str, ...]) -> None:
-        for field, child in zip(wanted, found.children, strict=True):
+    def _check_below(
+        self, type_: t.IcebergType, found: FileField, path: tuple[str, ...], nodes: Sequence[Node] | None
+    ) -> None:
+        match type_:
+            case t.StructType():
+                self._check_struct(type_.fields, found.children, path, nodes)
+            case t.ListType():
+                self._check_inner((type_.element_field,), found, path, nodes)
+            case t.MapType():
+                self._check_inner((type_.key_field, type_.value_field), found, path, nodes)
+
+    def _check_inner(
+        self, wanted: Sequence[t.NestedField], found: FileField, path: tuple[str, ...], nodes: Sequence[Node] | None
+    ) -> None:
+        for position, (field, child) in enumerate(zip(wanted, found.children, strict=True)):
             if child.field_id != field.id:
                 self._refuse(
                     f"column '{'.'.join((*path, field.name))}' has no field id {field.id} in the file, and the "
                     f"table's property '{TableProperties.name_mapping}' does not name it"
                 )
-            self._check_field(field, child, (*path, field.name))
+            self._check_field(field, child, (*path, field.name), None if nodes is None else nodes[position])
 
     def _fits(self, expected: t.IcebergType, found: FileField) -> bool:
         kind = found.type.value_type if kinds.is_dictionary(found.type) else found.type
-        if kinds.is_null(kind):
-            return True
         if is_geo(expected) or isinstance(expected, t.UnknownType) or not may_become(kind, expected):
             return False
         match expected:
@@ -162,25 +200,35 @@ class FieldCheck:
             case t.DecimalType():
                 return bool(kind.precision <= expected.precision)
             case t.TimeType():
-                return self._is_orc or (kinds.is_time(kind) and kind.unit != "ns")
+                return self._is_orc or (kinds.is_time(kind) and kind.unit == "us")
             case t.TimestampType() | t.TimestamptzType() | t.TimestampNsType() | t.TimestamptzNsType():
                 return self._is_same_time(expected, kind, found)
-            case t.BinaryType():
-                return not any(check(kind) for check in _TEXTS)
+            case t.StringType() | t.BinaryType():
+                return any(check(kind) for check in _TEXTS) == isinstance(expected, t.StringType)
+            case t.UUIDType() | t.FixedType():
+                return self._is_orc or bool(kinds.is_fixed_size_binary(kind))
         return True
 
     def _is_same_time(self, expected: t.IcebergType, kind: pa.DataType, found: FileField) -> bool:
         if kinds.is_date(kind):
             return is_promotion(t.DateType(), expected, self._target.format_version)
         # ORC has nanoseconds only, whatever the table's type.
-        if not self._is_orc and (kind.unit == "ns") != isinstance(expected, _NANOS):
+        if not self._is_orc and kind.unit != ("ns" if isinstance(expected, _NANOS) else "us"):
             return False
         return found.leaf in self._unzoned or (kind.tz is not None) == isinstance(expected, _ZONED)
 
-    def _wrong_type(self, field: t.NestedField, found: FileField, path: tuple[str, ...]) -> NoReturn:
-        self._refuse(
+    def _wrong_type(self, field: t.NestedField, found: FileField, path: tuple[str, ...], node: Node | None) -> None:
+        stored = f", and it is stored as {node.form}" if node is not None and not node.children else ""
+        self._unfit.append(
             f"column '{'.'.join(path)}' is {found.type} in the file, expected {field.type} as in the table, or a type "
-            f"that may be promoted to it"
+            f"that may be promoted to it{stored}"
+        )
+
+    def _wrong_form(self, field: t.NestedField, node: Node, path: tuple[str, ...]) -> None:
+        stored = f"{node.form}, repeated" if node.is_repeated else node.form
+        self._unfit.append(
+            f"column '{'.'.join(path)}' is stored as {stored}, which readers of Iceberg misread: expected "
+            f"{' or '.join(forms_of(field.type, self._target.format_version))} for {field.type}"
         )
 
     def _refuse(self, why: str) -> NoReturn:

@@ -9,6 +9,7 @@ Not used: bounds of INT96, whose order writers do not agree on, and bounds of a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ _TAIL_BYTES = 8
 _READ_BYTES = 1 << 16
 # Parquet's modular encryption: a nonce of 12 bytes and a tag of 16.
 _SIGNATURE_BYTES = 28
+_MICROS_PER_DAY = 86_400_000_000
 # Runs of equal values take few bytes, but pages have headers: no writer comes near this many rows for each byte.
 _MOST_ROWS_PER_BYTE = 1 << 16
 
@@ -223,7 +225,20 @@ class FooterStatistics:
             low, high = _values(column, source, kind, min(lows), max(highs))
         except (pa.ArrowException, IcebergError, ValueError, TypeError, OverflowError, ArithmeticError):
             return None, None  # bounds that are no values of the type
+        self._check_values(column, low, high)
         return (low, high) if low <= high else (None, None)
+
+    def _check_values(self, column: LeafColumn, low: Any, high: Any) -> None:
+        """Refuse a file whose statistics tell of a value that its column cannot have; no row is read for it."""
+        for value in (low, high):
+            is_wrong = isinstance(column.type, t.TimeType) and not 0 <= value < _MICROS_PER_DAY
+            if isinstance(column.type, t.DecimalType):
+                is_wrong = value.copy_abs() >= Decimal(1).scaleb(column.type.precision - column.type.scale)
+            if is_wrong:
+                raise InvalidInputError(
+                    f"cannot add {self._location}: column '{'.'.join(column.path)}' has the value {value}, which no "
+                    f"{column.type} is; nothing was committed: correct it in the file"
+                )
 
     def _refuse(self, what: str) -> None:
         raise FormatError(f"the footer of the Parquet file cannot be right: it tells of {what}", path=self._location)

@@ -9,9 +9,14 @@ from functools import cached_property
 from typing import Any
 
 from airflow_iceberg.data.write.metrics import LeafColumn, MetricsConfig, leaf_columns
+from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
+
+
+class UnfitFileError(InvalidInputError):
+    """Readers of the table may misread the file as it is; its rows may be right rows of the table."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

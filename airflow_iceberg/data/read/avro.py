@@ -53,6 +53,7 @@ _TIMES: Mapping[str, pa.DataType] = {
     "local-timestamp-nanos": pa.timestamp("ns"),
 }
 _EXACT = Context(prec=100)
+_ESCAPES = "surrogateescape"
 
 
 class AvroSource:
@@ -113,7 +114,8 @@ class AvroSource:
         data = write_long(count) + block + b"\x00"
         stream = io.BytesIO(data)
         try:
-            records: Any = schemaless_reader(stream, self._parsed, None)
+            # A text that is no UTF-8 is carried as it is, its other bytes in Python's escapes.
+            records: Any = schemaless_reader(stream, self._parsed, None, handle_unicode_errors=_ESCAPES)
         except Exception as error:  # fastavro raises many types for a damaged block
             raise FormatError(f"damaged Avro block ({error})", path=self._facts.location) from error
         if stream.tell() != len(data) or len(records) != count:
@@ -128,10 +130,45 @@ class AvroSource:
             if convert is not None:
                 values = [None if value is None else convert(value) for value in values]
             try:
-                columns.append(pa.array(values, field.type))
+                columns.append(_array(values, field.type))
             except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
                 raise FormatError(f"a value does not fit {field.type}: {error}") from error
         return pa.RecordBatch.from_arrays(columns, schema=kept)
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except (UnicodeEncodeError, pa.ArrowInvalid):
+        # Rows that another program has written with a text that is no UTF-8, or a decimal of too many digits.
+        return pa.array([_unescaped(value) for value in values], _unchecked(kind)).view(kind)
+
+
+def _unescaped(value: Any) -> Any:
+    """Return a value with its texts as the bytes of the file."""
+    if isinstance(value, str):
+        return value.encode("utf-8", _ESCAPES)
+    if isinstance(value, dict):
+        return {name: _unescaped(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_unescaped(item) for item in value)
+    return value
+
+
+def _unchecked(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the same layout by which Arrow takes every text and every decimal."""
+    if pa.types.is_string(kind):
+        return pa.binary()
+    if pa.types.is_decimal(kind):
+        return pa.decimal128(38, kind.scale)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_unchecked(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        key, item = (field.with_type(_unchecked(field.type)) for field in (kind.key_field, kind.item_field))
+        return pa.map_(key, item)
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_unchecked(kind.value_type)))
+    return kind
 
 
 class _LazyBytes:
@@ -176,6 +213,7 @@ class _Types:
         self.conversions: dict[str, Convert] = {}
         self._named: dict[str, tuple[pa.DataType, Convert | None]] = {}
         self._depth = 0
+        self._maps = 0
 
     def of(self, schema: Json) -> tuple[Json, pa.DataType, Convert | None]:
         """Return an Avro type for fastavro, its Arrow type, and a conversion of values that are not null."""
@@ -234,7 +272,11 @@ class _Types:
         inner, kind, convert = self.of(schema["values"])
         key = _field("key", pa.string(), schema.get("key-id")).with_nullable(False)
         made = pa.map_(key, _field("value", kind, schema.get("value-id")))
-        return {"type": "map", "values": inner}, made, _converter_of_mappings(convert)
+        # An array of pairs has the same bytes. As a mapping, a key that another writer gave twice would lose a value.
+        self._maps += 1
+        pair = [{"name": "key", "type": "string"}, {"name": "value", "type": inner}]
+        plain = {"type": "record", "name": f"airflow_iceberg_map_{self._maps}", "fields": pair}
+        return {"type": "array", "items": plain}, made, _converter_of_pairs(convert)
 
     def _leaf(self, schema: Json) -> tuple[Json, pa.DataType, Convert | None]:
         kind, logical = schema["type"], schema.get("logicalType")
@@ -287,10 +329,10 @@ def _converter_of_entries(key: str, value: str, convert: Convert | None) -> Conv
     return lambda items: [entry(item) for item in items]
 
 
-def _converter_of_mappings(convert: Convert | None) -> Convert:
+def _converter_of_pairs(convert: Convert | None) -> Convert:
     if convert is None:
-        return lambda mapping: list(mapping.items())
-    return lambda mapping: [(key, None if value is None else convert(value)) for key, value in mapping.items()]
+        return lambda pairs: [(pair["key"], pair["value"]) for pair in pairs]
+    return lambda pairs: [(pair["key"], None if pair["value"] is None else convert(pair["value"])) for pair in pairs]
 
 
 def _converter_of_decimals(scale: int) -> Convert:

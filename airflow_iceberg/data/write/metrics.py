@@ -274,14 +274,29 @@ class MetricsAccumulator:
 def put_raw_bounds(column: LeafColumn, mode: MetricsMode, bounds: tuple[Any, Any] | None, found: FileMetrics) -> None:
     """Add the bounds of a column, in the form that `canonical` takes, shortened as its mode says."""
     if bounds is not None:
-        put_bounds(column, mode, canonical(column.type, bounds[0]), canonical(column.type, bounds[1]), found)
+        put_bounds(column, mode, _value_or_none(column.type, bounds[0]), _value_or_none(column.type, bounds[1]), found)
+
+
+def _value_or_none(type_: t.PrimitiveType, raw: Any) -> t.Value:
+    """Return the canonical value of a comparable one; None for one that the type cannot have, which makes no bound.
+
+    New rows have no such values (`data.cast.valid`), but rows of other writers are carried from file to file as they
+    are: texts that are no UTF-8, and decimals with too many digits.
+    """
+    try:
+        value = canonical(type_, raw)
+    except UnicodeDecodeError:
+        return None
+    if isinstance(type_, t.DecimalType) and value.copy_abs() >= Decimal(1).scaleb(type_.precision - type_.scale):
+        return None
+    return value
 
 
 def put_bounds(column: LeafColumn, mode: MetricsMode, low: t.Value, high: t.Value, found: FileMetrics) -> None:
     """Add the bounds of a column, shortened as its metrics mode says.
 
     Args:
-        low, high: canonical values, NaN among them, which is no bound.
+        low, high: canonical values, NaN among them, which is no bound, as None is.
     """
     # None stands for NaN, and for an upper bound that cannot be shortened.
     lower = values.lower_bound(column.type, low, mode.length)

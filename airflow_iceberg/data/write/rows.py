@@ -71,7 +71,7 @@ def write_rows(
     # Write defaults exist from version 3 on.
     filled = written if metadata.format_version >= 3 else written.without_write_defaults()
     check_columns(rows.schema, filled, source=SOURCE)
-    writer = _writer(io, metadata, written, file_prefix)
+    writer = rows_writer(io, metadata, written, file_prefix)
     try:
         first_row = 1
         for table in _tables(rows):
@@ -94,8 +94,14 @@ def _check_arrow(rows: object) -> None:
         )
 
 
-def _writer(io: FileIO, metadata: TableMetadata, schema: Schema, file_prefix: str) -> PartitionedWriter | SortedRuns:
-    """Return the writer of rows for the table: in its sort order, if it has one."""
+def rows_writer(
+    io: FileIO, metadata: TableMetadata, schema: Schema, file_prefix: str, *, folder: str | None = None
+) -> PartitionedWriter | SortedRuns:
+    """Return the writer of rows for the table: in its sort order, if it has one.
+
+    Args:
+        folder: where the files are written; None for the table's own place of data files.
+    """
     spec, order = metadata.spec(), metadata.sort_order()
     options = WriteOptions.from_properties(metadata.properties, schema, order)
 
@@ -105,7 +111,7 @@ def _writer(io: FileIO, metadata: TableMetadata, schema: Schema, file_prefix: st
             schema=schema,
             spec=spec,
             options=options,
-            data_location=data_location(metadata.location, metadata.properties),
+            data_location=folder or data_location(metadata.location, metadata.properties),
             file_prefix=file_prefix,
             threads=encoding_threads(),
             sort_order_id=sort_order_id,

@@ -4,6 +4,7 @@ The rules (transforms, equality) are in `spec` and `format.values`; here is only
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -71,8 +72,21 @@ def _partition_column(table: pa.Table, child: PartitionField, schema: Schema) ->
     if not _is_encoded_first(child.transform.result_type(source.type)):
         return apply(child.transform, column, source.type)
     # Encoded by chunk: the strings of many chunks together may be too large for one Arrow array.
-    chunks = [apply(child.transform, chunk, source.type).dictionary_encode() for chunk in column.chunks]
+    with _of_texts(child):
+        chunks = [apply(child.transform, chunk, source.type).dictionary_encode() for chunk in column.chunks]
     return pa.chunked_array(chunks).unify_dictionaries().combine_chunks()
+
+
+@contextmanager
+def _of_texts(child: PartitionField) -> Iterator[None]:
+    """Say what is wrong with a text of another program, in a row that is carried; new rows are checked before."""
+    try:
+        yield
+    except (UnicodeDecodeError, pa.ArrowInvalid) as error:
+        raise InvalidInputError(
+            f"partition '{child.name}' ({child.transform}): a row has a text that is not UTF-8, and it can be no "
+            f"partition value: {error}; correct the row, or delete it, before its file is written anew"
+        ) from error
 
 
 def _is_encoded_first(type_: IcebergType) -> bool:
@@ -165,7 +179,9 @@ def _values(columns: list[pa.Array], rows: "Longs", spec: PartitionSpec, schema:
     chosen = number_array(rows)
     picked = []
     for child, type_, column in zip(spec.fields, types, columns, strict=True):
-        values = [None] * len(rows) if pa.types.is_null(column.type) else values_from_array(type_, column.take(chosen))
+        is_null = pa.types.is_null(column.type)
+        with _of_texts(child):
+            values = [None] * len(rows) if is_null else values_from_array(type_, column.take(chosen))
         if isinstance(type_, DecimalType):
             _check_precision(child, type_, values)
         picked.append(values)

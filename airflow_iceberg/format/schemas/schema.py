@@ -237,6 +237,10 @@ class _Index:
     def _add_one(self, child: t.NestedField, name: str, parent: t.NestedField | None) -> None:
         if not 0 <= child.id <= MAX_INT:
             raise InvalidInputError(f"unexpected field id {child.id} (expected 0 to {MAX_INT}) of column '{name}'")
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInputError(f"column name {name!r} is no valid Unicode: {error.reason}") from None
         if child.required and isinstance(child.type, t.UnknownType):
             raise InvalidInputError(f"column '{name}' of type unknown must be optional: all its values are null")
         if child.id in self.fields_by_id:

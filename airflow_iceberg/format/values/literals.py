@@ -63,6 +63,13 @@ def _text_to_boolean(type_: t.IcebergType, text: str) -> bool:
     return text.lower() == "true"
 
 
+def _unicode(text: str) -> str:
+    """Return a text; half a surrogate pair, which Python's texts and JSON can have, is no text of UTF-8."""
+    if not text.isascii():
+        text.encode()
+    return text
+
+
 def _text_to_timestamp(type_: t.IcebergType, text: str) -> int:
     units, offset = calendar.parse_timestamp(text, units_per_second(type_) or 1)
     if offset is not None and not isinstance(type_, WITH_ZONE):
@@ -80,7 +87,7 @@ _TEXT_PARSERS: Mapping[type[t.IcebergType], Callable[[Any, str], t.Value]] = {
     t.DateType: lambda type_, text: in_range(type_, calendar.parse_date(text)),
     t.TimeType: lambda type_, text: calendar.parse_time(text),
     **dict.fromkeys(TIMESTAMPS, _text_to_timestamp),
-    t.StringType: lambda type_, text: text,
+    t.StringType: lambda type_, text: _unicode(text),
     t.UUIDType: lambda type_, text: uuid.UUID(text),
 }
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from airflow_iceberg.data.cast.rows import check_rows
 from airflow_iceberg.jobs.context import coalesced, fill
 from airflow_iceberg.jobs.merge.source_columns import SourceColumns, spelled
 from airflow_iceberg.jobs.phase import Job
@@ -40,6 +41,7 @@ def read_source(context: MergeContext, spec: StageUnits) -> Iterator[pa.Table]:
         first_row = unit.first_row
         schema = columns.json_schema() if unit.file_format == "jsonl" else table
         for rows in read_unit(unit, context.io, schema=schema, options=options):
+            check_rows(rows, source=unit.location, first_row=first_row)
             yield columns.united(rows, unit.location, first_row=first_row)
             first_row += rows.num_rows
 
@@ -52,4 +54,13 @@ def keep(context: MergeContext, number: int, tables: Iterable[pa.Table], staging
         if staging.keys:
             yield KEYS, table.select(list(spelled(staging.keys, table.schema.names, source)))
 
-    return TaskReport.of_slices(number, fill(context.spill(number, cut), coalesced(tables)))
+    return TaskReport.of_slices(number, fill(context.spill(number, cut), _valid(coalesced(tables), source)))
+
+
+def _valid(tables: Iterable[pa.Table], source: str) -> Iterator[pa.Table]:
+    """Yield rows after a check of their values: the SQL of a merge also sees columns that the table does not have."""
+    first_row = 1
+    for table in tables:
+        check_rows(table, source=source, first_row=first_row)
+        first_row += table.num_rows
+        yield table

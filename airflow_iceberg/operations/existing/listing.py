@@ -8,7 +8,7 @@ itself. Every location passes the gate of the table: later readers of the table 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
@@ -76,11 +76,17 @@ def listed_files(io: FileIO, locations: Sequence[str]) -> list[ExistingFile]:
     return [ExistingFile(location=one, folders=_folders(_above(one), one)) for one in found]
 
 
-def files_below(io: FileIO, source: str, *, ignored: Iterable[str] = ()) -> list[ExistingFile]:
+def files_below(
+    io: FileIO, source: str, *, ignored: Iterable[str] = (), named: Collection[str] = ()
+) -> list[ExistingFile]:
     """Return the files below a folder, sorted by location.
+
+    The folder itself, and those above it, may be of partitions: `…/day=2026-01-01`. Those at its end count as the ones
+    below it do; those further up only by the names that are given, since `…/env=prod/orders` may mean something else.
 
     Args:
         ignored: folders whose files are left out: those of the table's own metadata.
+        named: names of partition fields and of their columns, in lower case.
 
     Raises:
         NotFoundError: there are none.
@@ -89,12 +95,13 @@ def files_below(io: FileIO, source: str, *, ignored: Iterable[str] = ()) -> list
     root = absolute(source).rstrip("/")
     _check(io, root)
     own = [place_of(each) for each in ignored]
+    outer = _own_folders(root, named)
     found = []
     for status in io.list(root):
         parts = status.location[len(root) :].strip("/").split("/")
         if any(_is_hidden(part) for part in parts) or any(place_of(status.location).is_below(each) for each in own):
             continue
-        folders = _folders(parts[:-1], status.location)
+        folders = _folders((*outer, *parts[:-1]), status.location)
         found.append(ExistingFile(location=status.location, folders=folders, size_bytes=status.size_bytes))
     if not found:
         raise NotFoundError(
@@ -102,6 +109,31 @@ def files_below(io: FileIO, source: str, *, ignored: Iterable[str] = ()) -> list
             f"single files in a list"
         )
     return sorted(found, key=lambda file: file.location)
+
+
+def _own_folders(root: str, named: Collection[str]) -> list[str]:
+    """Return those folders `name=value` of a source's location that are partitions of its files."""
+    parts = [*_above(root), root.rsplit("/", 1)[-1]]
+    last = len(parts)
+    while last and _is_partition(parts[last - 1]):
+        last -= 1
+    outer = [
+        part for part in parts[:last] if _is_partition(part) and _decoded(part.partition("=")[0], root).lower() in named
+    ]
+    return [*outer, *parts[last:]]
+
+
+def _is_partition(part: str) -> bool:
+    name, equals, _ = part.partition("=")
+    return bool(name and equals)
+
+
+def partition_names(metadata: TableMetadata) -> frozenset[str]:
+    """Return the names by which folders may give values of partition fields, in lower case."""
+    schema = metadata.schema()
+    fields = [field for field in metadata.spec().fields if isinstance(field.transform, IdentityTransform)]
+    names = (name for field in fields for name in (field.name, schema.find_name(field.source_id)))
+    return frozenset(name.lower() for name in names if name)
 
 
 def files_of_table(
@@ -216,9 +248,19 @@ def _folders(parts: Iterable[str], location: str) -> dict[str, str]:
     for part in parts:
         name, equals, value = part.partition("=")
         if equals and name:
-            name, value = unquote(name), unquote(value)
+            name, value = _decoded(name, location), _decoded(value, location)
             if found.setdefault(name, value) != value:
                 raise InvalidInputError(
                     f"cannot add {location}: two of its folders give '{name}' a value, {found[name]!r} and {value!r}"
                 )
     return found
+
+
+def _decoded(text: str, location: str) -> str:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidInputError(
+            f"cannot add {location}: folder '{text}' is not UTF-8 when it is decoded, so that it is no value of a "
+            f"partition; nothing was committed"
+        ) from None

@@ -27,7 +27,8 @@ from airflow_iceberg.commit.operation_key import (
 from airflow_iceberg.commit.settings import now_ms, settings_for
 from airflow_iceberg.commit.write_result import Outcome, WriteResult, describe
 from airflow_iceberg.data.existing.inferred_schema import columns_of, folder_names, infer_schema
-from airflow_iceberg.data.existing.target import ExistingFile
+from airflow_iceberg.data.existing.rewrite import rows_of
+from airflow_iceberg.data.existing.target import ExistingFile, Target
 from airflow_iceberg.errors import AlreadyExistsError, CommitUnknownError, IcebergError, InvalidInputError
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
@@ -37,7 +38,17 @@ from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
-from airflow_iceberg.operations.add_files import AddFilesRequest, add_files, at_once, described, target_of
+from airflow_iceberg.operations import staging
+from airflow_iceberg.operations.add_files import (
+    AddFilesRequest,
+    CheckedFiles,
+    add_files,
+    at_once,
+    check_existing,
+    report,
+    rewrite,
+    target_of,
+)
 from airflow_iceberg.operations.alter_table import check_properties
 from airflow_iceberg.operations.create_table import CreateTableRequest, checked_properties, create_table
 from airflow_iceberg.operations.existing.listing import (
@@ -56,6 +67,8 @@ from airflow_iceberg.storage.gate import place_of
 
 # As Iceberg Java marks such tables.
 _SNAPSHOT, _MIGRATED = {"snapshot": "true"}, {"migrated": "true"}
+# The folder of a migrated table for rows that were written anew.
+REWRITTEN = "_rewritten"
 # Stands for the location that a server chooses.
 _CHOSEN_LATER = "memory://planned"
 
@@ -71,6 +84,7 @@ class NewTableRequest:
             Parquet files have.
         partition_by: the partition fields; None for those of the metastore, or the names of the folders `name=value`.
         location: the location of a snapshot; None leaves the choice to the catalog.
+        rewrite_unfit: whether the rows of files that readers would misread are written into new files of the table.
     """
 
     source: str | None = None
@@ -78,6 +92,7 @@ class NewTableRequest:
     partition_by: Sequence[str | PartitionField] | None = None
     location: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    rewrite_unfit: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,12 +101,12 @@ class PlannedTable:
 
     Attributes:
         metadata: as it will be, without the files.
-        files: the entries of files with rows.
+        found: the files with rows: their entries, and those that are written anew.
         listed: all files of a metastore's table.
     """
 
     metadata: TableMetadata
-    files: tuple[DataFile, ...]
+    found: CheckedFiles
     listed: tuple[ExistingFile, ...] = ()
 
 
@@ -123,7 +138,8 @@ def snapshot_table(
         state = create_table(catalog, table, created)
     opened = OpenTable(state, io=state.io or catalog.io, catalog=catalog)
     # The footers are read once more, now through the gate of the table that there is.
-    return opened, add_files(Work(opened, operation_key=operation_key), AddFilesRequest(source=request.source))
+    added = AddFilesRequest(source=request.source, rewrite_unfit=request.rewrite_unfit)
+    return opened, add_files(Work(opened, operation_key=operation_key), added)
 
 
 def _planned_snapshot(catalog: Catalog, table: TableId, request: NewTableRequest) -> PlannedTable:
@@ -221,7 +237,10 @@ def create_with_files(
     io = catalog.gate(table, metadata, "").around(catalog.io)
     settings = settings_for(metadata, operation_key=key, try_number=(key.try_number if key else None) or 1)
     settings = replace(settings, properties={**settings.properties, EXISTING_FILES: "true"})
-    add = AddFiles(io, planned.files, settings, written_schema=target.schema, place=place_of)
+    rewritten = _rewritten(io, planned, target, key)
+    paths = [file.file_path for file in rewritten]
+    files = (*planned.found.fit, *rewritten)
+    add = AddFiles(io, files, settings, written_schema=target.schema, place=place_of)
     action = with_name_mapping(add, target.name_mapping, planned=target.schema)
     try:
         change = action(metadata)
@@ -233,6 +252,7 @@ def create_with_files(
         there = catalog.load(table) if catalog.table_exists(table) else None
         if there is None or there.metadata.table_uuid != metadata.table_uuid:
             action.failed()
+            staging.remove(io, paths)
             there = of_earlier_try(catalog, table, key)
             if there is None:
                 raise
@@ -240,10 +260,25 @@ def create_with_files(
         state = there  # it is this one: a first answer was lost, and the catalog's client has asked again
     except IcebergError:
         action.failed()
+        staging.remove(io, paths)
         raise
     action.succeeded(state.metadata)
     opened = OpenTable(state, io=state.io or catalog.io, catalog=catalog)
     return opened, describe(state, settings, Outcome.COMMITTED, action.made)
+
+
+def _rewritten(io: FileIO, planned: PlannedTable, target: Target, key: OperationKey | None) -> tuple[DataFile, ...]:
+    """Write the rows of files that do not fit into new ones.
+
+    They lie in a folder that is skipped where a folder is listed: the table's location is that of the files, which a
+    later try lists again if this one dies, and which other programs may go on reading.
+    """
+    unfit = planned.found.unfit
+    if not unfit:
+        return ()
+    metadata, prefix = planned.metadata, staging.new_file_prefix(key, (key.try_number if key else None) or 1)
+    folder = f"{metadata.location.rstrip('/')}/{REWRITTEN}"
+    return rewrite(io, unfit, metadata, target, file_prefix=prefix, folder=folder)
 
 
 # -- what the table would be -------------------------------------------------------------------------------------------
@@ -252,14 +287,17 @@ def create_with_files(
 def _plan_of_folder(catalog: Catalog, table: TableId, request: NewTableRequest) -> PlannedTable:
     assert request.source is not None
     ignored = [f"{request.location}/metadata"] if request.location else []
-    files = files_below(catalog.io, request.source, ignored=ignored)
+    named = {
+        str(term.name if isinstance(term, PartitionField) else term).lower() for term in request.partition_by or ()
+    }
+    files = files_below(catalog.io, request.source, ignored=ignored, named=named)
     schema = _schema(catalog, request, files)
     terms = folder_names(files) if request.partition_by is None else request.partition_by
     metadata = _metadata(catalog, table, request, schema, terms)
-    entries = _entries(catalog.io, files, metadata)
+    found = _checked(catalog.io, files, metadata, request)
     if metadata.location != _CHOSEN_LATER:
-        check_files(catalog.gate(table, metadata, "").around(catalog.io), entries)
-    return PlannedTable(metadata=metadata, files=entries)
+        check_files(catalog.gate(table, metadata, "").around(catalog.io), found.fit)
+    return PlannedTable(metadata=metadata, found=found)
 
 
 def plan_of_table(catalog: Catalog, table: TableId, request: NewTableRequest, found: ExistingTable) -> PlannedTable:
@@ -275,7 +313,7 @@ def plan_of_table(catalog: Catalog, table: TableId, request: NewTableRequest, fo
     metadata = _metadata(catalog, table, request, schema, terms)
     io = catalog.gate(table, metadata, "").around(catalog.io)
     listed = files_of_table(io, found, partitions_of(found), ignored=metadata_folders(metadata))
-    return PlannedTable(metadata=metadata, files=_entries(io, listed, metadata), listed=tuple(listed))
+    return PlannedTable(metadata=metadata, found=_checked(io, listed, metadata, request), listed=tuple(listed))
 
 
 def has_changed(catalog: Catalog, planned: PlannedTable, table: TableId, found: ExistingTable) -> bool:
@@ -285,8 +323,19 @@ def has_changed(catalog: Catalog, planned: PlannedTable, table: TableId, found: 
     return tuple(files_of_table(io, found, partitions_of(found), ignored=ignored)) != planned.listed
 
 
-def _entries(io: FileIO, files: Sequence[ExistingFile], metadata: TableMetadata) -> tuple[DataFile, ...]:
-    return tuple(entry for entry in described(io, files, target_of(metadata)) if entry.record_count)
+def _checked(
+    io: FileIO, files: Sequence[ExistingFile], metadata: TableMetadata, request: NewTableRequest
+) -> CheckedFiles:
+    """Check files against the table that would be; those that are written anew are read once, so that they can be."""
+    target = target_of(metadata)
+    found = check_existing(io, files, target, rewrite_unfit=request.rewrite_unfit)
+    if found.unfit and metadata.properties.get(TableProperties.gc_enabled.name) == "false":
+        # A snapshot is created before its files are added: nothing is created if one of them cannot be.
+        for file in found.unfit:
+            for _ in rows_of(io, file, target):
+                pass
+    report(metadata.location, files, found, target)
+    return found
 
 
 def _schema(catalog: Catalog, request: NewTableRequest, files: Sequence[ExistingFile]) -> Schema:

@@ -41,6 +41,7 @@ class ExistingTables(OpenTable):
         partition_by: Sequence[str | PartitionField] | None = None,
         location: str | None = None,
         properties: Mapping[str, str] | None = None,
+        rewrite_unfit: bool = False,
     ) -> Self:
         """Make a table of the files of a folder, at a location of its own; the files stay the source's.
 
@@ -51,13 +52,19 @@ class ExistingTables(OpenTable):
                 of the Hive Metastore that is the catalog, `old.orders`, which is no Iceberg table.
             schema: the columns; those of the metastore, or those in the footers of Parquet files if left out.
             partition_by: the partition fields; those of the metastore, or the names of the folders if left out.
+            rewrite_unfit: whether the rows of files that readers of Iceberg would misread are written into new files.
 
         Raises:
             AlreadyExistsError, InvalidInputError, NotFoundError: see `operations.existing.new_table`; nothing was
                 created.
         """
         request = operations.new_table.NewTableRequest(
-            source=source, schema=schema, partition_by=partition_by, location=location, properties=properties or {}
+            source=source,
+            schema=schema,
+            partition_by=partition_by,
+            location=location,
+            properties=properties or {},
+            rewrite_unfit=rewrite_unfit,
         )
         made, _ = operations.new_table.snapshot_table(catalog, TableId.of(identifier), request)
         return cls(catalog.load(made.identifier), io=made.io, catalog=catalog)
@@ -74,6 +81,7 @@ class ExistingTables(OpenTable):
         properties: Mapping[str, str] | None = None,
         drop_backup: bool = False,
         backup_table_name: str | None = None,
+        rewrite_unfit: bool = False,
     ) -> Self:
         """Make a folder, or a table of a Hive Metastore, a table that has its location and owns its files.
 
@@ -92,6 +100,7 @@ class ExistingTables(OpenTable):
             properties=properties or {},
             drop_backup=drop_backup,
             backup_table_name=backup_table_name,
+            rewrite_unfit=rewrite_unfit,
         )
         made, _ = operations.migration.migrate_table(catalog, TableId.of(identifier), request)
         return cls(catalog.load(made.identifier), io=made.io, catalog=catalog)
@@ -106,6 +115,7 @@ class ExistingTables(OpenTable):
         create_branch: bool = False,
         snapshot_properties: Mapping[str, str] | None = None,
         check_duplicate_files: bool = True,
+        rewrite_unfit: bool = False,
         operation_key: OperationKey | None = None,
     ) -> WriteResult:
         """Add existing Parquet, ORC and Avro files to the table, where they are, by their footers.
@@ -118,6 +128,8 @@ class ExistingTables(OpenTable):
                 of a table of the Hive Metastore that is the catalog, `old.orders`, which is no Iceberg table.
             partition_filter: `{"ds": "2026-01-01"}`: only those files of `source`.
             check_duplicate_files: whether a file that the branch has already is an error.
+            rewrite_unfit: whether the rows of files that readers of Iceberg would misread are written into new files of
+                the table, in the same commit; by default such a file is an error.
 
         Raises:
             NotFoundError, AlreadyExistsError, InvalidInputError, FormatError, UnsupportedError: see
@@ -131,6 +143,7 @@ class ExistingTables(OpenTable):
             create_branch=create_branch,
             on_rerun="append",
             check_duplicate_files=check_duplicate_files,
+            rewrite_unfit=rewrite_unfit,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
         )
         return operations.add_files.add_files(Work.of(self, operation_key), request)

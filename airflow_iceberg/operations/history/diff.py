@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_iceberg.data.cast.rows import python_rows
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
 from airflow_iceberg.format.manifests.entries import ManifestContent
 from airflow_iceberg.format.schemas.schema import Schema
@@ -178,7 +179,7 @@ def _of_one_table(left: State, right: State, keys: Sequence[str], limit: int, mo
     kinds: Counter[str] = Counter()
     rows = []
     for batch in found.rows():
-        for row in batch.to_pylist():
+        for row in python_rows(batch, source="the rows that differ"):
             kind = KINDS[row.pop("_change_type")]
             kinds[kind] += 1
             if len(rows) < limit:
@@ -220,8 +221,7 @@ def _rows(state: State, columns: Sequence[str]) -> list[dict[str, Any]]:
     scan = TableScan.of(
         table.metadata, table.io, snapshot_id=state.snapshot.snapshot_id, selected_fields=tuple(columns)
     )
-    found: list[dict[str, Any]] = scan.to_arrow().to_pylist()
-    return found
+    return python_rows(scan.to_arrow(), source=f"table {table.name}")
 
 
 def _whole(row: Mapping[str, Any]) -> str:

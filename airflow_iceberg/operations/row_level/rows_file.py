@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_iceberg.data.arrow_rows import Rows
+from airflow_iceberg.data.cast.rows import check_rows
+from airflow_iceberg.data.write.rows import SOURCE
 from airflow_iceberg.errors import InvalidInputError, StorageError
 from airflow_iceberg.jobs.protocol.heartbeat import kept_alive
 from airflow_iceberg.jobs.protocol.source import Source
@@ -61,7 +63,11 @@ class RowsFile:
                 sink = opened.enter_context(filesystem.open(inner, "wb"))
                 writer = pq.ParquetWriter(sink, rows.schema, compression="lz4", store_schema=True)
                 opened.enter_context(writer)
+            first_row = 1
             for group in _row_groups(rows):
+                # Before they are written: Parquet would cut a decimal that has too many digits.
+                check_rows(group, source=SOURCE, first_row=first_row)
+                first_row += group.num_rows
                 with _storage_errors(location):
                     writer.write_table(group)
             with _storage_errors(location):

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any
 
 from airflow_iceberg.commit.open_table import OpenTable
+from airflow_iceberg.data.cast.rows import python_rows
 from airflow_iceberg.data.read.selection import schema_of
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.merge_clauses import quoted
@@ -143,8 +144,8 @@ def _null_share(audit: audits.NullShare, audited: Audited) -> AuditResult:
     if _within(share, None, most):
         return _result(audit, True, found)
     where = f"{_column(audit.column)} is null"
-    sample = audited.scan(row_filter=where, limit=max(audited.sample_rows, 1)).to_arrow().to_pylist()
-    return _failed(audit, audited, found, sample)
+    sample = audited.scan(row_filter=where, limit=max(audited.sample_rows, 1)).to_arrow()
+    return _failed(audit, audited, found, python_rows(sample, source="the rows without a value"))
 
 
 def _count_nulls(column: str, field_id: int, audited: Audited) -> int:
@@ -272,7 +273,7 @@ def _rows(audit: audits.PythonAudit, answer: Any) -> Iterable[Mapping[str, Any]]
         if isinstance(one, Mapping):
             yield one
         elif hasattr(one, "to_pylist"):
-            yield from one.to_pylist()
+            yield from python_rows(one, source=f"the rows of audit {audit.label!r}")
         else:
             raise InvalidInputError(
                 f"audit {audit.label!r} returned {type(answer).__name__}, expected True, False, None, a text, "
