@@ -84,6 +84,10 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
         "bound": (injected_query(), {}),
         "bound_kinds": (bound_kinds(), {"columns": EVERY_TYPE}),
         "bound_list": (bound_list(), {}),
+        "bound_decimals": (
+            Source.from_sql("select :large as large, :small as small", {"large": Decimal("1E+5"), "small": Decimal("1E-3")}),
+            {"columns": {"large": "decimal(9,2)", "small": "decimal(9,3)"}},
+        ),
         "escaped": (Source.from_callable("frames:escaped"), {}),
         "syntax": (Source.from_sql("selec 1"), {}),
         "unknown_table": (Source.from_sql("select * from nowhere"), {}),
@@ -336,6 +340,9 @@ class TestSuccess:
         assert (row["b"], row["i"], row["l"], row["d"], row["s"]) == (True, None, 2**40, 0.5, "ä")
         assert (row["bin"], row["dec"], row["tags"]) == (b"\x00'", Decimal("12.34"), ["ä"])
         assert (row["day"], row["ts_tz"]) == (date(2026, 1, 1), datetime(2026, 1, 1, tzinfo=UTC))
+
+    def test_a_decimal_is_its_value_however_it_is_written(self, ran):
+        assert ran.rows("bound_decimals") == [{"large": Decimal("100000.00"), "small": Decimal("0.001")}]
 
     def test_a_list_is_an_array_from_spark_4_on(self, ran):
         if ran.version == SPARK_35:
