@@ -4,7 +4,7 @@
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-services test-airflow stress fuzz lint format bench docs dist clean
+.PHONY: help demo test test-services test-airflow test-versions stress fuzz lint format bench docs dist clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -63,6 +63,10 @@ test-services: $(DEV) $(JAVA) $(CLASSES)  ## run the tests against services, sta
 test-airflow:  ## run the Airflow tests in Airflow 3.1, 3.2, 3.3 and later ones, each in its own environment; VERSIONS=3.1
 	$(NEED_PYTHON)
 	@"$(PYTHON)" .ci/airflow_versions.py --versions $(VERSIONS) -- $(ARGS)
+
+test-versions: $(DEV) $(JAVA)  ## run the tests of DuckDB and Spark in each version of them from DuckDB 1.5 and Spark 3.5 on; VERSIONS="duckdb-2.0 spark"
+	@mkdir -p build
+	@$(ICEBERG_JAVA) $(PY) .ci/engine_versions.py --versions $(VERSIONS) -- $(ARGS)
 
 stress: $(DEV) $(JAVA) $(PAIMON)  ## run what takes hours: races and stress at full length, all generated cases, from a new seed or SEED=7
 	@mkdir -p build

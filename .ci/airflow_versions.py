@@ -49,9 +49,9 @@ def main(arguments: Sequence[str]) -> int:
     return int(not outcomes or any(outcomes.values()))
 
 
-def offered() -> list[str]:
-    """Return the releases of Airflow in the registry, the newest first."""
-    command = [sys.executable, "-m", "pip", "index", "versions", "apache-airflow"]
+def offered(package: str = "apache-airflow") -> list[str]:
+    """Return the releases of a package in the registry, the newest first."""
+    command = [sys.executable, "-m", "pip", "index", "versions", package]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     line = re.search(r"Available versions: (.*)", listed)
     return [each.strip() for each in line[1].split(",")] if line else []

@@ -16,7 +16,7 @@ import pytest
 from tests.support.airflow_home import migrate, point_airflow_at
 from tests.support.java_classes import BRIEF, JVM_OPTIONS
 from tests.support.sampling import LeftOut, use_profile
-from tests.support.spark_programs import SparkPrograms
+from tests.support.spark_programs import SPARK_4_CONNECT, SparkPrograms, is_spark_3
 
 # At import, not in a fixture: test modules import airflow while they are collected.
 AIRFLOW_HOME = Path(tempfile.mkdtemp(prefix="airflow-iceberg-tests-"))
@@ -61,6 +61,8 @@ def spark_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
 
         @cache
         def start(version: str) -> SparkPrograms:
+            if version == SPARK_4_CONNECT and is_spark_3(version):
+                pytest.skip("the package of Spark 3.5 has no Spark Connect")
             return running.enter_context(SparkPrograms(version, tmp_path_factory.mktemp(version)))
 
         yield start

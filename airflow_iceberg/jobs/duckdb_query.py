@@ -7,7 +7,6 @@ Not here: which columns and rows of an input are read (`operations.inputs`), wri
 
 from __future__ import annotations
 
-import json
 import tempfile
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -24,6 +23,7 @@ from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET, quoted
 from airflow_iceberg.format.arrow.buffers import number_array
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.jobs import exchange
+from airflow_iceberg.jobs.duckdb.reader import Reader
 from airflow_iceberg.jobs.merge import sql
 from airflow_iceberg.jobs.protocol.merge_task import MergeTask
 from airflow_iceberg.jobs.protocol.pinned import PinnedTable
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
 
 NAME = "the query"
-# The functions that may stand where a table does. Some others read memory by its address: a wrong one ends the process.
-_TABLE_FUNCTIONS = frozenset(("generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"))
-_BATCH_ROWS = 65_536
 _ALL_ROWS = (1 << 63) - 1
 
 
@@ -64,7 +61,7 @@ def open_query(
         rows = _register_inputs(connection, task.inputs, inputs)
         assert task.source is not None
         with _errors(duckdb, rows):
-            reader = _execute(duckdb, connection, str(task.source.sql), task.source.sql_args)
+            reader = Reader.open(duckdb, connection, str(task.source.sql), task.source.sql_args)
         yield DuckdbQuery(io=io, rows=rows, reader=reader, duckdb=duckdb)
 
 
@@ -87,7 +84,7 @@ def open_match(
         for side in matching.tables:
             connection.execute(sql.table_view(side, rows[side].names, dialect="duckdb"))
         with _errors(duckdb, rows):
-            reader = _execute(duckdb, connection, query, task.sql_args)
+            reader = Reader.open(duckdb, connection, query, task.sql_args)
         yield DuckdbQuery(io=io, rows=rows, reader=reader, duckdb=duckdb, name="the merge")
 
 
@@ -100,7 +97,8 @@ def open_rows(
     with _connected(duckdb, threads) as connection:
         rows = _register_inputs(connection, tables, inputs)
         with _errors(duckdb, rows):
-            yield iter(_execute(duckdb, connection, str(source.sql), source.sql_args))
+            reader = Reader.open(duckdb, connection, str(source.sql), source.sql_args)
+        yield _batches(duckdb, rows, reader)
 
 
 @contextmanager
@@ -197,7 +195,9 @@ class _Stream(ABC):
         try:
             for batch in self.batches():
                 yield batch.cast(self.schema) if batch.schema != self.schema else batch
-        except BaseException as error:  # also the end of the task, which may reach this thread here
+        except GeneratorExit:  # the query needs no more rows
+            raise
+        except BaseException as error:
             self.error = error
             raise
 
@@ -270,7 +270,7 @@ class DuckdbQuery:
 
     io: FileIO
     rows: Mapping[str, _Stream]
-    reader: pa.RecordBatchReader
+    reader: Reader
     duckdb: Any
     name: str = NAME
     schema: pa.Schema = field(init=False)
@@ -283,51 +283,18 @@ class DuckdbQuery:
         context: Any = open_context(plan, self.io)
         return [stage_rows(context, 0, self._tables(), staging, source=self.name)]
 
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return _batches(self.duckdb, self.rows, self.reader)
+
     def _tables(self) -> Iterator[pa.Table]:
-        with _errors(self.duckdb, self.rows):  # of the query, and not of what is done with its rows
-            for batch in self.reader:
-                yield pa.Table.from_batches([batch])
+        for batch in self.batches():
+            yield pa.Table.from_batches([batch])
 
 
-def _execute(duckdb: Any, connection: Any, text: str, args: Mapping[str, Any]) -> pa.RecordBatchReader:
-    query = _one_query(duckdb, connection, text)
-    result = connection.execute(query, args) if args else connection.execute(query)
-    return result.to_arrow_reader(_BATCH_ROWS)
-
-
-def _one_query(duckdb: Any, connection: Any, text: str) -> Any:
-    """Return the statement of a text; one that is no query could change what the next one sees.
-
-    Raises:
-        InvalidInputError: several statements, or one that returns no rows of its own.
-    """
-    statements = connection.extract_statements(text)
-    if [one.type for one in statements] != [duckdb.StatementType.SELECT]:
-        found = ", ".join(one.type.name.lower() for one in statements) or "no statement"
-        raise InvalidInputError(f"sql is {found}, expected one query that returns rows, such as 'select … from …'")
-    unknown = _table_functions(connection, text) - _TABLE_FUNCTIONS
-    if unknown:
-        raise InvalidInputError(
-            f"sql reads rows of the function {min(unknown)}(), expected inputs, or one of "
-            f"{', '.join(sorted(_TABLE_FUNCTIONS))}"
-        )
-    return statements[0]
-
-
-def _table_functions(connection: Any, text: str) -> set[str]:
-    """Return the names of the functions that stand where a table does, as DuckDB reads the query."""
-    (document,) = connection.execute("select json_serialize_sql(?::varchar)", [text]).fetchone()
-    found: set[str] = set()
-    try:
-        left = [json.loads(document)]
-    except RecursionError:
-        return found
-    while left:
-        node = left.pop()
-        if isinstance(node, dict) and node.get("type") == "TABLE_FUNCTION":
-            found.add(str(node["function"]["function_name"]).lower())
-        left += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return found
+def _batches(duckdb: Any, rows: Mapping[str, _Stream], reader: Reader) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a query, and raise its errors: not those of what is done with the rows."""
+    with _errors(duckdb, rows):
+        yield from reader
 
 
 @contextmanager

@@ -152,8 +152,8 @@ class _Threads:
 
     def first(self, task: MergeTask, matching: Matching, query: str) -> Sequence[Any] | None:
         with self._open_match(matching, query) as found:
-            rows = found.reader.read_all()
-        return tuple(column[0].as_py() for column in rows.columns) if rows.num_rows else None
+            batch = next((each for each in found.batches() if each.num_rows), None)
+            return None if batch is None else tuple(column[0].as_py() for column in batch.columns)
 
     def _open_match(self, matching: Matching, query: str) -> AbstractContextManager[DuckdbQuery]:
         return open_match(self.plan, matching, query, self.io, self.inputs, threads=self.parallelism)

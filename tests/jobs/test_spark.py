@@ -28,12 +28,12 @@ from airflow_iceberg.operations.row_level.update import UpdateRequest, update
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.jobs.builders import IO, data_files, files_below, make_plan, rows_of
-from tests.jobs.submissions import HERE, SPARK_35, VERSIONS, write_csv_files
+from tests.jobs.submissions import HERE, VERSIONS, write_csv_files
 from tests.operations.test_delete import make as make_table
 from tests.support.builders import new_catalog
 from tests.support.data_files import read_file
 from tests.support.injections import INJECTIONS
-from tests.support.spark_programs import SparkPrograms
+from tests.support.spark_programs import SparkPrograms, is_spark_3
 from tests.support.variants import decode, plain
 
 EVERY_TYPE = {"b": "boolean", "i": "int", "l": "long", "f": "float", "d": "double", "day": "date"}
@@ -84,6 +84,10 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
         "bound": (injected_query(), {}),
         "bound_kinds": (bound_kinds(), {"columns": EVERY_TYPE}),
         "bound_list": (bound_list(), {}),
+        "bound_decimals": (
+            Source.from_sql("select :n as large, :m as small", {"n": Decimal("1E+5"), "m": Decimal("1E-3")}),
+            {"columns": {"large": "decimal(9,2)", "small": "decimal(9,3)"}},
+        ),
         "escaped": (Source.from_callable("frames:escaped"), {}),
         "syntax": (Source.from_sql("selec 1"), {}),
         "unknown_table": (Source.from_sql("select * from nowhere"), {}),
@@ -337,8 +341,11 @@ class TestSuccess:
         assert (row["bin"], row["dec"], row["tags"]) == (b"\x00'", Decimal("12.34"), ["ä"])
         assert (row["day"], row["ts_tz"]) == (date(2026, 1, 1), datetime(2026, 1, 1, tzinfo=UTC))
 
+    def test_a_decimal_is_its_value_however_it_is_written(self, ran):
+        assert ran.rows("bound_decimals") == [{"large": Decimal("100000.00"), "small": Decimal("0.001")}]
+
     def test_a_list_is_an_array_from_spark_4_on(self, ran):
-        if ran.version == SPARK_35:
+        if is_spark_3(ran.version):
             assert "cannot bind; use Spark 4" in str(ran.error("bound_list"))
         else:
             assert sorted((row["id"], row["name"]) for row in ran.rows("bound_list")) == [(0, "a"), (1, "b'")]
@@ -364,7 +371,7 @@ class TestSuccess:
 
     @pytest.mark.parametrize("name", ["variant", "variant_by_id"])
     def test_variants_of_spark_4_come_through_at_every_depth(self, ran, name):
-        if ran.version == SPARK_35:
+        if is_spark_3(ran.version):
             assert "Spark does not accept the query" in str(ran.error(name))  # it has no variants
             return
         null, *rows = sorted(ran.rows(name), key=lambda row: row["id"])

@@ -24,6 +24,13 @@ SPARK_4, SPARK_4_CONNECT, SPARK_35 = "spark-4", "spark-4-connect", "spark-3.5"
 USERS_CODE = Path(__file__).parents[1] / "jobs" / "frames.py"
 
 
+def is_spark_3(version: str) -> bool:
+    """Return whether it is Spark 3.5: that of Iceberg Java, or that of SPARK_HOME in the place of Spark 4."""
+    from airflow_iceberg.jobs.spark.installation import spark_home, spark_version
+
+    return version == SPARK_35 or spark_version(spark_home()) == (3, 5)
+
+
 def submission(version: str, folder: Path) -> tuple[list[str], dict[str, str]]:
     """Return the begin of a spark-submit command and its variables."""
     from airflow_iceberg.jobs.spark.installation import environment, spark_home

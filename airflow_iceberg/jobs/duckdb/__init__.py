@@ -1,0 +1,1 @@
+"""How DuckDB is asked for the rows of a query, in each of its versions."""
