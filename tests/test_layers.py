@@ -577,6 +577,19 @@ class TestOnePlaceADecision:
         calling = {m.name for m in ALL if ".raise_for_error()" in m.text}
         assert calling == {"operations.work"}
 
+    def test_what_an_attempt_of_a_commit_keeps_for_the_next_one(self) -> None:
+        """A dictionary of an object lives over attempts: its keys may leave out what the values depend on."""
+        keeping = {
+            module.name
+            for module in ALL
+            if module.name.startswith("commit.")
+            for node in module.nodes
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute)
+            if ast.unparse(node.annotation).startswith("dict[") and ast.unparse(node.target).startswith("self._")
+        }
+        # Filters are made for one base; manifest lists are those that one writer has to delete.
+        assert keeping == {"commit.attempts.kept", "commit.file_filters", "commit.snapshot_writer"}
+
 
 class TestFunctionsTakeFewArguments:
     """At most eight parameters; more belong into a value. Constructors of operators and of values are the exception."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 from airflow_iceberg.commit.attempts.kept import Kept
 from airflow_iceberg.commit.operation_key import (
@@ -27,7 +28,7 @@ from airflow_iceberg.commit.operation_key import (
 )
 from airflow_iceberg.commit.settings import ENGINE
 from airflow_iceberg.errors import IncompatibleChangeError, StalePlanError
-from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent, ManifestEntry
+from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
@@ -318,7 +319,10 @@ class EarlierEpochs:
                 continue
             if only_added_by is not None and manifest.added_snapshot_id != only_added_by:
                 continue
-            yield from self._entries.of(manifest, make=lambda m=manifest: tuple(read_entries(self._io, m)))
+            yield from self._entries.of(manifest, make=partial(self._read, manifest))
+
+    def _read(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
+        return tuple(read_entries(self._io, manifest))
 
 
 def history_tells_all(metadata: TableMetadata, head: Snapshot, after_ms: int | None) -> bool:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from uuid import UUID
 
@@ -120,7 +121,7 @@ class SnapshotWriter:
             basis, files = self.basis(metadata, spec_id), tuple(group)
             manifests += self._added.of(
                 *(basis, content, added.sequence_number, SameFiles(files)),
-                make=lambda b=basis, c=content, f=files: tuple(self._write_added(f, added.sequence_number, c, b)),
+                make=partial(self._write_added, files, added.sequence_number, content, basis),
             )
         return tuple(manifests)
 
@@ -130,10 +131,12 @@ class SnapshotWriter:
 
     def _write_added(
         self, files: Sequence[DataFile], sequence_number: int | None, content: ManifestContent, basis: Basis
-    ) -> Iterator[ManifestFile]:
+    ) -> tuple[ManifestFile, ...]:
         entries = [self._added_entry(file, sequence_number) for file in files]
-        for start in range(0, len(entries), ENTRIES_PER_MANIFEST):
-            yield self.write_manifest(entries[start : start + ENTRIES_PER_MANIFEST], content, basis)
+        starts = range(0, len(entries), ENTRIES_PER_MANIFEST)
+        return tuple(
+            self.write_manifest(entries[start : start + ENTRIES_PER_MANIFEST], content, basis) for start in starts
+        )
 
     def _added_entry(self, file: DataFile, sequence_number: int | None) -> ManifestEntry:
         # Numbers that are left out are inherited, so that the manifest is valid for each attempt.

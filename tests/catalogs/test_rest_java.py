@@ -12,11 +12,19 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.operation_key import OperationKey
-from airflow_iceberg.errors import AlreadyExistsError, CommitUnknownError, NotFoundError, StorageError, UnsupportedError
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitUnknownError,
+    IncompatibleChangeError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
 from airflow_iceberg.table import Table
 from tests.catalogs.contract import make_table, setting
 from tests.catalogs.rest_contract import RestContract, empty
 from tests.support.http_server import Fault, SpoilingProxy
+from tests.support.meanwhile import THEIRS, check_table
 
 pytestmark = pytest.mark.services
 
@@ -249,3 +257,52 @@ class TestRegistration:
         ):
             catalog.register_table("db.t", before, overwrite=True)
         assert Table.load(catalog, "db.t").scan().to_arrow().num_rows == 1
+
+
+def overtaken(catalog, monkeypatch, rival):
+    """Let another writer commit once, right before a commit of this catalog reaches the server."""
+    send, rivals = catalog.commit, [rival]
+
+    def commit(base, change):
+        if rivals:
+            rivals.pop()(Table.load(load_catalog("prod", **catalog.properties), base.table))
+        return send(base, change)
+
+    monkeypatch.setattr(catalog, "commit", commit)
+
+
+class TestOthersChangeMetadataJustBefore:
+    """The server applies a change to its newest state: no requirement names the version, or an older snapshot."""
+
+    def begun(self, catalog, version):
+        properties = {"format-version": str(version), "commit.retry.min-wait-ms": "10"}
+        schema = {"id": "long", "p": "long", "v": "long"}
+        table = Table.create(catalog, "db.t", schema=schema, partition_by=["p"], properties=properties)
+        for first in (0, 10):
+            ids = [first + 1, first + 2]
+            table.append(pa.table({"id": ids, "p": [1, 2], "v": ids}))
+        return table
+
+    @pytest.mark.parametrize(("version", "newer"), [(1, 2), (1, 3), (2, 3)])
+    def test_an_upgrade_is_met_by_the_next_attempt(self, catalog, monkeypatch, version, newer):
+        table = self.begun(catalog, version)
+        overtaken(catalog, monkeypatch, lambda other: other.alter([{"upgrade_format_version": newer}]))
+        table.delete("id = 1")
+        assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == [2, 11, 12]
+        assert table.metadata.format_version == newer
+        check_table(table)
+
+    def test_an_undo_does_not_restore_files_that_an_expiry_has_deleted(self, catalog, monkeypatch):
+        table = self.begun(catalog, 2)
+        table.delete("p = 1", operation_key=OperationKey(dag_id="d", run_id="r", task_id="t"))
+        overtaken(catalog, monkeypatch, lambda other: THEIRS["expire"].do(other, {}))
+        with pytest.raises(IncompatibleChangeError, match="cannot undo"):
+            table.undo(dag_id="d", run_id="r")
+        assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == [2, 12]
+
+    def test_an_undo_is_made_and_leaves_no_tag(self, catalog):
+        table = self.begun(catalog, 2)
+        table.delete("p = 1", operation_key=OperationKey(dag_id="d", run_id="r", task_id="t"))
+        table.undo(dag_id="d", run_id="r")
+        assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == [1, 2, 11, 12]
+        assert set(table.refs) == {"main"}

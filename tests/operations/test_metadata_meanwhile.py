@@ -90,7 +90,7 @@ def rows(numbers, p):
 class TestAnUpgradeMeanwhile:
     """Every operation, at each time: right on the newest version, planned again, or refused; never unreadable."""
 
-    @pytest.mark.sample(24)
+    @pytest.mark.sample(40)
     @pytest.mark.parametrize("when", WHEN)
     @pytest.mark.parametrize(("version", "upgrade"), STEPS)
     @pytest.mark.parametrize("ours", OURS)

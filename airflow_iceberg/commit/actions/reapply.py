@@ -216,8 +216,15 @@ class Reapply(SnapshotAction):
             if self._carries_rows(snapshot):
                 # Snapshots of version 3 alone have first row ids.
                 version = min(2, metadata.format_version) if snapshot.first_row_id is None else 3
-                read = self._data(snapshot, EntryStatus.DELETED)
+                read = self._replaced_by(snapshot, metadata)
                 check_row_ids(read, removed, from_version=version, to_version=metadata.format_version)
+
+    def _replaced_by(self, snapshot: Snapshot, metadata: TableMetadata) -> Iterable[DataFile]:
+        """Yield the files that a snapshot has replaced, with their row ids: entries of deleted files may lack these."""
+        gone = {file.file_path for file in self._data(snapshot, EntryStatus.DELETED)}
+        # It is there: the history was followed through it.
+        before = self.writer.read_parent(metadata.snapshot(snapshot.parent_snapshot_id or 0))
+        return (e.data_file for e in self.writer.live_entries(before) if e.data_file.file_path in gone)
 
     def _carries_rows(self, snapshot: Snapshot) -> bool:
         """Whether the new files of a snapshot may hold rows of files that it replaces; not in a dynamic overwrite."""
