@@ -82,7 +82,8 @@ class SnapshotWriter:
         self._manifest_count = 0
         self._manifests: list[str] = []
         self._lists: dict[str, frozenset[str]] = {}  # with the manifests that each names
-        self._added: dict[tuple[int, ManifestContent, int | None], tuple[ManifestFile, ...]] = {}
+        # By the files themselves, too: deletion vectors are those of one base.
+        self._added: dict[tuple[object, ...], tuple[ManifestFile, ...]] = {}
         # By path and first row id of the source, and by the filter: the first commit in v3 gives a first row id to a
         # manifest that has none.
         self._filtered: dict[tuple[object, ...], Filtered] = {}
@@ -111,9 +112,10 @@ class SnapshotWriter:
         by_spec = sorted(added.files, key=_spec_and_content)
         manifests: list[ManifestFile] = []
         for (spec_id, content), group in groupby(by_spec, key=_spec_and_content):
-            key = (spec_id, content, added.sequence_number)
+            files = tuple(group)
+            key = (spec_id, content, added.sequence_number, tuple(file.identity for file in files))
             if key not in self._added:
-                entries = (self._added_entry(file, added.sequence_number) for file in group)
+                entries = (self._added_entry(file, added.sequence_number) for file in files)
                 self._added[key] = tuple(self._write_all(entries, spec_id, content, metadata))
             manifests += self._added[key]
         return tuple(manifests)

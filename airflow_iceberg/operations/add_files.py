@@ -140,17 +140,19 @@ def _add(work: Work, request: AddFilesRequest) -> WriteResult:
 def commit_files(work: Work, request: AddFilesRequest, files: Sequence[DataFile], target: Target) -> WriteResult:
     """Commit the entries of existing files."""
     settings = work.settings(request, {EXISTING_FILES: "true"}, table_uuid=work.table.metadata.table_uuid)
+    # Without the paths of the files: these are not deleted, whatever becomes of the commit.
+    written: list[str] = []
     action = AddFiles(
         work.table.io,
         files,
         settings,
         written_schema=target.schema,
-        earlier=earlier_epochs(work, request, settings),
+        earlier=earlier_epochs(work, request, settings, written),
         place=place_of,
         check_duplicate_files=request.check_duplicate_files,
     )
-    # Without the paths: these files are not deleted, whatever becomes of the commit.
-    return work.commit(with_name_mapping(action, target.name_mapping, planned=target.schema), [])
+    with work.new_files(written):
+        return work.commit(with_name_mapping(action, target.name_mapping, planned=target.schema), written)
 
 
 def target_of(metadata: TableMetadata) -> Target:

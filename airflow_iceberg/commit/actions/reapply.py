@@ -347,7 +347,9 @@ class Reapply(SnapshotAction):
         """
         keys = list(dict.fromkeys(key for one in staged.snapshots for key in keys_of(one)))
         with_inputs = [one.summary[INPUTS] for one in staged.snapshots if INPUTS in one.summary]
-        if len(keys) > 1 and any(EXISTING_FILES in one.summary for one in staged.snapshots):
+        adding = [one for one in staged.snapshots if any(True for _ in self._data(one, EntryStatus.ADDED))]
+        is_of_one = len(keys) < 2 and all(keys_of(one) for one in adding)
+        if not is_of_one and any(EXISTING_FILES in one.summary for one in staged.snapshots):
             raise self._refused("tasks have staged rows next to existing files, whose names do not tell their task")
         self._consumed = self._read_changes(staged)
         if self._consumed is not None:
