@@ -152,7 +152,16 @@ def judge(table, clear, expected, *, may_be_refused):
     assert (content(table), table.current_snapshot().snapshot_id) == (before, head)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_row_that_got_a_new_value_by_merge_on_read_is_not_doubled(tmp_path, version):
+    table = made(tmp_path, version)
+    appends(table, KEY, {1: 1, 2: 2, 3: 3})
+    updates(table, MOR)
+    expected = [(1, 1), (2, 2), (3, 3), *OTHERS.items()]
+    judge(table, lambda: appends(table, CLEARED, {1: 1, 2: 2, 3: 3}), expected, may_be_refused=version < 3)
+
+
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.__name__)
 @of_each

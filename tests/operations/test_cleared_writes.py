@@ -128,6 +128,7 @@ class TestAnAppendAndAnUpsertOfItsRows:
         assert content(task.table) == [(8, 80), (9, 9), (100, 1), (101, 6), (102, 6)]
 
 
+@pytest.mark.costly
 class TestWhatGoesTogether:
     """All writes of the earlier run are one, whatever their names, as far as their author has not said otherwise."""
 
@@ -197,6 +198,7 @@ class TestWhatGoesTogether:
         assert content(task.table) == [(1, 10), *OTHERS]
 
 
+@pytest.mark.costly
 class TestSomebodyElse:
     """Another task of the run, another index of a mapped task, and another run."""
 
