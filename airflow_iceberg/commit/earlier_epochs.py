@@ -1,34 +1,42 @@
 """The earlier runs of a cleared task: which of their files does the commit of a later epoch replace?
 
-All rows that the earlier epoch committed are deleted in the commit that adds the new rows. If they cannot be determined
-(their files were compacted, or the history has expired), the commit is rejected, so that no row is added twice. A retry
-asks the same: the commit of an earlier try may have expired, and then its rows are replaced, too.
+All rows that the earlier epoch committed are deleted in the commit that adds the new rows, wherever they are now
+(`runs.rows`). If that is not known (they were compacted together with others, or the history has expired), the commit
+is rejected, so that no row is added twice. A retry asks the same: the commit of an earlier try may have expired, and
+then its rows are replaced, too.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from airflow_iceberg.commit.attempts.kept import Kept
+from airflow_iceberg.commit.conflicts import ChangedFiles, describe
 from airflow_iceberg.commit.operation_key import (
     APPENDED_FILE,
     CLOCKS_DIFFER_MS,
-    EXISTING_FILES,
-    OPERATION_KEY,
     Kin,
     OnRerun,
     OperationKey,
-    find_earlier_epochs,
-    find_kin,
     has_picked_gone,
     is_later,
-    keys_of,
 )
+from airflow_iceberg.commit.runs.own_works import (
+    ON_RERUN_ENTRY,
+    REPLACED_SNAPSHOTS,
+    OwnWorks,
+    find_own,
+    replaced_in,
+    still_there,
+)
+from airflow_iceberg.commit.runs.replaced import MarkedRows, MarkRows, Replaced
+from airflow_iceberg.commit.runs.rows import Run, RunRows, check_row_ids, find_rows_of, has_only_new_rows, without
 from airflow_iceberg.commit.settings import ENGINE
+from airflow_iceberg.commit.write_result import CARRIED_ROWS
 from airflow_iceberg.errors import IncompatibleChangeError, StalePlanError
-from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile
+from airflow_iceberg.format.manifests.entries import DataFile, ManifestContent, ManifestEntry, ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
@@ -51,11 +59,11 @@ def check_no_later_epoch(metadata: TableMetadata, key: OperationKey, branch: str
     Raises:
         IncompatibleChangeError: the branch holds a later epoch of the same work.
     """
-    for kin, snapshot, text in find_kin(metadata, key, branch):
-        if kin is Kin.LATER:
+    for own in find_own(metadata, key, branch):
+        if own.kin is Kin.LATER:
             raise IncompatibleChangeError(
                 f"operation {key} was superseded: the task was cleared, and its next run has committed snapshot "
-                f"{snapshot.snapshot_id} (operation {text}); nothing was committed"
+                f"{own.snapshot.snapshot_id} (operation {own.key}); nothing was committed"
             )
 
 
@@ -71,6 +79,7 @@ class EarlierEpochs:
             call may be the second one.
         on_rerun: "replace" the rows of earlier epochs, "append" to them, or "skip" the work.
         since: the head of the branch when the work began, or NO_SNAPSHOT; None if it is not known.
+        mark: marks rows in files with other rows; without it a commit is refused that needs this.
     """
 
     def __init__(
@@ -82,8 +91,11 @@ class EarlierEpochs:
         try_number: int | None,
         on_rerun: OnRerun = "replace",
         since: int | None = None,
+        mark: MarkRows | None = None,
     ) -> None:
         self._io = io
+        self._mark = mark
+        self._files = ChangedFiles(io)
         self._key = key
         self._branch = branch
         self._on_rerun = on_rerun
@@ -108,8 +120,18 @@ class EarlierEpochs:
                 *(table, branch, what, snapshots),
             )
 
-    def files_to_replace(self, metadata: TableMetadata) -> frozenset[str]:
-        """Return the paths of the live files that the new rows replace; empty when no earlier epoch has committed.
+    def replaced(
+        self,
+        metadata: TableMetadata,
+        *,
+        removes: Callable[[DataFile], bool] = lambda file: False,
+        rewrites: Callable[[DataFile], bool] = lambda file: False,
+    ) -> Replaced:
+        """Return what the new rows replace; nothing when no earlier epoch has committed.
+
+        Args:
+            removes: whether the commit removes a file in any case, without carrying rows of earlier epochs over.
+            rewrites: whether it removes a file, and its new files may hold such rows.
 
         Raises:
             IncompatibleChangeError: the rows of the earlier epoch cannot be told from other rows.
@@ -118,28 +140,73 @@ class EarlierEpochs:
         self._found = None
         check_no_later_epoch(metadata, self._key, self._branch)
         head = metadata.ref_snapshot(self._branch)
+        said = {ON_RERUN_ENTRY: self._on_rerun}
         if head is None:
-            return frozenset()
-        earlier = find_earlier_epochs(metadata, self._key, self._branch) if self._on_rerun != "append" else []
-        if earlier and self._on_rerun == "skip":
+            return Replaced(properties=said)
+        works = OwnWorks(earlier={})
+        if self._on_rerun != "append":
+            works = OwnWorks.of(metadata, self._key, self._branch)
+        if self._on_rerun == "skip" and (there := still_there(metadata, works)):
             raise StalePlanError(
-                f"an earlier run of {self._key.work} has committed snapshot {earlier[0].snapshot_id} meanwhile, and "
+                f"an earlier run of {self._key.work} has committed snapshot {there[0].snapshot_id} meanwhile, and "
                 f"on_rerun is 'skip'; nothing was committed"
             )
         knows_all = not self._may_have_expired or self._history_tells_all(metadata, head)
         if self._has_gap(metadata, head):
             self._check_no_other_try(self._named(self._live(head)))
-        if knows_all and not earlier:
-            return frozenset()
+        if knows_all and not works.wanted:
+            return Replaced(properties=said)
         live = self._live(head)
-        added = {path for snapshot in earlier for path in self._own_rows_of(snapshot)}
-        self._check_gone_for_good(metadata, head, added - live.keys(), earlier)
+        rows = self._rows_of(metadata, works, head) if works.wanted else RunRows()
         named = frozenset() if knows_all else self._by_name(metadata, live)
-        if not (knows_all or earlier or named):
+        if not (knows_all or works.of_write or named):
             self._check_never_rewritten(metadata, live)
-        replaced = named | (added & live.keys())
-        self._remember([live[path] for path in replaced], earlier)
-        return replaced
+        marked = self._marked(metadata, without(rows, lambda entry: removes(entry.data_file)), rewrites)
+        paths = named.union(entry.data_file.file_path for entry in rows.files)
+        self._remember([live[path] for path in paths], marked.row_count, works, rows)
+        ids = ",".join(str(number) for number in sorted(rows.snapshots))
+        return Replaced(paths=paths, marked=marked, properties=said | ({REPLACED_SNAPSHOTS: ids} if ids else {}))
+
+    def _rows_of(self, metadata: TableMetadata, works: OwnWorks, head: Snapshot) -> RunRows:
+        """Return where the rows are that earlier epochs have written, by this write and by others of the task."""
+
+        def taken_out(snapshot: Snapshot) -> frozenset[int]:
+            # Older versions did not say; they have replaced whatever was there.
+            is_old = ON_RERUN_ENTRY not in snapshot.summary and CARRIED_ROWS in snapshot.summary
+            return frozenset(works.earlier) if is_old else replaced_in(snapshot)
+
+        run = Run(
+            history=works.history,
+            own=works.earlier,
+            wanted=works.wanted,
+            kept=works.kept,
+            current=works.current,
+            replaced_in=taken_out,
+            has_new_rows=lambda snapshot, path: works.has_new_rows(snapshot, path, self._refused),
+        )
+        live = [entry for entry in self._entries_of(head) if entry.is_live]
+        return find_rows_of(self._files, metadata, run, live, self._refused)
+
+    def _marked(self, metadata: TableMetadata, rows: RunRows, rewrites: Callable[[DataFile], bool]) -> MarkedRows:
+        if not rows.carriers:
+            return MarkedRows()
+        check_row_ids(metadata, rows, self._refused)
+        if self._mark is None:
+            by = describe(rows.carriers[0].snapshot)
+            raise self._refused(f"{by} rewrote its files together with other rows, which are not read here")
+        marked = self._mark(metadata, rows, self._refused)
+        for carrier in rows.carriers:
+            if rewrites(carrier.entry.data_file) and marked.concerns(carrier.entry.data_file):
+                raise self._refused(
+                    f"{describe(carrier.snapshot)} has written some of them into file "
+                    f"{carrier.entry.data_file.file_path}, which this change rewrites as well"
+                )
+        return marked
+
+    def _refused(self, why: str) -> IncompatibleChangeError:
+        return IncompatibleChangeError(
+            f"cannot replace the rows of the earlier run of {self._key.work}: {why}; nothing was committed; {WAYS_OUT}"
+        )
 
     def expired(self, metadata: TableMetadata) -> list[DataFile]:
         """Return the live files of this work whose snapshots have expired, for work that is skipped if it was done.
@@ -184,13 +251,16 @@ class EarlierEpochs:
     def _live(self, head: Snapshot) -> dict[str, ManifestEntry]:
         return {entry.data_file.file_path: entry for entry in self._entries_of(head) if entry.is_live}
 
-    def _remember(self, replaced: list[ManifestEntry], earlier: list[Snapshot]) -> None:
-        if not (replaced or earlier):
+    def _remember(self, files: list[ManifestEntry], marked: int, works: OwnWorks, rows: RunRows) -> None:
+        """Keep what the log is to tell, if the commit lands."""
+        if not (files or marked or works.of_write):
             return
-        records = sum(entry.data_file.record_count for entry in replaced)
-        ids = ", ".join(str(snapshot.snapshot_id) for snapshot in earlier)
+        records = marked + sum(entry.data_file.record_count for entry in files)
+        earlier = [number for number in works.earlier if number in rows.snapshots]
+        ids = ", ".join(map(str, earlier))
+        others = f" and {_counted(marked, 'row')} in files with other rows" if marked else ""
         self._found = (
-            f"{_counted(records, 'row')} in {_counted(len(replaced), 'data file')}",
+            f"{_counted(records - marked, 'row')} in {_counted(len(files), 'data file')}{others}",
             f"committed in snapshot {ids}" if ids else "committed in a snapshot that has expired",
         )
 
@@ -270,54 +340,9 @@ class EarlierEpochs:
             f"{self._branch!r} does not reach back to it (snapshots were expired), and {why}; {WAYS_OUT}{no_start}"
         )
 
-    def _changed_by(self, snapshot: Snapshot, status: EntryStatus = EntryStatus.ADDED) -> Iterator[str]:
-        for entry in self._entries_of(snapshot, only_added_by=snapshot.snapshot_id):
-            if entry.status is status and entry.snapshot_id == snapshot.snapshot_id:
-                yield entry.data_file.file_path
-
-    def _own_rows_of(self, snapshot: Snapshot) -> Iterator[str]:
-        """Yield the files with new rows of this task: an overwrite also adds files with carried rows."""
-        is_append = _has_only_new_rows(snapshot)
-        # A snapshot that publishes the rows of several tasks has files of all of them.
-        tokens = self._key.file_tokens if len(keys_of(snapshot, own=False)) > 1 else None
-        for path in self._changed_by(snapshot):
-            if _parts(_name(path))[0] in tokens if tokens else is_append or APPENDED_FILE.match(_name(path)):
-                yield path
-
-    def _check_gone_for_good(
-        self, metadata: TableMetadata, head: Snapshot, missing: set[str], earlier: list[Snapshot]
-    ) -> None:
-        """Refuse when a file of the earlier epoch was rewritten, so that its rows are now in files with other rows.
-
-        A snapshot that only removes files deleted the rows with them, and so did one whose new files all have the names
-        of new rows (an overwrite by a task). Any other (compaction, update by copy-on-write) may have carried the rows
-        over, unless it belongs to this same task.
-        """
-        if not missing:
-            return
-        own = {snapshot.snapshot_id for snapshot in earlier}
-        remaining = set(own)
-        for snapshot in metadata.ancestors(head.snapshot_id):
-            # By the order of the history: v1 gives all snapshots the sequence number 0.
-            if not remaining:
-                return
-            remaining.discard(snapshot.snapshot_id)
-            if snapshot.snapshot_id in own:
-                continue
-            if may_carry_rows(snapshot, self._changed_by(snapshot)) and not missing.isdisjoint(
-                self._changed_by(snapshot, EntryStatus.DELETED)
-            ):
-                who = snapshot.summary.get(OPERATION_KEY) or snapshot.summary.get("engine-name") or "another writer"
-                raise IncompatibleChangeError(
-                    f"cannot replace the rows of the earlier run of {self._key.work}: snapshot {snapshot.snapshot_id} "
-                    f"(operation {snapshot.operation}, by {who}) rewrote its files together with other rows; {WAYS_OUT}"
-                )
-
-    def _entries_of(self, snapshot: Snapshot, *, only_added_by: int | None = None) -> Iterator[ManifestEntry]:
+    def _entries_of(self, snapshot: Snapshot) -> Iterator[ManifestEntry]:
         for manifest in read_manifests(self._io, snapshot):
             if manifest.content is not ManifestContent.DATA:
-                continue
-            if only_added_by is not None and manifest.added_snapshot_id != only_added_by:
                 continue
             yield from self._entries.of(manifest, make=partial(self._read, manifest))
 
@@ -349,21 +374,7 @@ def is_appended(metadata: TableMetadata, entry: ManifestEntry) -> bool:
     if APPENDED_FILE.match(_name(entry.data_file.file_path)):
         return True
     snapshot = None if entry.snapshot_id is None else metadata.snapshot(entry.snapshot_id)
-    return snapshot is not None and _has_only_new_rows(snapshot)
-
-
-def may_carry_rows(snapshot: Snapshot, added: Iterable[str]) -> bool:
-    """Whether the new files of a snapshot may hold rows of older files: by a compaction, or an update.
-
-    Args:
-        added: the paths of its new files, from the manifests: a summary may leave out what was added.
-    """
-    return not _has_only_new_rows(snapshot) and any(not APPENDED_FILE.match(_name(path)) for path in added)
-
-
-def _has_only_new_rows(snapshot: Snapshot) -> bool:
-    """Whether all files that a snapshot has added hold new rows."""
-    return snapshot.operation == "append" or EXISTING_FILES in snapshot.summary
+    return snapshot is not None and has_only_new_rows(snapshot)
 
 
 def token_of(path: str) -> str | None:

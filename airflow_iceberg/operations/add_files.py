@@ -245,17 +245,19 @@ def commit_files(
 ) -> WriteResult:
     """Commit the entries of existing files, and of new ones, whose locations are `paths`."""
     settings = work.settings(request, {EXISTING_FILES: "true"}, table_uuid=work.table.metadata.table_uuid)
+    # Without the paths of existing files: these are not deleted, whatever becomes of the commit.
+    written = list(paths)
     action = AddFiles(
         work.table.io,
         files,
         settings,
         written_schema=target.schema,
-        earlier=earlier_epochs(work, request, settings),
+        earlier=earlier_epochs(work, request, settings, written),
         place=place_of,
         check_duplicate_files=request.check_duplicate_files,
     )
-    # Without the paths of the others: existing files are not deleted, whatever becomes of the commit.
-    return work.commit(with_name_mapping(action, target.name_mapping, planned=target.schema), list(paths))
+    with work.new_files(written):
+        return work.commit(with_name_mapping(action, target.name_mapping, planned=target.schema), written)
 
 
 def target_of(metadata: TableMetadata) -> Target:

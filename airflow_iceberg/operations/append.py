@@ -82,18 +82,23 @@ def append(work: Work, request: AppendRequest) -> WriteResult:
     found = find_earlier(work, request)
     if found is not None:
         return found
-    with new_rows(work, request) as staged, work.new_files(staged.paths):
-        return commit_rows(work, request, staged)
+    with new_rows(work, request) as staged, work.new_files(written := staged.paths):
+        return commit_rows(work, request, staged, written)
 
 
-def commit_rows(work: Work, request: AppendRequest, staged: NewRows) -> WriteResult:
-    """Commit files that hold new rows."""
+def commit_rows(work: Work, request: AppendRequest, staged: NewRows, written: list[str] | None = None) -> WriteResult:
+    """Commit files that hold new rows.
+
+    Args:
+        written: their locations; gets those of other files that are written for the commit.
+    """
+    written = staged.paths if written is None else written
     settings = work.settings(request, staged.summary, table_uuid=staged.table_uuid)
     action = AppendFiles(
         work.table.io,
         staged.files,
         settings,
         written_schema=staged.written_schema,
-        earlier=earlier_epochs(work, request, settings),
+        earlier=earlier_epochs(work, request, settings, written),
     )
-    return work.commit(completed(action, staged), staged.paths)
+    return work.commit(completed(action, staged), written)

@@ -7,7 +7,7 @@ Here: what appends and overwrites share before the commit. Not here: the commits
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -16,8 +16,9 @@ from airflow_iceberg.commit.compose import with_schema
 from airflow_iceberg.commit.earlier_epochs import NO_SNAPSHOT, EarlierEpochs
 from airflow_iceberg.commit.manifest_merging import MergePolicy
 from airflow_iceberg.commit.open_table import OpenTable
-from airflow_iceberg.commit.operation_key import ON_RERUN, TRY_NUMBER, OnRerun, find_earlier_epochs, may_be_a_retry
+from airflow_iceberg.commit.operation_key import ON_RERUN, TRY_NUMBER, OnRerun, may_be_a_retry
 from airflow_iceberg.commit.retry_policy import RetryPolicy
+from airflow_iceberg.commit.runs.own_works import OwnWorks, still_there
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import MakesSnapshot
 from airflow_iceberg.commit.watermarks import with_watermarks
@@ -40,6 +41,7 @@ from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.protocol.staged_files import check_stored, staged_files
 from airflow_iceberg.operations import staging
+from airflow_iceberg.operations.history.lineage import RowMarker
 from airflow_iceberg.operations.inputs.changes import Changes, consumed_of, consumer_of
 from airflow_iceberg.operations.inputs.tables import Input, check_inputs, narrowed, pin, summary_of
 from airflow_iceberg.operations.work import CommitRequest, Work
@@ -167,7 +169,7 @@ def find_earlier(work: Work, request: RerunRequest) -> WriteResult | None:
     landed = work.find_landed(branch)
     if landed is not None:
         return WriteResult.of([landed], table=table.name, branch=branch, outcome=Outcome.FOUND)
-    earlier = find_earlier_epochs(table.metadata, work.operation_key, branch)
+    earlier = still_there(table.metadata, OwnWorks.of(table.metadata, work.operation_key, branch))
     if request.on_rerun == "skip" and earlier:
         return WriteResult.of([earlier[0]], table=table.name, branch=branch, outcome=Outcome.SKIPPED)
     if request.on_rerun == "skip":
@@ -195,7 +197,7 @@ def _skipped_after_expiry(work: Work, branch: str) -> WriteResult | None:
     )
 
 
-def _found_in_doubt(work: Work, branch: str, earlier: list[Snapshot]) -> WriteResult | None:
+def _found_in_doubt(work: Work, branch: str, earlier: Sequence[Snapshot]) -> WriteResult | None:
     """Return the commit of an earlier try or epoch, when Airflow does not tell which: its rows are not added again."""
     assert work.operation_key is not None
     for snapshot in earlier:
@@ -322,8 +324,14 @@ def completed(action: MakesSnapshot, staged: NewRows) -> MakesSnapshot:
     return with_schema(action, staged.written_schema)
 
 
-def earlier_epochs(work: Work, request: RerunRequest, settings: CommitSettings) -> EarlierEpochs | None:
-    """Return what finds the rows of the task's earlier epochs; None outside of Airflow."""
+def earlier_epochs(
+    work: Work, request: RerunRequest, settings: CommitSettings, written: list[str]
+) -> EarlierEpochs | None:
+    """Return what finds the rows of the task's earlier epochs; None outside of Airflow.
+
+    Args:
+        written: gets the locations of files that it writes.
+    """
     if settings.operation_key is None:
         return None
     head = work.table.metadata.ref_snapshot(settings.branch)
@@ -334,6 +342,9 @@ def earlier_epochs(work: Work, request: RerunRequest, settings: CommitSettings) 
         try_number=work.try_number,
         on_rerun=request.on_rerun,
         since=NO_SNAPSHOT if head is None else head.snapshot_id,
+        mark=RowMarker(
+            *(work.table.io, settings.branch, written), key=settings.operation_key, try_number=work.try_number or 1
+        ),
     )
 
 

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.commit.actions.overwrite import OverwriteFiles, ReplacePartitions
 from airflow_iceberg.commit.conflicts import Isolation
-from airflow_iceberg.commit.file_filters import partition_key
+from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
+from airflow_iceberg.commit.file_filters import RowFilter, partition_key
 from airflow_iceberg.commit.operation_key import OnRerun, check_properties
+from airflow_iceberg.commit.runs.replaced import Replaced
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import SnapshotAction
 from airflow_iceberg.commit.write_result import CARRIED_ROWS, DELETED_BEFORE, WriteResult
@@ -54,6 +56,7 @@ from airflow_iceberg.operations.row_changes import (
     isolation_level,
     live_rows,
     plan_deletion,
+    without_marked,
 )
 from airflow_iceberg.operations.row_level.changes import (
     OWN_NAMES,
@@ -218,25 +221,26 @@ class Overwrite:
             deletes_when_empty = self._request.deletes_when_empty and self._request.replace != "partitions"
             if not (staged.record_count or deletes_when_empty):
                 self._work.remove(written)
-                return self._remove_earlier(staged)
+                written.clear()
+                return self._remove_earlier(staged, written)
             if self._request.needs_engine:
                 return self._replace_by_sql(staged, written)
             if self._request.replace == "matching":
                 return self._replace_matching(staged, written)
             before = _deleted_before(self._replaced_tasks(staged), self._scan)
             settings = self._work.settings(self._request, {**before, **staged.summary}, table_uuid=staged.table_uuid)
-            return self._work.commit(completed(self._replace_whole(staged, settings), staged), written)
+            return self._work.commit(completed(self._replace_whole(staged, settings, written), staged), written)
 
-    def _remove_earlier(self, staged: NewRows) -> WriteResult:
+    def _remove_earlier(self, staged: NewRows, written: list[str]) -> WriteResult:
         """Remove the rows of the task's earlier epochs, in whose place there are none now; most often there is nothing
         to do.
         """
         settings = self._work.settings(self._request, staged.summary, table_uuid=staged.table_uuid)
-        earlier = earlier_epochs(self._work, self._request, settings)
+        earlier = earlier_epochs(self._work, self._request, settings, written)
         if earlier is None:
             return self._work.nothing(self._request.branch)
         action = AppendFiles(self._work.table.io, (), settings, written_schema=staged.written_schema, earlier=earlier)
-        return self._work.commit(completed(action, staged), [])
+        return self._work.commit(completed(action, staged), written)
 
     def _replaced_tasks(self, staged: NewRows) -> list[FileScanTask]:
         """Return the files that are replaced as a whole; none if the table has no delete files, to save the time."""
@@ -249,9 +253,9 @@ class Overwrite:
         partitions = {partition_key(file) for file in staged.files}
         return [task for task in tasks if task.file.spec_id == spec_id and partition_key(task.file) in partitions]
 
-    def _replace_whole(self, staged: NewRows, settings: CommitSettings) -> SnapshotAction:
+    def _replace_whole(self, staged: NewRows, settings: CommitSettings, written: list[str]) -> SnapshotAction:
         """Return the action that replaces whole partitions, or the whole table."""
-        io, earlier = self._work.table.io, earlier_epochs(self._work, self._request, settings)
+        io, earlier = self._work.table.io, earlier_epochs(self._work, self._request, settings, written)
         if self._request.replace == "partitions":
             return ReplacePartitions(
                 io,
@@ -276,15 +280,17 @@ class Overwrite:
     def _replace_matching(self, staged: NewRows, written: list[str]) -> WriteResult:
         """Replace the rows that the filter selects; rows of the same files that it does not select are kept."""
         work, request = self._work, self._request
-        # The files of the task's earlier epochs are removed with all their rows.
-        earlier = earlier_epochs(work, request, work.settings(request))
-        replaced = frozenset[str]() if earlier is None else earlier.files_to_replace(work.table.metadata)
-        deletion = plan_deletion(self._scan, without=replaced)
+        earlier = earlier_epochs(work, request, work.settings(request), written)
+        replaced = self._replaced(earlier)
+        # The files of the task's earlier epochs are removed with all their rows; rows of theirs in others' files are
+        # not written anew.
+        deletion = without_marked(plan_deletion(self._scan, without=replaced.gone), replaced.marked.vectors)
         changes, plan = change_files(work, deletion, mode=COPY_ON_WRITE, write_format=request.write_format)
         written += [file.file_path for file in changes.written]
         with work.new_files([], plan=plan):
             is_named, changed = bool(deletion.partial), changed_tasks(deletion, changes)
             before = _deleted_before([*deletion.whole, *changed], self._scan, whole=deletion.whole, changes=changes)
+            settled = {task.file.file_path for task in (*deletion.whole, *changed)}
             action = self._replace_files(
                 staged,
                 changes.written,
@@ -292,17 +298,29 @@ class Overwrite:
                 removed=[task.file for task in (*deletion.whole, *changed)] if is_named else (),
                 conflict_filter=deletion.row_filter,
                 earlier=earlier,
+                settled=settled if is_named else (),
                 # Without named files the filter selects files again on each base.
                 row_filter=ALWAYS_FALSE if is_named else deletion.row_filter,
             )
-            return work.commit(completed(action, staged), written)
+            result = work.commit(completed(action, staged), written)
+        marked = {file.referenced_data_file for file in replaced.marked.vectors}
+        if is_named and settled & marked:  # others are written for the commit
+            work.remove([file.file_path for file in replaced.marked.vectors])
+        return result
+
+    def _replaced(self, earlier: EarlierEpochs | None) -> Replaced:
+        """Return what goes with the rows of the task's earlier epochs, besides files that the filter covers."""
+        if earlier is None:
+            return Replaced()
+        metadata = self._work.table.metadata
+        return earlier.replaced(metadata, removes=RowFilter(self._scan.row_filter, metadata).covers)
 
     def _replace_by_sql(self, staged: NewRows, written: list[str]) -> WriteResult:
         """Replace the rows that the engine of the job selects, which also checks the new rows."""
         work, request = self._work, self._request
-        earlier = earlier_epochs(work, request, work.settings(request))
+        earlier = earlier_epochs(work, request, work.settings(request), written)
         beside = Beside(
-            unchanged=frozenset() if earlier is None else earlier.files_to_replace(work.table.metadata),
+            unchanged=frozenset() if earlier is None else earlier.replaced(work.table.metadata).gone,
             new_files=staged.files if request.check_filter else (),
             schema=staged.written_schema,
             inputs=staged.inputs,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from airflow_iceberg.commit.conflicts import ISOLATION_LEVELS, Isolation
 from airflow_iceberg.commit.operation_key import OperationKey
@@ -87,6 +87,22 @@ def plan_deletion(scan: TableScan, *, without: Collection[str] = ()) -> Deletion
         whole=tuple(whole),
         partial=tuple(partial),
     )
+
+
+def without_marked(deletion: Deletion, vectors: Sequence[DataFile]) -> Deletion:
+    """Return a deletion that writes no rows anew which are in these deletion vectors: they go besides."""
+    by_path = {file.referenced_data_file: file for file in vectors}
+
+    def marked(task: FileScanTask) -> FileScanTask:
+        vector = by_path.get(task.file.file_path)
+        if vector is None:
+            return task
+        # It has the rows of the one before it, too.
+        replaced = {file.identity for file in replaced_deletes([task])}
+        others = (file for file in task.delete_files if file.identity not in replaced)
+        return replace(task, delete_files=(vector, *others))
+
+    return replace(deletion, partial=tuple(map(marked, deletion.partial)))
 
 
 def delete_mode(

@@ -181,6 +181,43 @@ class TestAfterAClear:
         bound(context(2, 1)).append(rows(2), on_rerun=on_rerun)
         assert lake.ids() == expected
 
+    @pytest.mark.costly
+    @pytest.mark.parametrize("version", ["2", "3"])
+    @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+    def test_the_example_of_the_guide(self, version, mode, lake):
+        """Rows are appended, others deleted, and one of the new ones corrected."""
+        schema = {"order_id": "long", "reason": "string"}
+        lake.create(schema=schema, properties={"format-version": version, "write.merge.mode": mode})
+        lake.load().append(pa.table({"order_id": [1, 2], "reason": ["settled", "broken"]}))
+        late = pa.table({"order_id": [100, 101], "reason": ["late", "late"]})
+
+        def settle(table, *, writes=3):
+            table.append(late, name="late")
+            if writes > 1:
+                table.delete("reason = 'settled'", name="settled")
+                table.upsert(late.slice(1).set_column(1, "reason", [["lost"]]), ["order_id"], name="corrections")
+
+        def found():
+            rows = lake.load().scan().to_arrow().to_pylist()
+            return sorted((row["order_id"], row["reason"]) for row in rows)
+
+        for epoch in range(3):
+            settle(bound(context(2 * epoch + 1, epoch)), writes=1)  # and the task is killed
+            assert {(100, "late"), (101, "late")} <= set(found())
+            settle(bound(context(2 * epoch + 2, epoch)))
+            assert found() == [(2, "broken"), (100, "late"), (101, "lost")]
+
+    @pytest.mark.costly
+    def test_of_several_tables(self, lake):
+        for name in ("s.t", "s.u"):
+            lake.create(name)
+        for epoch in range(2):
+            told = context(epoch + 1, epoch)
+            for name in ("s.t", "s.u"):
+                bound(told, name).append(rows(10 * epoch), name="first")
+                bound(told, name).append(rows(10 * epoch + 1), name="second")
+            assert lake.ids() == lake.ids("s.u") == [10 * epoch, 10 * epoch + 1]
+
 
 class TestNamesAreUsedOnce:
     """A second write with the name of the first would be taken for it, and its rows would be lost."""

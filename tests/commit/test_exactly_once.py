@@ -11,6 +11,7 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.commit.engine import commit
 from airflow_iceberg.commit.operation_key import OperationKey, epoch_of
+from airflow_iceberg.commit.runs.replaced import Replaced
 from airflow_iceberg.commit.settings import now_ms, settings_for
 from airflow_iceberg.data.write.rows import write_rows
 from airflow_iceberg.errors import (
@@ -214,7 +215,9 @@ def compact(catalog):
         files,
         settings_for(table.metadata),
         written_schema=table.schema(),
-        earlier=SimpleNamespace(files_to_replace=lambda metadata: live, log_replaced=lambda table, branch: None),
+        earlier=SimpleNamespace(
+            replaced=lambda metadata: Replaced(paths=live), log_replaced=lambda table, branch: None
+        ),
     )
     commit(catalog, state, action)
     return action.snapshot_id

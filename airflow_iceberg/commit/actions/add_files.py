@@ -3,26 +3,28 @@
 Two things differ from an append of new files. A file may be in the table already, by whatever commit, so every base is
 searched for it. And that a file is in the table does not tell that this commit has landed.
 
-After a clear, a file that the earlier run has added is kept as it is: in Iceberg a file that a snapshot has removed may
-be deleted from the store when the snapshot expires, also if it is added again under the same name.
+After a clear, a file that the earlier run has added is kept, without the deletes of others: in Iceberg a file that a
+snapshot has removed may be deleted from the store when the snapshot expires, also if it is added again under the same
+name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
 from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.commit.attempts.kept import Kept
+from airflow_iceberg.commit.earlier_epochs import WAYS_OUT
 from airflow_iceberg.commit.file_filters import partition_key
-from airflow_iceberg.commit.manifest_filter import FilesToRemove
 from airflow_iceberg.commit.snapshot_action import FileChanges
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
 from airflow_iceberg.errors import AlreadyExistsError, IncompatibleChangeError
-from airflow_iceberg.format.manifests.entries import DataFile, ManifestContent, ManifestFile
+from airflow_iceberg.format.manifests.entries import DataFile, FileContent, ManifestContent, ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.plan.deletes import DeleteIndex, referenced_file
 
 _MOST_SHOWN = 5
 
@@ -69,9 +71,35 @@ class AddFiles(AppendFiles):
             _check_unchanged(file, self._by_place[place])
         kept = {file.file_path for file in own.values()}
         added = tuple(file for place, file in self._by_place.items() if place not in own)
+        deletes = self._deletes_of(kept, metadata, parent) if kept else ()
+        _, *vectors = found.added
         return replace(
-            found, added=(AddedFiles(files=added),) if added else (), removal=FilesToRemove(paths=earlier - kept)
+            found,
+            added=(*((AddedFiles(files=added),) if added else ()), *vectors),
+            removal=replace(found.removal, paths=earlier - kept, files=(*found.removal.files, *deletes)),
+            # Rows that others have deleted are there again.
+            operation="overwrite" if deletes else found.operation,
         )
+
+    def _deletes_of(self, paths: Set[str], metadata: TableMetadata, parent: Snapshot | None) -> tuple[DataFile, ...]:
+        """Return the delete files of files that are kept: their rows are to be there as if they were added now."""
+        entries = list(self.writer.live_entries(self.writer.read_parent(parent)))
+        is_data = FileContent.DATA
+        index = DeleteIndex((e for e in entries if e.data_file.content is not is_data), metadata=metadata)
+        found: dict[tuple[str, int | None], DataFile] = {}
+        for entry in entries:
+            if entry.data_file.content is not is_data or entry.data_file.file_path not in paths:
+                continue
+            for delete in index.of(entry):
+                if referenced_file(delete) != entry.data_file.file_path:
+                    raise IncompatibleChangeError(
+                        f"cannot add the rows of file {entry.data_file.file_path} again, which an earlier run of this "
+                        f"task has added: some were deleted since, in {delete.file_path}, which may delete rows of "
+                        f"other files as well; nothing was committed; compact the table's delete files, or "
+                        f"{WAYS_OUT}"
+                    )
+                found[delete.identity] = delete
+        return tuple(found.values())
 
     def has_left_files(self, metadata: TableMetadata) -> bool:
         """Whether manifests of an attempt are in the branch; another commit may have added the same files."""

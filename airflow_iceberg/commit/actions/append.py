@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from airflow_iceberg.commit.attempts.staged import check_files_fit
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
+from airflow_iceberg.commit.runs.replaced import Replaced
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
@@ -22,7 +23,7 @@ class AppendFiles(SnapshotAction):
 
     Args:
         written_schema: the schema of the files; if the table has changed so that they no longer fit, StalePlanError.
-        earlier: finds the files of earlier epochs, which are removed in the same commit.
+        earlier: finds the rows of earlier epochs, which are removed in the same commit.
     """
 
     def __init__(
@@ -41,5 +42,10 @@ class AppendFiles(SnapshotAction):
 
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
         check_files_fit(metadata, self._files, written_schema=self._written_schema, settings=self.settings)
-        to_remove = self._earlier.files_to_replace(metadata) if self._earlier else frozenset()
-        return FileChanges(added=(AddedFiles(files=self._files),), removal=FilesToRemove(paths=to_remove))
+        found = self._earlier.replaced(metadata) if self._earlier else Replaced()
+        return FileChanges(
+            added=(AddedFiles(files=self._files), *found.added),
+            removal=found.with_removal(FilesToRemove()),
+            properties=found.properties,
+            all_there=found.marked.removed,
+        )

@@ -6,13 +6,14 @@ Not here: delete files (`row_delta`) and changes that keep all rows (`rewrite_fi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from airflow_iceberg.commit.attempts.staged import check_files_fit, check_row_ids
 from airflow_iceberg.commit.conflicts import RULES, Check, ConflictFilter, History, Isolation, Operation
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
 from airflow_iceberg.commit.file_filters import PartitionFilter, RowFilter
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
+from airflow_iceberg.commit.runs.replaced import Replaced
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
@@ -46,6 +47,7 @@ class OverwriteFiles(SnapshotAction):
         starting_snapshot_id: the snapshot that was planned on; None when the branch had none.
         isolation: "serializable" or "snapshot" as in `conflicts.RULES`; None validates only the named files.
         earlier: finds the rows of the task's earlier epochs, which are deleted in the same commit.
+        settled: the paths of those of `removed` of which `added` has no rows of earlier epochs.
     """
 
     def __init__(
@@ -61,8 +63,10 @@ class OverwriteFiles(SnapshotAction):
         starting_snapshot_id: int | None,
         isolation: Isolation | None = "serializable",
         earlier: EarlierEpochs | None = None,
+        settled: Collection[str] = (),
     ) -> None:
         super().__init__(io, settings)
+        self._settled = frozenset(settled)
         self._added = tuple(added)
         self._removed = tuple(removed)
         self._row_filter = row_filter
@@ -78,15 +82,27 @@ class OverwriteFiles(SnapshotAction):
         history = self._history(metadata)
         if history is not None and self._isolation is not None:
             self._validate(history, metadata, self._isolation)
+        found = self._replaced(metadata)
         return FileChanges(
-            added=(AddedFiles(files=self._added),),
-            removal=FilesToRemove(
-                files=self._removed,
-                paths=self._earlier.files_to_replace(metadata) if self._earlier else frozenset(),
-                row_filter=self._row_filter,
-            ),
-            all_there=self._removed,
+            added=(AddedFiles(files=self._added), *found.added),
+            removal=found.with_removal(FilesToRemove(files=self._removed, row_filter=self._row_filter)),
+            properties=found.properties,
+            all_there=(*self._removed, *found.marked.removed),
             history=history,
+        )
+
+    def _replaced(self, metadata: TableMetadata) -> Replaced:
+        """Return what goes with the rows of earlier epochs, but for files that are removed in any case."""
+        if self._earlier is None:
+            return Replaced()
+        named, selected = (
+            {file.file_path for file in self._removed} - self._settled,
+            RowFilter(self._row_filter, metadata),
+        )
+        return self._earlier.replaced(
+            metadata,
+            removes=lambda file: file.file_path in self._settled or selected.covers(file),
+            rewrites=lambda file: file.file_path in named,
         )
 
     def _history(self, metadata: TableMetadata) -> History | None:
@@ -153,17 +169,20 @@ class ReplacePartitions(SnapshotAction):
                 RowFilter(ALWAYS_TRUE, metadata) if whole else PartitionFilter(self._files, metadata)
             )
             history.check_rows(RULES[Operation.REPLACE_PARTITIONS][self._isolation], replaced)
+        found = Replaced()
+        if self._earlier is not None:
+            in_partitions = PartitionFilter(self._files, metadata)
+            found = self._earlier.replaced(metadata, removes=lambda file: whole or in_partitions.concerns(file))
         removal = FilesToRemove(
-            partitions=() if whole else self._files,
-            row_filter=ALWAYS_TRUE if whole else ALWAYS_FALSE,
-            paths=self._earlier.files_to_replace(metadata) if self._earlier else frozenset(),
+            partitions=() if whole else self._files, row_filter=ALWAYS_TRUE if whole else ALWAYS_FALSE
         )
         return FileChanges(
-            added=(AddedFiles(files=self._files),),
-            removal=removal,
+            added=(AddedFiles(files=self._files), *found.added),
+            removal=found.with_removal(removal),
             # As Iceberg Java calls it even when there was nothing to replace.
             operation="overwrite",
-            properties={"replace-partitions": "true"},
+            properties={"replace-partitions": "true", **found.properties},
+            all_there=found.marked.removed,
             history=history,
         )
 

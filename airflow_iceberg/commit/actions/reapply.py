@@ -13,7 +13,6 @@ from itertools import takewhile
 
 from airflow_iceberg.commit.attempts.staged import check_files_fit, check_row_ids
 from airflow_iceberg.commit.conflicts import ChangedFiles, History
-from airflow_iceberg.commit.earlier_epochs import may_carry_rows
 from airflow_iceberg.commit.file_filters import partition_key
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
 from airflow_iceberg.commit.operation_key import (
@@ -24,6 +23,7 @@ from airflow_iceberg.commit.operation_key import (
     OperationKey,
     keys_of,
 )
+from airflow_iceberg.commit.runs.rows import may_carry_rows
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
@@ -373,7 +373,9 @@ class Reapply(SnapshotAction):
         """
         keys = list(dict.fromkeys(key for one in staged.snapshots for key in keys_of(one)))
         with_inputs = [one.summary[INPUTS] for one in staged.snapshots if INPUTS in one.summary]
-        if len(keys) > 1 and any(EXISTING_FILES in one.summary for one in staged.snapshots):
+        adding = [one for one in staged.snapshots if any(True for _ in self._data(one, EntryStatus.ADDED))]
+        is_of_one = len(keys) < 2 and all(keys_of(one) for one in adding)
+        if not is_of_one and any(EXISTING_FILES in one.summary for one in staged.snapshots):
             raise self._refused("tasks have staged rows next to existing files, whose names do not tell their task")
         self._consumed = self._read_changes(staged)
         if self._consumed is not None:

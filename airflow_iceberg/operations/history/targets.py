@@ -96,12 +96,14 @@ class Targets:
     Attributes:
         snapshots: the snapshots to undo, oldest first.
         later: the other snapshots of the branch after the first one of these, oldest first.
+        history: all snapshots of the branch from the first one of these on, oldest first.
         keys: the works of the snapshots.
         undone: the snapshots of the work that were undone before, and by which snapshot, as its summary says.
     """
 
     snapshots: tuple[Snapshot, ...]
     later: tuple[Snapshot, ...]
+    history: tuple[Snapshot, ...]
     keys: tuple[OperationKey, ...]
     undone: Mapping[int, int]
 
@@ -149,7 +151,8 @@ def find_targets(metadata: TableMetadata, selection: Selection, branch: str) -> 
     ids = {snapshot.snapshot_id for snapshot in targets}
     later = tuple(s for s in reversed(history[:first]) if s.snapshot_id not in ids)
     before = {number: by for number, by in undone.items() if number in of_run}
-    return Targets(snapshots=targets, later=later, keys=keys, undone=before)
+    since = tuple(reversed(history[: first + 1])) if targets else ()
+    return Targets(snapshots=targets, later=later, history=since, keys=keys, undone=before)
 
 
 def _check_alone(

@@ -27,10 +27,10 @@ from airflow_iceberg.commit.write_result import (
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot
-from airflow_iceberg.operations.history.lineage import FoundRows, find_rows, mark_rows
+from airflow_iceberg.operations.history.lineage import FoundRows, find_rows, mark_rows, parted
 from airflow_iceberg.operations.history.readers import find_readers
 from airflow_iceberg.operations.history.targets import Selection, Targets, find_targets
-from airflow_iceberg.operations.history.undo_plan import UndoPlan, check_undone, plan_undo
+from airflow_iceberg.operations.history.undo_plan import UndoPlan, cannot_undo, check_undone, plan_undo
 from airflow_iceberg.operations.row_changes import live_rows, replaced_deletes
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.scan import FileScanTask
@@ -123,7 +123,9 @@ def _round(work: Work, request: UndoRequest) -> UndoResult:
     scan = TableScan.of(metadata, table.io, ref=branch)
     wanted = {file.file_path for file in plan.removed} | {path for _, paths in plan.carriers for path in paths}
     tasks = {one.file.file_path: one for one in scan.iter_files(whole_files=True) if one.file.file_path in wanted}
-    found = find_rows(work, plan.run_files, plan.carriers, tasks) if plan.carriers else []
+    found = []
+    if plan.carriers:
+        found = find_rows(table.io, metadata, plan.run_files, plan.carriers, tasks, cannot_undo(targets, metadata))
     if not (plan.removed or plan.restored or found):
         return _result(work, request, Outcome.NOTHING)
     steps = _Steps(work=work, request=request, targets=targets, plan=plan, found=found, start=head)
@@ -169,13 +171,12 @@ class _Steps:
 
     def commit(self, counts: tuple[int, int]) -> UndoResult:
         work = self.work
-        changes = mark_rows(work, self.found) if self.found else None
+        io, key, tried = work.table.io, work.operation_key, work.try_number or 1
+        changes = mark_rows(io, work.table.metadata, self.found, key=key, try_number=tried) if self.found else None
         written = [] if changes is None else [file.file_path for file in changes.written]
         with work.new_files(written):
             vectors = () if changes is None else tuple(changes.written)
-            empty = {change.file_path for change in changes.changes if change.is_gone} if changes else set()
-            marked = [one.task for one in self.found if one.task.file.file_path not in empty]
-            whole = [one.task.file for one in self.found if one.task.file.file_path in empty]
+            empty, marked = parted(self.found, changes) if changes else ([], [])
             entries = {
                 DELETED_ROWS: str(counts[0]),
                 INSERTED_ROWS: str(counts[1]),
@@ -186,7 +187,7 @@ class _Steps:
             action = Undo(
                 work.table.io,
                 work.settings(self.request, entries),
-                removed=(*self.plan.removed, *whole, *replaced_deletes(marked)),
+                removed=(*self.plan.removed, *(task.file for task in empty), *replaced_deletes(marked)),
                 restored=self.plan.restored,
                 restored_from=self._snapshots_before(),
                 vectors=vectors,

@@ -1,9 +1,8 @@
 """The plan of an undo: which files it removes and restores, and why it may; or why it is refused.
 
-Rows that a run has only added: their files are removed. Rows that were rewritten into other files since, by a
-compaction or an update, are found by their row ids (version 3). Rows that a run has deleted or replaced: the files of
-the snapshot before are restored, if all that the run wrote is as it was, and no other writer has changed the same
-partitions since.
+Rows that a run has only added: they are removed, wherever they are now (`commit.runs.rows`). Rows that a run has
+deleted or replaced: the files of the snapshot before are restored, if all that the run wrote is as it was, and no other
+writer has changed the same partitions since.
 
 Not here: which snapshots are of the run (`targets`), rows in files with other rows (`lineage`), the commit (`undo`).
 """
@@ -11,13 +10,13 @@ Not here: which snapshots are of the run (`targets`), rows in files with other r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_iceberg.commit.conflicts import ChangedFiles, describe
-from airflow_iceberg.commit.earlier_epochs import may_carry_rows
 from airflow_iceberg.commit.file_filters import PartitionFilter
 from airflow_iceberg.commit.operation_key import undone_in
+from airflow_iceberg.commit.runs.rows import Refused, Run, check_row_ids, find_rows_of, grouped, may_carry_rows
 from airflow_iceberg.commit.write_result import RowCounts
 from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.format.manifests.entries import (
@@ -87,10 +86,10 @@ class _Planner:
         self._io, self._metadata, self._targets = io, metadata, targets
         self._files = ChangedFiles(io)
         self.net: NetChanges = net_changes(io, metadata, targets, self._files)
-        live = list(live_entries(io, head, _DATA))
-        self._live = {entry.data_file.identity: entry for entry in live}
+        self._entries = list(live_entries(io, head, _DATA))
+        self._live = {entry.data_file.identity: entry for entry in self._entries}
         self._head = head
-        self._check_single(live)
+        self._check_single(self._entries)
 
     def _check_single(self, live: Sequence[ManifestEntry]) -> None:
         """Check that no file of the run is listed twice: files are removed by their paths, so with the rows of both."""
@@ -114,50 +113,15 @@ class _Planner:
 
     def removal(self) -> UndoPlan:
         """Remove the rows that the run has added, wherever they are now."""
-        carriers = tuple(self._carriers())
-        if carriers and self._metadata.format_version < 3:
-            raise self._refused(
-                f"{describe(carriers[0][0])} may have written rows of the run into other files, and rows are found "
-                f"again by their row ids only in format version 3"
-            )
-        without = [e for e in self.net.added.values() if e.data_file.first_row_id is None] if carriers else []
-        if without:
-            raise self._refused(
-                f"{describe(carriers[0][0])} may have written rows of the run into other files, and file "
-                f"{without[0].data_file.file_path} had no row ids, as it was written before the table's upgrade to "
-                f"version 3"
-            )
+        ids = {snapshot.snapshot_id for snapshot in self._targets.snapshots}
+        run = Run(history=self._targets.history, own=ids, wanted=ids, has_new_rows=lambda snapshot, path: True)
+        rows = find_rows_of(self._files, self._metadata, run, self._entries, self._refused)
+        check_row_ids(self._metadata, rows, self._refused)
         return UndoPlan(
-            removed=tuple(entry.data_file for entry in self.net.added.values() if self._is_live(entry)),
-            run_files=tuple(self.net.added.values()),
-            carriers=carriers,
+            removed=tuple(entry.data_file for entry in rows.files),
+            run_files=rows.written,
+            carriers=grouped(rows.carriers),
         )
-
-    def _carriers(self) -> Iterable[tuple[Snapshot, frozenset[str]]]:
-        """Yield the snapshots that may have written rows of the run anew, and their files that are live."""
-        tainted = {entry.data_file.file_path: entry for entry in self.net.added.values()}
-        for snapshot in self._targets.later:
-            added = list(self._files.of(snapshot, EntryStatus.ADDED, _DATA))
-            if not may_carry_rows(snapshot, (entry.data_file.file_path for entry in added)):
-                continue
-            removed = {entry.data_file.file_path for entry in self._files.of(snapshot, EntryStatus.DELETED, _DATA)}
-            if tainted.keys() & removed or self._has_deletes_for(snapshot, tainted):
-                tainted |= {entry.data_file.file_path: entry for entry in added}
-                live = {entry.data_file.file_path for entry in added if entry.data_file.identity in self._live}
-                yield snapshot, frozenset(live)
-
-    def _has_deletes_for(self, snapshot: Snapshot, tainted: Mapping[str, ManifestEntry]) -> bool:
-        deletes = list(self._files.of(snapshot, EntryStatus.ADDED, _DELETES))
-        index = DeleteIndex(deletes, metadata=self._metadata) if deletes else None
-        for entry in tainted.values() if index else ():
-            for delete in index.of(entry) if index else ():
-                if delete.content is FileContent.EQUALITY_DELETES:
-                    raise self._refused(
-                        f"{describe(snapshot)} has added the equality deletes {delete.file_path} together with new "
-                        f"rows: these may be rows of the run with new values, which have new row ids"
-                    )
-                return True
-        return False
 
     # -- rows that were deleted or replaced ----------------------------------------------------------------------------
 
@@ -262,19 +226,24 @@ class _Planner:
                     )
 
     def _refused(self, why: str) -> IncompatibleChangeError:
-        first = self._targets.snapshots[0]
-        before = first.parent_snapshot_id
-        kept = before is not None and self._metadata.snapshot(before) is not None
-        roll_back = (
-            f"roll the branch back to snapshot {before}, which also takes back what others have committed since; or "
-            f"copy the rows of that snapshot into the table; or "
-            if kept
-            else ""
-        )
-        return IncompatibleChangeError(
-            f"cannot undo the changes of snapshot {first.snapshot_id} (operation {self._targets.keys[0]}): {why}; "
-            f"nothing was changed; {roll_back}delete and write its rows with a predicate"
-        )
+        return cannot_undo(self._targets, self._metadata)(why)
+
+
+def cannot_undo(targets: Targets, metadata: TableMetadata) -> Refused:
+    """Return what makes the error of an undo that is refused, from the reason."""
+    first = targets.snapshots[0]
+    before = first.parent_snapshot_id
+    kept = before is not None and metadata.snapshot(before) is not None
+    roll_back = (
+        f"roll the branch back to snapshot {before}, which also takes back what others have committed since; or "
+        f"copy the rows of that snapshot into the table; or "
+        if kept
+        else ""
+    )
+    return lambda why: IncompatibleChangeError(
+        f"cannot undo the changes of snapshot {first.snapshot_id} (operation {targets.keys[0]}): {why}; "
+        f"nothing was changed; {roll_back}delete and write its rows with a predicate"
+    )
 
 
 def _names(files: Sequence[DataFile]) -> set[tuple[str, int | None]]:
