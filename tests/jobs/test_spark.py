@@ -69,6 +69,11 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
         "wrong_value": (write_csv_files(root / "wrong", wrong=7), {}),
         "wrong_value_by_day": (Source.from_files(f"{root}/wrong/*.csv"), {"partition_by": ["day"]}),
         "wrong_query_value": (Source.from_sql("select id, double(id) as name from range(9)"), {}),
+        "no_text": (Source.from_sql("select id, if(id = 5, cast(X'fffe' as string), 'a') as name from range(9)"), {}),
+        "no_text_by_day": (
+            Source.from_sql("select 1L as id, cast(X'fffe' as string) as name, date'2026-01-01' as day"),
+            {"partition_by": ["day"]},
+        ),
         "null": (Source.from_sql("select if(id = 5, null, id) as id from range(9)"), {}),
         "missing_column": (Source.from_sql("select 'x' as name"), {}),
         "extra_column": (Source.from_sql("select 1L as id, 2 as more"), {}),
@@ -416,6 +421,14 @@ class TestFailure:
         error = ran.error(name)
         assert type(error) is InvalidInputError
         assert message in str(error)
+
+    @pytest.mark.parametrize("name", ["no_text", "no_text_by_day"])
+    def test_a_text_that_is_none(self, ran, name):
+        """Spark's texts are bytes, which nothing looks at."""
+        error = ran.error(name)
+        assert type(error) is InvalidInputError
+        assert "column 'name', row " in str(error)
+        assert "the text b'\\xff\\xfe' is not UTF-8" in str(error)
 
     def test_a_callable_that_raises(self, ran):
         error = ran.error("raises")
