@@ -341,3 +341,24 @@ class TestEachCatalogHasAPage:
         labels = {field["label"] for field in self.form()["conn-fields"].values()}
         labels |= set(self.form()["ui-field-behaviour"]["relabeling"].values()) | {"Connection Type"}
         assert {"Connection Type", "Catalog type"} <= named <= labels
+
+
+class TestTestedVersions:
+    """The page names what the tests use, and each version of an engine that `make test-versions` has run."""
+
+    PAGE = (DOCS / "tested-versions.md").read_text()
+
+    @pytest.mark.parametrize(("package", "row"), [("duckdb", "| DuckDB | {} |"), ("pyspark", "| Spark {}, Java")])
+    def test_the_pins_of_the_tests_are_in_the_table(self, package, row):
+        pins = set(re.findall(rf'"{package}==([\d.]+)"', (ROOT / "pyproject.toml").read_text()))
+        assert pins
+        assert [pin for pin in sorted(pins) if row.format(pin) not in self.PAGE] == []
+
+    @pytest.mark.parametrize(
+        ("engine", "versions"),
+        [("DuckDB", ["1.5", "2.0"]), ("Spark", ["3.5", "4.0", "4.1", "4.2", "4.3"])],
+    )
+    def test_a_row_says_what_was_run_when_and_how_it_ended(self, engine, versions):
+        section = self.PAGE.partition(f"\n## {engine}\n")[2].partition("\n## ")[0]
+        rows = re.findall(r"^\| (\d+\.\d+)\.\d+ \| \d{4}-\d\d-\d\d \| [^|]+ \| [^|]+ \|$", section, re.MULTILINE)
+        assert rows == versions
