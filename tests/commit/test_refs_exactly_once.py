@@ -369,7 +369,7 @@ class TestStagedCommits:
         stage(staged)
         with pytest.raises(IncompatibleChangeError, match=r"has 2 snapshots with wap[.]id 'w1'"):
             load(staged).publish_changes("w1")
-        with pytest.raises(InvalidInputError, match="wap_id is ''"):
+        with pytest.raises(InvalidInputError, match="wap_id is the text ''"):
             load(staged).publish_changes("")
 
 

@@ -268,7 +268,7 @@ def write_operations(source: Source) -> dict[str, tuple[Any, Any]]:
         "merge-on-read": (delete, DeleteRequest(predicate="id = 1", mode="merge-on-read")),
         "compact": (compact, CompactRequest(options={"rewrite-all": True})),
         "merge": (merge, MergeRequest(rows=source, on=["id"], upsert=True, dialect="duckdb")),
-        "update": (update, UpdateRequest(set={"part": "'c'"}, where="id = 1", dialect="duckdb", mode="merge-on-read")),
+        "update": (update, UpdateRequest(set={"part": "'c'"}, where="id = 2", dialect="duckdb", mode="merge-on-read")),
     }
 
 
