@@ -408,7 +408,7 @@ class TestArgumentsOfTheWrongKind:
         ({"as_of_ms": "yesterday"}, "as_of_ms is 'yesterday', expected an int: milliseconds since the epoch"),
         ({"snapshot_id": "5"}, "snapshot_id is '5', expected an int: the id of a snapshot"),
         ({"limit": 1.5}, "limit is 1.5, expected an int: rows"),
-        ({"ref": 5}, "ref is 5, expected the name of a branch or tag"),
+        ({"ref": 5}, "ref is the number 5 (int), expected the name of a branch or tag"),
         ({"selected_fields": "id"}, "expected a list of columns"),
     ])  # fmt: skip
     def test_a_scan(self, table, argument, expected):
