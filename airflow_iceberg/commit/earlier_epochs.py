@@ -108,7 +108,7 @@ class EarlierEpochs:
         self._found: tuple[str, str] | None = None
 
     def log_replaced(self, table: str, branch: str) -> None:
-        """Log which rows the commit has replaced, as the last call of `files_to_replace` found them.
+        """Log which rows the commit has replaced, as the last call of `replaced` found them.
 
         Args:
             table: the table's location.
