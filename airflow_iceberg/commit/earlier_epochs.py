@@ -108,7 +108,7 @@ class EarlierEpochs:
         self._found: tuple[str, str] | None = None
 
     def log_replaced(self, table: str, branch: str) -> None:
-        """Log which rows the commit has replaced, as the last call of `files_to_replace` found them.
+        """Log which rows the commit has replaced, as the last call of `replaced` found them.
 
         Args:
             table: the table's location.
@@ -195,8 +195,9 @@ class EarlierEpochs:
             by = describe(rows.carriers[0].snapshot)
             raise self._refused(f"{by} rewrote its files together with other rows, which are not read here")
         marked = self._mark(metadata, rows, self._refused)
+        data_files = marked.data_files
         for carrier in rows.carriers:
-            if rewrites(carrier.entry.data_file) and marked.concerns(carrier.entry.data_file):
+            if rewrites(carrier.entry.data_file) and carrier.entry.data_file.file_path in data_files:
                 raise self._refused(
                     f"{describe(carrier.snapshot)} has written some of them into file "
                     f"{carrier.entry.data_file.file_path}, which this change rewrites as well"

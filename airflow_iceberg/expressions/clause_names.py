@@ -206,10 +206,8 @@ def check_no_aggregate(text: str, *, dialect: str) -> None:
 
 def tables_read(texts: Iterable[str], *, dialect: str) -> set[str] | None:
     """Return the names of the tables that subqueries in texts read, in small letters; None if that is not known."""
-    found = [parsed(text, dialect) for text in texts]
-    if any(each is None for each in found):
-        return None
-    return {table.name.lower() for each in found for table in each.find_all(sql.Table)}
+    found = [_tables(text, dialect) for text in texts]
+    return None if None in found else set[str]().union(*(each or () for each in found))
 
 
 def reads_table(texts: Iterable[str], name: str, *, dialect: str) -> bool:
@@ -218,10 +216,26 @@ def reads_table(texts: Iterable[str], name: str, *, dialect: str) -> bool:
 
 
 def _reads_table(text: str, name: str, dialect: str) -> bool:
+    found = _tables(text, dialect)
+    return name in (text.lower() if found is None else found)
+
+
+def _tables(text: str, dialect: str) -> set[str] | None:
     found = parsed(text, dialect)
     if found is None:
-        return name in text.lower()
-    return any(table.name.lower() == name for table in found.find_all(sql.Table))
+        return None
+    return {table.name.lower() for table in found.find_all(sql.Table)} | set(_whole_tables(text, dialect))
+
+
+def _whole_tables(text: str, dialect: str) -> Iterator[str]:
+    """Yield the names in `(table feed)`, a query of Spark's that sqlglot takes for a name and its alias."""
+    tokens = sqlglot.tokenize(text, read=dialect)
+    for at, token in enumerate(tokens):
+        if token.token_type is TokenType.TABLE:
+            # The last part of a name with dots.
+            names = [each.text.lower() for each in tokens[at + 1 : at + 6]]
+            yield from names[:1]
+            yield from (name for dot, name in zip(names[1::2], names[2::2], strict=False) if dot == ".")
 
 
 # -- stars -------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ Here: primitive and nested types, and type strings. Not here: the JSON of metada
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, ClassVar, TypeAlias
 
 from airflow_iceberg.errors import InvalidInputError
@@ -182,6 +183,10 @@ class DecimalType(PrimitiveType):
             raise InvalidInputError(f"invalid type '{self}': the precision must be from 1 to {MAX_DECIMAL_PRECISION}")
         if not 0 <= self.scale <= self.precision:
             raise InvalidInputError(f"invalid type '{self}': the scale must be from 0 to the precision")
+
+    def has_room_for(self, value: Decimal) -> bool:
+        """Whether a value has no more digits than the type, before the point."""
+        return value.copy_abs() < Decimal(1).scaleb(self.precision - self.scale)
 
     def __str__(self) -> str:
         # With a blank, like Java: some readers compare type strings as text.

@@ -143,16 +143,14 @@ def _add(work: Work, request: AddFilesRequest) -> WriteResult:
     else:
         existing = listed_files(table.io, request.files or ())
     found_files = check_existing(table.io, existing, target, rewrite_unfit=request.rewrite_unfit)
+    report(table.name, existing, found_files, target)
     if not found_files.unfit:
-        report(table.name, existing, found_files, target)
         return commit_files(work, request, found_files.fit, target)
     check_options(table)
     prefix = staging.new_file_prefix(work.operation_key, work.try_number or 1)
     rewritten = rewrite(table.io, found_files.unfit, table.metadata, target, file_prefix=prefix)
     paths = [file.file_path for file in rewritten]
-    with work.new_files(paths):
-        report(table.name, existing, found_files, target)
-        return commit_files(work, request, (*found_files.fit, *rewritten), target, paths=paths)
+    return commit_files(work, request, (*found_files.fit, *rewritten), target, paths=paths)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -244,19 +242,19 @@ def commit_files(
     work: Work, request: AddFilesRequest, files: Sequence[DataFile], target: Target, *, paths: Sequence[str] = ()
 ) -> WriteResult:
     """Commit the entries of existing files, and of new ones, whose locations are `paths`."""
-    settings = work.settings(request, {EXISTING_FILES: "true"}, table_uuid=work.table.metadata.table_uuid)
     # Without the paths of existing files: these are not deleted, whatever becomes of the commit.
     written = list(paths)
-    action = AddFiles(
-        work.table.io,
-        files,
-        settings,
-        written_schema=target.schema,
-        earlier=earlier_epochs(work, request, settings, written),
-        place=place_of,
-        check_duplicate_files=request.check_duplicate_files,
-    )
     with work.new_files(written):
+        settings = work.settings(request, {EXISTING_FILES: "true"}, table_uuid=work.table.metadata.table_uuid)
+        action = AddFiles(
+            work.table.io,
+            files,
+            settings,
+            written_schema=target.schema,
+            earlier=earlier_epochs(work, request, settings, written),
+            place=place_of,
+            check_duplicate_files=request.check_duplicate_files,
+        )
         return work.commit(with_name_mapping(action, target.name_mapping, planned=target.schema), written)
 
 

@@ -188,6 +188,23 @@ class TestWhatATextUses:
         assert not reads_table(texts, "source", dialect="spark")
         assert reads_table(["((source"], "source", dialect="spark")
         assert has_subquery(texts[0], dialect="spark")
+
+    @both
+    @pytest.mark.parametrize(
+        "text",
+        [
+            *["(table feed)", "v in (table feed)", "exists (TABLE `feed`)", "v in (select id from (table feed))"],
+            *["v in (with x as (table feed) select * from x)", "v in (table temp.feed)", "(table /* it */ feed)"],
+        ],
+    )
+    def test_a_table_as_a_query(self, text, dialect):
+        assert reads_table([text], "feed", dialect=dialect)
+        assert "feed" in (tables_read([text], dialect=dialect) or {"feed"})
+        assert not reads_table([text], "source", dialect=dialect)
+
+    def test_subqueries(self):
+        texts = ["v in (select id from F)"]
+        assert has_subquery(texts[0], dialect="spark")
         assert has_subquery("((", dialect="spark")
         assert not has_subquery("target.v + 1", dialect="spark")
 

@@ -235,6 +235,13 @@ class TestSeveralTexts:
             ("id",), "true",
         )  # fmt: skip
 
+    @pytest.mark.parametrize(
+        "text", ["(table orders)", "id in (table orders)", "id in (select id from (TABLE `orders`))"]
+    )
+    def test_a_table_as_a_query_is_read_whole(self, text):
+        query = self.statement("select id from orders where id > 3")
+        assert self.found(query, self.statement(text, "target", "source")) == (None, "true")
+
     @pytest.mark.parametrize("text", ["1 from orders, (select 2", "1), (2", "1) from target, source where (true"])
     def test_brackets_that_are_not_those_of_the_expression(self, text):
         assert self.found(self.statement("select id from orders"), self.statement(text, "target", "source")) == (

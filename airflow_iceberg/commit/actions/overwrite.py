@@ -95,10 +95,8 @@ class OverwriteFiles(SnapshotAction):
         """Return what goes with the rows of earlier epochs, but for files that are removed in any case."""
         if self._earlier is None:
             return Replaced()
-        named, selected = (
-            {file.file_path for file in self._removed} - self._settled,
-            RowFilter(self._row_filter, metadata),
-        )
+        named = {file.file_path for file in self._removed} - self._settled
+        selected = RowFilter(self._row_filter, metadata)
         return self._earlier.replaced(
             metadata,
             removes=lambda file: file.file_path in self._settled or selected.covers(file),

@@ -212,10 +212,11 @@ class Reapply(SnapshotAction):
         """
         if changes.history is not None and removed:
             changes.history.check_no_deletes_for(removed)
-        for snapshot in self._staged if removed else ():
+        # Before version 3 there are no row ids, and nothing is read for them.
+        for snapshot in self._staged if removed and metadata.format_version >= 3 else ():
             if self._carries_rows(snapshot):
                 # Snapshots of version 3 alone have first row ids.
-                version = min(2, metadata.format_version) if snapshot.first_row_id is None else 3
+                version = 2 if snapshot.first_row_id is None else 3
                 read = self._replaced_by(snapshot, metadata)
                 check_row_ids(read, removed, from_version=version, to_version=metadata.format_version)
 

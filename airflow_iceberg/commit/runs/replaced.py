@@ -27,10 +27,11 @@ class MarkedRows:
     removed: tuple[DataFile, ...] = ()
     row_count: int = 0
 
-    def concerns(self, file: DataFile) -> bool:
-        """Whether rows of a data file are marked."""
-        paths = (*(one.referenced_data_file for one in self.vectors), *(one.file_path for one in self.removed))
-        return file.file_path in paths
+    @property
+    def data_files(self) -> frozenset[str | None]:
+        """The data files of which rows are marked, beside delete files that are removed."""
+        named = (one.referenced_data_file for one in self.vectors)
+        return frozenset((*named, *(one.file_path for one in self.removed)))
 
 
 class MarkRows(Protocol):

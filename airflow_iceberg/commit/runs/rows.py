@@ -188,13 +188,14 @@ class _Follower:
         is_own = snapshot.snapshot_id in self.run.own
         # Whoever deletes by key adds rows with new values as new ones.
         by_key = any(entry.data_file.content is FileContent.EQUALITY_DELETES for entry in deletes)
-        carried = [entry for entry in added if by_key or self._may_carry(snapshot, entry, is_own=is_own)]
+        carried, new = list[ManifestEntry](), list[ManifestEntry]()
+        for entry in added:
+            (carried if by_key or self._may_carry(snapshot, entry, is_own=is_own) else new).append(entry)
         if carried and (self.known or is_own):
             self._carry(snapshot, carried, removed, deletes)
         self.gone |= removed.keys() & self.known.keys()
-        for entry in added:
-            if entry not in carried:
-                self._add(snapshot, entry, is_own=is_own)
+        for entry in new:
+            self._add(snapshot, entry, is_own=is_own)
 
     def _may_carry(self, snapshot: Snapshot, entry: ManifestEntry, *, is_own: bool) -> bool:
         path = entry.data_file.file_path

@@ -9,7 +9,6 @@ Not used: bounds of INT96, whose order writers do not agree on, and bounds of a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -233,7 +232,7 @@ class FooterStatistics:
         for value in (low, high):
             is_wrong = isinstance(column.type, t.TimeType) and not 0 <= value < _MICROS_PER_DAY
             if isinstance(column.type, t.DecimalType):
-                is_wrong = value.copy_abs() >= Decimal(1).scaleb(column.type.precision - column.type.scale)
+                is_wrong = not column.type.has_room_for(value)
             if is_wrong:
                 raise InvalidInputError(
                     f"cannot add {self._location}: column '{'.'.join(column.path)}' has the value {value}, which no "

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
+from airflow_iceberg.data.cast.nulls import mask_of
 from airflow_iceberg.data.cast.rows import conform
 from airflow_iceberg.data.cast.types import shown
 from airflow_iceberg.data.existing.describe import format_of
@@ -47,18 +48,13 @@ def rows_of(io: FileIO, file: ExistingFile, target: Target) -> Iterator[pa.Table
         for part in opened.parts():
             for rows in part.read([target.schema], _BATCH_ROWS):
                 fields = rows.fields or {}
-                columns = [
-                    select.column(rows.batch, fields.get(item.id), item, rows.count) for item in _columns(target)
-                ]
-                table = pa.table(columns, names=[item.name for item in _columns(target)])
+                wanted = target.schema.fields
+                columns = [select.column(rows.batch, fields.get(item.id), item, rows.count) for item in wanted]
+                table = pa.table(columns, names=[item.name for item in wanted])
                 found = conform(table, target.schema, source=file.location, first_row=first_row)
                 _check_folders(found, constants, target, file, first_row)
                 yield found
                 first_row += rows.count
-
-
-def _columns(target: Target) -> tuple[t.NestedField, ...]:
-    return target.schema.fields
 
 
 def _int96_ids(source: Any) -> frozenset[int]:
@@ -95,13 +91,13 @@ class _Select:
                 lists = array if kinds.is_list(array.type) else array.cast(pa.list_(array.type.value_field))
                 offsets, start, size = _own_offsets(lists)
                 values = self._values(lists.values.slice(start, size), found.children[0], list_.element_field)
-                return pa.ListArray.from_arrays(offsets, values, mask=_mask(lists))
+                return pa.ListArray.from_arrays(offsets, values, mask=mask_of(lists))
             case t.MapType() as map_ if kinds.is_map(array.type):
                 offsets, start, size = _own_offsets(array)
                 key, item = found.children
                 keys = self._values(array.keys.slice(start, size), key, map_.key_field)
                 items = self._values(array.items.slice(start, size), item, map_.value_field)
-                return pa.MapArray.from_arrays(offsets, keys, items, mask=_mask(array))
+                return pa.MapArray.from_arrays(offsets, keys, items, mask=mask_of(array))
             case t.StringType() if _is_bytes(array.type):
                 return array.cast(pa.binary()).view(pa.string())
             case t.TimestamptzType() if found.field_id in self._instants:
@@ -118,7 +114,7 @@ class _Select:
                 if inner is None
                 else self._values(array.field(inner.position), inner, child)
             )
-        return pa.StructArray.from_arrays(columns, names=[child.name for child in struct.fields], mask=_mask(array))
+        return pa.StructArray.from_arrays(columns, names=[child.name for child in struct.fields], mask=mask_of(array))
 
 
 def _own_offsets(lists: pa.Array) -> tuple[pa.Array, int, int]:
@@ -128,10 +124,6 @@ def _own_offsets(lists: pa.Array) -> tuple[pa.Array, int, int]:
     offsets = numbers_of(lists.offsets)
     start = int(offsets[0])
     return number_array(offsets - start), start, int(offsets[-1]) - start
-
-
-def _mask(array: pa.Array) -> pa.Array | None:
-    return array.is_null() if array.null_count else None
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

@@ -287,9 +287,7 @@ def _value_or_none(type_: t.PrimitiveType, raw: Any) -> t.Value:
         value = canonical(type_, raw)
     except UnicodeDecodeError:
         return None
-    if isinstance(type_, t.DecimalType) and value.copy_abs() >= Decimal(1).scaleb(type_.precision - type_.scale):
-        return None
-    return value
+    return None if isinstance(type_, t.DecimalType) and not type_.has_room_for(value) else value
 
 
 def put_bounds(column: LeafColumn, mode: MetricsMode, low: t.Value, high: t.Value, found: FileMetrics) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import sqlglot
 from sqlglot import expressions as sql
 from sqlglot.errors import SqlglotError
+from sqlglot.tokens import TokenType
 
 from airflow_iceberg.expressions.queries.functions import CLASSES, NAMES
 
@@ -93,7 +94,7 @@ def parsed(text: str, *, dialect: str) -> sql.Query | None:
 
 def understood(text: str, *, dialect: str) -> sql.Query | None:
     """Return a query of which each part is named here; None for another one."""
-    if _UNCLEAR.search(text) or (dialect == "spark" and _has_double_quotes(text)):
+    if _UNCLEAR.search(text) or (dialect == "spark" and _is_cut_otherwise(text)):
         return None
     found = parsed(text, dialect=dialect)
     if found is None:
@@ -125,12 +126,16 @@ def kind_of(join: sql.Join) -> tuple[str, str]:
     return str(join.side or "").upper(), str(join.kind or "").upper()
 
 
-def _has_double_quotes(text: str) -> bool:
-    """Whether Spark may take a text for a name: a setting says which of the two double quotes make."""
+def _is_cut_otherwise(text: str) -> bool:
+    """Whether Spark may read words in another way than sqlglot.
+
+    A setting says whether double quotes make a text or a name. `(table orders)` is a query, and for sqlglot an alias.
+    """
     try:
-        return any(text[token.start : token.start + 1] == '"' for token in sqlglot.tokenize(text, read="spark"))
+        tokens = sqlglot.tokenize(text, read="spark")
     except SqlglotError:
         return True
+    return any(text[one.start : one.start + 1] == '"' or one.token_type is TokenType.TABLE for one in tokens)
 
 
 def _is_named(node: sql.Expression) -> bool:

@@ -170,6 +170,6 @@ def readable_bound(type_: IcebergType, bound: bytes | None) -> Any:
         value = None if bound is None else from_bytes(type_, bound)
     except IcebergError:
         return None
-    if isinstance(type_, DecimalType) and value is not None and len(value.as_tuple().digits) > type_.precision:
+    if isinstance(type_, DecimalType) and value is not None and not type_.has_room_for(value):
         return None
     return value

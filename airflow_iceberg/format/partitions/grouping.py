@@ -20,7 +20,6 @@ from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.transforms.columns import apply, physical
 from airflow_iceberg.format.transforms.transform import VoidTransform
 from airflow_iceberg.format.types import BinaryType, DecimalType, FixedType, IcebergType, StringType, UUIDType, Value
-from airflow_iceberg.format.values.numbers import unscaled
 
 Longs = npt.NDArray[np.int64]
 
@@ -192,7 +191,7 @@ def _check_precision(child: PartitionField, type_: DecimalType, values: list[Val
     """Reject truncated decimals that exceed their precision: they cannot be stored."""
     # Differs from Java: Java writes them wrongly.
     for value in values:
-        if value is not None and abs(unscaled(value, type_.scale)) >= 10**type_.precision:
+        if value is not None and not type_.has_room_for(value):
             raise InvalidInputError(
                 f"partition '{child.name}': {child.transform} gives {value}, which type {type_} cannot hold"
             )

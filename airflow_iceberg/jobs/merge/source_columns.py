@@ -73,7 +73,8 @@ class SourceColumns:
 
     def json_schema(self) -> Schema:
         """Return the columns that JSON lines are read as: the known ones, and those of types that JSON has."""
-        others = [field for field in self.schema if field.name not in {one.name for one in self.known.fields}]
+        known = {field.name for field in self.known.fields}
+        others = [field for field in self.schema if field.name not in known]
         new = []
         for field in others:
             try:

@@ -38,7 +38,7 @@ _UNKNOWN = f"_{secrets.token_hex(8)}"
 TARGET_ROWS, SOURCE_ROWS = f"{_UNKNOWN}_target", f"{_UNKNOWN}_source"
 """The views of the rows of both sides, with the columns of ours below."""
 ROW_FILE, ROW_POSITION = f"{_UNKNOWN}_file", f"{_UNKNOWN}_pos"
-# The number of a row of the source: null tells rows of the target without a source.
+# A row of the source: its number in DuckDB, true in Spark. Null tells rows of the target without a source.
 SOURCE_ROW = f"{_UNKNOWN}_row"
 CHOSEN, PAIRS = f"{_UNKNOWN}_clause", f"{_UNKNOWN}_pairs"
 

@@ -154,7 +154,7 @@ def _json_columns(
             if len(names) > MOST_KEYS:
                 raise InvalidInputError(
                     f"row {number} of {location}: its objects have more than {MOST_KEYS} different keys, and each "
-                    f"would be a column"
+                    f"would be a column: put the keys into one object, for a map of the table"
                 )
         for name, field in open_names.items():
             value = row.get(name)
