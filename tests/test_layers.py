@@ -466,6 +466,11 @@ IMPORTED_WHEN_NEEDED: dict[str, set[str]] = {
     "storage.stores.local": {"filesystem: airflow_iceberg.storage.stores.guarded_files"},
     # sqlglot and fastavro: workers of a cluster have neither.
     "expressions.binding": {"_parser: airflow_iceberg.expressions.sql"},
+    "jobs.merge.texts": {
+        f"{name}: airflow_iceberg.expressions" for name in ("check_names", "reads_table", "without_stars")
+    },
+    "jobs.merge.sql": {"is_plain: airflow_iceberg.expressions.clause_names"},
+    "jobs.merge.scoped_sql": {"scoped_query: airflow_iceberg.expressions.clause_names"},
     "inventory.units": {"run: airflow_iceberg.inventory.named_files"},
     "data.read.open_source": {f"as_source: airflow_iceberg.data.read.{name}" for name in ("orc", "avro")},
 }

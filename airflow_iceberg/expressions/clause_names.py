@@ -19,7 +19,13 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.expressions.merge_clauses import MATCHED, NOT_MATCHED, SOURCE, TARGET, MergeClause, quoted
+from airflow_iceberg.expressions.merge_clauses import (
+    SOURCE,
+    TARGET,
+    MergeClause,
+    quoted,
+    sides_of,
+)
 
 # Nodes that name each column whose value they use. Others may use columns that the text does not name.
 _PLAIN = (
@@ -45,13 +51,6 @@ def parsed(text: str, dialect: str) -> Any:
 
 
 # -- which names a clause may have -------------------------------------------------------------------------------------
-
-
-def sides_of(rows: str) -> tuple[str, ...]:
-    """Return the sides that rows of a clause have: TARGET, SOURCE or both."""
-    if rows == MATCHED:
-        return (TARGET, SOURCE)
-    return (SOURCE,) if rows == NOT_MATCHED else (TARGET,)
 
 
 def check_names(

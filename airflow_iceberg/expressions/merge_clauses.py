@@ -37,6 +37,13 @@ UPSERT = (
 )
 
 
+def sides_of(rows: str) -> tuple[str, ...]:
+    """Return the sides that rows of a clause have: TARGET, SOURCE or both."""
+    if rows == MATCHED:
+        return (TARGET, SOURCE)
+    return (SOURCE,) if rows == NOT_MATCHED else (TARGET,)
+
+
 # A name, or names with dots between them; each as it is, or in one of the marks that engines have for names.
 _PART = r"`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\"|[^`\".]+"
 _NAMES = re.compile(rf"\s*(?:{_PART})\s*(?:\.\s*(?:{_PART})\s*)*")

@@ -6,5 +6,8 @@ from pathlib import Path
 
 def main(session, output, *folders):
     session.conf.set("spark.sql.caseSensitive", "true")
-    schemas = [json.loads(session.read.json(folder).schema.json()) for folder in folders]
+    try:
+        schemas = [json.loads(session.read.json(folder).schema.json()) for folder in folders]
+    finally:
+        session.conf.unset("spark.sql.caseSensitive")  # others use this session, too
     Path(output).write_text(json.dumps(schemas))

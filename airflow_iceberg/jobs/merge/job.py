@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from airflow_iceberg.data.row_changes import COPY_ON_WRITE
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.expressions.clause_names import check_names, reads_table, sides_of
 from airflow_iceberg.expressions.json import expression_to_json
-from airflow_iceberg.expressions.merge_clauses import NOT_MATCHED_BY_SOURCE, SOURCE, TARGET, UPDATE
+from airflow_iceberg.expressions.merge_clauses import NOT_MATCHED_BY_SOURCE, SOURCE, TARGET, UPDATE, sides_of
 from airflow_iceberg.format.metadata_columns import POSITION
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.jobs import exchange
@@ -30,6 +29,7 @@ from airflow_iceberg.jobs.merge.scoped_sql import scoped_query
 from airflow_iceberg.jobs.merge.source import KEYS, ROWS, source_columns
 from airflow_iceberg.jobs.merge.source_columns import spelled
 from airflow_iceberg.jobs.merge.tasks import Candidates, Matching, MatchUnit
+from airflow_iceberg.jobs.merge.texts import check_names, reads_table
 from airflow_iceberg.jobs.phase import Job, Query, checked, clean_exchange
 from airflow_iceberg.jobs.protocol.merge_task import Clause, MergeTask
 from airflow_iceberg.jobs.protocol.result import SUCCEEDED, JobResult

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airflow_iceberg.expressions.clause_names import check_no_aggregate, sides_of
 from airflow_iceberg.expressions.merge_clauses import (
     MATCHED,
     NOT_MATCHED,
@@ -18,6 +17,7 @@ from airflow_iceberg.expressions.merge_clauses import (
     TARGET,
     MergeClause,
     quoted,
+    sides_of,
 )
 from airflow_iceberg.jobs.merge.sql import (
     CHOSEN,
@@ -44,6 +44,9 @@ def scoped_query(clauses: Sequence[MergeClause], *, on: str | None, sides: Sides
     Raises:
         InvalidInputError: a text that makes one value of several rows.
     """
+    # DuckDB runs where Airflow does, which has sqlglot.
+    from airflow_iceberg.expressions.clause_names import check_no_aggregate
+
     for text in [on, *(text for one in clauses for text in (one.condition, *one.expressions))]:
         if text is not None:
             check_no_aggregate(text, dialect=sides.dialect)

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.expressions.clause_names import has_subquery, names_its_columns, sides_of, without_stars
 from airflow_iceberg.expressions.merge_clauses import (
     DELETE,
     MATCHED,
@@ -29,7 +28,9 @@ from airflow_iceberg.expressions.merge_clauses import (
     TARGET,
     MergeClause,
     quoted,
+    sides_of,
 )
+from airflow_iceberg.jobs.merge.texts import without_stars
 
 # The columns of the result, which no SQL of an author sees.
 FILE, POSITION, CLAUSE = "_merge_file", "_merge_pos", "_merge_clause"
@@ -144,6 +145,9 @@ class Sides:
         """
         if self.dialect == "spark":
             return True  # there are stars, which `text` replaces, and no other way
+        # DuckDB runs where Airflow does, which has sqlglot.
+        from airflow_iceberg.expressions.clause_names import has_subquery, names_its_columns
+
         if is_condition and has_subquery(text, dialect=self.dialect):
             return False  # an outer join takes none, and no value can depend on a choice with one beside it
         columns = [name for side in sides for name in self.of(side)]
