@@ -224,10 +224,11 @@ def _reapply(work: Work, request: PublishRequest) -> PublishResult:
 
 def _audit_again(work: Work, request: PublishRequest) -> PublishResult | None:
     """Apply the change on a branch of its own, audit it, and publish just that; None if main has moved on meanwhile."""
-    applied = apply_and_audit(work, request)
-    table, snapshot_id = work.table, applied.snapshot_id
-    assert snapshot_id is not None
+    table = work.table
     try:
+        applied = apply_and_audit(work, request)
+        snapshot_id = applied.snapshot_id
+        assert snapshot_id is not None
         table.land(ForwardTo(snapshot_id, table_uuid=table.metadata.table_uuid or "", new_uuid=str(uuid4())))
     except MovedError as error:
         log.info("%s", error)
@@ -250,6 +251,7 @@ def apply_and_audit(work: Work, request: PublishRequest) -> PublishResult:
 
     Raises:
         IncompatibleChangeError: it cannot be applied to main as it is.
+        MovedError: main has moved on already, and its head was expired.
         AuditFailedError: it has not passed.
     """
     table, name = work.table, _again_of(request)
