@@ -192,6 +192,14 @@ class TestAnUndoIsUndone:
         assert table.undo(key("r1")).outcome == "committed"
         assert ids(table) == list(range(5, 10))
 
+    def test_not_after_the_run_was_cleared(self, table):
+        """It has written its rows again: they would be there twice."""
+        undo(Work(table, operation_key=key("u")), UndoRequest(selection=Selection(operation_key=str(key("r1")))))
+        load_again(table)
+        with pytest.raises(REFUSED, match="they would come back"):
+            table.undo(key("u"))
+        assert ids(table) == list(range(10))
+
 
 class TestAfterACompaction:
     """The rows of a run lie in files with others: found by their row ids, which older versions do not have."""
