@@ -179,6 +179,18 @@ class TestMainHasMovedOn:
         assert (result.how, main_of(table)) == ("audited_again", [5, 7])
         assert set(table.refs) == {"main", "wap"}
 
+    @pytest.mark.parametrize("is_always_audited", [False, True])
+    def test_a_change_of_which_nothing_is_left(self, is_always_audited):
+        table = new_table()
+        start_branch(work(table, "start"), "wap")
+        write(table, [5])
+        Table.load(table.catalog, "db.t").delete("id = 5", branch="wap")
+        request = replace(audited(table), is_always_audited=is_always_audited)
+        table.refresh().append(partitioned([7]))
+        assert published(table, request).snapshot_id is None
+        assert main_of(table) == [0, 1, 7]
+        assert set(table.refs) == {"main", "wap"}
+
     def test_not_if_the_head_of_main_is_expired_before(self):
         """Others commit and expire between the look at main and the branch that begins there: the error says so."""
         table = new_table()
