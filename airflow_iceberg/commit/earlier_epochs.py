@@ -25,9 +25,9 @@ from airflow_iceberg.commit.operation_key import (
 )
 from airflow_iceberg.commit.runs.own_works import (
     ON_RERUN_ENTRY,
-    REPLACED_SNAPSHOTS,
     OwnWorks,
     find_own,
+    replaced_entry,
     replaced_in,
     still_there,
 )
@@ -154,8 +154,10 @@ class EarlierEpochs:
         knows_all = not self._may_have_expired or self._history_tells_all(metadata, head)
         if self._has_gap(metadata, head):
             self._check_no_other_try(self._named(self._live(head)))
+        if works.undone:
+            works.check_undone(self._live(head).values(), self._refused)
         if knows_all and not works.wanted:
-            return Replaced(properties=said)
+            return Replaced(properties=said | replaced_entry(works.undone))
         live = self._live(head)
         rows = self._rows_of(metadata, works, head) if works.wanted else RunRows()
         named = frozenset() if knows_all else self._by_name(metadata, live)
@@ -164,8 +166,8 @@ class EarlierEpochs:
         marked = self._marked(metadata, without(rows, lambda entry: removes(entry.data_file)), rewrites)
         paths = named.union(entry.data_file.file_path for entry in rows.files)
         self._remember([live[path] for path in paths], marked.row_count, works, rows)
-        ids = ",".join(str(number) for number in sorted(rows.snapshots))
-        return Replaced(paths=paths, marked=marked, properties=said | ({REPLACED_SNAPSHOTS: ids} if ids else {}))
+        ids = rows.snapshots.union(works.undone)
+        return Replaced(paths=paths, marked=marked, properties=said | replaced_entry(ids))
 
     def _rows_of(self, metadata: TableMetadata, works: OwnWorks, head: Snapshot) -> RunRows:
         """Return where the rows are that earlier epochs have written, by this write and by others of the task."""

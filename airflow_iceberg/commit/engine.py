@@ -38,6 +38,7 @@ from airflow_iceberg.errors import (
     TableReplacedError,
 )
 from airflow_iceberg.format.metadata import json as metadata_json
+from airflow_iceberg.format.metadata.requirements import is_same_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change
 from airflow_iceberg.format.properties.table_properties import TableProperties
@@ -315,13 +316,16 @@ class _Commit:
         logged = [*(location for _, location in self.state.metadata.metadata_log), self.state.metadata_location]
         names = [_name(location) for location in logged]
         name = _name(base.metadata_location)
-        if not name or names.count(name) != 1 or base.metadata.table_uuid != self.state.metadata.table_uuid:
+        if not name or names.count(name) != 1 or not self._is_same_table(base.metadata):
             return None
         return logged[names.index(name) + 1 :]
 
+    def _is_same_table(self, base: TableMetadata) -> bool:
+        return is_same_table(self.state.metadata, base.table_uuid)
+
     def _history_tells(self, attempt: _Attempt) -> _Verdict:
         now, base = self.state.metadata, attempt.base.metadata
-        if now.table_uuid != base.table_uuid:
+        if not self._is_same_table(base):
             return None
         return False if self.action.has_surely_not_landed(now, base) else None
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 import uuid
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from airflow_iceberg.errors import (
     TableReplacedError,
 )
 from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshots, SetProperties
 from airflow_iceberg.table import Table
 from tests.support.change_table import ChangeTable
@@ -141,6 +143,23 @@ class TestConflict:
         assert len(paths(inner)) == 4
         assert "ours.parquet" in paths(inner)
         assert landed.metadata.current_snapshot().sequence_number == 4
+
+    @pytest.mark.parametrize("ours", ["append", "properties"])
+    def test_with_who_gives_a_uuid_to_an_old_table_without_one(self, make_table, inner, land, ours):
+        """It is the same table: the race was lost, and nothing is unknown."""
+        document = metadata_json.to_dict(make_table(format_version=1).metadata)
+        del document["table-uuid"]
+        inner.io.create("memory://warehouse/db/t/metadata/old.metadata.json", json.dumps(document).encode())
+        inner.drop_table("db.t")
+        state = inner.register_table("db.t", "memory://warehouse/db/t/metadata/old.metadata.json")
+        upgrade = lambda catalog, name: Table.load(catalog, name).alter([{"upgrade_format_version": 2}])  # noqa: E731
+        catalog = FaultyCatalog(inner, [Fault.CONFLICT], rival=upgrade)
+        change = Change(updates=(SetProperties(updates={"a": "b"}),))
+        work = append(catalog, file("ours"), state=state) if ours == "append" else ChangeTable(lambda _: change)
+        landed = land(catalog, state, work)
+        assert landed.metadata.format_version == 2
+        assert landed.metadata.table_uuid
+        assert landed.metadata.properties.get("a") == "b" or "ours.parquet" in paths(inner)
 
     def test_the_snapshot_id_and_the_new_manifests_stay_the_same(self, state, inner, land):
         catalog = FaultyCatalog(inner, [Fault.CONFLICT] * 2, rival=rival_append)

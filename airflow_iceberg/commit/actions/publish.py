@@ -114,11 +114,17 @@ def begin_branch(
 def begin_again(name: str, head: int, *, table_uuid: str, new_uuid: str) -> ChangeRefs:
     """Return the action that lets a branch for another audit begin at a snapshot of main.
 
-    It raises IncompatibleChangeError if the branch has snapshots of others, and InvalidInputError if it is a tag.
+    It raises IncompatibleChangeError if the branch has snapshots of others, InvalidInputError if it is a tag, and
+    MovedError if the snapshot was expired since.
     """
 
     def wanted(metadata: TableMetadata) -> SnapshotRef:
         found = metadata.refs.get(name)
+        if metadata.snapshot(head) is None:
+            raise MovedError(
+                f"branch 'main' of table {metadata.location} was at snapshot {head}, which was expired since: other "
+                f"writers have committed"
+            )
         if found is not None and not found.is_branch:
             raise InvalidInputError(f"{name!r} is a tag of table {metadata.location}; drop it, or choose another name")
         of_main = {one.snapshot_id for one in metadata.ancestors(metadata.current_snapshot_id)}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from airflow_iceberg.commit.attempts.staged import check_files_fit, check_not_upgraded
 from airflow_iceberg.commit.conflicts import History, describe
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
+from airflow_iceberg.commit.runs.own_works import replaced_in
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
@@ -58,7 +59,8 @@ class Undo(SnapshotAction):
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
         history = History.since(metadata, self.settings.branch, self._start, self.changed_files)
         for snapshot in history.snapshots:
-            if snapshot.operation != "append" or self._is_of_run(snapshot):
+            # An append of a task that was cleared may replace rows that are in none of its files.
+            if snapshot.operation != "append" or self._is_of_run(snapshot) or replaced_in(snapshot):
                 raise StalePlanError(
                     f"{describe(snapshot)} was committed while the undo was planned; nothing was committed, re-plan on "
                     f"the latest snapshot"

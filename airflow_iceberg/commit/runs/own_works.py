@@ -7,8 +7,8 @@ Not here: where their rows are now (`rows`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from airflow_iceberg.commit.operation_key import (
     APPENDED_FILE,
@@ -22,6 +22,7 @@ from airflow_iceberg.commit.operation_key import (
 )
 from airflow_iceberg.commit.runs.rows import Refused, has_only_new_rows
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.manifests.entries import ManifestEntry
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.format.values.digits import whole_number
@@ -72,6 +73,11 @@ def replaced_in(snapshot: Snapshot) -> frozenset[int]:
     return frozenset(number for text in texts if (number := whole_number(text)) is not None)
 
 
+def replaced_entry(snapshot_ids: Collection[int]) -> dict[str, str]:
+    """Return the entry of a summary that `replaced_in` reads; none without snapshots."""
+    return {REPLACED_SNAPSHOTS: ",".join(map(str, sorted(snapshot_ids)))} if snapshot_ids else {}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnWorks:
     """The commits of a task that are not undone, as a write with its key sees them.
@@ -83,6 +89,8 @@ class OwnWorks:
         wanted: the ids of those whose rows the write replaces: earlier ones of the same write, and of all other writes
             that are to be replaced after a clear.
         kept: the ids of those that add existing files, or whose rows are to stay, if they are of other writes.
+        undone: the ids of those that would be wanted if they were not undone, and of the snapshots that have undone
+            them. The write replaces them as well: nobody is to restore them.
         of_write: the earlier ones of the same write, newest first.
         tokens: the tokens that names of files of these works have.
     """
@@ -92,6 +100,7 @@ class OwnWorks:
     current: frozenset[int] = frozenset()
     wanted: frozenset[int] = frozenset()
     kept: frozenset[int] = frozenset()
+    undone: Mapping[int, int] = field(default_factory=dict)
     of_write: tuple[Snapshot, ...] = ()
     tokens: frozenset[str] = frozenset()
 
@@ -104,6 +113,12 @@ class OwnWorks:
             return cls(earlier={})
         history = list(metadata.ancestors(head.snapshot_id))
         undone = find_undone(history)
+        gone = {
+            one.snapshot.snapshot_id: undone[one.snapshot.snapshot_id]
+            for one in found
+            if one.kin is Kin.EARLIER and one.snapshot.snapshot_id in undone
+            if one.key.write == key.write or _said(one.snapshot) == "replace"
+        }
         found = [one for one in found if one.snapshot.snapshot_id not in undone]
         earlier = {one.snapshot.snapshot_id: one.snapshot for one in found if one.kin is Kin.EARLIER}
         of_write = {
@@ -122,9 +137,24 @@ class OwnWorks:
             current=frozenset(one.snapshot.snapshot_id for one in found if one.kin is Kin.SAME),
             wanted=frozenset(wanted | of_write.keys()),
             kept=frozenset(kept),
+            undone=gone,
             of_write=tuple(of_write.values()),
             tokens=frozenset(token for one in found for token in one.key.file_tokens) | set(key.file_tokens),
         )
+
+    def check_undone(self, live: Iterable[ManifestEntry], refused: Refused) -> None:
+        """Check that no file is left of the snapshots that summaries call undone: these may be forged.
+
+        Raises:
+            IncompatibleChangeError: `refused`; there is one.
+        """
+        for entry in live:
+            by = self.undone.get(entry.snapshot_id or 0)
+            if by is not None:
+                raise refused(
+                    f"snapshot {by} says that it has undone snapshot {entry.snapshot_id}, of which file "
+                    f"{entry.data_file.file_path} is still in the table: its summary is forged"
+                )
 
     def has_new_rows(self, snapshot: Snapshot, path: str, refused: Refused) -> bool | None:
         """Whether a file that one of these commits has added holds new rows of the task alone; None: of another work.

@@ -124,6 +124,18 @@ def find_rows_of(
     return follower.found(live)
 
 
+def may_hold_rows_of(files: ChangedFiles, metadata: TableMetadata, run: Run, refused: Refused) -> frozenset[str]:
+    """Return the paths of all files that have ever held rows of the run, or may have held some.
+
+    Raises:
+        IncompatibleChangeError: `refused`; it is not known which.
+    """
+    follower = _Follower(files=files, metadata=metadata, run=run, refused=refused)
+    for snapshot in run.history:
+        follower.follow(snapshot)
+    return frozenset(path for path, one in follower.known.items() if one.sources.intersection(run.wanted))
+
+
 def check_row_ids(metadata: TableMetadata, rows: RunRows, refused: Refused) -> None:
     """Check that the rows of the run can be found in files with other rows.
 

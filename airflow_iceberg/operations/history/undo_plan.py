@@ -14,9 +14,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_iceberg.commit.conflicts import ChangedFiles, describe
+from airflow_iceberg.commit.earlier_epochs import is_appended
 from airflow_iceberg.commit.file_filters import PartitionFilter
-from airflow_iceberg.commit.operation_key import undone_in
-from airflow_iceberg.commit.runs.rows import Refused, Run, check_row_ids, find_rows_of, grouped, may_carry_rows
+from airflow_iceberg.commit.operation_key import find_undone, undone_in
+from airflow_iceberg.commit.runs.own_works import replaced_in
+from airflow_iceberg.commit.runs.rows import (
+    Refused,
+    Run,
+    check_row_ids,
+    find_rows_of,
+    grouped,
+    is_new_file,
+    may_carry_rows,
+    may_hold_rows_of,
+)
 from airflow_iceberg.commit.write_result import RowCounts
 from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.format.manifests.entries import (
@@ -131,6 +142,7 @@ class _Planner:
         live_deletes = {e.data_file.identity: e for e in live_entries(self._io, self._head, _DELETES)}
         self._check_untouched(live_deletes)
         self._check_partitions()
+        self._check_not_superseded()
         left = [entry for identity, entry in live_deletes.items() if identity not in net.added_deletes]
         after = DeleteIndex([*left, *net.removed_deletes.values()], metadata=self._metadata)
         self._check_restorable()
@@ -183,6 +195,42 @@ class _Planner:
                     for entry in self._files.of(snapshot, status, content):
                         if touched.concerns(entry.data_file):
                             raise self._refused(f"{describe(snapshot)} has changed rows of the same partitions since")
+
+    def _check_not_superseded(self) -> None:
+        """Check that no row comes back of a run that was cleared, or undone, since."""
+        undone = find_undone(reversed(self._targets.history))
+        superseded: dict[int, Snapshot] = {}
+        for snapshot in self._targets.later:
+            if snapshot.snapshot_id not in undone:
+                superseded |= dict.fromkeys((*replaced_in(snapshot), *undone_in(snapshot)), snapshot)
+        restored = self._files_with_restored_rows() if superseded else ()
+        for number, by in superseded.items() if restored else ():
+            holding = self._files_with_rows_of(number, restored)
+            for entry in restored:
+                if entry.snapshot_id == number or entry.data_file.file_path in holding:
+                    raise self._refused(
+                        f"rows of file {entry.data_file.file_path}, which the run has removed, may be of snapshot "
+                        f"{number}, whose rows {describe(by)} has replaced or undone since: they would come back"
+                    )
+
+    def _files_with_restored_rows(self) -> tuple[ManifestEntry, ...]:
+        """Return the files that come back, and those of which rows come back."""
+        deletes = (*self.net.added_deletes.values(), *self.net.removed_deletes.values())
+        marked = {referenced_file(entry.data_file) for entry in deletes}
+        return (*self.net.removed.values(), *(entry for entry in self._entries if entry.data_file.file_path in marked))
+
+    def _files_with_rows_of(self, snapshot_id: int, among: Sequence[ManifestEntry]) -> frozenset[str]:
+        """Return the files that may have held rows of another run, up to the last snapshot of the one that is undone.
+
+        Those of a snapshot that has expired may be in all files of which it is not known that their rows were new.
+        """
+        history = list(self._metadata.ancestors(self._targets.snapshots[-1].snapshot_id))
+        at = next((at for at, one in enumerate(history) if one.snapshot_id == snapshot_id), None)
+        if at is None:
+            return frozenset(entry.data_file.file_path for entry in among if not is_appended(self._metadata, entry))
+        ids = frozenset({snapshot_id})
+        run = Run(history=tuple(reversed(history[: at + 1])), own=ids, wanted=ids, has_new_rows=is_new_file)
+        return may_hold_rows_of(self._files, self._metadata, run, self._refused)
 
     def _check_restorable(self) -> None:
         carries = any(

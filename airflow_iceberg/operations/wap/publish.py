@@ -224,11 +224,12 @@ def _reapply(work: Work, request: PublishRequest) -> PublishResult:
 
 def _audit_again(work: Work, request: PublishRequest) -> PublishResult | None:
     """Apply the change on a branch of its own, audit it, and publish just that; None if main has moved on meanwhile."""
-    applied = apply_and_audit(work, request)
-    table, snapshot_id = work.table, applied.snapshot_id
-    assert snapshot_id is not None
+    table = work.table
     try:
-        table.land(ForwardTo(snapshot_id, table_uuid=table.metadata.table_uuid or "", new_uuid=str(uuid4())))
+        applied = apply_and_audit(work, request)
+        if applied.snapshot_id is not None:
+            uuid = table.metadata.table_uuid or ""
+            table.land(ForwardTo(applied.snapshot_id, table_uuid=uuid, new_uuid=str(uuid4())))
     except MovedError as error:
         log.info("%s", error)
         return None
@@ -248,8 +249,11 @@ def _again_of(request: PublishRequest) -> str:
 def apply_and_audit(work: Work, request: PublishRequest) -> PublishResult:
     """Apply the change to main's head on a branch of its own, and audit it there; it is to be published as it is.
 
+    A change of which nothing is left, such as rows that were written and deleted again, has no snapshot then.
+
     Raises:
         IncompatibleChangeError: it cannot be applied to main as it is.
+        MovedError: main has moved on already, and its head was expired.
         AuditFailedError: it has not passed.
     """
     table, name = work.table, _again_of(request)
@@ -263,7 +267,8 @@ def apply_and_audit(work: Work, request: PublishRequest) -> PublishResult:
         remove_again(table.refresh(), name.removesuffix(AGAIN))
         raise IncompatibleChangeError(f"{error}; {WRITE_AGAIN}") from error
     snapshot_id = applied.snapshot_id
-    assert snapshot_id is not None
+    if snapshot_id is None:
+        return applied
     report = audit(
         Work(table),
         AuditRequest(

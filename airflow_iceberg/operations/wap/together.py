@@ -171,7 +171,9 @@ def _planned(work: Work, request: PublishRequest, again: dict[str, int]) -> _Pla
                 raise IncompatibleChangeError(f"table {table.name} is not published: {error}; {WRITE_AGAIN}") from error
             log.info("%s; it is audited again", error)
     applied = apply_and_audit(work, request).snapshot_id
-    assert applied is not None
+    if applied is None:
+        end_again(work, request)
+        return "audited_again", None, None
     again[table.name] = applied
     return _forward(work, applied, "audited_again")
 

@@ -20,6 +20,7 @@ from airflow_iceberg.operations.wap.publish import PublishRequest, publish
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.builders import id_rows, ids, job_work, lineage, new_table
+from tests.support.memory import Fault, FaultyCatalog, MemoryCatalog
 from tests.support.recording import RecordingFileIO
 
 REFUSED = IncompatibleChangeError
@@ -191,6 +192,14 @@ class TestAnUndoIsUndone:
         assert table.undo(key("r1")).outcome == "committed"
         assert ids(table) == list(range(5, 10))
 
+    def test_not_after_the_run_was_cleared(self, table):
+        """It has written its rows again: they would be there twice."""
+        undo(Work(table, operation_key=key("u")), UndoRequest(selection=Selection(operation_key=str(key("r1")))))
+        load_again(table)
+        with pytest.raises(REFUSED, match="they would come back"):
+            table.undo(key("u"))
+        assert ids(table) == list(range(10))
+
 
 class TestAfterACompaction:
     """The rows of a run lie in files with others: found by their row ids, which older versions do not have."""
@@ -242,6 +251,12 @@ class TestAfterACompaction:
 MODES = ["copy-on-write", "merge-on-read"]
 
 
+def load_again(table):
+    """Clear the task of the first run: it replaces its rows, wherever they are."""
+    work = Work(table, operation_key=key("r1", epoch=1), try_number=2)
+    append(work, AppendRequest(rows=id_rows(range(5))))
+
+
 class TestDeletedRows:
     """They are restored from the snapshot before, where that is provably right."""
 
@@ -286,6 +301,60 @@ class TestDeletedRows:
         table.delete("id = 3")
         table.undo(key("clean"))
         assert ids(table) == [1, 2, 4]
+
+    @pytest.mark.parametrize("how", ["delete", "overwrite"])
+    def test_not_after_their_run_was_cleared(self, table, how):
+        """It has written them again: they would be there twice."""
+        if how == "delete":
+            table.delete("id < 5", operation_key=key("clean"))
+        else:
+            table.overwrite(id_rows([3]), "id < 5", operation_key=key("clean"))
+        load_again(table)
+        before = ids(table)
+        with pytest.raises(REFUSED, match="has replaced or undone since: they would come back"):
+            table.undo(key("clean"))
+        assert ids(table) == before
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_not_after_their_run_was_cleared_if_they_were_compacted_before(self, third, mode):
+        everything(third)
+        third.delete("id < 5", mode=mode, operation_key=key("clean"))
+        load_again(third)
+        assert ids(third) == list(range(10))
+        with pytest.raises(REFUSED, match="they would come back"):
+            third.undo(key("clean"))
+
+    def test_but_after_another_run_was_cleared(self, tmp_path):
+        table = new_table(tmp_path, schema={"id": "long", "p": "int"}, partition_by=["p"])
+        in_partition = lambda number: pa.table({"id": [number], "p": pa.array([number], pa.int32())})  # noqa: E731
+        table.append(in_partition(1), operation_key=key("r1"))
+        table.append(in_partition(2), operation_key=key("r2"), on_rerun="replace")
+        table.delete("p = 1", operation_key=key("clean"))
+        table.append(in_partition(2), operation_key=key("r2", epoch=1), on_rerun="replace")
+        table.undo(key("clean"))
+        assert ids(table) == [1, 2]
+
+    def test_not_after_their_run_was_undone(self, tmp_path):
+        """One row of the run was left, in another partition."""
+        table = new_table(tmp_path, schema={"id": "long", "p": "int"}, partition_by=["p"])
+        rows = pa.table({"id": [1, 2], "p": pa.array([0, 1], pa.int32())})
+        table.append(rows, operation_key=key("r1"))
+        table.delete("p = 0", operation_key=key("clean"))
+        table.undo(key("r1"))
+        with pytest.raises(REFUSED, match="they would come back"):
+            table.undo(key("clean"))
+        assert ids(table) == []
+
+    def test_not_if_their_run_is_cleared_meanwhile(self, tmp_path):
+        catalog = MemoryCatalog()
+        table = Table.create(catalog, "db.t", schema={"id": "long"})
+        table.append(id_rows(range(5)), operation_key=key("r1"))
+        table.delete("id < 5", operation_key=key("clean"))
+        rival = lambda catalog, name: load_again(Table.load(catalog, name))  # noqa: E731
+        racing = Table.load(FaultyCatalog(catalog, [Fault.CONFLICT], rival=rival), "db.t")
+        with pytest.raises(REFUSED, match="they would come back"):
+            racing.undo(key("clean"))
+        assert ids(table.refresh()) == list(range(5))
 
     def test_not_after_a_compaction(self, third):
         third.delete("id = 1", mode="merge-on-read", operation_key=key("clean"))

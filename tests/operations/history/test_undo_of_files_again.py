@@ -92,14 +92,22 @@ class TestAFileThatIsAddedAgain:
 class TestASummaryThatLies:
     """Another program's snapshot says that it has undone the run, whose rows are there."""
 
-    def test_is_not_believed(self, table, monkeypatch):
+    @pytest.mark.parametrize(
+        "ask",
+        [
+            lambda table: table.undo(key("r1")),
+            lambda table: table.append(id_rows([1]), operation_key=replace(key("r1"), epoch=1), on_rerun="replace"),
+        ],
+        ids=["undo", "clear"],
+    )
+    def test_is_not_believed(self, table, monkeypatch, ask):
         settings, target = table.commit_settings(), table.current_snapshot()
         lies = replace(settings, properties={**settings.properties, UNDONE_SNAPSHOTS: str(target.snapshot_id)})
         monkeypatch.setattr(table, "commit_settings", lambda **_: lies)
         table.append(id_rows([7]))
         monkeypatch.undo()
         with pytest.raises(IncompatibleChangeError, match="its summary is forged"):
-            table.undo(key("r1"))
+            ask(table)
         assert ids(table) == [0, 1, 2, 3, 4, 7]
 
 

@@ -179,6 +179,37 @@ class TestMainHasMovedOn:
         assert (result.how, main_of(table)) == ("audited_again", [5, 7])
         assert set(table.refs) == {"main", "wap"}
 
+    @pytest.mark.parametrize("is_always_audited", [False, True])
+    def test_a_change_of_which_nothing_is_left(self, is_always_audited):
+        table = new_table()
+        start_branch(work(table, "start"), "wap")
+        write(table, [5])
+        Table.load(table.catalog, "db.t").delete("id = 5", branch="wap")
+        request = replace(audited(table), is_always_audited=is_always_audited)
+        table.refresh().append(partitioned([7]))
+        assert published(table, request).snapshot_id is None
+        assert main_of(table) == [0, 1, 7]
+        assert set(table.refs) == {"main", "wap"}
+
+    def test_not_if_the_head_of_main_is_expired_before(self):
+        """Others commit and expire between the look at main and the branch that begins there: the error says so."""
+        table = new_table()
+        start_branch(work(table, "start"), "wap")
+        Table.load(table.catalog, "db.t").overwrite(partitioned([5]), branch="wap")
+        request = audited(table)
+        table.refresh().append(partitioned([7]))
+
+        def rival(catalog, name):
+            Table.load(catalog, name).append(partitioned([8]))
+            heads = ExpireSnapshotsRequest(older_than_ms=2**60, retain_last=1)
+            expire_snapshots(Work(Table.load(catalog, name)), heads)
+
+        racing = work(table, "p", catalog=FaultyCatalog(table.catalog, [Fault.CONFLICT], rival=rival))
+        with pytest.raises(IncompatibleChangeError, match=r"snapshots were expired.* clear the task that creates"):
+            publish(racing, request)
+        assert main_of(table) == [0, 1, 7, 8]
+        assert set(table.refs) == {"main", "wap"}
+
     def test_what_is_audited_again_is_published_as_it_was_audited(self):
         seen = []
         table = new_table()

@@ -123,6 +123,23 @@ class TestInOneCommit:
         assert rows(catalog) == [[0, 10], seen[-1]] == [[0, 10], [1, 7, *([8] if rival else []), 11]]
         assert set(Table.load(catalog, "db.b").refs) == {"main", "wap"}
 
+    def test_one_of_which_nothing_is_left(self):
+        catalog = TogetherCatalog()
+        asked = staged(catalog)
+        table = Table.load(catalog, "db.b")
+        table.delete("id = 11", branch="wap")
+        report = audit(Work(table), AuditRequest(audits=[RowCount(min=1)], branch="wap"))
+        asked[1] = (
+            "db.b",
+            PublishRequest(
+                snapshot_id=report.snapshot_id, branch="wap", audits=[RowCount(min=1)], is_always_audited=True
+            ),
+        )
+        table.refresh().append(id_rows([7]))
+        assert published(catalog, asked) == ["fast_forward", "audited_again"]
+        assert rows(catalog) == [[0, 10], [1, 7]]
+        assert set(Table.load(catalog, "db.b").refs) == {"main", "wap"}
+
     def test_one_that_does_not_pass_then_keeps_the_others_back(self):
         catalog = TogetherCatalog()
         asked = staged(catalog)
