@@ -40,7 +40,7 @@ def parsed(text: str, dialect: str) -> Any:
     try:
         query: Any = sqlglot.parse_one(f"select * from t where (\n{text}\n)", read=dialect)
         return query.args["where"].this.unnest().pop()
-    except (SqlglotError, RecursionError, AttributeError, KeyError):
+    except (SqlglotError, RecursionError, AttributeError, LookupError, ValueError):
         return None
 
 
