@@ -83,7 +83,6 @@ class TestColumns:
     def test_not_clear(self, query):
         assert of_orders(query) == (None, "true")
 
-
     # Functions for sqlglot, where engines look for a column first; columns where it sees a unit of time; arguments that
     # it leaves out.
     @pytest.mark.parametrize("dialect", ["duckdb", "spark"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airflow_iceberg.expressions.clause_names import check_no_aggregate, sides_of
+from airflow_iceberg.expressions.clause_names import sides_of
 from airflow_iceberg.expressions.merge_clauses import (
     MATCHED,
     NOT_MATCHED,
@@ -39,14 +39,7 @@ _PLACE = f"coalesce({ROW_FILE}, {ROW_POSITION}, {SOURCE_ROW}) is not null"
 
 
 def scoped_query(clauses: Sequence[MergeClause], *, on: str | None, sides: Sides) -> str:
-    """Return the query of the changes; arguments as of `sql.changes_query`.
-
-    Raises:
-        InvalidInputError: a text that makes one value of several rows.
-    """
-    for text in [on, *(text for one in clauses for text in (one.condition, *one.expressions))]:
-        if text is not None:
-            check_no_aggregate(text, dialect=sides.dialect)
+    """Return the query of the changes; arguments as of `sql.changes_query`."""
     if on is None:
         table, where = scoped_condition(clauses[0].condition or "true", sides)
         rows = f"select *, 0 as {CHOSEN} from {table} where {where}"
