@@ -104,6 +104,9 @@ class _Names:
         if found is None:
             return  # the engine says so
         parameters = {name.name.lower() for each in found.find_all(sql.Lambda) for name in each.expressions}
+        # `[x + 1 for x, i in list]`
+        loops = [each.args for each in found.find_all(sql.Comprehension)]
+        parameters |= {each[of].name.lower() for each in loops for of in ("expression", "position") if each.get(of)}
         for column in found.find_all(sql.Column):
             parts = [part.name for part in column.parts]
             if parts[0].lower() not in parameters and not self._is_of_subquery(column, parts):

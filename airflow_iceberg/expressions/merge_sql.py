@@ -254,6 +254,7 @@ def columns_needed(expressions: Iterable[str], names: Sequence[str], *, dialect:
         for column in found.find_all(sql.Column):
             parts = [part.name.lower() for part in column.parts]
             if len(parts) > 1 and parts[0] == SOURCE:
+                used.add(SOURCE)  # where the rows have no source, it is a struct of the table
                 continue
             # A name without a table may be one of the target, and the first of two a struct.
             used.update(parts[:2])

@@ -217,6 +217,12 @@ class TestWhatATextUses:
                 for arguments in ("", "a", "a, b", "a, b, c"):
                     check_one_row(f"{name}({arguments})", dialect="duckdb")
 
+    def test_the_name_of_a_loop(self):
+        check(f"{NOT_MATCHED} then insert (id, v) values (id, [part + 1 for part in [v] if part > 1][1])", "duckdb")
+        assert "column 'part' is not known" in refused(
+            f"{NOT_MATCHED} then insert (id, v) values (id, [x + part for x in [v]][1])", "duckdb"
+        )
+
     def test_each_text_of_a_clause_is_checked(self):
         for clauses in (
             "when not matched then insert (id, v) values (explode(array(source.id, 7)), 1)",

@@ -105,6 +105,14 @@ def test_a_text_that_makes_rows():
     assert table.refresh().current_snapshot() == before
 
 
+def test_a_struct_with_the_name_of_the_source():
+    table = Table.create(MemoryCatalog(), "db.t", schema={"id": "long", "v": "long", "source": "struct<v: long>"})
+    kind = pa.struct([("v", pa.int64())])
+    table.append(pa.table({"id": [1, 2], "v": [1, 2], "source": pa.array([{"v": 5}, {"v": 6}], kind)}))
+    table.merge(SENT, ["id"], "when not matched by source then update set v = source.v when matched then delete")
+    assert values(table) == {1: 5}
+
+
 def test_a_column_with_the_name_of_a_function():
     table = Table.create(MemoryCatalog(), "db.t", schema={"id": "long", "current_date": "string", "unit": "string"})
     table.append(pa.table({"id": [1, 2], "current_date": ["x", "y"], "unit": ["year", "month"]}))
