@@ -470,7 +470,6 @@ IMPORTED_WHEN_NEEDED: dict[str, set[str]] = {
         f"{name}: airflow_iceberg.expressions" for name in ("check_names", "reads_table", "without_stars")
     },
     "jobs.merge.sql": {"is_plain: airflow_iceberg.expressions.clause_names"},
-    "jobs.merge.scoped_sql": {"scoped_query: airflow_iceberg.expressions.clause_names"},
     "inventory.units": {"run: airflow_iceberg.inventory.named_files"},
     "data.read.open_source": {f"as_source: airflow_iceberg.data.read.{name}" for name in ("orc", "avro")},
 }

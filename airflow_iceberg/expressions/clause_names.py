@@ -39,6 +39,10 @@ _PLAIN = (
 # Functions that make names of values, or expand what they are given.
 _NAMING = ("identifier", "columns", "unpack")
 _EXCEPT = ("except", "exclude")
+# Functions that make rows of a value, and what they are called; sqlglot has one name for two of them.
+_GENERATORS = {name: name for name in ("explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer")}
+_GENERATORS |= {name: name for name in ("stack", "json_tuple", "generate_subscripts", "variant_explode")}
+_GENERATORS |= {"explode": "explode or unnest", "unnest": "explode or unnest"}
 
 
 def parsed(text: str, dialect: str) -> Any:
@@ -46,7 +50,7 @@ def parsed(text: str, dialect: str) -> Any:
     try:
         query: Any = sqlglot.parse_one(f"select * from t where (\n{text}\n)", read=dialect)
         return query.args["where"].this.unnest().pop()
-    except (SqlglotError, RecursionError, AttributeError, KeyError):
+    except (SqlglotError, RecursionError, AttributeError, LookupError, ValueError):
         return None
 
 
@@ -71,10 +75,11 @@ def check_names(
         others: columns of the tables that subqueries read.
 
     Raises:
-        InvalidInputError: such a name; a column that a side does not have.
+        InvalidInputError: such a name; a column that a side does not have; what is not one value of one row.
     """
     names = _Names({TARGET: target, SOURCE: source}, {name.lower() for name in others}, dialect)
     if on is not None:
+        check_one_row(on, dialect=dialect)
         # A column of `on` that a side does not have is told of where the keys are looked up.
         replace(names, is_known=False).check(on, (TARGET, SOURCE), "the condition of the match")
     for number, clause in enumerate(clauses, 1):
@@ -82,6 +87,7 @@ def check_names(
         where = f"the {clause.action}" if on is None else f"clause {number}, 'when {clause.rows} …'"
         for text in (clause.condition, *clause.expressions):
             if text is not None:
+                check_one_row(text, dialect=dialect)
                 names.check(text, sides, where)
 
 
@@ -97,6 +103,9 @@ class _Names:
         if found is None:
             return  # the engine says so
         parameters = {name.name.lower() for each in found.find_all(sql.Lambda) for name in each.expressions}
+        # `[x + 1 for x, i in list]`
+        loops = [each.args for each in found.find_all(sql.Comprehension)]
+        parameters |= {each[of].name.lower() for each in loops for of in ("expression", "position") if each.get(of)}
         for column in found.find_all(sql.Column):
             parts = [part.name for part in column.parts]
             if parts[0].lower() not in parameters and not self._is_of_subquery(column, parts):
@@ -191,16 +200,30 @@ def has_subquery(text: str, *, dialect: str) -> bool:
     return found is None or found.find(sql.Query) is not None
 
 
-def check_no_aggregate(text: str, *, dialect: str) -> None:
-    """Raise InvalidInputError for a text that makes one value of several rows, which a clause never sees."""
+def check_one_row(text: str, *, dialect: str) -> None:
+    """Raise InvalidInputError for a text that makes one value of several rows, or rows of one value.
+
+    A clause sees one row at a time. An engine would take it in our query, over the rows that the query reads.
+    """
     found = parsed(text, dialect)
-    for node in () if found is None else found.find_all(sql.AggFunc, sql.Window):
-        if node.find_ancestor(sql.Select) is None:
-            name = node.sql_name().lower() if isinstance(node, sql.Func) else "over"
+    for node in () if found is None else found.find_all(sql.Func, sql.Window):
+        if node.find_ancestor(sql.Select) is not None:
+            continue
+        name = "over" if isinstance(node, sql.Window) else _function_name(node)
+        if isinstance(node, sql.AggFunc | sql.Window):
             raise InvalidInputError(
                 f"{name}(…) makes one value of several rows, and a clause sees one row at a time: write it "
                 f"as a subquery, (select … from …), over an input"
             )
+        if name in _GENERATORS:
+            raise InvalidInputError(
+                f"{_GENERATORS[name]}(…) makes several rows of one, and a clause has one value for each column: write "
+                f"it in the query of the source"
+            )
+
+
+def _function_name(function: Any) -> str:
+    return str(function.name if isinstance(function, sql.Anonymous) else function.sql_name()).lower()
 
 
 def tables_read(texts: Iterable[str], *, dialect: str) -> set[str] | None:
@@ -241,7 +264,7 @@ def _whole_tables(text: str, dialect: str) -> Iterator[str]:
 
 
 def without_stars(text: str, columns: Mapping[str, Sequence[str]], *, dialect: str) -> str:
-    """Return a text with the names of columns instead of each star; those of subqueries stay, they see other tables.
+    """Return a text with the names of columns instead of each star; those of subqueries stay if they are of its tables.
 
     Args:
         columns: the columns of each side that the text sees, in the order of a star.
@@ -254,11 +277,13 @@ def without_stars(text: str, columns: Mapping[str, Sequence[str]], *, dialect: s
     except SqlglotError:
         return text  # the engine says so
     made, end = "", 0
-    for at in _stars(tokens):
+    for at, queries in _stars(tokens):
         star = _Star(tokens, at)
         side = star.qualifier
         if side is not None and side.lower() not in columns:
             continue  # the fields of a struct
+        if queries and (side is None or any(_names_table(tokens, query, side.lower()) for query in queries)):
+            continue
         sides = [side.lower()] if side is not None else list(columns)
         names = [
             f"{each}.{quoted(name, dialect)}"
@@ -271,22 +296,44 @@ def without_stars(text: str, columns: Mapping[str, Sequence[str]], *, dialect: s
     return made + text[end:]
 
 
-def _stars(tokens: Sequence[Token]) -> Iterator[int]:
-    """Yield the positions of stars that are no products, outside of subqueries."""
-    subqueries: list[bool] = []
+def _stars(tokens: Sequence[Token]) -> Iterator[tuple[int, Sequence[int]]]:
+    """Yield the positions of stars that are no products, and where the subqueries around them begin."""
+    brackets: list[int] = []
     for at, token in enumerate(tokens):
         following = tokens[at + 1] if at + 1 < len(tokens) else None
         if token.token_type is TokenType.L_PAREN:
-            is_query = following is not None and following.token_type in (
-                *(TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES),
-            )
-            subqueries.append(is_query)
-        elif token.token_type is TokenType.R_PAREN and subqueries:
-            subqueries.pop()
-        elif token.token_type is TokenType.STAR and not any(subqueries):
+            brackets.append(at)
+        elif token.token_type is TokenType.R_PAREN and brackets:
+            brackets.pop()
+        elif token.token_type is TokenType.STAR:
             is_last = following is None or following.token_type in (TokenType.R_PAREN, TokenType.COMMA)
-            if is_last or (following is not None and following.text.lower() in _EXCEPT):
-                yield at
+            is_qualified = at > 0 and tokens[at - 1].token_type is TokenType.DOT
+            if is_last or is_qualified or (following is not None and following.text.lower() in _EXCEPT):
+                yield at, [bracket for bracket in brackets if _is_query(tokens, bracket)]
+
+
+def _is_query(tokens: Sequence[Token], bracket: int) -> bool:
+    """Whether a subquery is in the bracket that is opened here."""
+    return bracket + 1 < len(tokens) and tokens[bracket + 1].token_type in (
+        *(TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES, TokenType.TABLE),
+    )
+
+
+def _names_table(tokens: Sequence[Token], query: int, name: str) -> bool:
+    """Whether a subquery itself, and none within it, may read something by a name: it stands there without a column."""
+    inner: list[bool] = []
+    for at in range(query + 1, len(tokens)):
+        token = tokens[at]
+        if token.token_type is TokenType.L_PAREN:
+            inner.append(_is_query(tokens, at))
+        elif token.token_type is TokenType.R_PAREN:
+            if not inner:
+                break
+            inner.pop()
+        elif not any(inner) and token.text.lower() == name and token.token_type is not TokenType.STRING:
+            if at + 1 == len(tokens) or tokens[at + 1].token_type is not TokenType.DOT:
+                return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from airflow_iceberg.expressions.merge_clauses import (
     MergeClause,
     quoted,
 )
+from airflow_iceberg.expressions.queries.names import fold, lost_words
 
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
@@ -249,13 +250,15 @@ def columns_needed(expressions: Iterable[str], names: Sequence[str], *, dialect:
         found = parsed(text, dialect)
         if found is None or found.find(sql.Star) or not names_its_columns(text, (), dialect=dialect):
             return None
+        used |= lost_words(text, found, dialect=dialect)
         for column in found.find_all(sql.Column):
             parts = [part.name.lower() for part in column.parts]
             if len(parts) > 1 and parts[0] == SOURCE:
+                used.add(SOURCE)  # where the rows have no source, it is a struct of the table
                 continue
             # A name without a table may be one of the target, and the first of two a struct.
             used.update(parts[:2])
-    return tuple(name for name in names if name.lower() in used)
+    return tuple(name for name in names if name.lower() in used or fold(name) in used)
 
 
 def key_columns(condition: str, *, dialect: str) -> tuple[tuple[str, str], ...]:

@@ -20,7 +20,7 @@ from sqlglot.errors import SqlglotError
 
 from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.queries.grammar import parsed, understood, used
-from airflow_iceberg.expressions.queries.names import Names, fold, sources
+from airflow_iceberg.expressions.queries.names import Names, fold, lost_words, sources
 from airflow_iceberg.expressions.queries.rows import VALUES, Rows
 from airflow_iceberg.format.schemas.schema import Schema
 
@@ -116,7 +116,8 @@ def _understood(statement: Statement, schemas: Mapping[str, Schema]) -> _Underst
         columns = {fold(name): frozenset(map(fold, _columns(schema))) for name, schema in schemas.items()}
         others = {fold(name) for name in (*statement.over, *statement.others)}
         # Spark has tables of its own besides, and DuckDB none: another name there may be one more for a table of these.
-        names = Names(found, columns, others, is_open=statement.dialect == "spark")
+        lost = lost_words(statement.query, found, dialect=statement.dialect)
+        names = Names(found, lost, columns, others, is_open=statement.dialect == "spark")
         return _Understood(names, Rows(found, names, statement.params or {})) if names.is_clear else None
     except (SqlglotError, RecursionError):
         return None

@@ -1,11 +1,12 @@
 """What the SQL of a clause may name, and what it uses without naming it."""
 
+import duckdb
 import pytest
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.clause_names import (
     check_names,
-    check_no_aggregate,
+    check_one_row,
     has_subquery,
     names_its_columns,
     reads_table,
@@ -211,8 +212,42 @@ class TestWhatATextUses:
     @pytest.mark.parametrize("text", ["count(*)", "1 + max(target.v)", "sum(v) over (partition by id)"])
     def test_a_value_of_several_rows(self, text):
         with pytest.raises(InvalidInputError, match="makes one value of several rows, and a clause sees one row"):
-            check_no_aggregate(text, dialect="duckdb")
-        check_no_aggregate(f"(select {text} from feed)", dialect="duckdb")
+            check_one_row(text, dialect="duckdb")
+        check_one_row(f"(select {text} from feed)", dialect="duckdb")
+
+    @pytest.mark.parametrize("function", [
+        *("explode", "explode_outer", "posexplode", "inline", "inline_outer", "stack", "json_tuple", "unnest"),
+        "generate_subscripts",
+    ])  # fmt: skip
+    def test_rows_of_one_value(self, function):
+        arguments = "1, target.l" if function in ("stack", "json_tuple") else "target.l"
+        for dialect in ("duckdb", "spark"):
+            with pytest.raises(InvalidInputError, match=rf"{function}.*\(…\) makes several rows of one"):
+                check_one_row(f"1 + {function}({arguments})", dialect=dialect)
+            check_one_row(f"v in (select {function}({arguments}))", dialect=dialect)
+
+    def test_no_scalar_function_is_taken_for_such(self):
+        kinds = "'scalar', 'macro'"
+        found = duckdb.sql(f"select distinct function_name from duckdb_functions() where function_type in ({kinds})")
+        for (name,) in found.fetchall():
+            if name.isidentifier() and name != "generate_subscripts":
+                for arguments in ("", "a", "a, b", "a, b, c"):
+                    check_one_row(f"{name}({arguments})", dialect="duckdb")
+
+    def test_the_name_of_a_loop(self):
+        check(f"{NOT_MATCHED} then insert (id, v) values (id, [part + 1 for part in [v] if part > 1][1])", "duckdb")
+        assert "column 'part' is not known" in refused(
+            f"{NOT_MATCHED} then insert (id, v) values (id, [x + part for x in [v]][1])", "duckdb"
+        )
+
+    def test_each_text_of_a_clause_is_checked(self):
+        for clauses in (
+            "when not matched then insert (id, v) values (explode(array(source.id, 7)), 1)",
+            "when matched then update set v = row_number() over (order by source.id)",
+            "when matched and max(source.v) > 1 then delete",
+        ):
+            with pytest.raises(InvalidInputError, match=r"a clause sees one row at a time|one value for each column"):
+                check(clauses)
 
 
 class TestStars:
@@ -231,6 +266,20 @@ class TestStars:
             ),
             ("hash(* except (V, `a``b`)) + 1", "hash(target.`id`) + 1"),
             ("'(*)' || `*` /* (*) */", "'(*)' || `*` /* (*) */"),
+            # Spark takes them for those of the row around, too.
+            ("(select hash(target.*) from f)", "(select hash(target.`id`, target.`v`) from f)"),
+            ("(select hash(*, source.*, f.*) from f)", "(select hash(*, source.`a``b`, f.*) from f)"),
+            (
+                "(from (select Target.* from f) z |> select z.*)",
+                "(from (select target.`id`, target.`v` from f) z |> select z.*)",
+            ),
+            ("(select hash(target.*) from f join target)", "(select hash(target.*) from f join target)"),
+            ("(select hash(target.*) from (f target))", "(select hash(target.*) from (f target))"),
+            ("(select (select hash(target.*)) from target)", "(select (select hash(target.*)) from target)"),
+            (
+                "(select hash(target.*) from f where exists (select target.* from target))",
+                "(select hash(target.`id`, target.`v`) from f where exists (select target.* from target))",
+            ),
         ],
     )
     def test_in_spark(self, text, expected):

@@ -200,6 +200,17 @@ class TestWhatTheSqlNeeds:
         else:
             assert found == columns
 
+    @pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+    def test_words_that_are_no_names_for_sqlglot(self, dialect):
+        names = ("id", "current_date", "unit", "at")
+        for text, columns in {
+            "current_date": ("current_date",),
+            "date_trunc(unit, target.at)": ("unit", "at"),
+            "date_diff(unit, at, at)": ("unit", "at"),
+            "map(unit)": None if dialect == "spark" else ("unit",),
+        }.items():
+            assert columns_needed([text], names, dialect=dialect) == columns, text
+
     @pytest.mark.parametrize(
         ("condition", "pairs"),
         [

@@ -7,10 +7,12 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+import sqlglot
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_iceberg.expressions.arrow import row_mask
+from airflow_iceberg.expressions.queries.functions import NAMES
 from airflow_iceberg.expressions.query import Statement, needs, needs_of_all, tables_of
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from tests.support.sampling import examples
@@ -80,6 +82,38 @@ class TestColumns:
     ], ids=range(18))  # fmt: skip
     def test_not_clear(self, query):
         assert of_orders(query) == (None, "true")
+
+    # Functions for sqlglot, where engines look for a column first; columns where it sees a unit of time; arguments that
+    # it leaves out.
+    @pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+    @pytest.mark.parametrize(("query", "columns"), [
+        ("select current_date from odd", ("current_date",)),
+        ("select localtimestamp, current_timestamp from odd", ("current_timestamp", "localtimestamp")),
+        ("select at from odd where current_date is null", ("current_date", "at")),
+        ("select date_trunc(unit, at) from odd", ("unit", "at")),
+        ("select trunc(at, unit) from odd", ("unit", "at")),
+        ("select date_diff(unit, at, at) from odd", ("unit", "at")),
+        ("select date_trunc('unit', at) from odd", ("at",)),
+        ("select date_bin(interval 1 day, at, localtimestamp) from odd", ("localtimestamp", "at")),
+        ("select time_bucket(interval 1 day, at, localtimestamp) from odd", ("localtimestamp", "at")),
+        ("select percentile(at, 0.5, unit) from odd", ("unit", "at")),
+        ("select max(at) from odd o group by date_trunc(o, at)", None),
+        ("select (select max(date_trunc(unit, p.at)) from odd p) from rates", ("unit", "at")),
+    ])  # fmt: skip
+    def test_words_that_are_no_names_for_sqlglot(self, query, columns, dialect):
+        names = ["current_date", "current_timestamp", "localtimestamp", "unit", "at", "more"]
+        odd = schema_from_shorthand(dict.fromkeys(names, "string"))
+        assert needs(query, SCHEMAS | {"odd": odd}, dialect=dialect)["odd"].columns == columns
+
+    @pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+    def test_no_function_hides_an_argument(self, dialect):
+        names = [f"c{at}" for at in range(5)]
+        parser = sqlglot.Dialect.get_or_raise(dialect).parser_class
+        for function in sorted(NAMES | {name.lower() for name in (*parser.FUNCTIONS, *parser.FUNCTION_PARSERS)}):
+            for count in range(1, 6):
+                query = f"select {function}({', '.join(names[:count])}) from t"
+                found = needs(query, {"t": schema_from_shorthand(dict.fromkeys(names, "long"))}, dialect=dialect)
+                assert set(found["t"].columns or names) >= set(names[:count]), query
 
 
 class TestOnlyWhatIsNamedIsUnderstood:
@@ -159,6 +193,9 @@ class TestOnlyWhatIsNamedIsUnderstood:
         "select id from orders -- x \\\n where id > 3",
         "select {{ id }} from orders",
         "select id from orders {# where id > 3 #}",
+        # steps, whose order counts
+        "from orders |> limit 2 |> where id > 3 |> select id",
+        "from orders |> where id > 3",
     ])  # fmt: skip
     def test_of_spark(self, query):
         assert of_orders(query) == (None, "true")
@@ -319,6 +356,8 @@ class TestRows:
         "id not in ('01', '2')",
         "id in ('-0')",
         "status in ('a', 5)",
+        "id not in (2.0, '3')",
+        "day not in (timestamp '2026-01-02', '2026-01-03')",
         "day > timestamp '2026-01-01 10:00:00'",
         "day > :moment",
         "status like :pattern",

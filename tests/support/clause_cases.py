@@ -120,6 +120,13 @@ TEXTS = [
         is_java=False,
         is_spark=True,
     ),
+    # Those of the row around a subquery.
+    Text(
+        sql="(select length(to_json(struct(source.*))))",
+        values={each: lambda t, s: _length(s) for each in S},
+        is_java=False,
+        is_spark=True,
+    ),
 ]
 
 

@@ -21,8 +21,9 @@ from airflow_iceberg.expressions.queries.functions import CLASSES, NAMES
 # A word that means the same with quotes and without, also where quoted names are patterns for Spark.
 _PLAIN = re.compile(r"\w+")
 # What engines may take for another word, by their version or a setting: quotes after a backslash, a comment that goes
-# on in the next line, or has another one inside, templates and variables in the text.
-_UNCLEAR = re.compile(r"\\['\"`\r\n]|\{[#{%]|\$\{|/\*(?:(?!\*/).)*/\*", re.DOTALL)
+# on in the next line, or has another one inside, templates and variables in the text. And pipes, whose steps sqlglot
+# puts into one SELECT, in which their order is lost.
+_UNCLEAR = re.compile(r"\\['\"`\r\n]|\{[#{%]|\$\{|/\*(?:(?!\*/).)*/\*|\|>", re.DOTALL)
 _SELECT = "with from expressions joins where group having qualify windows distinct order limit offset"
 _COMPARISON = "this expression"
 _SETS = "with this expression distinct order limit offset"
@@ -87,7 +88,7 @@ def parsed(text: str, *, dialect: str) -> sql.Query | None:
     """Return the one query of a text; None if it is none that sqlglot reads."""
     try:
         statements = sqlglot.parse(text, read=dialect)
-    except (SqlglotError, RecursionError):
+    except (SqlglotError, RecursionError, LookupError, ValueError):  # the last two for `map(x)` and `date_trunc()`
         return None
     return statements[0] if len(statements) == 1 and isinstance(statements[0], sql.Query) else None
 

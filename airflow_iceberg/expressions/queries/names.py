@@ -5,11 +5,13 @@ A name counts for each table that it can mean. What is needed by a name of the t
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 
+import sqlglot
 from sqlglot import expressions as sql
+from sqlglot.tokens import TokenType
 
 from airflow_iceberg.expressions.queries.grammar import argument, joins_of
 
@@ -22,10 +24,25 @@ def fold(name: str) -> str:
     return name.upper().casefold().replace("\u0307", "")
 
 
+def lost_words(text: str, found: sql.Expression, *, dialect: str) -> set[str]:
+    """Return the words of a text, folded, that its tree does not have as names; each may be one.
+
+    For sqlglot `current_date` is a function, and no column; `date_trunc(unit, at)` has a unit for its own text; of
+    `decode(a, b)` and others it keeps fewer arguments than there are.
+
+    Raises:
+        SqlglotError: the text is no SQL.
+    """
+    tokens = sqlglot.tokenize(text, read=dialect)
+    words = Counter(fold(token.text) for token in tokens if token.token_type is not TokenType.STRING)
+    return set(words - Counter(fold(name.name) for name in found.find_all(sql.Identifier)))
+
+
 class Names:
     """The names in a query that is understood.
 
     Args:
+        lost: the words of its text that may be names, besides those of the statement; folded.
         columns: the columns of the known tables, by the tables' names; all folded.
         others: the names of tables that the query may read besides, folded.
         is_open: whether the engine has further tables.
@@ -34,6 +51,7 @@ class Names:
     def __init__(
         self,
         statement: sql.Query,
+        lost: Iterable[str],
         columns: Mapping[str, Collection[str]],
         others: Collection[str],
         *,
@@ -52,6 +70,8 @@ class Names:
         self._see_definitions(statement)
         for node in statement.find_all(sql.Column, sql.Identifier, sql.Star):
             self._see(node)
+        for name in lost:
+            self._see_name(name)
 
     def of(self, name: str) -> set[str] | None:
         """Return the columns of a table that the query names; None for all, also of a row as a value."""

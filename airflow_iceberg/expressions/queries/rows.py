@@ -195,7 +195,9 @@ def _is_compared_alike(predicate: tree.Predicate, schema: Schema) -> bool:
         case tree.Comparison(literal=literal):
             return _is_plain_value(literal, kind, _TEXTS)
         case tree.In(literals=literals) | tree.NotIn(literals=literals):
-            return all(_is_plain_value(literal, kind, _LISTED_TEXTS) for literal in literals)
+            # Beside a text, Spark may compare numbers, too, as texts: 2.0 is another one than 2.
+            is_mixed = len({isinstance(literal, str) for literal in literals}) > 1
+            return not is_mixed and all(_is_plain_value(literal, kind, _LISTED_TEXTS) for literal in literals)
         case tree.IsNull() | tree.NotNull():
             return True
         case tree.StartsWith(prefix=text) | tree.NotStartsWith(prefix=text):

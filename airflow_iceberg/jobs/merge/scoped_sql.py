@@ -39,17 +39,7 @@ _PLACE = f"coalesce({ROW_FILE}, {ROW_POSITION}, {SOURCE_ROW}) is not null"
 
 
 def scoped_query(clauses: Sequence[MergeClause], *, on: str | None, sides: Sides) -> str:
-    """Return the query of the changes; arguments as of `sql.changes_query`.
-
-    Raises:
-        InvalidInputError: a text that makes one value of several rows.
-    """
-    # DuckDB runs where Airflow does, which has sqlglot.
-    from airflow_iceberg.expressions.clause_names import check_no_aggregate
-
-    for text in [on, *(text for one in clauses for text in (one.condition, *one.expressions))]:
-        if text is not None:
-            check_no_aggregate(text, dialect=sides.dialect)
+    """Return the query of the changes; arguments as of `sql.changes_query`."""
     if on is None:
         table, where = scoped_condition(clauses[0].condition or "true", sides)
         rows = f"select *, 0 as {CHOSEN} from {table} where {where}"

@@ -95,6 +95,33 @@ class TestASideThatARowDoesNotHave:
             assert values(table) == {1: 10, 2: 20, 3: 30}
 
 
+def test_a_text_that_makes_rows():
+    table = new_table()
+    before = table.current_snapshot()
+    with pytest.raises(InvalidInputError, match=r"unnest\(…\) makes several rows of one"):
+        table.merge(SENT, ["id"], "when not matched then insert (id, v) values (unnest([7, 8]), 1)")
+    with pytest.raises(InvalidInputError, match=r"unnest\(…\) makes several rows of one"):
+        table.update({"v": "unnest([1])"}, "id = 1")
+    assert table.refresh().current_snapshot() == before
+
+
+def test_a_struct_with_the_name_of_the_source():
+    table = Table.create(MemoryCatalog(), "db.t", schema={"id": "long", "v": "long", "source": "struct<v: long>"})
+    kind = pa.struct([("v", pa.int64())])
+    table.append(pa.table({"id": [1, 2], "v": [1, 2], "source": pa.array([{"v": 5}, {"v": 6}], kind)}))
+    table.merge(SENT, ["id"], "when not matched by source then update set v = source.v when matched then delete")
+    assert values(table) == {1: 5}
+
+
+def test_a_column_with_the_name_of_a_function():
+    table = Table.create(MemoryCatalog(), "db.t", schema={"id": "long", "current_date": "string", "unit": "string"})
+    table.append(pa.table({"id": [1, 2], "current_date": ["x", "y"], "unit": ["year", "month"]}))
+    table.update({"unit": "current_date"}, "id = 1")
+    table.update({"current_date": "date_trunc(unit, date '2026-05-05')::date::varchar"}, "id = 2")
+    assert values(table, "unit") == {1: "x", 2: "month"}
+    assert values(table, "current_date") == {1: "x", 2: "2026-05-01"}
+
+
 ALL_THREE = (
     "when matched then update set v = 0 when not matched then insert (id, v) values (id, v + 1) "
     "when not matched by source and v = 10 then update set v = id"
