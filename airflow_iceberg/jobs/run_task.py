@@ -47,7 +47,7 @@ def stage_rows(
 
 def _stage_query(context: Any, number: int, tables: Iterable[pa.Table], staging: Staging, source: str) -> TaskReport:
     if isinstance(staging, task.Keep):
-        return source_of_merge.keep(context, number, tables, staging, source)
+        return source_of_merge.keep(context, number, source_of_merge.valid(tables, source), staging, source)
     if isinstance(staging, task.Change):
         return merge.change(context, number, tables, staging, source)
     return _stage(context, number, context.cast(tables, source), staging)

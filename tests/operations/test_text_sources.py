@@ -1,5 +1,6 @@
 """Rows of CSV and JSON lines in appends, overwrites and merges: no type is guessed from a part of the source."""
 
+import gzip
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -49,6 +50,14 @@ def load(table: Table, source: Source, *, grow: bool = True) -> None:
 def merged(table: Table, source: Source, on: Any, clauses: str, **more: Any) -> list[dict[str, Any]]:
     merge(job_work(table), MergeRequest(rows=source, on=on, clauses=clauses, dialect="duckdb", **more))
     return sorted(table.refresh().scan().to_arrow().to_pylist(), key=str)
+
+
+def enter(table: Table, source: Source, how: str) -> None:
+    """Let rows enter by an append, with new columns or without, or by a merge."""
+    if how == "merge":
+        merged(table, source, ["id"], "when matched then delete")
+    else:
+        load(table, source, grow=how == "add_columns")
 
 
 def rows(table: Table) -> list[dict[str, Any]]:
@@ -111,6 +120,56 @@ class TestCsv:
         assert rows(table) == [{"id": 1, "ä": "007"}]
         with pytest.raises(InvalidInputError, match="option 'encoding' is 'nope', expected an encoding"):
             load(table, Source.from_files(str(tmp_path / "b.csv"), format_options={"encoding": "nope"}))
+        with pytest.raises(InvalidInputError, match="option 'encoding' is 'hex', expected an encoding"):
+            load(table, Source.from_files(str(tmp_path / "b.csv"), format_options={"encoding": "hex"}))
+
+    @pytest.mark.parametrize(
+        ("how", "name", "row"),
+        [("append", "v", 3), ("append", "id", 2)]
+        + [(how, *one) for how in ("add_columns", "merge") for one in (("v", 3), ("new", 3), ("id", 2))],
+    )
+    def test_text_that_is_not_utf8_is_told_with_its_column_and_row(self, how, name, row, tmp_path):
+        table = make(tmp_path, {"id": "long", "v": "string"})
+        values = {"id": b"1", "v": b"x", "new": b"x"}
+        names = [one for one in values if how != "append" or one != "new"]
+        good, bad = (b",".join(each[one] for one in names) for each in (values, values | {name: b"a\xff"}))
+        head = ",".join(names).encode()
+        content = [good] * 4
+        content[row - 1] = bad
+        (tmp_path / "a.csv").write_bytes(b"\n".join([head, *content, b""]))
+        source = Source.from_files(str(tmp_path / "a.csv"))
+        expected = rf"column '{name}', row {row} of .*a.csv: the text b'a\\xff' is not"
+        with pytest.raises(InvalidInputError, match=expected):
+            enter(table, source, how)
+
+    @pytest.mark.parametrize("how", ["append", "add_columns", "merge"])
+    def test_a_name_that_is_not_utf8_is_told(self, how, tmp_path):
+        table = make(tmp_path, {"id": "long", "v": "string"})
+        (tmp_path / "a.csv").write_bytes(b"id,v\xff\n1,x\n")
+        source = Source.from_files(str(tmp_path / "a.csv"))
+        expected = r"the name of column 'v\ufffd' of .*a.csv is not in the encoding utf-8"
+        with pytest.raises(InvalidInputError, match=expected):
+            enter(table, source, how)
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            ("a.csv", b""),
+            ("a.csv", b"\xef\xbb\xbf"),
+            ("a.csv.gz", gzip.compress(b"")),
+            ("a.jsonl", b""),
+            ("a.jsonl", b"\xef\xbb\xbf"),
+            ("a.jsonl", b"\xef\xbb\xbf\n\n"),
+            ("a.jsonl.gz", gzip.compress(b"")),
+        ],
+    )
+    def test_a_file_without_text_has_no_rows(self, name, content, tmp_path):
+        table = make(tmp_path, {"id": "long", "v": "string"})
+        (tmp_path / name).write_bytes(content)
+        source = Source.from_files(str(tmp_path / name))
+        load(table, source, grow=False)
+        load(table, source)
+        assert merged(table, source, ["id"], UPSERT) == []
 
     def test_a_header_that_names_a_column_twice_is_refused(self, tmp_path):
         table = make(tmp_path, {"id": "long", "n": "long"})
@@ -268,6 +327,17 @@ class TestJsonTypes:
             load(table, lines(tmp_path / "b.jsonl", {"id": 2}, {"id": 3, "c": keys}))
         with pytest.raises(InvalidInputError, match=r"row 1 of .* more than 3 different keys, and each would"):
             load(table, lines(tmp_path / "c.jsonl", {"id": 2, **keys}))
+
+    @pytest.mark.parametrize("how", ["append", "add_columns", "merge"])
+    @pytest.mark.parametrize(
+        "line", [r'{"id": 1, "\ud800": 2}', r'{"id": 1, "o": {"\ud800": 2}}', r'{"id": 1, "v": {"\ud800": 2}}']
+    )
+    def test_a_key_that_is_no_text_is_told(self, how, line, tmp_path):
+        table = make(tmp_path, {"id": "long", "v": "struct<a: long>"})
+        source = lines(tmp_path / "a.jsonl", line)
+        with pytest.raises(InvalidInputError, match=r"(row|line) 1 of .*a.jsonl") as caught:
+            enter(table, source, how)
+        assert str(caught.value).encode()
 
     def test_values_that_are_nested_too_deeply_are_told(self, tmp_path):
         table = make(tmp_path, {"id": "long"})
@@ -466,7 +536,7 @@ class TestOneFileUnderTwoNames:
     """However a file is named, its rows are read once."""
 
     NAMES = ["{0}/a.csv", "file://{0}/a.csv", "file:{0}/a.csv", "{0}//a.csv", "{0}/x/../a.csv", "{0}/./a.csv"]
-    NAMES += ["{0}/*.csv", "file://{0}/", "{0}/x/link.csv"]
+    NAMES += ["{0}/*.csv", "file://{0}/", "{0}/x/link.csv", "local://{0}/a.csv", "FILE://{0}/a.csv"]
 
     @pytest.mark.parametrize("second", NAMES)
     @pytest.mark.parametrize("how", ["append", "merge"])

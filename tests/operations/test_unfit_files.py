@@ -17,7 +17,7 @@ import pytest
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog, TableId
 from airflow_iceberg.commit.operation_key import OperationKey
-from airflow_iceberg.errors import AlreadyExistsError, IcebergError, InvalidInputError
+from airflow_iceberg.errors import AlreadyExistsError, IcebergError, InvalidInputError, UnsupportedError
 from airflow_iceberg.operations.add_files import AddFilesRequest, add_files
 from airflow_iceberg.operations.existing.migration import MigrateTableRequest, migrate_table
 from airflow_iceberg.operations.work import Work
@@ -279,6 +279,12 @@ class TestNewTables:
                 make(catalog, "db.t", str(source), schema=schema, rewrite_unfit=True)
             assert not catalog.table_exists("db.t")
         assert len(list(source.rglob("*.parquet"))) == 3
+
+    def test_a_catalog_that_refuses_the_location_leaves_nothing_in_the_folder(self, source, tmp_path):
+        hadoop = new_table(tmp_path).catalog
+        with pytest.raises(UnsupportedError, match="leave the location out"):
+            Table.migrate_table(hadoop, "db.moved", str(source), rewrite_unfit=True)
+        assert len(list(source.rglob("*.parquet"))) == 2
 
     def test_a_migration_that_died_is_begun_anew(self, catalog, source, monkeypatch):
         """New files lie where the files of a folder are not looked for, so that their rows are not taken twice."""

@@ -111,9 +111,9 @@ class TestWhereRowsEnter:
     def test_merges(self, table, kind, tmp_path):
         path = source_file(kind, "parquet", tmp_path)
         work = job_work(table)
-        for source in (Source.from_files([str(path)]), rows(kind)):
+        for source, name in ((Source.from_files([str(path)]), path.name), (rows(kind), "the Arrow rows")):
             request = MergeRequest(rows=source, on=["id"], upsert=True, dialect="duckdb")
-            self.refused(table, kind, lambda request=request: merge(work, request), "")
+            self.refused(table, kind, lambda request=request: merge(work, request), name)
 
     def test_updates(self, table, kind, tmp_path):
         """A row gets the value of another row, which the table has from another program."""
@@ -131,13 +131,16 @@ class TestColumnsOfTheSourceAlone:
     """A merge's SQL reads columns that the table does not have: they are checked, too."""
 
     @pytest.mark.parametrize("in_file", [True, False])
-    def test_they_are_refused(self, tmp_path, in_file):
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_they_are_refused(self, tmp_path, kind, in_file):
         table = new_table(tmp_path)
-        given: Any = rows("string")
+        given: Any = rows(kind)
         if in_file:
-            given = Source.from_files([str(source_file("string", "parquet", tmp_path))])
-        clauses = "when not matched and source.v <> 'x' then insert (id) values (source.id)"
-        with pytest.raises(InvalidInputError, match="column 'v', row 2 of "):
+            given = Source.from_files([str(source_file(kind, "parquet", tmp_path))])
+        clauses = "when not matched and source.v is not null then insert (id) values (source.id)"
+        with pytest.raises(
+            InvalidInputError, match=r"column 'v(.l.element)?', row 2 of (the Arrow rows|.*a\.parquet): "
+        ):
             merge(job_work(table), MergeRequest(rows=given, on=["id"], clauses=clauses, dialect="duckdb"))
 
     def test_a_decimal_is_not_cut_on_its_way(self, tmp_path):

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from airflow_iceberg.data.cast import nulls, types
 from airflow_iceberg.data.cast.nulls import Offence, in_parent, lengths_of, mask_of, offsets_of
 from airflow_iceberg.data.cast.types import Conversion, Misfit, conversion
-from airflow_iceberg.data.cast.valid import Damaged, check_keys, check_values
+from airflow_iceberg.data.cast.valid import Damaged, check_keys, check_values, has_maps
 from airflow_iceberg.data.cast.variants import BadVariant, check_variant_type, variant_column
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format import types as t
@@ -148,10 +148,18 @@ def check_rows(table: pa.Table, *, source: str, first_row: int) -> None:
     """Check the values of rows that are not yet those of a table: an engine, or a file between, would take them.
 
     Raises:
-        InvalidInputError: as `conform`, for values that no type has, such as texts that are no UTF-8.
+        InvalidInputError: as `conform`, for values that no type has, such as texts that are no UTF-8, and for maps that
+            have a key twice.
     """
     for name, column in zip(table.column_names, table.columns, strict=True):
         _check_column(column, name, source, first_row)
+        at = first_row
+        for chunk in column.chunks if has_maps(column.type) else ():
+            try:
+                check_keys(chunk, name)
+            except Offence as offence:
+                _fail(offence, source, at)
+            at += len(chunk)
 
 
 def python_rows(rows: pa.Table | pa.RecordBatch, *, source: str) -> list[dict[str, Any]]:

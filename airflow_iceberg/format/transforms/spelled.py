@@ -59,7 +59,9 @@ def _value(transform: Transform, source_type: t.IcebergType, text: str) -> t.Val
     if isinstance(transform, VoidTransform):
         raise ValueError("all values of the field are null")
     if isinstance(transform, TimeTransform):
-        return _time_value(transform, source_type, text.strip())
+        found = _time_value(transform, source_type, text.strip())
+        _check_range(transform, source_type, found)
+        return found
     value = _literal(transform.result_type(source_type), text)
     if isinstance(transform, BucketTransform) and not 0 <= value < transform.num_buckets:
         raise ValueError("no such bucket")
@@ -94,6 +96,20 @@ def _time_value(transform: TimeTransform, source_type: t.IcebergType, text: str)
     if transform.apply(start - 1, source_type) == value:
         raise ValueError("not the beginning of a partition")
     return value
+
+
+def _check_range(transform: TimeTransform, source_type: t.IcebergType, value: int) -> None:
+    """Refuse a time that no value of the column has: 20260101 may be a day without its hyphens, and is no year."""
+    if not isinstance(source_type, t.PrimitiveType) or isinstance(source_type, t.UnknownType):
+        return
+    bits = 31 if isinstance(source_type, t.DateType) else 63
+    first, last = -(1 << bits), (1 << bits) - 1
+    if isinstance(transform, HourTransform) and isinstance(source_type, t.TimestampType | t.TimestamptzType):
+        first, last = -(1 << 31), (1 << 31) - 1  # there are more microseconds than hours in an int
+    else:
+        first, last = (transform.apply(end, source_type) for end in (first, last))
+    if not first <= value <= last:
+        raise ValueError("out of range")
 
 
 def _expected(transform: Transform, source_type: t.IcebergType) -> str:

@@ -41,24 +41,23 @@ def read_source(context: MergeContext, spec: StageUnits) -> Iterator[pa.Table]:
         first_row = unit.first_row
         schema = columns.json_schema() if unit.file_format == "jsonl" else table
         for rows in read_unit(unit, context.io, schema=schema, options=options):
-            check_rows(rows, source=unit.location, first_row=first_row)
             yield columns.united(rows, unit.location, first_row=first_row)
             first_row += rows.num_rows
 
 
 def keep(context: MergeContext, number: int, tables: Iterable[pa.Table], staging: Keep, source: str) -> TaskReport:
-    """Keep rows of the source, so that it is asked for them once; messages call it `source`."""
+    """Keep checked rows of the source, so that it is asked for them once; messages call it `source`."""
 
     def cut(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         yield ROWS, table
         if staging.keys:
             yield KEYS, table.select(list(spelled(staging.keys, table.schema.names, source)))
 
-    return TaskReport.of_slices(number, fill(context.spill(number, cut), _valid(coalesced(tables), source)))
+    return TaskReport.of_slices(number, fill(context.spill(number, cut), coalesced(tables)))
 
 
-def _valid(tables: Iterable[pa.Table], source: str) -> Iterator[pa.Table]:
-    """Yield rows after a check of their values: the SQL of a merge also sees columns that the table does not have."""
+def valid(tables: Iterable[pa.Table], source: str) -> Iterator[pa.Table]:
+    """Yield rows of a query, checked: the SQL of a merge also sees columns that the table does not have."""
     first_row = 1
     for table in tables:
         check_rows(table, source=source, first_row=first_row)

@@ -15,7 +15,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from airflow_iceberg.data.cast.plain import plain_type, plainly, wider_type
-from airflow_iceberg.data.cast.rows import conform
+from airflow_iceberg.data.cast.rows import check_rows, conform
 from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.format.arrow.types import type_to_arrow
 from airflow_iceberg.format.schemas.arrow import schema_from_arrow
@@ -100,7 +100,9 @@ class SourceColumns:
             if field.name in known.column_names:
                 columns.append(known.column(field.name))
             elif field.name in rows.column_names:
-                columns.append(_plain(rows.column(field.name), field, source))
+                one = rows.select([field.name])
+                check_rows(one, source=source, first_row=first_row)
+                columns.append(_plain(one.column(0), field, source))
             else:
                 columns.append(pa.nulls(rows.num_rows, field.type))
         return pa.table(columns, schema=self.schema)

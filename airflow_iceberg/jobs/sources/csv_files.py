@@ -31,10 +31,12 @@ def read_csv(
     from pyarrow import csv
 
     kinds = _Options(unit, schema, options, block_bytes)
-    if unit.size_bytes == 0:
+    names = _names_of(unit, io, kinds)
+    if not names:
         return
-    names = kinds.names or _header(unit, io, kinds)
     convert = csv.ConvertOptions(
+        # What is no UTF-8 is told where rows become the table's, with column, row and value.
+        check_utf8=False,
         column_types=dict.fromkeys(names, pa.string()),
         null_values=["", *kinds.null_values],
         strings_can_be_null=True,
@@ -52,9 +54,8 @@ def csv_columns(
 ) -> pa.Schema | None:
     """Return the columns of a file, all of them text; None for an empty file."""
     kinds = _Options(unit, schema, options, block_bytes)
-    if unit.size_bytes == 0:
-        return None
-    return pa.schema([pa.field(name, pa.string()) for name in kinds.names or _header(unit, io, kinds)])
+    names = _names_of(unit, io, kinds)
+    return pa.schema([pa.field(name, pa.string()) for name in names]) if names else None
 
 
 class _Options:
@@ -101,8 +102,23 @@ class _Options:
         )
 
 
+def _names_of(unit: Unit, io: FileIO, options: _Options) -> Sequence[str]:
+    """Return the names of the columns; none of a file without text, which may have the bytes of an empty archive."""
+    if unit.size_bytes == 0:
+        return ()
+    if unit.compression or unit.size_bytes <= len(codecs.BOM_UTF8):
+        with open_text(unit, io) as stream:
+            if stream.read(len(codecs.BOM_UTF8)) in (b"", codecs.BOM_UTF8) and not stream.read(1):
+                return ()
+    return options.names or _header(unit, io, options)
+
+
 def _header(unit: Unit, io: FileIO, options: _Options) -> Sequence[str]:
-    """Return the names of the columns; Arrow has types for columns only by their names."""
+    """Return the names of the columns; Arrow has types for columns only by their names.
+
+    Raises:
+        InvalidInputError: a name is not in the encoding of the options.
+    """
     for size in (HEAD_BYTES, options.block_bytes):
         with open_text(unit, io) as stream:
             head = stream.read(size)
@@ -111,11 +127,30 @@ def _header(unit: Unit, io: FileIO, options: _Options) -> Sequence[str]:
         if len(head) == size:
             text = text[: text.rfind("\n") + 1]
         try:
-            return _names(text, options)
+            names = _names(text, options)
+            _check_names(names, head, unit, options)
+            return names
         except pa.ArrowInvalid:
             if len(head) < size or size == options.block_bytes:
                 raise
     raise AssertionError("the last size raises")
+
+
+def _check_names(names: Sequence[str], head: bytes, unit: Unit, options: _Options) -> None:
+    wrong = [name for name in names if _NO_CHARACTER in name]
+    if not wrong:
+        return
+    try:
+        _decoder(options.encoding)().decode(head)  # the character may be written there
+    except UnicodeDecodeError:
+        raise InvalidInputError(
+            f"the name of column {wrong[0]!r} of {unit.location} is not in the encoding {options.encoding}; correct "
+            f"it, or set the option 'encoding'"
+        ) from None
+
+
+# What stands for bytes that an encoding does not have.
+_NO_CHARACTER = "\ufffd"
 
 
 def _names(head: str, options: _Options) -> Sequence[str]:
@@ -132,6 +167,7 @@ def _names(head: str, options: _Options) -> Sequence[str]:
 
 def _decoder(encoding: str) -> Any:
     try:
+        "".encode(encoding)  # some codecs, such as hex, are none of texts
         return codecs.getincrementaldecoder(encoding)
     except LookupError:
         raise InvalidInputError(

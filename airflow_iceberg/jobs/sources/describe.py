@@ -22,6 +22,7 @@ from airflow_iceberg.jobs.protocol.plan import AppendTask
 from airflow_iceberg.jobs.sources import readers
 from airflow_iceberg.jobs.sources.errors import read_errors
 from airflow_iceberg.jobs.sources.json.shape import MOST_KEYS, Shape, has_struct
+from airflow_iceberg.jobs.sources.json.text import printable
 from airflow_iceberg.jobs.sources.unit import Unit
 
 if TYPE_CHECKING:
@@ -163,5 +164,5 @@ def _json_columns(
             try:
                 shape.field(name).add_known(value, None if field is None else field.type)
             except InvalidInputError as error:
-                raise InvalidInputError(f"column '{name}', row {number} of {location}: {error}") from None
+                raise InvalidInputError(f"column '{printable(name)}', row {number} of {location}: {error}") from None
     return tuple(names), shape

@@ -19,6 +19,9 @@ _WITH_FOLDERS = ("hdfs", "viewfs", "webhdfs", "swebhdfs")
 def identity(location: str) -> Hashable:
     """Return what is equal for two names of one file."""
     scheme, separator, rest = location.partition("://")
+    if separator and scheme.lower() == "local":
+        # Another name of fsspec for the same files.
+        scheme, location = LOCAL, f"{LOCAL}://{rest}"
     store = STORE_OF_SCHEME.get(scheme.lower()) if separator else LOCAL
     if store is None:
         return location  # a scheme of somebody else, whose rules are not known

@@ -252,7 +252,7 @@ def create_with_files(
         there = catalog.load(table) if catalog.table_exists(table) else None
         if there is None or there.metadata.table_uuid != metadata.table_uuid:
             action.failed()
-            staging.remove(io, paths)
+            staging.remove(catalog.io, paths)
             there = of_earlier_try(catalog, table, key)
             if there is None:
                 raise
@@ -260,7 +260,8 @@ def create_with_files(
         state = there  # it is this one: a first answer was lost, and the catalog's client has asked again
     except IcebergError:
         action.failed()
-        staging.remove(io, paths)
+        # Not by the table's gate: a catalog may not let the table have this location at all.
+        staging.remove(catalog.io, paths)
         raise
     action.succeeded(state.metadata)
     opened = OpenTable(state, io=state.io or catalog.io, catalog=catalog)

@@ -24,7 +24,7 @@ from airflow_iceberg.data.cast.rows import check_columns, conform
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.jobs.sources.json.text import JsonNumber, Lines, decode, with_texts
+from airflow_iceberg.jobs.sources.json.text import JsonNumber, Lines, decode, printable, with_texts
 
 # Of a long; a number with an exponent may have millions.
 _MOST_DIGITS = 19
@@ -65,7 +65,7 @@ def table_of(lines: Lines, schema: Schema, location: str) -> pa.Table:
 
 def _refuse_unknown(row: Mapping[str, Any], schema: Schema, source: str) -> None:
     known = {field.name for field in schema.fields}
-    names = [name for name in row if name not in known]
+    names = [printable(name) for name in row if name not in known]
     check_columns(pa.schema([pa.field(name, pa.null()) for name in names]), schema, source=source)
 
 
@@ -116,7 +116,9 @@ def _structs(values: list[Any], kind: t.StructType, name: str, exact: bool) -> p
         if value is not None and not value.keys() <= known.keys():
             unknown = next(key for key in value if key not in known)
             raise Offence(
-                f"{name}.{unknown}", index, f"the table's column '{name}' has no such field, only {', '.join(known)}"
+                f"{name}.{printable(unknown)}",
+                index,
+                f"the table's column '{name}' has no such field, only {', '.join(known)}",
             )
     children = [
         _array([None if v is None else v.get(f.name) for v in values], f.type, f"{name}.{f.name}", exact=exact)
@@ -167,7 +169,7 @@ def _expect(values: list[Any], wanted: type, kind: t.IcebergType, name: str) -> 
 
 
 def _misfit(name: str, index: int, value: Any, kind: t.IcebergType) -> Offence:
-    text = value if isinstance(value, JsonNumber) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, JsonNumber) else printable(json.dumps(value, ensure_ascii=False))
     shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
     found = {dict: "object", list: "array", str: "string", bool: "boolean"}.get(type(value), "number")
     return Offence(name, index, f"value {shown} ({found}) does not fit {kind}; change the value or the column's type")

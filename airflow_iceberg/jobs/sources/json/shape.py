@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format import types as t
-from airflow_iceberg.jobs.sources.json.text import JsonNumber
+from airflow_iceberg.jobs.sources.json.text import JsonNumber, printable
 
 # An object with more keys is a map: each key would become a field.
 MOST_KEYS = 10_000
@@ -103,10 +103,12 @@ class Shape:
         """Return the shape of the values of a key.
 
         Raises:
-            InvalidInputError: there are too many keys.
+            InvalidInputError: there are too many keys, or the key is no name of a field.
         """
         fields = self._object()
         if name not in fields:
+            if printable(name) != name:
+                raise InvalidInputError(f"key '{printable(name)}' cannot be written as UTF-8; rename it")
             if len(fields) >= MOST_KEYS:
                 raise InvalidInputError(
                     f"its objects have more than {MOST_KEYS} different keys, such as {name[:50]!r}, and each would be "

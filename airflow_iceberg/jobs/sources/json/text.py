@@ -5,6 +5,7 @@ Not here: types (`sources.json.shape`), Arrow columns (`sources.json.columns`).
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -36,6 +37,9 @@ def read_objects(stream: pa.NativeFile, location: str, *, block_bytes: int, batc
         FormatError: a line is not an object in UTF-8.
     """
     for first, lines in _line_batches(stream, block_bytes, batch_rows):
+        if first == 1:
+            # A mark of the byte order may begin the file.
+            lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
         found = [(number, line) for number, line in enumerate(lines, start=first) if line.strip()]
         if found:
             yield [_object(line, number, location) for number, line in found]
@@ -55,6 +59,11 @@ def decode(text: str) -> Any:
         raise
     except ValueError:
         return _DECODER_OF_LONG_NUMBERS.decode(text)
+
+
+def printable(text: str) -> str:
+    """Return a text for messages: half of a surrogate pair, which JSON can spell, is no character of theirs."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def with_texts(line: str, name: str, kind: t.IcebergType) -> Any:
@@ -84,8 +93,7 @@ def _line_batches(stream: pa.NativeFile, block_bytes: int, batch_rows: int) -> I
 
 def _object(line: bytes, number: int, location: str) -> tuple[int, str, dict[str, Any]]:
     try:
-        # A mark of the byte order may begin the file.
-        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        text = line.decode()
         row = decode(text)
     except ValueError as error:
         message = f"line {number} is not JSON ({error}); expected one object a line"
