@@ -345,9 +345,8 @@ class EarlierEpochs:
 
     def _entries_of(self, snapshot: Snapshot) -> Iterator[ManifestEntry]:
         for manifest in read_manifests(self._io, snapshot):
-            if manifest.content is not ManifestContent.DATA:
-                continue
-            yield from self._entries.of(manifest, make=partial(self._read, manifest))
+            if manifest.content is ManifestContent.DATA:
+                yield from self._entries.of(manifest, make=partial(self._read, manifest))
 
     def _read(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
         return tuple(read_entries(self._io, manifest))
