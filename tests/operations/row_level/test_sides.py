@@ -165,7 +165,7 @@ class TestNothingOfOurs:
         "text",
         [
             *["to_json(target)", "(select to_json(target))", "to_json(struct_pack(*columns(*)))"],
-            *["to_json(struct_pack(*columns('.*')))", "to_json(struct_pack(*columns(c -> true)))"],
+            *["to_json(struct_pack(*columns('.*')))", "to_json(struct_pack(*columns(lambda c: true)))"],
             "(select to_json(target) from feed where feed.id = target.id and a1 = 1)",
         ],
     )
