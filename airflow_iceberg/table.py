@@ -252,8 +252,8 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
 
         Args:
             changes: `[{"add_column": {"name": "price", "type": "decimal(9, 2)"}}, {"drop_column": "old"}]`; see
-                `plan.alter_table` and docs/how-to/alter-a-table.md. A list is made once: the same list changes nothing
-                when it is given again.
+                `plan.alter_table` and docs/how-to/alter-a-table.md. Changes that are already made change nothing, and
+                a list that changes its own result, such as an exchange of two names, is made once.
             operation_key: key of an Airflow task, whose earlier commit is found.
 
         Raises:
