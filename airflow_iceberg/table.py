@@ -257,8 +257,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
             operation_key: key of an Airflow task, whose earlier commit is found.
 
         Raises:
-            InvalidInputError: not a change, or one that the specification does not allow; or a list that changes its
-                own result when it is made again, without an operation key.
+            InvalidInputError: not a change, or one that the specification does not allow.
             NotFoundError: no such column or partition field.
             AlreadyExistsError: something to be added exists and is different.
         """
