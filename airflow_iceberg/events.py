@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 
@@ -56,7 +57,7 @@ class TableEvent:
 
 
 def table_events(events: Any) -> list[TableEvent]:
-    """Return the changes of tables that asset events tell, each snapshot of a branch once, in the order of the events.
+    """Return the changes of tables that asset events tell, each snapshot of a branch once, the oldest event first.
 
     A triggerer that was killed may fire an event again, and a snapshot may come from its task and from a watcher; both
     are known by table, branch and snapshot. Events of other assets are left out.
@@ -65,12 +66,19 @@ def table_events(events: Any) -> list[TableEvent]:
         events: `triggering_asset_events` of a task's context, `inlet_events[asset]`, or any asset events.
     """
     found: dict[object, TableEvent] = {}
-    for number, event in enumerate(_each(events)):
+    # Airflow gives the events that start one run in any order.
+    for number, event in enumerate(sorted(_each(events), key=_fired)):
         if (one := _table_event(event)) is not None:
             # The same snapshot on another branch is another change.
             of_snapshot = (one.table, one.snapshot_id, one.branch or "main")
             found.setdefault((one.table, "no snapshot", number) if one.snapshot_id is None else of_snapshot, one)
     return list(found.values())
+
+
+def _fired(event: Any) -> float:
+    """Return when an event was fired, for its place among others; 0 for one that does not say."""
+    moment = getattr(event, "timestamp", None)
+    return moment.timestamp() if isinstance(moment, datetime) else 0.0
 
 
 def _each(events: Any) -> Iterator[Any]:

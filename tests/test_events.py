@@ -1,5 +1,6 @@
 """Asset events of tasks and of watchers, read in one way."""
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,6 +71,14 @@ class TestEachSnapshotOnce:
         one, other = watched(), watched(snapshot_id="8")
         found = table_events({"asset": [one, other], "alias": [one]})
         assert [event.snapshot_id for event in found] == [BIG, 8]
+
+
+class TestTheirOrder:
+    """The oldest event first, whatever order Airflow gives them in."""
+
+    def test_by_the_time_at_which_they_were_fired(self):
+        late, early = (event({**WRITTEN, "snapshot_id": n}, timestamp=datetime(2026, 1, n, tzinfo=UTC)) for n in (2, 1))
+        assert [one.snapshot_id for one in table_events([late, early])] == [1, 2]
 
 
 class TestOtherEvents:
