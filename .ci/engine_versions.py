@@ -46,11 +46,14 @@ DUCKDB_TESTS = [
     "tests/expressions/test_assignments.py",
     "tests/data/test_variant_rows.py",
     "tests/airflow/test_decorators.py",
+    "tests/jobs/test_random_queries.py",
 ]
 SPARK_TESTS = [
     "tests/jobs/test_spark.py",
     "tests/jobs/test_read.py",
     "tests/jobs/test_rewrite_spark.py",
+    "tests/jobs/test_spark_sources.py",
+    "tests/jobs/test_random_queries.py",
     "tests/jobs/test_spark_program.py",
     "tests/jobs/test_progress.py",
     "tests/operations/test_file_inventory.py",
@@ -60,8 +63,8 @@ SPARK_TESTS = [
     "tests/airflow/test_connect.py",
 ]
 MARKS = {
-    "duckdb": "not services and not spark and not java and not long and not generated",
-    "spark": "spark and not long and not generated",
+    "duckdb": "not services and not spark and not java and not long",
+    "spark": "spark and not long",
 }
 
 
