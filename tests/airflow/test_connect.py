@@ -36,6 +36,7 @@ from tests.services.launch import HOST, free_ports
 from tests.services.spark_connect import TOKEN, SparkConnectServer, environment_of, wait_for
 from tests.support.airflow_home import ROOT
 from tests.support.append_steps import plan_append
+from tests.support.spark_programs import SPARK_4, is_spark_3
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -46,6 +47,8 @@ USERS_CODE = str(Path(__file__).parent / "connect_rows.py")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[SparkConnectServer]:
+    if is_spark_3(SPARK_4):
+        pytest.skip("the package of Spark 3.5 has no Spark Connect")
     running = SparkConnectServer()
     yield running
     running.stop()
