@@ -5,14 +5,15 @@ The tables are texts of SQL, whose rows Spark has at hand: a query takes some hu
 
 import json
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 
 def answer(session, query):
-    """Return the rows in any order; None if the query is none, or fails."""
+    """Return the rows in any order; None if the query is none, or fails, or if Spark itself has a fault in it."""
     try:
         return sorted(repr(list(row)) for row in session.sql(query).collect())
-    except PySparkException:
+    except (PySparkException, Py4JJavaError):
         return None
 
 
