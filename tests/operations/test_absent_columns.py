@@ -52,6 +52,8 @@ COLUMNS: Mapping[str, tuple[str, Any, bool, Any]] = {
     "a uuid": ("uuid", None, False, None),
     "a list": ("list<struct<a: int not null> not null>", None, False, None),
     "a map": ("map<string, struct<a: int not null> not null>", None, False, None),
+    "binary": ("binary", None, False, None),
+    "fixed": ("fixed[4]", None, False, None),
     "a default": ("int", 7, False, 7),
     "a required default": ("int", 7, True, 7),
     "a default of a float": ("float", 0.1, True, pa.scalar(0.1, pa.float32()).as_py()),

@@ -99,6 +99,8 @@ def _array(values: list[Any], kind: t.IcebergType, name: str, *, exact: bool = F
     if isinstance(kind, t.MapType):
         return _maps(values, kind, name, exact)
     kinds = set(map(type, values))
+    if kinds <= {type(None)}:
+        return pa.nulls(len(values))  # also of a type that JSON does not have
     if isinstance(kind, t.StringType):
         needs_text = not exact and not kinds <= {str, type(None)}
         return _texts([_written(value) for value in values] if needs_text else values, name)
