@@ -234,8 +234,11 @@ class TestSnapshots:
 
     def test_nor_above_one_of_its_partitions(self, hive, catalog):
         hive.partitioned()
-        with pytest.raises(InvalidInputError, match=r"has the folder of its source in it, file://.*/elsewhere"):
-            Table.snapshot_table(catalog, "db.new", "db.old", location=f"file://{hive.folder}/elsewhere/")
+        (hive.folder / "up").mkdir()
+        (hive.folder / "elsewhere").rename(hive.folder / "up" / "elsewhere")
+        hive.add_partition(["2026-01-03", "5"], hive.folder / "up" / "elsewhere")
+        with pytest.raises(InvalidInputError, match=r"has the folder of its source in it, file://.*/up/elsewhere"):
+            Table.snapshot_table(catalog, "db.new", "db.old", location=f"file://{hive.folder}/up/")
 
     @pytest.mark.parametrize("by", ["hive", "spark"])
     def test_buckets_are_not_kept_and_that_is_said(self, hive, catalog, caplog, by):
