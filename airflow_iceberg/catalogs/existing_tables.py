@@ -35,6 +35,7 @@ class ExistingTable:
         partition_columns: their names.
         location: the folder of the table.
         partitions: the folders that have its files: one for each partition, or the table's own.
+        bucket_columns: the columns by whose hash its rows are in files; none if it is not bucketed.
     """
 
     table: TableId
@@ -42,6 +43,7 @@ class ExistingTable:
     partition_columns: tuple[str, ...]
     location: str
     partitions: tuple[ExistingPartition, ...]
+    bucket_columns: tuple[str, ...] = ()
 
 
 class HasExistingTables(Catalog, ABC):

@@ -60,7 +60,7 @@ class AppendContext(RowsContext[AppendTask]):
         """Yield the rows of source files, cast to the table's columns."""
         for unit in spec.units:
             options = self.task.source.format_options
-            tables = read_unit(unit, self.io, schema=self.task.write.schema, options=options)
+            tables = read_unit(unit, self.io, schema=self.task.rows_schema, options=options)
             yield from self.cast(tables, unit.location, first_row=unit.first_row)
 
     def cast(self, tables: Iterable[pa.Table], source: str, *, first_row: int = 1) -> Iterator[pa.Table]:

@@ -9,11 +9,15 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from airflow_iceberg.commit.actions.alter_table import AlterTable
+from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.write_result import OperationResult
+from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.format.manifests.entries import ManifestContent
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.kinds import property_text
 from airflow_iceberg.format.properties.known import check_values
@@ -21,6 +25,7 @@ from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.types import PrimitiveType
+from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.operations.work import Work
 
 log = logging.getLogger(__name__)
@@ -70,6 +75,7 @@ def alter_table(work: Work, request: AlterTableRequest) -> AlterTableResult:
         table_uuid=before.table_uuid or "",
         work=None if work.operation_key is None else work.operation_key.file_token,
         new_uuid=str(uuid4()),
+        before_commit=partial(_warn_of_equality_deletes, table),
     )
     landed = table.land(action)
     metadata = table.metadata
@@ -107,6 +113,39 @@ def _asked_properties(changes: Any) -> dict[str, str]:
     asked = [change.get("set_properties") for change in listed if isinstance(change, Mapping)]
     pairs = [pair for one in asked if isinstance(one, Mapping) for pair in one.items()]
     return {str(key): property_text("set_properties", str(key), value) for key, value in pairs}
+
+
+def _warn_of_equality_deletes(table: OpenTable, before: TableMetadata, after: TableMetadata) -> None:
+    """Warn before columns of equality deletes are dropped: Iceberg Java looks for them in the current schema alone."""
+    dropped = before.schema().fields_by_id.keys() - after.schema().fields_by_id.keys()
+    if not dropped:
+        return
+    try:
+        used = dropped & _equality_ids(table, before)
+    except IcebergError as error:
+        log.warning("%s: cannot tell whether equality deletes use the dropped columns: %s", table.name, error)
+        return
+    if used:
+        message = (
+            "%s: equality deletes use the columns that are dropped (%s); Iceberg Java cannot read the table until a "
+            "compaction of all files with deletes has removed them: compact it, best before the columns are dropped"
+        )
+        log.warning(message, table.name, ", ".join(str(before.schema().find_name(one)) for one in sorted(used)))
+
+
+def _equality_ids(table: OpenTable, metadata: TableMetadata) -> set[int]:
+    """Return the columns of all equality deletes that a branch or tag has."""
+    heads = {ref.snapshot_id for ref in metadata.refs.values()}
+    snapshots = [one for one in metadata.snapshots if one.snapshot_id in heads]
+    asked = [one for one in snapshots if one.summary.get("total-equality-deletes") != "0"]
+    manifests = {
+        manifest.manifest_path: manifest
+        for snapshot in asked
+        for manifest in read_manifests(table.io, snapshot)
+        if manifest.content is ManifestContent.DELETES and manifest.may_have_live_files
+    }
+    entries = (entry for manifest in manifests.values() for entry in read_entries(table.io, manifest))
+    return {field_id for entry in entries if entry.is_live for field_id in entry.data_file.equality_ids or ()}
 
 
 def _warn_of_case(table: str, before: Schema, after: Schema) -> None:

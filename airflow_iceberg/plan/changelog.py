@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from airflow_iceberg.expressions.metrics import file_may_match
+from airflow_iceberg.expressions.projection import Residuals
 from airflow_iceberg.expressions.tree import AlwaysFalse, AlwaysTrue, Expression
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -96,8 +97,11 @@ def changed_files(
     deletes_before = _deletes(before, read, metadata, wanted=bool(gone or gone_deletes or new_deletes))
     deletes_after = _deletes(after, read, metadata, wanted=bool(new or gone_deletes or new_deletes))
 
+    # What the partition decides, its values decide: a file of Hive may have others in the column, which nobody reads.
+    residuals = {spec.spec_id: Residuals(row_filter, spec) for spec in metadata.partition_specs}
+
     def may_match(file: DataFile) -> bool:
-        return isinstance(row_filter, AlwaysTrue) or file_may_match(row_filter, file)
+        return isinstance(row_filter, AlwaysTrue) or file_may_match(residuals[file.spec_id].of(file.partition), file)
 
     for entry in gone.values():
         if may_match(entry.data_file):

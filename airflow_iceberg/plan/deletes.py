@@ -27,6 +27,7 @@ from airflow_iceberg.expressions.metrics import ColumnRange, file_range, may_mat
 from airflow_iceberg.expressions.tree import ALWAYS_TRUE, AlwaysTrue, Column, Expression
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent, ManifestEntry
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.transforms.transform import IdentityTransform
 from airflow_iceberg.format.types import PrimitiveType
 from airflow_iceberg.format.values.bytes import canonical_key
 
@@ -179,6 +180,10 @@ class _EqualityColumns:
         # A column may have been dropped since; the newest schema that has it knows its widest type.
         self._schemas = metadata.newest_schemas()
         self._known: dict[int, Column | None] = {}
+        self._constants = {
+            spec.spec_id: {f.source_id for f in spec.fields if isinstance(f.transform, IdentityTransform)}
+            for spec in metadata.partition_specs
+        }
 
     def may_select(self, row_filter: Expression, delete: DataFile) -> bool:
         """Tell whether an equality delete file may hold the key of a row that a filter selects."""
@@ -196,7 +201,9 @@ class _EqualityColumns:
         """Tell whether a data file and an equality delete file may have a key in common."""
         if not (file.value_counts or file.lower_bounds) or not (delete.value_counts or delete.lower_bounds):
             return True
-        columns = [self._column(field_id) for field_id in delete.equality_ids or ()]
+        # The values of an identity partition are read from the partition, whatever the statistics of the file say.
+        constants = self._constants.get(file.spec_id, ())
+        columns = [self._column(field_id) for field_id in delete.equality_ids or () if field_id not in constants]
         return all(
             column is None or _have_common_values(file_range(file, column), file_range(delete, column))
             for column in columns

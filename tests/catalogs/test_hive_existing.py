@@ -232,6 +232,26 @@ class TestSnapshots:
         with pytest.raises(InvalidInputError, match="is in the folder of its source"):
             Table.snapshot_table(catalog, "db.new", "db.old", location=f"file://{folder}/new")
 
+    def test_nor_above_one_of_its_partitions(self, hive, catalog):
+        hive.partitioned()
+        (hive.folder / "up").mkdir()
+        (hive.folder / "elsewhere").rename(hive.folder / "up" / "elsewhere")
+        hive.add_partition(["2026-01-03", "5"], hive.folder / "up" / "elsewhere")
+        with pytest.raises(InvalidInputError, match=r"has the folder of its source in it, file://.*/up/elsewhere"):
+            Table.snapshot_table(catalog, "db.new", "db.old", location=f"file://{hive.folder}/up/")
+
+    @pytest.mark.parametrize("by", ["hive", "spark"])
+    def test_buckets_are_not_kept_and_that_is_said(self, hive, catalog, caplog, by):
+        noted = {"spark.sql.sources.schema.numBuckets": "4", "spark.sql.sources.schema.bucketCol.0": "name"}
+        write(hive.create(**(noted if by == "spark" else {})) / "000000_0", [1])
+        if by == "hive":
+            table = hive.client.get_table("db", "old")
+            table.sd.numBuckets, table.sd.bucketCols = 4, ["name"]
+            hive.client.alter_table("db", "old", table)
+        made = Table.snapshot_table(catalog, "db.new", "db.old")
+        assert made.scan().to_arrow()["id"].to_pylist() == [1]
+        assert "db.old has buckets of Hive, by name, which db.new does not keep" in caplog.text
+
 
 class TestOtherTables:
     """One clear error, and nothing is created or renamed."""

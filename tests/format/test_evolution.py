@@ -95,6 +95,12 @@ class TestAddingAColumn:
         with pytest.raises(NotFoundError, match="backticks"):
             alter(table(columns={"id": "long"}), add("a.b", "int"))
 
+    def test_a_promotion_keeps_the_value_of_a_default(self):
+        # 0.1 is another double than the float that written rows have.
+        before = alter(table(3), add("a", "float", default=0.1))
+        after = column(alter(before, {"change_type": {"name": "a", "type": "double"}}), "a")
+        assert after.initial_default == after.write_default == 0.10000000149011612
+
     def test_a_required_one_needs_a_default_or_ones_word(self):
         assert column(alter(table(), add("a", "int", required=True, allow_incompatible=True)), "a").required
         after = alter(table(3), add("a", "int not null", default=0))

@@ -39,6 +39,7 @@ from tests.support.variants import decode, plain
 EVERY_TYPE = {"b": "boolean", "i": "int", "l": "long", "f": "float", "d": "double", "day": "date"}
 EVERY_TYPE |= {"ts_tz": "timestamptz", "ts": "timestamp", "s": "string", "bin": "binary", "dec": "decimal(9,2)"}
 EVERY_TYPE |= {"tags": "list<string>", "m": "map<string, int>", "p": "struct<x: double, y: list<long>>"}
+ABSENT = {"v": "variant", "s": "struct<a: int not null>", "t": "struct<b: struct<u: uuid not null> not null>"}
 VARIANTS = {"v": "variant", "l": "list<variant>", "s": "struct<v: variant>"}
 
 
@@ -75,6 +76,10 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
             {"partition_by": ["day"]},
         ),
         "null": (Source.from_sql("select if(id = 5, null, id) as id from range(9)"), {}),
+        "absent_columns": (
+            Source.from_sql("select id from range(3)"),
+            {"columns": {"id": "long", **ABSENT}, "format_version": 3, "partition_by": ["bucket(2, id)"]},
+        ),
         "missing_column": (Source.from_sql("select 'x' as name"), {}),
         "extra_column": (Source.from_sql("select 1L as id, 2 as more"), {}),
         "added_column": (Source.from_sql("select 1L as id, 2 as more"), {"last_column_id": 3}),
@@ -373,6 +378,10 @@ class TestSuccess:
         expected |= {"ts_tz": moment, "ts": moment.replace(tzinfo=None), "s": "ä", "bin": b"\x00\xff"}
         expected |= {"dec": Decimal("12.34"), "tags": ["a", None], "m": [("k", 1)], "p": {"x": 1.5, "y": [1]}}
         assert full == expected
+
+    def test_columns_that_a_query_does_not_have_are_null(self, ran):
+        expected = [{"id": number, "v": None, "s": None, "t": None} for number in range(3)]
+        assert sorted(ran.rows("absent_columns"), key=lambda row: row["id"]) == expected
 
     @pytest.mark.parametrize("name", ["variant", "variant_by_id"])
     def test_variants_of_spark_4_come_through_at_every_depth(self, ran, name):

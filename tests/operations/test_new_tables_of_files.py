@@ -110,6 +110,19 @@ class TestSnapshots:
         with pytest.raises(InvalidInputError, match="is in the folder of its source"):
             Table.snapshot_table(catalog, "db.t", str(source), location=f"file://{source}/new")
 
+    @pytest.mark.parametrize("above", ["", "/"])
+    def test_nor_above_the_source(self, catalog, source, above):
+        # The next search for orphan files of the new table would delete what is written into the source meanwhile.
+        with pytest.raises(InvalidInputError, match="has the folder of its source in it"):
+            Table.snapshot_table(catalog, "db.t", str(source), location=f"file://{source.parent}{above}")
+        assert not catalog.table_exists(TableId.of("db.t"))
+
+    @pytest.mark.parametrize("name", ["write.data.path", "write.metadata.path", "write.object-storage.path"])
+    def test_nor_do_its_properties_name_such_a_place(self, catalog, source, name):
+        for place in (source, source.parent, source / "new"):
+            with pytest.raises(InvalidInputError, match=f"property {name} of the new table, file://"):
+                Table.snapshot_table(catalog, "db.t", str(source), properties={name: f"file://{place}/"})
+
 
 class TestMigration:
     """The folder is the table's location, and the table owns the files."""

@@ -14,13 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
+from airflow_iceberg.format import types as t
+from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.sources.identity import identity
 from airflow_iceberg.operations.append import AppendRequest, append
 from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
 from airflow_iceberg.operations.row_level.merge import MergeRequest, merge
 from airflow_iceberg.table import Table
-from tests.support.builders import job_work, new_table
+from tests.support.builders import job_work, new_catalog, new_table
 
 LOCAL = datetime(2026, 1, 2, tzinfo=UTC).replace(tzinfo=None)
 UPSERT = "when matched then update set * when not matched then insert *"
@@ -295,6 +297,61 @@ class TestJsonTypes:
         load(table, lines(tmp_path / "a.jsonl", {"id": 1}, {"id": 2}), grow=False)
         load(table, lines(tmp_path / "b.jsonl", {"id": 3}, {"id": 4, "c": 1}), grow=False)
         assert [row["c"] for row in rows(table)] == [7, 7, None, 1]
+
+    def test_a_default_of_a_field_is_for_one_that_no_object_has(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("airflow_iceberg.jobs.sources.readers.JSON_BATCH_ROWS", 1)
+        table = make(tmp_path, {"id": "long", "s": "struct<x: int>", "l": "list<struct<x: int>>"}, version=3)
+        added = [
+            {"name": f"{parent}.{name}", "type": "int", "default": 7} for parent in ("s", "l.element") for name in "yz"
+        ]
+        table.alter([{"add_column": one} for one in added])
+        given = [{"id": 1, "s": {"x": 1}}, {"id": 2, "s": {"y": 2}, "l": [{}, {"z": 3}]}, {"id": 3, "s": {"y": None}}]
+        load(table, lines(tmp_path / "a.jsonl", *given), grow=False)
+        assert [row["s"] for row in rows(table)] == [
+            {"x": 1, "y": None, "z": 7},
+            {"x": None, "y": 2, "z": 7},
+            {"x": None, "y": None, "z": 7},
+        ]
+        assert rows(table)[1]["l"] == [{"x": None, "y": 7, "z": None}, {"x": None, "y": 7, "z": 3}]
+
+    @pytest.mark.parametrize(("kind", "default", "value"), [
+        ("int", 7, 7), ("string", "q", "q"), ("float", 0.5, 0.5), ("boolean", True, True),
+        ("decimal(9,2)", "1.50", Decimal("1.50")),
+        ("date", "2026-01-02", date(2026, 1, 2)), ("timestamp", "2026-01-02T00:00:00", LOCAL), ("binary", b"\0", b"\0"),
+    ])  # fmt: skip
+    def test_a_required_key_that_an_object_lacks_is_its_default(self, tmp_path, kind, default, value):
+        table = make(tmp_path, {"id": "long", "s": "struct<x: int>"}, version=3)
+        added = [{"name": name, "type": kind, "required": True, "default": default} for name in ("c", "s.y")]
+        table.alter([{"add_column": one} for one in added])
+        given = [{"id": 1, "s": {"x": 1}}, {"id": 2}]
+        if kind != "binary":  # JSON has no bytes
+            text = "2026-01-02" if kind == "timestamp" else default
+            given.append({"id": 3, "c": text, "s": {"y": text}})
+        load(table, lines(tmp_path / "a.jsonl", *given), grow=False)
+        assert [row["c"] for row in rows(table)] == [value] * len(given)
+        assert [row["s"] and row["s"]["y"] for row in rows(table)] == [value, None, value][: len(given)]
+
+    def test_a_null_of_a_required_key_is_refused_all_the_same(self, tmp_path):
+        table = make(tmp_path, {"id": "long", "s": "struct<x: int>"}, version=3)
+        table.alter([{"add_column": {"name": "s.y", "type": "int", "required": True, "default": 7}}])
+        with pytest.raises(
+            InvalidInputError, match=r"column 's.y', row 2 of .*a.jsonl: null, and the column is required"
+        ):
+            load(table, lines(tmp_path / "a.jsonl", {"id": 1, "s": {}}, {"id": 2, "s": {"y": None}}), grow=False)
+
+    @pytest.mark.parametrize("how", ["append", "merge"])
+    def test_before_version_3_no_field_has_a_default(self, tmp_path, how):
+        inner = t.NestedField(id=3, name="y", type=t.IntegerType(), write_default=7)
+        x = t.NestedField(id=4, name="x", type=t.IntegerType())
+        s = t.NestedField(id=2, name="s", type=t.StructType(fields=(x, inner)))
+        schema = Schema((t.NestedField(id=1, name="id", type=t.LongType()), s))
+        table = Table.create(new_catalog(tmp_path), "db.t", schema=schema)
+        source = lines(tmp_path / "a.jsonl", {"id": 1, "s": {"x": 1}})
+        if how == "merge":
+            merged(table, source, ["id"], "when not matched then insert *")
+        else:
+            load(table, source, grow=False)
+        assert rows(table) == [{"id": 1, "s": {"x": 1, "y": None}}]
 
     @pytest.mark.parametrize("written", ["100000", "1e5", "1E+5", "1.0", "-0", "0", "0.10", "12345678901234567890"])
     def test_numbers_in_text_columns_are_as_they_are_written(self, written, tmp_path):

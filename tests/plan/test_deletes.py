@@ -144,6 +144,22 @@ class TestStatisticsLeaveEqualityDeletesOut:
         assert applied(entry("d", 1, **bounds(None, None, nulls=3)), delete) == ["x"]
         assert applied(entry("d", 1, **bounds(1, 9)), delete) == []
 
+    def test_not_by_a_column_whose_values_are_those_of_the_partition(self) -> None:
+        # A file of Hive may have other values in the column, which nobody reads.
+        value = {2: to_bytes(LongType(), 7)}
+        file = {"value_counts": {2: 3}, "null_value_counts": {2: 0}, "lower_bounds": value, "upper_bounds": value}
+        value = {2: to_bytes(LongType(), 5)}
+        delete = entry(
+            "x",
+            5,
+            0,
+            (5,),
+            content=EQUALITY,
+            equality_ids=(2,),
+            **{**file, "lower_bounds": value, "upper_bounds": value},
+        )
+        assert applied(entry("d", 1, 0, (5,), **file), delete) == ["x"]
+
     def test_by_the_filter_over_its_own_columns(self) -> None:
         delete = entry("x", 5, content=EQUALITY, **bounds(10, 20))
         assert applied(entry("d", 1), delete, row_filter="id = 4") == []

@@ -81,7 +81,17 @@ def describe(client: HiveClient, catalog: str, table: TableId) -> ExistingTable:
         partition_columns=keys,
         location=location,
         partitions=partitions,
+        bucket_columns=tuple(names.get(name, name) for name in _bucket_columns(found)),
     )
+
+
+def _bucket_columns(found: Table) -> list[str]:
+    """Return the columns of the buckets of Hive, or of those of Spark, which notes them as parameters."""
+    if (found.sd.numBuckets or 0) > 0 and found.sd.bucketCols:
+        return list(found.sd.bucketCols)
+    parameters = found.parameters or {}
+    noted = sorted(key for key in parameters if re.fullmatch(r"spark\.sql\.sources\.schema\.bucketCol\.\d+", key))
+    return [parameters[key] for key in noted]
 
 
 def find(client: HiveClient, table: TableId) -> Table | None:

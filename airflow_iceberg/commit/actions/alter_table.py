@@ -6,7 +6,7 @@ The meaning of the changes is in `plan.alter_table`, the marks of lists that wer
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from airflow_iceberg.commit.checks import check_writable
@@ -34,10 +34,18 @@ class AlterTable(Action):
         table_uuid: the uuid of the table that was loaded; empty when it had none.
         work: twelve digits that stand for the work of a task; None outside of Airflow.
         new_uuid: a uuid for a table that has none; it also identifies this call.
+        before_commit: is told the table and what it becomes, before anything is sent.
     """
 
     def __init__(
-        self, changes: Sequence[Mapping[str, Any]], *, table: str, table_uuid: str, work: str | None, new_uuid: str
+        self,
+        changes: Sequence[Mapping[str, Any]],
+        *,
+        table: str,
+        table_uuid: str,
+        work: str | None,
+        new_uuid: str,
+        before_commit: Callable[[TableMetadata, TableMetadata], None] | None = None,
     ) -> None:
         self._changes = changes
         self._table = table
@@ -45,6 +53,7 @@ class AlterTable(Action):
         self._new_uuid = new_uuid
         self._application = Application(changes=changes, work=work, call=new_uuid, new_uuid=new_uuid)
         self._kinds: list[Kind] = []
+        self._before_commit = before_commit
 
     def __call__(self, metadata: TableMetadata) -> Change:
         # Another table that has the name now is not altered.
@@ -54,6 +63,8 @@ class AlterTable(Action):
         # Applied here first, so that what the specification forbids fails before anything is sent, also to REST.
         result = _applied(metadata, change)
         check_writable(result, self._table)
+        if self._before_commit is not None:
+            self._before_commit(metadata, result)
         return self._with_mark(metadata, change, result) if change.updates else change
 
     def _evolved(self, metadata: TableMetadata) -> Change:

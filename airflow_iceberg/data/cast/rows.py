@@ -20,7 +20,7 @@ from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.types import value_to_scalar
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.values import bytes as values
+from airflow_iceberg.format.values.defaults import write_default
 
 # Larger chunks are converted piece by piece: offsets of the plain Arrow types have 32 bits.
 _CHUNK_BYTES = 1024 * 1024 * 1024
@@ -46,7 +46,7 @@ def conform(table: pa.Table, schema: Schema, *, source: str, first_row: int = 1)
     for item, arrow in zip(schema.fields, target, strict=True):
         position = table.schema.get_field_index(item.name)
         if position < 0:
-            columns.append(_default_column(item, arrow.type, table.num_rows))
+            columns.append(_missing_column(table.num_rows, item, arrow.type, source, first_row))
         else:
             columns.append(_column(table.column(position), item, arrow.type, source, first_row))
     return pa.Table.from_arrays(columns, schema=target)
@@ -112,11 +112,19 @@ def _is_list(arrow: pa.DataType) -> bool:
     return bool(is_view or kinds.is_list(arrow) or kinds.is_large_list(arrow) or kinds.is_fixed_size_list(arrow))
 
 
+def _missing_column(rows: int, item: t.NestedField, arrow: pa.DataType, source: str, first_row: int) -> pa.Array:
+    """Return a column that the rows do not have: the same as if each of them had its default, or null."""
+    column = _default_column(item, arrow, rows)
+    try:
+        nulls.check_nulls(column, item, item.name, None)
+    except Offence as offence:
+        _fail(offence, source, first_row)
+    return nulls.filled(column, item)
+
+
 def _default_column(item: t.NestedField, arrow: pa.DataType, rows: int) -> pa.Array:
-    if item.write_default is None:
-        return pa.nulls(rows, arrow)
-    value = values.from_json(item.type, item.write_default, path=f"write-default of column '{item.name}'")
-    return pa.repeat(value_to_scalar(item.type, value), rows)
+    value = write_default(item)
+    return pa.nulls(rows, arrow) if value is None else pa.repeat(value_to_scalar(item.type, value), rows)
 
 
 def _column(

@@ -134,7 +134,7 @@ def _proved(file: ExistingFile, field: PartitionField, target: Target, known: Co
 
 
 def _check_same(file: ExistingFile, field: PartitionField, target: Target, value: t.Value, known: ColumnRange) -> None:
-    """Refuse a column in the file that differs from the folder: readers of Iceberg would read the file's values."""
+    """Refuse a column in the file that differs from the folder: some readers would take its values."""
     kind = target.schema.fields_by_id[field.source_id].type
     if known.values == known.nulls and value is None:
         return

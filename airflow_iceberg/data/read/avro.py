@@ -76,7 +76,7 @@ class AvroSource:
         if not pa.types.is_struct(kind):
             raise FormatError(f"expected records, got {kind}", path=facts.location)
         self._schema = pa.schema(list(kind.fields))
-        self.fields = file_fields(self._schema, name_mapping)
+        self.fields = file_fields(self._schema, name_mapping, facts.constants)
 
     def parts(self) -> Iterator[AvroSource]:
         """Yield the file as a whole."""

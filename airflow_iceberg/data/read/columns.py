@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
+from airflow_iceberg.data.cast.nulls import Offence, check_nulls, filled
 from airflow_iceberg.data.read.file_fields import FileField, fields_by_id, is_list
 from airflow_iceberg.data.variant_shredding import read_variant
 from airflow_iceberg.errors import FormatError, UnsupportedError
@@ -20,7 +21,7 @@ from airflow_iceberg.format.arrow.buffers import single
 from airflow_iceberg.format.arrow.types import type_to_arrow, value_to_scalar
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.transforms.transform import IdentityTransform
-from airflow_iceberg.format.values.bytes import from_json
+from airflow_iceberg.format.values.defaults import initial_default, without_value
 
 _TIMESTAMPS = (t.TimestampType, t.TimestamptzType, t.TimestampNsType, t.TimestamptzNsType)
 
@@ -43,25 +44,32 @@ def identity_constants(spec: PartitionSpec | None, partition: tuple[t.Value, ...
     return {field.source_id: value for field, value in pairs if isinstance(field.transform, IdentityTransform)}
 
 
-def missing_column(field: t.NestedField, count: int, constants: Mapping[int, t.Value]) -> pa.Array:
-    """Return a column of `count` rows for a file that does not have it; constants as in `identity_constants`."""
-    kind = type_to_arrow(field.type)
+def missing_column(field: t.NestedField, count: int, constants: Mapping[int, t.Value], *, prefix: str = "") -> pa.Array:
+    """Return a column of `count` rows for a file that does not have it.
+
+    Args:
+        constants: the result of `identity_constants`.
+        prefix: the full name of the struct that has the column, and a dot; for errors.
+    Raises:
+        FormatError: the column, or a field below it, is required and has no value; also where a struct that lacks a
+            field is null in all rows, so that the answer is that of the file, not of some rows.
+    """
     value = missing_value(field, constants)
+    name = without_value(field, value, prefix)
+    if name is not None:
+        # As in Iceberg Java, PyIceberg and iceberg-rust: null is no value of the column.
+        raise FormatError(
+            f"column '{name}' is required and has no initial default, and a data file does not have it; make the "
+            f"column optional, then its rows have null there, or delete the file's rows"
+        )
     if value is None:
-        return pa.nulls(count, kind)
-    return pa.repeat(value_to_scalar(field.type, value), count)
+        return filled(pa.nulls(count, type_to_arrow(field.type)), field)
+    return filled(pa.repeat(value_to_scalar(field.type, value), count), field)
 
 
 def missing_value(field: t.NestedField, constants: Mapping[int, t.Value]) -> t.Value:
     """Return the value of a column that a file does not have; raises FormatError for a default of another type."""
-    if field.id in constants:
-        return constants[field.id]
-    if field.initial_default is None:
-        return None
-    if isinstance(field.type, t.StructType):
-        # Spec: a struct's default is an empty one; the defaults of its fields apply.
-        return tuple(missing_value(child, {}) for child in field.type.fields)
-    return from_json(field.type, field.initial_default, where=f"initial-default of column '{field.name}'")
+    return constants[field.id] if field.id in constants else initial_default(field)
 
 
 # --- columns that it has ----------------------------------------------------------------------------------------------
@@ -73,12 +81,13 @@ def is_geo(kind: t.IcebergType) -> bool:
 
 
 def read_column(
-    array: pa.Array, source: FileField, target: t.NestedField, constants: Mapping[int, t.Value]
+    array: pa.Array, source: FileField, target: t.NestedField, constants: Mapping[int, t.Value], *, prefix: str = ""
 ) -> pa.Array:
     """Return a column of a file, whose values and field are `array` and `source`, as the schema's field `target`.
 
     Args:
         constants: the result of `identity_constants`, for fields of structs.
+        prefix: as of `missing_column`.
     Raises:
         FormatError: a type that cannot become the schema's, or a value that does not fit.
     """
@@ -88,23 +97,30 @@ def read_column(
         raise UnsupportedError(f"column '{target.name}' is {target.type}, which is not read; select other columns")
     if isinstance(array, pa.NullArray):
         # A column of unknown type that has another type now; all of its values are null.
-        return pa.nulls(len(array), type_to_arrow(target.type))
+        nulls = pa.nulls(len(array), type_to_arrow(target.type))
+        return nulls if target.required else filled(nulls, target)
+    below = f"{prefix}{target.name}."
     match target.type:
         case t.VariantType():
             return read_variant(array)
         case t.StructType() as kind:
-            return _read_struct(array, source, target, kind, constants)
+            return _read_struct(array, source, target, kind, constants, below)
         case t.ListType() as kind:
-            return _read_list(array, source, target, kind, constants)
+            return _read_list(array, source, target, kind, constants, below)
         case t.MapType() as kind:
-            return _read_map(array, source, target, kind, constants)
+            return _read_map(array, source, target, kind, constants, below)
         case t.UnknownType():
             return pa.nulls(len(array))
     return _read_primitive(array, target)
 
 
 def _read_struct(
-    array: pa.Array, source: FileField, target: t.NestedField, kind: t.StructType, constants: Mapping[int, t.Value]
+    array: pa.Array,
+    source: FileField,
+    target: t.NestedField,
+    kind: t.StructType,
+    constants: Mapping[int, t.Value],
+    below: str,
 ) -> pa.Array:
     if not kinds.is_struct(array.type):
         raise _wrong_type(array, target)
@@ -113,39 +129,65 @@ def _read_struct(
     for child in kind.fields:
         found = by_id.get(child.id)
         if found is None:
-            columns.append(missing_column(child, len(array), constants))
+            columns.append(missing_column(child, len(array), constants, prefix=below))
         else:
             # `field` respects the offset of a slice, but not the nulls of the struct itself.
-            columns.append(read_column(array.field(found.position), found, child, constants))
+            column = read_column(array.field(found.position), found, child, constants, prefix=below)
+            columns.append(_without_hidden_nulls(column, child, array))
     mask = array.is_null() if array.null_count else None
     if not columns:
         return pa.array([{}] * len(array), pa.struct([]), mask=mask)
     return pa.StructArray.from_arrays(columns, fields=list(type_to_arrow(kind).fields), mask=mask)
 
 
+def _without_hidden_nulls(column: pa.Array, child: t.NestedField, parents: pa.Array) -> pa.Array:
+    """Return a field of structs without its nulls below those of the structs, which Arrow's writers refuse.
+
+    ORC and Avro have such nulls for every field, Parquet for those that the file has as optional ones.
+    """
+    if not (child.required and column.null_count and parents.null_count):
+        return column
+    try:
+        check_nulls(column, child, child.name, parents.is_valid())
+    except Offence:
+        return column  # a file that breaks the specification; whoever rewrites it says so
+    return filled(column, child)
+
+
 def _read_list(
-    array: pa.Array, source: FileField, target: t.NestedField, kind: t.ListType, constants: Mapping[int, t.Value]
+    array: pa.Array,
+    source: FileField,
+    target: t.NestedField,
+    kind: t.ListType,
+    constants: Mapping[int, t.Value],
+    below: str,
 ) -> pa.Array:
     if not is_list(array.type):
         raise _wrong_type(array, target)
     if not kinds.is_list(array.type):
         array = array.cast(pa.list_(array.type.value_field))
     offsets, start, stop = _own_offsets(array)
-    element = read_column(array.values.slice(start, stop - start), source.children[0], kind.element_field, constants)
+    values, field = array.values.slice(start, stop - start), source.children[0]
+    element = read_column(values, field, kind.element_field, constants, prefix=below)
     # The mask distinguishes a null list from an empty one.
     mask = array.is_null() if array.null_count else None
     return pa.ListArray.from_arrays(offsets, element, type=type_to_arrow(kind), mask=mask)
 
 
 def _read_map(
-    array: pa.Array, source: FileField, target: t.NestedField, kind: t.MapType, constants: Mapping[int, t.Value]
+    array: pa.Array,
+    source: FileField,
+    target: t.NestedField,
+    kind: t.MapType,
+    constants: Mapping[int, t.Value],
+    below: str,
 ) -> pa.Array:
     if not kinds.is_map(array.type):
         raise _wrong_type(array, target)
     offsets, start, stop = _own_offsets(array)
     size = stop - start
-    keys = read_column(array.keys.slice(start, size), source.children[0], kind.key_field, constants)
-    values = read_column(array.items.slice(start, size), source.children[1], kind.value_field, constants)
+    keys = read_column(array.keys.slice(start, size), source.children[0], kind.key_field, constants, prefix=below)
+    values = read_column(array.items.slice(start, size), source.children[1], kind.value_field, constants, prefix=below)
     mask = array.is_null() if array.null_count else None
     return pa.MapArray.from_arrays(offsets, keys, values, type=type_to_arrow(kind), mask=mask)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -29,7 +29,7 @@ class FileField:
         position: the index among its siblings.
         leaf: the index of its first leaf column among all of the file.
         children: the fields of a struct, the element of a list, or key and value of a map.
-        is_mapped: whether the id comes from the name mapping.
+        is_mapped: whether the id comes from the name mapping. The id is None if the partition answers for the column.
     """
 
     field_id: int | None
@@ -46,11 +46,15 @@ class FileField:
         return range(self.leaf, self.children[-1].leaves.stop if self.children else self.leaf + 1)
 
 
-def file_fields(schema: pa.Schema, name_mapping: str | None = None) -> tuple[FileField, ...]:
+def file_fields(
+    schema: pa.Schema, name_mapping: str | None = None, constants: Collection[int] = ()
+) -> tuple[FileField, ...]:
     """Return the columns of a file, or of a batch of some of its columns, with their field ids.
 
     Args:
         name_mapping: a JSON document with ids for columns without one, by name.
+        constants: the ids of columns whose value is that of the file's partition, if the file has no id for them: they
+            are not among the columns that are found by id.
     Raises:
         UnsupportedError: the file has no ids and there is no mapping.
         FormatError: the mapping is malformed.
@@ -62,7 +66,18 @@ def file_fields(schema: pa.Schema, name_mapping: str | None = None) -> tuple[Fil
             "a data file has no field ids, and nothing in it is named by the table's property "
             f"'{TableProperties.name_mapping}'; set that property to say which column is which"
         )
-    return fields
+    return tuple(_without_constants(field, constants) for field in fields) if constants else fields
+
+
+def _without_constants(field: FileField, constants: Collection[int]) -> FileField:
+    """Return a field without the ids that come from the name mapping and stand for values of the partition.
+
+    Spec: Column Projection: the value of an identity partition comes before the name mapping. Files of Hive may have
+    the columns that their folders name, with values that nobody reads.
+    """
+    children = tuple(_without_constants(child, constants) for child in field.children)
+    is_constant = field.is_mapped and field.field_id in constants
+    return replace(field, children=children, field_id=None if is_constant else field.field_id)
 
 
 def walk(fields: Iterable[FileField]) -> Iterator[FileField]:
@@ -168,7 +183,7 @@ def find_leaves(wanted: Iterable[NestedField], fields: Sequence[FileField]) -> I
 
 def _needed_leaves(target: NestedField, source: FileField) -> Iterable[int]:
     if isinstance(target.type, StructType) and source.children:
-        if all(child.field_id is None for child in source.children):
+        if not any(child.field_id is not None or child.is_mapped for child in source.children):
             # Some writers assign ids to top-level columns only. By name, another column's values might be returned.
             raise UnsupportedError(
                 f"the fields of struct '{target.name}' have no field ids in a data file that has ids elsewhere"

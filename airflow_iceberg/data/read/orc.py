@@ -28,7 +28,7 @@ class OrcSource:
         self._file = orc.ORCFile(handle)
         self._facts = facts
         self._name_mapping = name_mapping
-        self.fields = file_fields(self._file.schema, name_mapping)
+        self.fields = file_fields(self._file.schema, name_mapping, facts.constants)
 
     def parts(self) -> Iterator[OrcSource]:
         """Yield the whole file: pyarrow has no statistics of stripes."""
@@ -54,7 +54,7 @@ class OrcSource:
         position = 0
         for stripe in range(self._file.nstripes):
             rows = self._read_stripe(stripe, names)
-            fields = fields_by_id(file_fields(rows.schema, self._name_mapping))
+            fields = fields_by_id(file_fields(rows.schema, self._name_mapping, self._facts.constants))
             for start in range(0, rows.num_rows, batch_size):
                 batch = rows.slice(start, batch_size)
                 yield RawRows(position=position, count=batch.num_rows, batch=batch, fields=fields, facts=self._facts)

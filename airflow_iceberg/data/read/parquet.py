@@ -37,7 +37,7 @@ class ParquetSource:
             )
         self.facts = facts
         self.name_mapping = name_mapping
-        self.fields = file_fields(self.parquet.schema_arrow, name_mapping)
+        self.fields = file_fields(self.parquet.schema_arrow, name_mapping, facts.constants)
         leaves = self.fields[-1].leaves.stop if self.fields else 0
         if leaves != len(self.parquet.schema):
             raise UnsupportedError(
@@ -78,6 +78,6 @@ class _RowGroup:
         paths = [source.parquet.schema.column(leaf).path for leaf in leaves]
         fields: Mapping[int, FileField] | None = None
         for batch in source.parquet.iter_batches(batch_size, row_groups=[self._index], columns=paths):
-            fields = fields or fields_by_id(file_fields(batch.schema, source.name_mapping))
+            fields = fields or fields_by_id(file_fields(batch.schema, source.name_mapping, source.facts.constants))
             yield RawRows(position=position, count=batch.num_rows, batch=batch, fields=fields, facts=source.facts)
             position += batch.num_rows

@@ -22,6 +22,7 @@ from airflow_iceberg.format.arrow.buffers import array_of
 from airflow_iceberg.format.arrow.types import values_from_array
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import NestedField, PrimitiveType, Value
+from airflow_iceberg.format.values.defaults import without_value
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -52,7 +53,7 @@ def group_ranges(
             found = _group_range(group, column, source, path[-1])
             return replace(found, may_have=bloom_filter(handle, group, source, path[-1].type))
         # A field that was added to a struct is null where the struct is null.
-        return _constant_range(missing_value(path[0], constants)) if len(path) == 1 else ColumnRange()
+        return _missing_range(path[0], constants) if len(path) == 1 else ColumnRange()
 
     return ranges
 
@@ -68,7 +69,10 @@ def _find(path: Sequence[NestedField], fields: Sequence[FileField]) -> FileField
     return found
 
 
-def _constant_range(value: Value) -> ColumnRange:
+def _missing_range(field: NestedField, constants: Mapping[int, Value]) -> ColumnRange:
+    value = missing_value(field, constants)
+    if without_value(field, value) is not None:
+        return ColumnRange()  # the rows are read, and that says what is wrong with the file
     is_value = value is not None and not is_nan(value)
     bounds = value if is_value else None
     return ColumnRange(

@@ -46,11 +46,17 @@ def what_may_become(old: t.IcebergType, format_version: int) -> str:
 
 
 def promote_default(old: t.IcebergType, new: t.IcebergType, default: Any) -> Any:
-    """Return the JSON form of a default after the promotion of its column; None stays None."""
-    if default is None or not isinstance(old, t.DateType):
+    """Return the JSON form of a default after the promotion of its column; None stays None.
+
+    It stands for the value that rows with the default already have: the default 0.1 of a float is the float nearest to
+    it, which is another double than 0.1.
+    """
+    if default is None or not isinstance(old, t.DateType | t.FloatType):
         return default
-    days = values.from_json(old, default)
-    micros = days * SECONDS_PER_DAY * MICROS_PER_SECOND
+    value = values.from_json(old, default)
+    if isinstance(old, t.FloatType):
+        return values.to_json(new, value)
+    micros = value * SECONDS_PER_DAY * MICROS_PER_SECOND
     return values.to_json(new, micros * _NANOS_PER_MICRO if isinstance(new, t.TimestampNsType) else micros)
 
 

@@ -29,12 +29,12 @@ def source_columns(job: Job[MergeTask], tasks: Tasks) -> SourceColumns | None:
     Raises:
         InvalidInputError: as `SourceColumns.of`.
     """
-    return SourceColumns.of(describe_source(job, tasks), job.task.write.schema, job.task.source_keys)
+    return SourceColumns.of(describe_source(job, tasks), job.task.write.rows_schema, job.task.source_keys)
 
 
 def read_source(context: MergeContext, spec: StageUnits) -> Iterator[pa.Table]:
     """Yield the rows of source files with all columns of the source: those of the table have its types."""
-    columns, table = spec.columns, context.task.write.schema
+    columns, table = spec.columns, context.schema
     assert columns is not None, "a unit has columns"
     options = context.task.source.format_options if context.task.source else {}
     for unit in spec.units:

@@ -67,8 +67,7 @@ class MergeContext(TaskContext[MergeTask]):
     @property
     def schema(self) -> Schema:
         """The schema that new values are cast to: write defaults exist from version 3 on."""
-        schema = self.task.write.schema
-        return schema if self.task.write.format_version >= 3 else schema.without_write_defaults()
+        return self.task.write.rows_schema
 
     def read_as(self) -> ReadAs:
         """Return how the files of the table are read."""

@@ -89,8 +89,7 @@ class AppendTask(Document):
     @property
     def rows_schema(self) -> Schema:
         """The schema that rows are cast to: write defaults exist from version 3 on."""
-        schema = self.write.schema
-        return schema if self.write.format_version >= 3 else schema.without_write_defaults()
+        return self.write.rows_schema
 
     @classmethod
     def from_dict(cls, fields: Fields) -> Self:

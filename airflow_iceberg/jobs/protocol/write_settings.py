@@ -40,6 +40,11 @@ class WriteSettings(Document):
             raise InvalidInputError("the data location is empty")
         check_positive("target file size", self.target_file_size_bytes)
 
+    @property
+    def rows_schema(self) -> Schema:
+        """The schema that rows are cast to: write defaults exist from version 3 on."""
+        return self.schema if self.format_version >= 3 else self.schema.without_write_defaults()
+
 
 def check_mode(mode: str) -> None:
     """Raise InvalidInputError unless it is one of DELETE_MODES."""

@@ -57,6 +57,19 @@ def _without_uuids(schema: Any) -> Any:
     return found
 
 
+def without_defaults(schema: Any) -> Any:
+    """Return the schema without the defaults of fields, which no file with rows needs."""
+    if isinstance(schema, list):
+        return [without_defaults(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: without_defaults(value) if name in _SCHEMAS else value for name, value in schema.items()}
+    if found.get("fields"):
+        fields = [{**field, "type": without_defaults(field["type"])} for field in found["fields"]]
+        found["fields"] = [{key: value for key, value in field.items() if key != "default"} for field in fields]
+    return found
+
+
 # Members of a schema that are schemas.
 _SCHEMAS = ("type", "items", "values")
 

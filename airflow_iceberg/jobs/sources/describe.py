@@ -21,6 +21,7 @@ from airflow_iceberg.jobs.protocol.merge_task import MergeTask
 from airflow_iceberg.jobs.protocol.plan import AppendTask
 from airflow_iceberg.jobs.sources import readers
 from airflow_iceberg.jobs.sources.errors import read_errors
+from airflow_iceberg.jobs.sources.json.absent import Absent, Path
 from airflow_iceberg.jobs.sources.json.shape import MOST_KEYS, Shape, has_struct
 from airflow_iceberg.jobs.sources.json.text import printable
 from airflow_iceberg.jobs.sources.unit import Unit
@@ -39,6 +40,7 @@ class FileColumns:
         schema: its columns, of other formats than JSON; None for an empty file.
         names: the keys of its objects, in the order in which they were seen.
         shape: what the table does not know of them.
+        absent: paths of the fields with a default that none of them has.
     """
 
     location: str
@@ -46,6 +48,7 @@ class FileColumns:
     schema: pa.Schema | None = None
     names: tuple[str, ...] = ()
     shape: Shape | None = None
+    absent: tuple[Path, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -55,6 +58,7 @@ class FileColumns:
             "schema": None if self.schema is None else base64.b64encode(self.schema.serialize()).decode(),
             "names": self.names,
             "shape": None if self.shape is None else self.shape.to_dict(),
+            "absent": self.absent,
         }
 
     @classmethod
@@ -67,6 +71,7 @@ class FileColumns:
             schema=None if schema is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))),
             names=tuple(document["names"]),
             shape=None if shape is None else Shape.from_dict(shape),
+            absent=tuple(map(tuple, document["absent"])),
         )
 
 
@@ -89,7 +94,7 @@ def describe_units(task: AppendTask | MergeTask, units: Sequence[Unit], io: File
     """Return the columns of files."""
     is_merge = isinstance(task, MergeTask)
     options = task.source.format_options if task.source else {}
-    return describe(units, io, schema=task.write.schema, options=options, any_case=is_merge)
+    return describe(units, io, schema=task.write.rows_schema, options=options, any_case=is_merge)
 
 
 def json_columns(files: Iterable[FileColumns], schema: Schema, *, any_case: bool = False) -> pa.Schema:
@@ -120,8 +125,11 @@ def _describe(unit: Unit, io: FileIO, schema: Schema, options: Mapping[str, str]
             found = readers.columns(unit, io, schema=schema, options=options)
             _check_names(found, unit.location)
             return FileColumns(location=unit.location, file_format=unit.file_format, schema=found)
-        names, shape = _json_columns(_rows(unit, io, options), schema, unit.location, any_case)
-        return FileColumns(location=unit.location, file_format=unit.file_format, names=names, shape=shape)
+        absent = Absent(schema)
+        rows = _rows(unit, io, options, absent)
+        names, shape = _json_columns(rows, schema, unit.location, any_case)
+        found = {"names": names, "shape": shape, "absent": tuple(sorted(absent.paths))}
+        return FileColumns(location=unit.location, file_format=unit.file_format, **found)
 
 
 def _check_names(columns: pa.Schema | None, location: str) -> None:
@@ -131,10 +139,11 @@ def _check_names(columns: pa.Schema | None, location: str) -> None:
             raise InvalidInputError(f"column '{name}' appears twice in {location}")
 
 
-def _rows(unit: Unit, io: FileIO, options: Mapping[str, str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(unit: Unit, io: FileIO, options: Mapping[str, str], absent: Absent) -> Iterator[tuple[int, dict[str, Any]]]:
     readers.check_options(unit, options)
     for lines in readers.objects(unit, io):
         for number, _, row in lines:
+            absent.look(row)
             yield number, row
 
 

@@ -17,6 +17,7 @@ from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.phase import Job
 from airflow_iceberg.jobs.protocol.plan import AppendTask
 from airflow_iceberg.jobs.sources.describe import FileColumns, describe_units, json_columns
+from airflow_iceberg.jobs.sources.json.absent import Absent
 from airflow_iceberg.jobs.sources.unit import Unit
 from airflow_iceberg.jobs.task import DescribeUnits
 
@@ -64,19 +65,16 @@ def with_source(job: Job[AppendTask], tasks: Tasks) -> tuple[AppendTask, Tasks]:
     Raises:
         InvalidInputError: a column that the table cannot have.
     """
-    defaults = [field.name for field in job.task.rows_schema.fields if field.write_default is not None]
+    defaults = Absent(job.task.rows_schema).paths
     has_json = any(unit.file_format == "jsonl" for task in tasks for unit in task)
     if job.task.last_column_id is None and not (defaults and has_json):
         return job.task, tasks
     files = describe_source(job, tasks)
     task = with_columns_of(job.task, _schemas(files, job.task.write.schema))
-    names = {file.location: file.names for file in files if file.shape is not None}
+    absent = {file.location: file.absent for file in files}
 
     def read(unit: Unit) -> Unit:
-        if unit.location not in names:
-            return unit
-        # A column that a file does not have gets its default, as in other formats; a key that an object lacks is null.
-        return replace(unit, absent=tuple(name for name in defaults if name not in names[unit.location]))
+        return replace(unit, absent=absent.get(unit.location, ()))
 
     return task, tuple(tuple(map(read, units)) for units in tasks)
 

@@ -5,6 +5,7 @@ fail in the last one. Not here: CSV (`sources.csv_files`), the text, the types a
 (`sources.json.text`, `sources.json.shape`, `sources.json.columns`).
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,8 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.sources import csv_files
-from airflow_iceberg.jobs.sources.avro_schema import arrow_schema, read_as
+from airflow_iceberg.jobs.sources.avro_schema import arrow_schema, read_as, without_defaults
+from airflow_iceberg.jobs.sources.json.absent import with_required
 from airflow_iceberg.jobs.sources.json.columns import table_of
 from airflow_iceberg.jobs.sources.json.text import Lines, read_objects
 from airflow_iceberg.jobs.sources.open_file import open_binary, open_text
@@ -170,11 +172,9 @@ def _csv_columns(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str,
 
 
 def _read_jsonl(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> Iterator[pa.Table]:
-    # A table without columns has no rows: of some column, the nulls count them.
-    fields = tuple(field for field in schema.fields if field.name not in unit.absent) or schema.fields[:1]
-    found = Schema(fields)
+    read_as = with_required(schema, unit.absent)
     for lines in objects(unit, io):
-        yield table_of(lines, found, unit.location)
+        yield table_of(lines, schema, unit.location, read_as)
 
 
 # ---- Avro
@@ -184,7 +184,7 @@ def _read_avro(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, s
     fastavro = _fastavro()
     filesystem, path = open_filesystem(unit.location, io)
     with filesystem.open(path, "rb") as handle:
-        reader = fastavro.reader(handle)
+        reader = _avro_reader(fastavro, handle)
         wanted, convert = read_as(reader.writer_schema)
         yield _no_rows(wanted)
         rows: list[Any] = []
@@ -200,7 +200,33 @@ def _read_avro(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, s
 def _avro_columns(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> pa.Schema:
     filesystem, path = open_filesystem(unit.location, io)
     with filesystem.open(path, "rb") as handle:
-        return arrow_schema(_fastavro().reader(handle).writer_schema)
+        return arrow_schema(_avro_reader(_fastavro(), handle).writer_schema)
+
+
+def _avro_reader(fastavro: Any, handle: Any) -> Any:
+    """Return the reader of an Avro file, also if a default does not fit its field.
+
+    Some writers put the JSON of Iceberg's defaults there, such as "2026-01-01" for a date, which is an int in Avro.
+    """
+    try:
+        return fastavro.reader(handle)
+    except fastavro.schema.SchemaParseException:
+        handle.seek(0)
+        header = fastavro.schemaless_reader(handle, _AVRO_HEADER)
+        schema = without_defaults(json.loads(header["meta"]["avro.schema"]))
+        handle.seek(0)
+        # fastavro checks the defaults of the schema that is asked for, and then none of the file's.
+        return fastavro.reader(handle, schema)
+
+
+_AVRO_HEADER = {
+    "type": "record",
+    "name": "header",
+    "fields": [
+        {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": 4}},
+        {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+    ],
+}
 
 
 def _fastavro() -> Any:

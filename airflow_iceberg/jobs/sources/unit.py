@@ -28,7 +28,7 @@ class Unit:
         size_bytes: the stored size of the unit.
         row_groups: (first, end) of the row groups to read, None for all.
         first_row: the number of the first row within the file, from 1.
-        absent: columns of the table that no object of a file of JSON lines has; they are not read.
+        absent: paths of the fields with a default that no object of a file of JSON lines has (`sources.json.absent`).
     """
 
     location: str
@@ -37,7 +37,7 @@ class Unit:
     size_bytes: int
     row_groups: tuple[int, int] | None = None
     first_row: int = 1
-    absent: tuple[str, ...] = ()
+    absent: tuple[tuple[str, ...], ...] = ()
 
     @property
     def weight(self) -> int:

@@ -6,6 +6,7 @@ Not here: how a table of a metastore gives up its name (`operations.existing.mig
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -61,9 +62,12 @@ from airflow_iceberg.operations.existing.listing import (
     metadata_folders,
     partitions_of,
 )
+from airflow_iceberg.operations.existing.places import check_apart
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import place_of
+
+log = logging.getLogger(__name__)
 
 # As Iceberg Java marks such tables.
 _SNAPSHOT, _MIGRATED = {"snapshot": "true"}, {"migrated": "true"}
@@ -144,22 +148,14 @@ def snapshot_table(
 
 def _planned_snapshot(catalog: Catalog, table: TableId, request: NewTableRequest) -> PlannedTable:
     assert request.source is not None
+    location = request.location or catalog.default_location(table)
     if is_table_name(request.source):
         found = existing_table(catalog, request.source)
         folders = [found.location, *(each.location for each in found.partitions)]
-        _check_apart(catalog, table, request, folders)
+        check_apart(location, request.properties, request.source, folders)
         return plan_of_table(catalog, table, request, found)
-    _check_apart(catalog, table, request, [absolute(request.source)])
+    check_apart(location, request.properties, request.source, [absolute(request.source)])
     return _plan_of_folder(catalog, table, request)
-
-
-def _check_apart(catalog: Catalog, table: TableId, request: NewTableRequest, folders: Sequence[str]) -> None:
-    location = request.location or catalog.default_location(table)
-    if location and any(place_of(location).is_below(place_of(folder)) for folder in folders):
-        raise InvalidInputError(
-            f"the location of the new table, {location}, is in the folder of its source, {request.source}; choose "
-            f"another one, or migrate the source"
-        )
 
 
 def migrate_folder(
@@ -309,6 +305,10 @@ def plan_of_table(catalog: Catalog, table: TableId, request: NewTableRequest, fo
     Raises:
         InvalidInputError: a file does not fit, or is outside of the locations that the table may use.
     """
+    if found.bucket_columns:
+        # Differs from Java: Spark's procedures fail. Rows are read right without buckets.
+        message = "%s has buckets of Hive, by %s, which %s does not keep: those of Iceberg have other hashes"
+        log.warning(message, found.table, ", ".join(found.bucket_columns), table)
     schema = schema_from_shorthand(found.columns if request.schema is None else request.schema)
     terms = found.partition_columns if request.partition_by is None else request.partition_by
     metadata = _metadata(catalog, table, request, schema, terms)

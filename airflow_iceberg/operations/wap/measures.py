@@ -21,6 +21,7 @@ from airflow_iceberg.data.read.selection import schema_of
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.merge_clauses import quoted
 from airflow_iceberg.expressions.query import tables_of
+from airflow_iceberg.expressions.tree import ALWAYS_TRUE
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.format.types import (
@@ -152,7 +153,11 @@ def _count_nulls(column: str, field_id: int, audited: Audited) -> int:
     scan = audited.scan(row_filter=f"{_column(column)} is null")
     tasks = list(scan.iter_files())
     files = [task.file for task in tasks if not task.delete_files]
-    counts = [(file.null_value_counts or {}).get(field_id, -1) for file in files]
+    # Where the partition decides, it decides: a file of Hive may have other values in the column, which nobody reads.
+    counts = [
+        file.record_count if task.residual == ALWAYS_TRUE else (file.null_value_counts or {}).get(field_id, -1)
+        for task, file in ((task, task.file) for task in tasks if not task.delete_files)
+    ]
     # Some writers write -1 for a count that they do not know.
     is_known = all(0 <= count <= file.record_count for count, file in zip(counts, files, strict=True))
     if is_known and len(files) == len(tasks) and column in _top_level(scan.schema):

@@ -4,7 +4,7 @@ The number of a row is that of its line, also where other lines are blank.
 
 JSON has types; a value is taken as the table's type if it loses nothing. A number is as it is written: a decimal gets
 its digits, a text its characters, a float the nearest number. What JSON has no type for is a text, which is parsed as
-that of a CSV file is (`data.cast.types`). A key that is missing is null.
+that of a CSV file is (`data.cast.types`). A key that is missing is null, or the default (`sources.json.absent`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from airflow_iceberg.data.cast.rows import check_columns, conform
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.jobs.sources.json.absent import if_missing
 from airflow_iceberg.jobs.sources.json.text import JsonNumber, Lines, decode, printable, with_texts
 
 # Of a long; a number with an exponent may have millions.
@@ -35,12 +36,13 @@ class _NeedsText(Exception):
     """A text column has a value that is no text, so that its place in the line is needed."""
 
 
-def table_of(lines: Lines, schema: Schema, location: str) -> pa.Table:
+def table_of(lines: Lines, schema: Schema, location: str, read_as: Schema | None = None) -> pa.Table:
     """Return the rows of lines with the columns of a schema.
 
     Args:
         lines: number, line and object of each row, at least one.
         schema: the columns; keys that it does not have are an error.
+        read_as: the same columns; objects without a key get the default of the field if it is required here.
     Raises:
         InvalidInputError: a value that does not fit, a null in a required column, or an unknown key; the message names
             column, line and value.
@@ -49,7 +51,7 @@ def table_of(lines: Lines, schema: Schema, location: str) -> pa.Table:
     for number, _, row in lines:
         if not row.keys() <= known:
             _refuse_unknown(row, schema, f"line {number} of {location}")
-    columns = [_column(lines, field, location) for field in schema.fields]
+    columns = [_column(lines, field, location) for field in (read_as or schema).fields]
     table = pa.table(columns, names=[field.name for field in schema.fields])
     first, last = lines[0][0], lines[-1][0]
     if last - first + 1 == len(lines):
@@ -70,12 +72,13 @@ def _refuse_unknown(row: Mapping[str, Any], schema: Schema, source: str) -> None
 
 
 def _column(lines: Lines, field: t.NestedField, location: str) -> pa.Array:
-    name, kind = field.name, field.type
+    name, kind, missing = field.name, field.type, if_missing(field)
     try:
         try:
-            return _array([row.get(name) for _, _, row in lines], kind, name)
+            return _array([row.get(name, missing) for _, _, row in lines], kind, name)
         except _NeedsText:
-            return _array([with_texts(line, name, kind) for _, line, _ in lines], kind, name, exact=True)
+            texts = [with_texts(line, name, kind) if name in row else missing for _, line, row in lines]
+            return _array(texts, kind, name, exact=True)
     except Offence as offence:
         line = lines[offence.index][0]
         raise InvalidInputError(f"column '{offence.name}', row {line} of {location}: {offence.problem}") from None
@@ -96,9 +99,13 @@ def _array(values: list[Any], kind: t.IcebergType, name: str, *, exact: bool = F
     if isinstance(kind, t.MapType):
         return _maps(values, kind, name, exact)
     kinds = set(map(type, values))
+    if kinds <= {type(None)}:
+        return pa.nulls(len(values))  # also of a type that JSON does not have
     if isinstance(kind, t.StringType):
         needs_text = not exact and not kinds <= {str, type(None)}
         return _texts([_written(value) for value in values] if needs_text else values, name)
+    if bytes in kinds:
+        return pa.array([value if isinstance(value, bytes) else None for value in values], pa.binary())
     if kinds & {dict, list}:
         index = next(at for at, value in enumerate(values) if isinstance(value, dict | list))
         raise _misfit(name, index, values[index], kind)
@@ -120,10 +127,11 @@ def _structs(values: list[Any], kind: t.StructType, name: str, exact: bool) -> p
                 index,
                 f"the table's column '{name}' has no such field, only {', '.join(known)}",
             )
-    children = [
-        _array([None if v is None else v.get(f.name) for v in values], f.type, f"{name}.{f.name}", exact=exact)
-        for f in kind.fields
-    ]
+    children = []
+    for field in kind.fields:
+        missing = if_missing(field)
+        found = [None if value is None else value.get(field.name, missing) for value in values]
+        children.append(_array(found, field.type, f"{name}.{field.name}", exact=exact))
     return pa.StructArray.from_arrays(children, names=[field.name for field in kind.fields], mask=_mask(values))
 
 
