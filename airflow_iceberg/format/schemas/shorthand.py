@@ -109,7 +109,7 @@ class _TypeText:
     def _type(self, text: str) -> t.IcebergType:
         nested = _NESTED.fullmatch(text)
         if not nested:
-            return self._primitive(text)
+            return self._leaf(text)
         kind, parts = nested[1].lower(), self._split(nested[2])
         if kind == "struct":
             return t.StructType(fields=tuple(self._member(part) for part in parts))
@@ -135,7 +135,7 @@ class _TypeText:
         name = found[1][1:-1].replace("``", "`") if found[1].startswith("`") else found[1]
         return self._inner(name, found[2])
 
-    def _primitive(self, text: str) -> t.PrimitiveType:
+    def _leaf(self, text: str) -> t.LeafType:
         spelled = " ".join(text.lower().split())
         if spelled in ("decimal", "numeric", "dec"):
             # Differs from Spark, where it is one of 10 digits, none of them after the point: hardly ever what is meant.
@@ -148,7 +148,7 @@ class _TypeText:
             if pattern.fullmatch(name):
                 name = pattern.sub(form, name)
         try:
-            found = t.parse_primitive(name)
+            found = t.parse_leaf(name)
         except InvalidInputError as error:
             raise InvalidInputError(f"column '{self.column}': {error}") from error
         if found is None:
