@@ -38,11 +38,13 @@ class _Names:
     """The dictionary of one variant."""
 
     def __init__(self, metadata: bytes) -> None:
-        self.names = _read_names(metadata)
+        is_small = len(metadata) <= _CACHED_BYTES
+        self.names = _read_names(metadata) if is_small else variant.read_names(metadata)
         self.ids: Mapping[str, int] = {name: index for index, name in enumerate(self.names)}
 
 
 _read_names = lru_cache(maxsize=256)(variant.read_names)
+_CACHED_BYTES = 4096
 
 
 def read_variant(array: pa.Array) -> pa.Array:
@@ -158,7 +160,9 @@ def _rows(array: pa.Array, metadata: pa.Array) -> list[bytes | None]:
 def _child(array: pa.Array, name: str) -> pa.Array | None:
     """Return a column of a struct; null where the struct is, below which there may be any bytes."""
     index = array.type.get_field_index(name)
-    return None if index < 0 else array.flatten()[index]
+    if index < 0:
+        return None
+    return array.flatten()[index] if array.null_count else array.field(index)
 
 
 def _cells(array: pa.Array) -> list[_Cell]:

@@ -241,6 +241,13 @@ class TestColumnsOfOthers:
             "a",
         ]
 
+    def test_a_field_twice_among_those_without_columns(self):
+        twice = bytearray(encode_object(IDS, {"b": LONG, "c": TEXT}))
+        twice[3] = twice[2]
+        typed = {"a": {"value": None, "typed_value": 1}}
+        with pytest.raises(FormatError, match="an object in a variant has a field twice"):
+            read(pa.struct([("a", group(pa.int64()))]), [{"value": bytes(twice), "typed_value": typed}])
+
     def test_a_field_that_metadata_do_not_name(self):
         kind = pa.struct([("z", group(pa.int64()))])
         with pytest.raises(FormatError, match="field 'z' of a variant is not in its metadata"):

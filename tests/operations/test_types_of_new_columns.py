@@ -18,6 +18,7 @@ from airflow_iceberg.data.write.variant_footer import annotated
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.arrow.types import EXTENSION_KEY, VARIANT
 from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.jobs.sources.avro_schema import arrow_schema as avro_columns
@@ -101,6 +102,32 @@ class TestArrow:
         assert type_of(table.schema(), name) == expected
         grown = with_new_columns(Schema(), [schema], last_column_id=0, specs=(), format_version=3)
         assert type_of(grown, name) == expected
+
+
+class TestUnknown:
+    """A column of nulls becomes whatever the first values are, from version 3 on."""
+
+    @pytest.mark.parametrize("kind", [kind for kind in ARROW if kind != "nothing"])
+    @pytest.mark.parametrize("nesting", ["top", "struct", "list", "map"])
+    def test_each_type(self, kind, nesting):
+        child, expected = ARROW[kind]
+        around, _ = NESTED[nesting]
+        field = pa.field("c", around(child), metadata=child.metadata if nesting == "top" else None)
+        schema = schema_from_shorthand({"id": "long", "c": "unknown"})
+        found = with_new_columns(schema, [pa.schema([field])], last_column_id=2, specs=(), format_version=3)
+        assert [item.id for item in found.fields] == [1, 2]
+        assert type_of(found, NESTED[nesting][1]) == expected
+
+    def test_rows(self, tmp_path):
+        table = new_table(tmp_path, schema={"id": "long", "u": "unknown", "w": "unknown"}, properties=V3)
+        table.append(pa.table({"id": [1], "u": pa.nulls(1), "w": pa.nulls(1)}))
+        value = {"metadata": EMPTY, "value": b"\x0c\x07"}
+        fields = [pa.field("id", pa.int64()), marked("u", PLAIN, VARIANT), pa.field("w", pa.list_(pa.int32()))]
+        rows = pa.table([pa.array([2]), pa.array([value], PLAIN), pa.array([[3]])], schema=pa.schema(fields))
+        table.append(rows, schema_evolution="add_columns")
+        assert [type_of(table.schema(), name) for name in ("u", "w")] == ["variant", "list<int>"]
+        found = table.scan().to_arrow().sort_by("id").to_pylist()
+        assert found == [{"id": 1, "u": None, "w": None}, {"id": 2, "u": value, "w": [3]}]
 
 
 def loaded(table: Table, path: Path) -> Table:

@@ -24,7 +24,6 @@ from airflow_iceberg.format.types import (
     ListType,
     MapType,
     NestedField,
-    PrimitiveType,
     StructType,
 )
 
@@ -103,6 +102,4 @@ def _wider(old: IcebergType, new: IcebergType, format_version: int, around: str)
         # The keys of a map never change.
         value = _wider(old.value, new.value, format_version, f"{around}.value")
         return None if value is None else replace(new, key=old.key, value=value, value_required=old.value_required)
-    if isinstance(old, PrimitiveType) and isinstance(new, PrimitiveType) and is_promotion(old, new, format_version):
-        return new
-    return None
+    return new if is_promotion(old, new, format_version) else None
