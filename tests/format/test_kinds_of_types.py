@@ -10,6 +10,7 @@ from airflow_iceberg.format.partitions.spec import spec_from_shorthand
 from airflow_iceberg.format.schemas.evolution import SchemaEvolution
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
+from airflow_iceberg.format.type_json import type_from_json
 from airflow_iceberg.table import Table
 from tests.support.builders import new_catalog, new_table
 
@@ -191,6 +192,11 @@ class TestGeospatialTypes:
         found = t.parse_leaf(text)
         assert found == expected
         assert t.parse_leaf(str(found)) == found
+        assert type_from_json(text) == found
+        if (")" if isinstance(found, t.GeometryType) else ",") in (found.crs or ""):
+            with pytest.raises(InvalidInputError, match="column 'v': Iceberg Java cannot load a table with geo"):
+                schema_from_shorthand({"v": text})
+            return
         for spelled in (f"struct<g: {text}, x: int>", f"map<int, {text}>", f"list<{text} not null>"):
             assert expected in [f.type for f in t.walk_fields(schema_from_shorthand({"v": spelled}).fields)]
 

@@ -109,7 +109,7 @@ def vector(data: bytes) -> None:
 
 
 def variant(data: bytes) -> None:
-    """Read the fields of a variant, and check all of it: its metadata is the first bytes, as many as the first one says."""
+    """Read the fields of a variant, and check it: its metadata is the first bytes, as many as the first one says."""
     size = data[0] if data else 0
     names, value = read_names(data[1 : 1 + size]), data[1 + size :]
     if value and value[0] & 3 == 2:

@@ -12,7 +12,7 @@ from airflow_iceberg.table import Table
 from tests.support.builders import add_file, folder_of, job_work, new_table
 
 POINT = b"\x01\x01\x00\x00\x00" + bytes(16)
-KINDS = ["geometry", "geography", "geometry(NAD83(2011))", "geography(NAD83(2011), spherical)"]
+KINDS = ["geometry", "geography", "geometry(srid:3857)", "geography(NAD83(2011), spherical)"]
 
 
 def ids(table: Table, text: str | None = None) -> list[int]:

@@ -68,6 +68,8 @@ _PARAMETRIC_ALIASES = (
     (re.compile(r"(?:varchar|char)\s*\(\s*\d+\s*\)", re.IGNORECASE), "string"),
     (re.compile(r"(?:fixed|binary)\s*\(\s*(\d+)\s*\)", re.IGNORECASE), r"fixed[\1]"),
 )
+# At what a CRS ends for Iceberg Java; tables of others with such a type are read.
+_NOT_IN_CRS: Mapping[type[t.IcebergType], str] = {t.GeometryType: ")", t.GeographyType: ","}
 # Words after a type, which describe the field.
 _NOT_NULL = re.compile(r"\s+(not\s+null|required)\s*$", re.IGNORECASE)
 _NULLABLE = re.compile(r"\s+(null|optional)\s*$", re.IGNORECASE)
@@ -155,6 +157,11 @@ class _TypeText:
             near = get_close_matches(spelled, (*t.NAMED_TYPES, *_ALIASES, "decimal"), n=1, cutoff=0.75)
             meant = f"; did you mean {near[0]}?" if near else ""
             self._fail(f"unknown type '{text}' (allowed: {_allowed()}, and SQL's names such as varchar(20)){meant}")
+        mark = _NOT_IN_CRS.get(type(found), "")
+        if isinstance(found, t.GEOSPATIAL) and mark in (found.crs or ""):
+            self._fail(
+                f"Iceberg Java cannot load a table with {found}: its CRS must have no '{mark}', spell it otherwise"
+            )
         return found
 
     def _split(self, text: str) -> list[str]:
