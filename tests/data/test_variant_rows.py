@@ -101,6 +101,7 @@ class TestDamagedRows:
 
     DOORS = ("append", "avro", "overwrite", "upsert", "merge", "load", "list", "shredded")
 
+    @pytest.mark.sample(4)
     @pytest.mark.parametrize("door", DOORS)
     @pytest.mark.parametrize("kind", ["a cut value", "an unknown field id", "bytes after a value", "a scale of 200"])
     def test_each_door(self, tmp_path, door, kind):
