@@ -122,7 +122,7 @@ def _bind_predicate(predicate: tree.Predicate, column: tree.Column) -> tree.Expr
     if isinstance(column.type, t.UnknownType):
         # Such a column holds only nulls, and null compared with anything is null.
         return tree.ALWAYS_FALSE
-    if not isinstance(column.type, t.PrimitiveType) or isinstance(column.type, t.VariantType):
+    if not isinstance(column.type, t.PrimitiveType) or isinstance(column.type, t.GEOSPATIAL):
         raise InvalidInputError(f"column '{column}' ({column.type}) cannot be compared; only IS [NOT] NULL is possible")
     match predicate:
         case tree.Comparison():

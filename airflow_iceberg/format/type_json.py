@@ -20,7 +20,7 @@ def type_from_json(value: Any, *, path: str | None = None, where: str = "type") 
     Spec: Appendix C, Schemas.
     """
     if isinstance(value, str):
-        return _primitive_from_json(value, path, where)
+        return _leaf_from_json(value, path, where)
     if not isinstance(value, Mapping):
         raise FormatError(f"unexpected type {json_type_name(value)} (expected str or object) in '{where}'", path=path)
     fields = Fields(value, where, path)
@@ -34,9 +34,9 @@ def type_from_json(value: Any, *, path: str | None = None, where: str = "type") 
     return fields.fail("type", f"unknown nested type '{kind}' (expected struct, list or map)")
 
 
-def _primitive_from_json(text: str, path: str | None, where: str) -> t.PrimitiveType:
+def _leaf_from_json(text: str, path: str | None, where: str) -> t.LeafType:
     try:
-        found = t.parse_primitive(text)
+        found = t.parse_leaf(text)
     except InvalidInputError as error:
         raise FormatError(f"{error} in '{where}'", path=path) from error
     if found is None:

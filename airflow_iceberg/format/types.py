@@ -35,7 +35,10 @@ class IcebergType:
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveType(IcebergType):
-    """A type without fields of its own. `variant` is one here, since metadata contains only its name."""
+    """A type of one value, which can be compared, hashed and sorted, except where a rule says that it cannot.
+
+    `variant` is none: it is a type of its own, as in the specification.
+    """
 
     name: ClassVar[str] = ""
 
@@ -149,10 +152,17 @@ class UnknownType(PrimitiveType):
 
 
 @dataclass(frozen=True, slots=True)
-class VariantType(PrimitiveType):
+class VariantType(IcebergType):
     """A semi-structured value: two binaries, metadata and value, in a file. Version 3."""
 
     name: ClassVar[str] = "variant"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+LeafType: TypeAlias = PrimitiveType | VariantType
+"""A type without fields of its own: what metadata write as a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,32 +332,44 @@ class MapType(IcebergType):
         return f"map<{self.key}, {self.value}>"
 
 
+GEOSPATIAL = (GeometryType, GeographyType)
+"""The types whose values have no order, no hash and no defaults, although they are primitive."""
 NUMBERS = (IntegerType, LongType, FloatType, DoubleType)
 TIMESTAMPS = (TimestampType, TimestamptzType, TimestampNsType, TimestamptzNsType)
 _OTHERS = (StringType, UUIDType, BinaryType, UnknownType, VariantType)
-NAMED_TYPES: Mapping[str, PrimitiveType] = {
+NAMED_TYPES: Mapping[str, LeafType] = {
     kind.name: kind() for kind in (BooleanType, *NUMBERS, DateType, TimeType, *TIMESTAMPS, *_OTHERS)
 }
-"""The primitive types without parameters, by their names."""
+"""The types without parameters, by their names."""
 
 PARAMETRIC_FORMS = ("fixed[L]", "decimal(P, S)", "geometry(CRS)", "geography(CRS, ALGORITHM)")
 
 _FIXED = re.compile(r"fixed\s*\[\s*(\d{1,10})\s*\]", re.IGNORECASE)
 _DECIMAL = re.compile(r"decimal\s*\(\s*(\d{1,10})\s*,\s*(\d{1,10})\s*\)", re.IGNORECASE)
-# The group of a CRS includes the blanks around it: a pattern that separates them would backtrack without end.
-_GEOMETRY = re.compile(r"geometry\s*(?:\(([^)]*)\))?", re.IGNORECASE)
-_GEOGRAPHY = re.compile(r"geography\s*(?:\(([^,)]*)(?:,\s*(\w+)\s*)?\))?", re.IGNORECASE)
+# A CRS may have brackets and commas itself: NAD83(2011). It ends where the type ends; an algorithm is a last word.
+_GEOSPATIAL = re.compile(r"(geometry|geography)\s*(?:\((.*)\))?", re.IGNORECASE | re.DOTALL)
+_WORD = re.compile(r"\w+")
+
+
+def _geospatial(found: re.Match[str]) -> PrimitiveType:
+    crs, algorithm = (found[2] or "").strip(), None
+    if found[1].lower() == "geometry":
+        return GeometryType(crs or None)
+    around, comma, last = crs.rpartition(",")
+    if comma and _WORD.fullmatch(last.strip()):
+        crs, algorithm = around.strip(), last.strip()
+    return GeographyType(crs or None, algorithm)
+
 
 _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], PrimitiveType]], ...] = (
     (_FIXED, lambda found: FixedType(int(found[1]))),
     (_DECIMAL, lambda found: DecimalType(int(found[1]), int(found[2]))),
-    (_GEOMETRY, lambda found: GeometryType((found[1] or "").strip() or None)),
-    (_GEOGRAPHY, lambda found: GeographyType((found[1] or "").strip() or None, found[2])),
+    (_GEOSPATIAL, _geospatial),
 )
 
 
-def parse_primitive(text: str) -> PrimitiveType | None:
-    """Return the primitive type of a type string, None for an unknown one. As in Java, case and blanks do not matter.
+def parse_leaf(text: str) -> LeafType | None:
+    """Return the type of a type string, None for an unknown one. As in Java, case and blanks do not matter.
 
     Raises:
         InvalidInputError: the parameters are out of range, like a decimal of 39 digits.

@@ -24,7 +24,7 @@ from airflow_iceberg.format.properties.known import check_values
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
-from airflow_iceberg.format.types import PrimitiveType
+from airflow_iceberg.format.types import child_fields
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.operations.work import Work
 
@@ -172,6 +172,6 @@ def differences(metadata: TableMetadata, schema: Mapping[str, Any] | Schema) -> 
         mine = there.get(column.name)
         if mine is None:
             found.append(f"it has no column {column.name!r}")
-        elif isinstance(mine.type, PrimitiveType) and mine.type != column.type:
+        elif not child_fields(mine.type) and mine.type != column.type:
             found.append(f"column {column.name!r} is of type {mine.type}, not {column.type}")
     return found

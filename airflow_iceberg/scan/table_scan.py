@@ -121,7 +121,7 @@ class TableScan:
         import pyarrow as pa
 
         schema = self._arrow_schema()
-        tasks, deletes = self._readable_tasks(), self._delete_reader()
+        tasks, deletes = self._readable_tasks(self.projection), self._delete_reader()
         if self.limit is not None:
             return pa.Table.from_batches(self._batches(tasks), schema=schema)
         with ThreadPoolExecutor(READ_THREADS) as pool:
@@ -135,16 +135,18 @@ class TableScan:
         """
         import pyarrow as pa
 
-        return pa.RecordBatchReader.from_batches(self._arrow_schema(), self._batches(self._readable_tasks()))
+        return pa.RecordBatchReader.from_batches(
+            self._arrow_schema(), self._batches(self._readable_tasks(self.projection))
+        )
 
     def count(self) -> int:
         """Return the number of matching rows; files in which all rows match are not opened."""
-        total, deletes = 0, self._delete_reader()
-        for task in self._readable_tasks():
+        total, deletes, nothing = 0, self._delete_reader(), Schema()
+        for task in self._readable_tasks(nothing):
             if isinstance(task.residual, AlwaysTrue) and not task.delete_files:
                 total += task.file.record_count
             else:
-                total += sum(batch.num_rows for batch in self._read_task(task, Schema(), deletes))
+                total += sum(batch.num_rows for batch in self._read_task(task, nothing, deletes))
         return total if self.limit is None else min(total, self.limit)
 
     def _batches(self, tasks: Iterable[FileScanTask]) -> Iterator[pa.RecordBatch]:
@@ -161,9 +163,9 @@ class TableScan:
                 if left == 0:
                     break
 
-    def _readable_tasks(self) -> list[FileScanTask]:
+    def _readable_tasks(self, projection: Schema) -> list[FileScanTask]:
         """Return the tasks; a file that cannot be read fails before the first row of another file is returned."""
-        tasks, geo_fields = self.plan_files(), read.find_geo_fields(self.projection)
+        tasks, geo_fields = self.plan_files(), read.find_geo_fields(projection)
         for task in tasks:
             read.check_supported(task.file, task.delete_files, geo_fields)
         return tasks

@@ -1,5 +1,6 @@
 """Shredded variants: columns of their own are put back into the value."""
 
+import random
 from decimal import Decimal
 from typing import Any
 
@@ -7,18 +8,33 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from airflow_iceberg.data.cast.rows import check_columns
 from airflow_iceberg.data.variant_shredding import read_variant
-from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format.arrow.types import values_from_array
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.types import ListType, LongType, NestedField, StringType, VariantType
-from airflow_iceberg.format.values.variant import encode_object, encode_primitive
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
+from airflow_iceberg.format.types import (
+    BinaryType,
+    BooleanType,
+    DoubleType,
+    IcebergType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    UnknownType,
+    VariantType,
+)
+from airflow_iceberg.format.values.valid_variant import check_variant
+from airflow_iceberg.format.values.variant import encode_array, encode_object, encode_primitive
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.storage.stores.fsspec_io import FsspecFileIO
 from tests.support.builders import add_file, job_work, new_table
 from tests.support.data_files import read_file
+from tests.support.sampling import SEED, sampled
 from tests.support.variants import Primitive, decode, encode_names, plain
 
 NAMES = encode_names(["a", "b", "c"])
@@ -138,6 +154,180 @@ class TestArrays:
         items = [{"value": None, "typed_value": 1}, {"value": TEXT, "typed_value": None}]
         rows = [{"value": None, "typed_value": items}, {"value": TEXT, "typed_value": None}]
         assert read(kind, [*rows, {"value": None, "typed_value": []}]) == [[1, "text"], "text", []]
+
+
+class TestColumnsOfOthers:
+    """Columns that no variant should have give the values that they have, or our own errors."""
+
+    @pytest.mark.parametrize(
+        ("kind", "value", "header"),
+        [
+            (pa.uint8(), 255, 4),
+            (pa.uint16(), 65_535, 5),
+            (pa.uint32(), 2**32 - 1, 6),
+            (pa.uint64(), 2**63 - 1, 6),
+            (pa.uint64(), 2**64 - 1, 10),
+            (pa.uint8(), 0, 4),
+        ],
+    )
+    def test_integers_without_a_sign(self, kind, value, header):
+        """There are none in variants: they are of the next wider type, which has them all."""
+        ((_, data),) = values_from_array(
+            VariantType(), read_variant(column(kind, [{"value": None, "typed_value": value}]))
+        )
+        check_variant(NAMES, data)
+        assert (plain(decode(NAMES, data)), data[0] >> 2) == (value, header)
+
+    NO_GROUP = pa.struct([("other", pa.int32())])
+
+    @pytest.mark.parametrize(
+        ("typed", "message"),
+        [
+            (pa.list_(pa.int64()), "unexpected type int64 of an element of a variant"),
+            (pa.list_(NO_GROUP), "unexpected type struct<other: int32> of an element of a variant"),
+            (pa.list_(pa.struct([])), "of an element of a variant"),
+            (pa.struct([("a", pa.int64())]), "unexpected type int64 of field 'a' of a variant"),
+            (pa.struct([("a", NO_GROUP)]), "of field 'a' of a variant"),
+            (pa.struct([("a", group(pa.int64())), ("a", group(pa.int64()))]), "two columns for a field"),
+            (pa.list_(pa.struct([("value", pa.int8())])), "unexpected type int8 of the value"),
+            (pa.map_(pa.string(), pa.int8()), "has a column of type map"),
+            (pa.list_(group(pa.time64("ns"))), r"has a column of type time64\[ns\]"),
+        ],
+    )
+    def test_columns_that_are_no_values(self, typed, message):
+        kind = pa.struct([pa.field("metadata", pa.binary()), *group(typed).fields])
+        for rows in ([], [None], [{"metadata": NAMES, "value": TEXT, "typed_value": None}]):
+            with pytest.raises((FormatError, UnsupportedError), match=message):
+                read_variant(pa.array(rows, kind) if typed.num_fields != 2 else pa.nulls(1, kind))
+        with pytest.raises(InvalidInputError, match=f"cannot become variant: .*{message}"):
+            check_columns(pa.schema({"v": kind}), schema_from_shorthand({"v": "variant"}), source="rows")
+
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            pa.struct([("value", pa.binary())]),
+            pa.struct([("metadata", pa.binary())]),
+            pa.struct([("metadata", pa.int32()), ("value", pa.binary())]),
+            pa.struct([("metadata", pa.binary()), ("value", pa.int32())]),
+            pa.struct([("metadata", pa.binary()), ("metadata", pa.binary()), ("value", pa.binary())]),
+            pa.int32(),
+        ],
+        ids=str,
+    )
+    def test_what_is_no_variant(self, kind):
+        with pytest.raises(FormatError, match="unexpected type"):
+            read_variant(pa.nulls(1, kind))
+
+    def test_very_many_levels(self):
+        typed = pa.int64()
+        for _ in range(60):
+            typed = pa.list_(group(typed))
+        with pytest.raises(UnsupportedError, match="more than 50 levels"):
+            read(typed, [])
+
+    def test_a_text_that_is_no_utf_8(self):
+        typed = pa.array([b"\xff"]).view(pa.string())
+        array = pa.StructArray.from_arrays([pa.array([NAMES]), typed], names=["metadata", "typed_value"])
+        with pytest.raises(FormatError, match="a value of a variant is none of type string"):
+            read_variant(array)
+
+    def test_what_lies_below_a_null_is_no_value(self):
+        typed = pa.array([b"\xff", b"a"]).view(pa.string())
+        parts = [pa.array([NAMES, NAMES]), pa.array([b"?", None]), typed]
+        mask = pa.array([True, False])
+        array = pa.StructArray.from_arrays(parts, names=["metadata", "value", "typed_value"], mask=mask)
+        assert [item and plain(decode(*item)) for item in values_from_array(VariantType(), read_variant(array))] == [
+            None,
+            "a",
+        ]
+
+    def test_a_field_twice_among_those_without_columns(self):
+        twice = bytearray(encode_object(IDS, {"b": LONG, "c": TEXT}))
+        twice[3] = twice[2]
+        typed = {"a": {"value": None, "typed_value": 1}}
+        with pytest.raises(FormatError, match="an object in a variant has a field twice"):
+            read(pa.struct([("a", group(pa.int64()))]), [{"value": bytes(twice), "typed_value": typed}])
+
+    def test_a_field_that_metadata_do_not_name(self):
+        kind = pa.struct([("z", group(pa.int64()))])
+        with pytest.raises(FormatError, match="field 'z' of a variant is not in its metadata"):
+            read(kind, [{"value": None, "typed_value": {"z": {"value": None, "typed_value": 1}}}])
+
+    def test_without_a_column_of_other_values(self):
+        """Where all values have the type of their column, `value` may be missing."""
+        kind = pa.struct(
+            [("metadata", pa.binary()), ("typed_value", pa.list_(pa.struct([("typed_value", pa.int64())])))]
+        )
+        rows = [{"metadata": NAMES, "typed_value": [{"typed_value": 1}, {"typed_value": None}]}, None]
+        found = values_from_array(VariantType(), read_variant(pa.array(rows, kind)))
+        assert [item and plain(decode(*item)) for item in found] == [[1, None], None]
+
+
+TYPED = [pa.int64(), pa.string(), pa.float64(), pa.bool_(), pa.binary()]
+
+
+@pytest.mark.generated
+class TestGeneratedValues:
+    """Values that are shredded by any columns are put together again."""
+
+    def test_every_value_by_every_columns(self):
+        chance = random.Random(f"shredding {SEED}")
+        for _ in range(sampled(400)):
+            typed = self.columns(chance, 0)
+            values = [self.value(chance, 0) for _ in range(5)]
+            rows = [{"metadata": NAMES, **self.shred(value, typed)} for value in values]
+            found = read_variant(column(typed, rows))
+            for (metadata, data), value in zip(values_from_array(VariantType(), found), values, strict=True):
+                check_variant(metadata, data)
+                assert plain(decode(metadata, data)) == value
+
+    def columns(self, chance: random.Random, level: int) -> pa.DataType:
+        kind = chance.choice(["object", "array", "plain"]) if level < 3 else "plain"
+        if kind == "object":
+            names = chance.sample(["a", "b", "c"], chance.randint(1, 3))
+            return pa.struct([(name, group(self.columns(chance, level + 1))) for name in names])
+        return pa.list_(group(self.columns(chance, level + 1))) if kind == "array" else chance.choice(TYPED)
+
+    def value(self, chance: random.Random, level: int) -> Any:
+        kind = chance.choice(["object", "array", "plain"]) if level < 3 else "plain"
+        if kind == "object":
+            names = chance.sample(["a", "b", "c"], chance.randint(0, 3))
+            return {name: self.value(chance, level + 1) for name in names}
+        if kind == "array":
+            return [self.value(chance, level + 1) for _ in range(chance.randint(0, 3))]
+        return chance.choice([None, True, 7, -1, 1.5, "text", "Ä" * 70, b"\x00"])
+
+    def shred(self, value: Any, typed: pa.DataType) -> dict[str, Any]:
+        """Return value and typed_value of a value, by the rules of Parquet's Variant Shredding."""
+        if isinstance(value, dict) and pa.types.is_struct(typed):
+            fields = {
+                field.name: self.shred(value[field.name], field.type.field("typed_value").type)
+                if field.name in value
+                else {"value": None, "typed_value": None}
+                for field in typed
+            }
+            rest = {name: item for name, item in value.items() if name not in fields}
+            return {"value": self.encoded(rest) if rest else None, "typed_value": fields}
+        if isinstance(value, list) and pa.types.is_list(typed):
+            inner = typed.value_type.field("typed_value").type
+            return {"value": None, "typed_value": [self.shred(item, inner) for item in value]}
+        if KINDS.get(typed) is type(value):
+            return {"value": None, "typed_value": value}
+        return {"value": self.encoded(value), "typed_value": None}
+
+    def encoded(self, value: Any) -> bytes:
+        if isinstance(value, dict):
+            return encode_object(IDS, {name: self.encoded(item) for name, item in value.items()})
+        if isinstance(value, list):
+            return encode_array([self.encoded(item) for item in value])
+        return encode_primitive(OF_PYTHON[type(value)], value)
+
+
+OF_PYTHON: dict[type, IcebergType] = {
+    **{type(None): UnknownType(), bool: BooleanType(), int: LongType()},
+    **{float: DoubleType(), str: StringType(), bytes: BinaryType()},
+}
+KINDS = dict(zip(TYPED, (int, str, float, bool, bytes), strict=True))
 
 
 class TestInAFile:

@@ -17,10 +17,12 @@ from airflow_iceberg.format.types import LongType, StringType
 from airflow_iceberg.format.values.variant import encode_object, encode_primitive
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.table import Table
+from tests.format.test_valid_variant import DAMAGED
 from tests.jobs.builders import IO, data_files, make_plan
 from tests.support import golden
-from tests.support.builders import new_table
+from tests.support.builders import add_file, job_work, new_table
 from tests.support.data_files import read_file
 from tests.support.variants import encode_names
 
@@ -92,6 +94,75 @@ class TestWhatIsTaken:
             one_column(pa.array([None, ROWS[0], bad], PLAIN))
         with pytest.raises(InvalidInputError, match=f"column 'v.element', row 2 of rows: {problem}"):
             one_column(pa.array([None, [ROWS[0], bad]], pa.list_(PLAIN)), "list<variant>")
+
+
+class TestDamagedRows:
+    """Bytes that are no variant are refused by each door, like other values that no type has; nothing is committed."""
+
+    DOORS = ("append", "avro", "overwrite", "upsert", "merge", "load", "list", "shredded")
+
+    @pytest.mark.sample(4)
+    @pytest.mark.parametrize("door", DOORS)
+    @pytest.mark.parametrize("kind", ["a cut value", "an unknown field id", "bytes after a value", "a scale of 200"])
+    def test_each_door(self, tmp_path, door, kind):
+        metadata, value = DAMAGED[kind]
+        bad = {"metadata": metadata, "value": value}
+        schema = {"id": "long", "v": "list<variant>" if door == "list" else "variant"}
+        table = new_table(tmp_path, schema=schema, properties={"format-version": "3"})
+        table.append(pa.table({"id": [1], "v": pa.nulls(1)}))
+        before = table.metadata_location
+        column = pa.array([ROWS[0], bad], PLAIN)
+        if door == "list":
+            column = pa.array([[], [ROWS[0], bad]], pa.list_(PLAIN))
+        if door == "shredded":
+            column = pa.array([ROWS[0], {**bad, "typed_value": None}], pa.struct([*PLAIN, ("typed_value", pa.int64())]))
+        rows = pa.table({"id": [3, 1], "v": column})
+        pq.write_table(rows, tmp_path / "rows.parquet")
+        source = Source.from_files(str(tmp_path / "rows.parquet"))
+        plan = make_plan(tmp_path, source, format_version=3, schema=table.schema())
+        steps = {
+            "avro": lambda: table.append(rows, write_format="avro"),
+            "overwrite": lambda: table.overwrite(rows),
+            "upsert": lambda: table.upsert(rows, join_cols=["id"]),
+            "merge": lambda: table.merge(rows, on="target.id = source.id", clauses="when matched then update set *"),
+            "load": lambda: run_local(plan, IO).raise_for_error(),
+        }
+        with pytest.raises(InvalidInputError, match="column 'v"):
+            steps.get(door, lambda: table.append(rows))()
+        assert table.refresh().metadata_location == before
+        table.append(rows.slice(0, 1))  # the others are taken
+
+    def test_the_row_and_what_is_wrong_are_named(self, table):
+        bad = pa.array([ROWS[0], None, {"metadata": EMPTY, "value": LONG + b"\0"}], PLAIN)
+        with pytest.raises(
+            InvalidInputError,
+            match=r"column 'v', row 3 of rows: a value of type 6 in a variant has 9 bytes, expected 8",
+        ):
+            one_column(bad)
+        kind = pa.struct([*PLAIN, ("typed_value", pa.int64())])
+        twice = {"metadata": EMPTY, "value": LONG, "typed_value": 1}
+        with pytest.raises(InvalidInputError, match="column 'v', row 3 of rows: a value of a variant is stored twice"):
+            one_column(pa.array([None, None, twice, None, twice], kind))
+
+    def test_rows_that_the_table_has_already_are_carried(self, tmp_path):
+        """As other writers have left them: so the table can be changed and mended."""
+        table = new_table(tmp_path, schema={"id": "long", "v": "variant"}, properties={"format-version": "3"})
+        kinds = {"id": pa.int64(), "v": pa.struct(PLAIN)}
+        fields = [
+            pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
+            for number, (name, kind) in enumerate(kinds.items(), 1)
+        ]
+        bad = [{"metadata": EMPTY, "value": b"\xff"}, {"metadata": b"\x09", "value": LONG}, ROWS[0]]
+        rows = pa.table([pa.array([1, 2, 3]), pa.array(bad, fields[1].type)], schema=pa.schema(fields))
+        pq.write_table(rows, tmp_path / "db" / "t" / "theirs.parquet")
+        add_file(table, tmp_path / "db" / "t" / "theirs.parquet", record_count=3)
+        assert table.update({"id": "id + 10"}, "id = 1").updated_records == 1
+        assert table.delete("id = 3").deleted_records == 1
+        request = CompactRequest(options={"rewrite-all": True})
+        assert compact(job_work(table), request).outcome.value == "committed"
+        found = table.refresh().scan().to_arrow().sort_by("id").to_pylist()
+        assert found == [{"id": 2, "v": bad[1]}, {"id": 11, "v": bad[0]}]
+        assert table.delete("id > 0").deleted_records == 2
 
 
 class TestAppending:

@@ -37,14 +37,14 @@ class TestJavaAgrees:
 
     @pytest.mark.parametrize("vector", VECTORS, ids=vector_id)
     def test_the_value_itself_has_the_bytes_and_the_human_string_of_java(self, vector):
-        type_ = t.parse_primitive(vector["type"])
+        type_ = t.parse_leaf(vector["type"])
         value = from_bytes(type_, bytes.fromhex(vector["bytes"]))
         assert to_bytes(type_, value).hex() == vector["bytes"]
         assert tr.human_value(value, type_) == vector["human_identity"]
 
     @pytest.mark.parametrize("vector", VECTORS, ids=vector_id)
     def test_each_transform_of_the_value_is_the_one_of_java(self, vector):
-        type_ = t.parse_primitive(vector["type"])
+        type_ = t.parse_leaf(vector["type"])
         value = from_bytes(type_, bytes.fromhex(vector["bytes"]))
         for expected in vector["results"]:
             transform = tr.parse_transform(expected["transform"])
@@ -59,7 +59,7 @@ class TestJavaAgrees:
 
     def test_each_transform_of_a_column_of_the_values_is_the_one_of_java(self):
         for type_text in sorted({vector["type"] for vector in VECTORS}):
-            type_ = t.parse_primitive(type_text)
+            type_ = t.parse_leaf(type_text)
             chosen = [vector for vector in VECTORS if vector["type"] == type_text]
             values = [from_bytes(type_, bytes.fromhex(vector["bytes"])) for vector in chosen]
             column = array_from_values(type_, values)

@@ -61,7 +61,7 @@ class TestTypeStrings:
         with pytest.raises(FormatError):
             type_from_json(text)
         with pytest.raises(InvalidInputError):
-            t.parse_primitive(text)
+            t.parse_leaf(text)
 
 
 class TestNestedTypes:

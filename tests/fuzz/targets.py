@@ -18,6 +18,7 @@ from airflow_iceberg.format.manifests.columns import read_columns, unpack
 from airflow_iceberg.format.manifests.entries import DataFile, ManifestContent, ManifestEntry, ManifestFile
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
+from airflow_iceberg.format.values.valid_variant import check_variant
 from airflow_iceberg.format.values.variant import object_fields, read_names
 from airflow_iceberg.scan.metadata_tables import Inspection
 from airflow_iceberg.table import Table
@@ -108,11 +109,12 @@ def vector(data: bytes) -> None:
 
 
 def variant(data: bytes) -> None:
-    """Read the fields of a variant: its metadata is the first bytes, as many as the first one says."""
+    """Read the fields of a variant, and check it: its metadata is the first bytes, as many as the first one says."""
     size = data[0] if data else 0
     names, value = read_names(data[1 : 1 + size]), data[1 + size :]
     if value and value[0] & 3 == 2:
         object_fields(names, value)
+    check_variant(data[1 : 1 + size], value)
 
 
 def table(data: bytes) -> None:

@@ -18,6 +18,7 @@ from pyarrow import orc
 
 from airflow_iceberg.data.existing.describe import describe
 from airflow_iceberg.data.existing.target import ExistingFile
+from airflow_iceberg.data.write.variant_footer import annotated
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     FormatError,
@@ -131,6 +132,35 @@ class TestRows:
         assert table.scan().to_arrow().to_pylist() == [row]
         assert table.scan("id = 1 and d > 1 and f < 1").to_arrow().num_rows == 1
         assert bounds(table, entries(table)[0], "id") == (1, 1)
+
+    @pytest.mark.parametrize("parts", [("value",), ("value", "typed_value"), ("typed_value",)], ids="+".join)
+    def test_variants_with_and_without_a_column_of_values(self, tmp_path, lake, parts):
+        """As loads read them."""
+        import duckdb
+
+        kinds = {"metadata": pa.binary(), "value": pa.binary(), "typed_value": pa.int64()}
+        number = {"metadata": b"\x01\x00\x00", "value": b"\x18" + (7).to_bytes(8, "little"), "typed_value": 7}
+        if len(parts) == 2:
+            number["value"] = None
+        kind = pa.struct([(name, kinds[name]) for name in ("metadata", *parts)])
+        rows = pa.table(
+            {"id": [1, 2], "v": pa.array([{name: number[name] for name in ("metadata", *parts)}, None], kind)}
+        )
+        written = write(lake / "plain.parquet", rows, store_schema=False)
+        path = Path(written.removeprefix("file://"))
+        path.write_bytes(annotated(path.read_bytes(), [("v",)]))
+        table = new_table(tmp_path, schema={"id": "long", "v": "variant"}, properties={"format-version": "3"})
+        table.add_files([written])
+        found = table.scan().to_arrow()["v"].to_pylist()
+        assert found == [{"metadata": number["metadata"], "value": b"\x18" + (7).to_bytes(8, "little")}, None]
+        if parts != ("typed_value",):
+            assert duckdb.sql(f"select v::text from '{path}' order by id").fetchall() == [("7",), (None,)]
+
+    def test_variants_with_columns_that_no_variant_has(self, tmp_path, lake):
+        kind = pa.struct([("metadata", pa.binary()), ("typed_value", pa.list_(pa.int64()))])
+        table = new_table(tmp_path, schema={"v": "variant"}, properties={"format-version": "3"})
+        with pytest.raises(InvalidInputError, match="column 'v' is struct<metadata"):
+            table.add_files([write(lake / "a.parquet", {"v": pa.nulls(1, kind)})])
 
     def test_orc_and_avro_have_counts(self, tmp_path, lake):
         fastavro = pytest.importorskip("fastavro")

@@ -55,6 +55,15 @@ EXAMPLES: dict[str, tuple[str, pa.Array, str, Any]] = {
     "binary": ("string", pa.array([b"text"]), "is stored as BYTE_ARRAY", "text"),
     "time in ms": ("time", pa.array([1000], pa.time32("ms")), "is stored as INT32 TIME(MILLIS)", dt.time(0, 0, 1)),
     "unsigned": ("long", pa.array([7], pa.uint32()), "is stored as INT32 UINT(32)", 7),
+    # Iceberg Java reads neither: "Unsupported logical type: UINT_8".
+    "unsigned byte": ("int", pa.array([200], pa.uint8()), "is stored as INT32 UINT(8)", 200),
+    "unsigned short": ("int", pa.array([60_000], pa.uint16()), "is stored as INT32 UINT(16)", 60_000),
+    "unsigned in a struct": (
+        "struct<n: int>",
+        pa.array([{"n": 200}], pa.struct({"n": pa.uint8()})),
+        "column 'c.n' is",
+        {"n": 200},
+    ),
     "long for int": ("int", pa.array([7], pa.int64()), "is stored as INT64", 7),
     "another scale": (
         "decimal(9, 2)",

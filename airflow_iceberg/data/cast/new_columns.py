@@ -1,7 +1,8 @@
 """The schema of a table with the new columns of a source, and with its wider types where the table may take them.
 
-Other columns change nothing; `data.cast.rows` casts them. Not here: legal changes (`format.schemas.evolution`), the
-commit (`commit.compose`).
+Other columns change nothing; `data.cast.rows` casts them. Not here: which type a column of Arrow has
+(`format.arrow.types`), what a file says beside Arrow's types (`data.declared`), legal changes
+(`format.schemas.evolution`), the commit (`commit.compose`).
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from airflow_iceberg.data.cast.types import decoded_type
 from airflow_iceberg.errors import IcebergError, InvalidInputError
+from airflow_iceberg.format.arrow.types import EXTENSION_KEY
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.arrow import schema_from_arrow
 from airflow_iceberg.format.schemas.evolution import SchemaEvolution
@@ -23,13 +24,8 @@ from airflow_iceberg.format.types import (
     ListType,
     MapType,
     NestedField,
-    PrimitiveType,
     StructType,
-    VariantType,
 )
-
-# What the metadata of an Arrow field say of a type that Arrow knows by its storage alone.
-EXTENSION_KEY, VARIANT = b"ARROW:extension:name", b"arrow.parquet.variant"
 
 
 def with_new_columns(
@@ -64,13 +60,10 @@ def with_new_columns(
 def _wanted(schema: Schema, column: pa.Field, format_version: int) -> NestedField | None:
     """Return the column that a column of a source adds or widens, None for neither."""
     known = next((field for field in schema.fields if field.name == column.name), None)
-    # Sixteen bytes that are a UUID stay one.
-    kind = column.type if column.type == pa.uuid() else decoded_type(column.type)
-    plain = pa.schema([pa.field(column.name, kind, column.nullable)])
+    called = {key: value for key, value in (column.metadata or {}).items() if key == EXTENSION_KEY}
+    plain = pa.schema([column.with_metadata(called)])
     if known is None:
         _check_case(column.name, schema.fields, column.name)
-        if (column.metadata or {}).get(EXTENSION_KEY) == VARIANT:
-            return NestedField(id=1, name=column.name, type=VariantType(), required=not column.nullable)
         added = schema_from_arrow(plain).fields[0]
         return replace(added, id=max(1, added.id))
     try:
@@ -109,6 +102,4 @@ def _wider(old: IcebergType, new: IcebergType, format_version: int, around: str)
         # The keys of a map never change.
         value = _wider(old.value, new.value, format_version, f"{around}.value")
         return None if value is None else replace(new, key=old.key, value=value, value_required=old.value_required)
-    if isinstance(old, PrimitiveType) and isinstance(new, PrimitiveType) and is_promotion(old, new, format_version):
-        return new
-    return None
+    return new if is_promotion(old, new, format_version) else None

@@ -87,7 +87,7 @@ def conversion(arrow: pa.DataType, type_: t.IcebergType) -> Conversion | None:
     Raises:
         UnsupportedError: the table's type is not written yet.
     """
-    if isinstance(type_, t.GeometryType | t.GeographyType):
+    if isinstance(type_, t.GEOSPATIAL):
         raise UnsupportedError(f"columns of type {type_} are not written yet")
     if not isinstance(type_, t.PrimitiveType):
         return None

@@ -20,7 +20,8 @@ from airflow_iceberg.data.existing.parquet_types import Node, below, fits, forms
 from airflow_iceberg.data.existing.target import Target, UnfitFileError
 from airflow_iceberg.data.read.columns import is_geo, may_become
 from airflow_iceberg.data.read.file_fields import FileField, fields_by_id, find_leaves, is_list, walk
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.data.variant_shredding import check_variant_columns
+from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.metadata_columns import METADATA_IDS
 from airflow_iceberg.format.properties.table_properties import TableProperties
@@ -152,13 +153,12 @@ class FieldCheck:
             case t.MapType():
                 is_right = kinds.is_map(kind)
             case t.VariantType():
-                names = {child.name for child in found.children}
-                is_right = kinds.is_struct(kind) and {"metadata", "value"} <= names
+                is_right = _is_variant(kind)
             case _:
                 is_right = self._fits(field.type, found)
         if not is_right:
             self._wrong_type(field, found, path, node)
-        elif isinstance(field.type, t.PrimitiveType) and not isinstance(field.type, t.VariantType):
+        elif isinstance(field.type, t.PrimitiveType):
             if node is not None and (node.is_repeated or not fits(node, field.type, self._target.format_version)):
                 self._wrong_form(field, node, path)
         elif node is not None and (problem := problem_of_group(node, field.type)):
@@ -233,6 +233,15 @@ class FieldCheck:
 
     def _refuse(self, why: str) -> NoReturn:
         raise InvalidInputError(f"cannot add {self._location}: {why}; nothing was committed")
+
+
+def _is_variant(kind: pa.DataType) -> bool:
+    """Return whether a column can be read as a variant, be it shredded or not."""
+    try:
+        check_variant_columns(kind)
+    except (FormatError, UnsupportedError):
+        return False
+    return True
 
 
 _TEXTS = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)

@@ -14,6 +14,7 @@ from datetime import date
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_iceberg.data.declared import parquet_columns
 from airflow_iceberg.data.existing.parquet_footer import read_footer
 from airflow_iceberg.data.existing.partition import HIVE_NULL
 from airflow_iceberg.data.existing.target import ExistingFile
@@ -40,15 +41,10 @@ def columns_of(io: FileIO, file: ExistingFile) -> pa.Schema:
         )
     with open_handle(io, "parquet", file.location) as (handle, _):
         handle.seek(0, 2)
-        read_footer(handle, int(handle.tell()), file.location)
+        footer = read_footer(handle, int(handle.tell()), file.location)
         found = pq.ParquetFile(handle, coerce_int96_timestamp_unit="us")
-        # Where the file has a column of one value for each top-level column, their numbers are the same.
-        stored = {found.schema.column(i).path: found.schema.column(i).physical_type for i in range(len(found.schema))}
-        fields = [
-            field.with_type(pa.timestamp("us", tz="UTC")) if stored.get(field.name) == "INT96" else field
-            for field in found.schema_arrow
-        ]
-        return pa.schema([field.with_nullable(True) for field in fields])
+        declared = parquet_columns(found.schema_arrow, footer, file.location)
+        return pa.schema([field.with_nullable(True) for field in declared])
 
 
 def infer_schema(columns: Iterable[pa.Schema], files: Sequence[ExistingFile]) -> Schema:

@@ -244,6 +244,16 @@ def _is_element(repeated: Node, node: Node) -> bool:
     return len(repeated.children) != 1 or repeated.name in ("array", f"{node.name}_tuple")
 
 
+def element_node(node: Node) -> Node | None:
+    """Return the element of a list, also of one of two levels; None for what is no list."""
+    if node.is_repeated:
+        return replace(node, is_repeated=False)
+    if node.annotation != "LIST" or len(node.children) != 1 or not node.children[0].is_repeated:
+        return None
+    repeated = node.children[0]
+    return replace(repeated, is_repeated=False) if _is_element(repeated, node) else repeated.children[0]
+
+
 def below(node: Node, type_: t.IcebergType) -> Sequence[Node]:
     """Return the nodes of the fields below a group that has no problem, in the order of the file."""
     if isinstance(type_, t.ListType):

@@ -77,7 +77,7 @@ def missing_value(field: t.NestedField, constants: Mapping[int, t.Value]) -> t.V
 
 def is_geo(kind: t.IcebergType) -> bool:
     """Return whether a type is one whose values cannot be read."""
-    return isinstance(kind, (t.GeometryType, t.GeographyType))
+    return isinstance(kind, t.GEOSPATIAL)
 
 
 def read_column(

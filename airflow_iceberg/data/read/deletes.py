@@ -36,7 +36,7 @@ from airflow_iceberg.format.deletion_vectors import OVERHEAD, RowPositions
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.types import LongType, NestedField, StringType, UnknownType, VariantType
+from airflow_iceberg.format.types import GEOSPATIAL, LongType, NestedField, PrimitiveType, StringType, UnknownType
 from airflow_iceberg.storage.base import FileIO
 
 Mask = npt.NDArray[np.bool_]
@@ -181,8 +181,10 @@ class DeleteReader:
         """Return a schema of one column, of its widest type, which the newest schema has."""
         for schema in self._schemas:
             if column_path(schema, field_id) is not None:
-                if isinstance(schema.find_field(field_id).type, VariantType):
-                    raise FormatError(f"equality deletes are by field id {field_id}, which is a variant")
+                kind = schema.find_field(field_id).type
+                if not isinstance(kind, PrimitiveType) or isinstance(kind, GEOSPATIAL):
+                    name = type(kind).__name__.removesuffix("Type").lower()
+                    raise FormatError(f"equality deletes are by field id {field_id}, which is a {name}")
                 return replace(schema.select([schema.find_name(field_id) or ""]), identifier_field_ids=())
         raise FormatError(f"equality deletes are by field id {field_id}, which is in no schema of the table")
 

@@ -31,7 +31,7 @@ from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.metadata_columns import IS_DELETED, partition_values
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.types import NestedField
+from airflow_iceberg.format.types import BinaryType, IcebergType, ListType, MapType, NestedField, StructType
 from airflow_iceberg.storage.base import FileIO
 
 
@@ -273,7 +273,20 @@ class _Wanted:
 def _filter_schema(row_filter: tree.Expression, table_schema: Schema) -> Schema:
     ids = {predicate.column.field_id for predicate in tree.predicates(row_filter)}
     names = [table_schema.find_name(field_id) for field_id in ids if field_id is not None]
-    return table_schema.select([name for name in names if name is not None])
+    found = table_schema.select([name for name in names if name is not None])
+    return replace(found, fields=tuple(replace(field, type=_only_asked(field.type)) for field in found.fields))
+
+
+def _only_asked(kind: IcebergType) -> IcebergType:
+    """Return the type to read for a filter, which asks of a geometry only whether there is one: its bytes tell that."""
+    match kind:
+        case StructType():
+            return StructType(fields=tuple(replace(child, type=_only_asked(child.type)) for child in kind.fields))
+        case ListType():
+            return replace(kind, element=_only_asked(kind.element))
+        case MapType():
+            return replace(kind, key=_only_asked(kind.key), value=_only_asked(kind.value))
+    return BinaryType() if is_geo(kind) else kind
 
 
 def _values_of(column: tree.Column, columns: Mapping[int, pa.Array], schema: Schema) -> pa.Array:

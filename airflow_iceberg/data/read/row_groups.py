@@ -21,7 +21,7 @@ from airflow_iceberg.expressions.tree import Column
 from airflow_iceberg.format.arrow.buffers import array_of
 from airflow_iceberg.format.arrow.types import values_from_array
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.types import NestedField, PrimitiveType, Value
+from airflow_iceberg.format.types import LeafType, NestedField, Value
 from airflow_iceberg.format.values.defaults import without_value
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def group_ranges(
 
     def ranges(column: Column) -> ColumnRange:
         path = column_path(schema, column.field_id or 0)
-        if path is None or not isinstance(path[-1].type, PrimitiveType):
+        if path is None or not isinstance(path[-1].type, LeafType):
             return ColumnRange()
         source = _find(path, fields)
         if source is not None:

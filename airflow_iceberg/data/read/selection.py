@@ -122,6 +122,7 @@ def identifier_names(
             raise NotFoundError(
                 f"identifier_columns has {name!r}, which is no column; {', '.join(sorted(columns))} are"
             )
+    schema.check_keys(identifier_columns)
     if identifier_columns:
         return tuple(identifier_columns)
     if not compute_updates:

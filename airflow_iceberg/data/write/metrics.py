@@ -129,7 +129,7 @@ class LeafColumn:
     """
 
     field_id: int
-    type: t.PrimitiveType
+    type: t.LeafType
     path: tuple[str, ...]
     repeated: bool
 
@@ -151,7 +151,7 @@ def _leaves(item: t.NestedField, path: tuple[str, ...], *, repeated: bool) -> It
             children, repeated = (item.type.key_field, item.type.value_field), True
         case t.UnknownType():
             return
-        case t.PrimitiveType():
+        case t.PrimitiveType() | t.VariantType():
             yield LeafColumn(field_id=item.id, type=item.type, path=path, repeated=repeated)
     for child in children:
         yield from _leaves(child, path, repeated=repeated)
@@ -258,7 +258,7 @@ class MetricsAccumulator:
         if mode.has_bounds and not isinstance(column.type, t.VariantType):
             put_raw_bounds(column, mode, self._raw_bounds(position, column.type, statistics), found)
 
-    def _raw_bounds(self, position: int, type_: t.PrimitiveType, statistics: list[Any]) -> tuple[Any, Any] | None:
+    def _raw_bounds(self, position: int, type_: t.LeafType, statistics: list[Any]) -> tuple[Any, Any] | None:
         """Return the smallest and the largest value in a comparable form, None when no row group has a value."""
         lows, highs = [], []
         for number, item in enumerate(statistics):
@@ -277,7 +277,7 @@ def put_raw_bounds(column: LeafColumn, mode: MetricsMode, bounds: tuple[Any, Any
         put_bounds(column, mode, _value_or_none(column.type, bounds[0]), _value_or_none(column.type, bounds[1]), found)
 
 
-def _value_or_none(type_: t.PrimitiveType, raw: Any) -> t.Value:
+def _value_or_none(type_: t.LeafType, raw: Any) -> t.Value:
     """Return the canonical value of a comparable one; None for one that the type cannot have, which makes no bound.
 
     New rows have no such values (`data.cast.valid`), but rows of other writers are carried from file to file as they

@@ -37,7 +37,7 @@ Longs = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 ZORDER_BYTES = 8
-_UNSORTABLE = (t.UnknownType, t.VariantType, t.GeometryType, t.GeographyType)
+_UNSORTABLE = (t.UnknownType, *t.GEOSPATIAL)
 _MARK = "boundary"
 _BITS_AT_ONCE = 32 << 20
 

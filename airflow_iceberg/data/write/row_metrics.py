@@ -66,7 +66,7 @@ class RowMetrics:
         self._bounds[column.field_id] = min(known[0], found[0]), max(known[1], found[1])
 
 
-def _min_max(type_: t.PrimitiveType, values: Any) -> tuple[Any, Any] | None:
+def _min_max(type_: t.LeafType, values: Any) -> tuple[Any, Any] | None:
     """Return the smallest and the largest of values without NaN, canonical except for texts, which are bytes."""
     if isinstance(type_, t.StringType):
         values, type_ = values.cast(pa.binary()), t.BinaryType()

@@ -17,6 +17,11 @@ from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.buffers import array_of, single
 
 FIELD_ID_KEY = b"PARQUET:field_id"
+# What the metadata of a field say of a type that this Arrow knows by its storage alone.
+EXTENSION_KEY, VARIANT = b"ARROW:extension:name", b"arrow.parquet.variant"
+_VARIANTS = (VARIANT, b"parquet.variant")
+_UUID = b"arrow.uuid"
+_UUID_BYTES = 16
 _DOC_KEY = b"doc"
 _PRIMITIVES: Mapping[type[t.IcebergType], pa.DataType] = {
     t.BooleanType: pa.bool_(),
@@ -104,10 +109,32 @@ def field_from_arrow(child: pa.Field, name: str, next_id: Callable[[Any], int], 
     return t.NestedField(
         id=own_id,
         name=name,
-        type=_type_from_arrow(child.type, column, next_id),
+        type=_type_of_field(child, column, next_id),
         required=not child.nullable,
         doc=doc.decode() if doc is not None else None,
     )
+
+
+def _type_of_field(child: pa.Field, column: str, next_id: Callable[[Any], int]) -> t.IcebergType:
+    """Return the type of a field at any depth: by what it is called, or else by how it is stored."""
+    name, stored = _extension(child)
+    if name in _VARIANTS and kinds.is_struct(stored):
+        return t.VariantType()
+    if name == _UUID and kinds.is_fixed_size_binary(stored) and stored.byte_width == _UUID_BYTES:
+        return t.UUIDType()
+    return _type_from_arrow(stored, column, next_id)
+
+
+def _extension(child: pa.Field) -> tuple[bytes, pa.DataType]:
+    """Return the name of an extension type, "" for none, and the type that it is stored as, without encodings."""
+    name, stored = (child.metadata or {}).get(EXTENSION_KEY, b""), child.type
+    while True:
+        if isinstance(stored, pa.BaseExtensionType):
+            name, stored = stored.extension_name.encode(), stored.storage_type
+        elif kinds.is_dictionary(stored) or kinds.is_run_end_encoded(stored):
+            stored = stored.value_type
+        else:
+            return name, stored
 
 
 def _type_from_arrow(arrow_type: pa.DataType, column: str, next_id: Callable[[Any], int]) -> t.IcebergType:
@@ -124,8 +151,6 @@ def _type_from_arrow(arrow_type: pa.DataType, column: str, next_id: Callable[[An
     if nested:
         element = field_from_arrow(nested[0], "element", next_id, f"{column}.element")
         return t.ListType(element_id=element.id, element=element.type, element_required=element.required)
-    if kinds.is_dictionary(arrow_type):
-        return _type_from_arrow(arrow_type.value_type, column, next_id)
     found = primitive_from_arrow(arrow_type)
     if found is None:
         raise InvalidInputError(f"column '{column}': Iceberg has no type for Arrow's {arrow_type}")

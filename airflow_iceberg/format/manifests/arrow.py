@@ -35,7 +35,7 @@ from airflow_iceberg.format.manifests.column_arrays import (
 from airflow_iceberg.format.manifests.columns import EntryColumns
 from airflow_iceberg.format.manifests.entries import DataFile, ManifestEntry
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.types import NestedField, PrimitiveType, StructType, UnknownType
+from airflow_iceberg.format.types import LeafType, NestedField, StructType, UnknownType
 
 _COUNTS, _BOUNDS = pa.map_(pa.int32(), pa.int64()), pa.map_(pa.int32(), pa.binary())
 _MAPS = {
@@ -234,7 +234,7 @@ def _leaves(fields: Iterable[NestedField], prefix: str) -> Iterator[tuple[str, N
     for field in fields:
         if isinstance(field.type, StructType):
             yield from _leaves(field.type.fields, f"{prefix}{field.name}.")
-        elif isinstance(field.type, PrimitiveType):
+        elif isinstance(field.type, LeafType):
             yield prefix + field.name, field
 
 

@@ -20,6 +20,7 @@ from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
 from airflow_iceberg.format.sort_orders import SortOrder
 from airflow_iceberg.format.transforms.transform import VoidTransform
+from airflow_iceberg.format.values.json import from_json
 
 _T = TypeVar("_T")
 
@@ -347,13 +348,33 @@ def _check_avro_names(spec: PartitionSpec) -> None:
 
 
 def check_schema(schema: Schema, format_version: int) -> None:
-    """Check a schema of a format version; raises InvalidInputError if a type or a default needs a later version."""
-    if format_version >= 3:
-        return
+    """Check a schema of a format version.
+
+    Raises:
+        InvalidInputError: a type or a default needs a later version, or a default is no value of its column.
+    """
     for field_id, column in schema.fields_by_id.items():
+        _check_defaults(column, schema.find_name(field_id) or column.name)
+        if format_version >= 3:
+            continue
         what = f"type {column.type}" if isinstance(column.type, _V3_TYPES) else "the initial default"
         if isinstance(column.type, _V3_TYPES) or column.initial_default is not None:
             raise InvalidInputError(
                 f"{what} of column {schema.find_name(field_id)!r} needs format version 3 (the table has "
                 f"{format_version})"
             )
+
+
+def _check_defaults(column: t.NestedField, name: str) -> None:
+    for what, default in (("initial", column.initial_default), ("write", column.write_default)):
+        if default is None:
+            continue
+        if isinstance(column.type, (t.UnknownType, t.VariantType, *t.GEOSPATIAL)):
+            # Spec: Default values.
+            raise InvalidInputError(
+                f"column {name!r} is {column.type}, whose {what} default must be null, not {default!r}"
+            )
+        try:
+            from_json(column.type, default)
+        except FormatError as error:
+            raise InvalidInputError(f"the {what} default of column {name!r}: {error}") from error

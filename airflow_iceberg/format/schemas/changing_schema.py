@@ -168,8 +168,9 @@ class ChangingSchema:
                 f"the default of column '{name}' needs format version 3 (the table has {self.format_version}); "
                 f"put upgrade_format_version before it"
             )
-        if not isinstance(type_, t.PrimitiveType):
-            raise InvalidInputError(f"column '{name}' is {type_} and cannot have a default; its fields can")
+        if not isinstance(type_, t.PrimitiveType) or isinstance(type_, (t.UnknownType, *t.GEOSPATIAL)):
+            hint = "; its fields can" if t.child_fields(type_) else ""
+            raise InvalidInputError(f"column '{name}' is {type_} and cannot have a default{hint}")
         try:
             return values.to_json(type_, values.parse_literal(type_, default))
         except InvalidInputError as error:

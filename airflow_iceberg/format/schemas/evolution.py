@@ -167,7 +167,7 @@ class SchemaEvolution(ChangingSchema):
             return
         if not is_promotion(found.type, new, self.format_version):
             hint = what_may_become(found.type, self.format_version)
-            if not isinstance(found.type, t.PrimitiveType):
+            if t.child_fields(found.type):
                 hint = "fields of nested types are changed one by one"
             raise InvalidInputError(f"column '{name}' cannot change from {found.type} to {new}: {hint}")
         self._promote(found, fresh_type(new, self._next_id))

@@ -53,6 +53,8 @@ class Schema:
         index.add(self.fields, "", "", None)
         for name in ("fields_by_id", "names", "parents", "_names_by_id", "_short_names"):
             object.__setattr__(self, name, getattr(index, name.lstrip("_")))
+        # A set, as in Iceberg Java: a column that is named twice identifies rows no better.
+        object.__setattr__(self, "identifier_field_ids", tuple(dict.fromkeys(self.identifier_field_ids)))
         for field_id in self.identifier_field_ids:
             self._check_identifier(field_id)
 
@@ -178,6 +180,22 @@ class Schema:
                 raise InvalidInputError(f"column '{name}' cannot identify rows: it is inside the {parent.type}")
             if not parent.required:
                 raise InvalidInputError(f"column '{name}' cannot identify rows: struct '{parent.name}' is optional")
+
+    def check_keys(self, names: Iterable[str]) -> None:
+        """Check that rows can be found by columns: values of variants and geometries are not equal by their bytes.
+
+        Names that are no columns are passed over.
+
+        Raises:
+            InvalidInputError: a column is of such a type, or has one in it.
+        """
+        for name in names:
+            field_id = self.names.get(name)
+            for found in t.walk_fields((self.fields_by_id[field_id],) if field_id is not None else ()):
+                if isinstance(found.type, (t.VariantType, *t.GEOSPATIAL)):
+                    raise InvalidInputError(
+                        f"column '{name}' cannot be a key: values of {found.type} cannot be compared; choose others"
+                    )
 
     def ancestors(self, field_id: int) -> Iterator[t.NestedField]:
         """Yield the fields around a nested field, innermost first; nothing for a top-level one."""

@@ -68,6 +68,8 @@ _PARAMETRIC_ALIASES = (
     (re.compile(r"(?:varchar|char)\s*\(\s*\d+\s*\)", re.IGNORECASE), "string"),
     (re.compile(r"(?:fixed|binary)\s*\(\s*(\d+)\s*\)", re.IGNORECASE), r"fixed[\1]"),
 )
+# At what a CRS ends for Iceberg Java; tables of others with such a type are read.
+_NOT_IN_CRS: Mapping[type[t.IcebergType], str] = {t.GeometryType: ")", t.GeographyType: ","}
 # Words after a type, which describe the field.
 _NOT_NULL = re.compile(r"\s+(not\s+null|required)\s*$", re.IGNORECASE)
 _NULLABLE = re.compile(r"\s+(null|optional)\s*$", re.IGNORECASE)
@@ -109,7 +111,7 @@ class _TypeText:
     def _type(self, text: str) -> t.IcebergType:
         nested = _NESTED.fullmatch(text)
         if not nested:
-            return self._primitive(text)
+            return self._leaf(text)
         kind, parts = nested[1].lower(), self._split(nested[2])
         if kind == "struct":
             return t.StructType(fields=tuple(self._member(part) for part in parts))
@@ -135,7 +137,7 @@ class _TypeText:
         name = found[1][1:-1].replace("``", "`") if found[1].startswith("`") else found[1]
         return self._inner(name, found[2])
 
-    def _primitive(self, text: str) -> t.PrimitiveType:
+    def _leaf(self, text: str) -> t.LeafType:
         spelled = " ".join(text.lower().split())
         if spelled in ("decimal", "numeric", "dec"):
             # Differs from Spark, where it is one of 10 digits, none of them after the point: hardly ever what is meant.
@@ -148,13 +150,18 @@ class _TypeText:
             if pattern.fullmatch(name):
                 name = pattern.sub(form, name)
         try:
-            found = t.parse_primitive(name)
+            found = t.parse_leaf(name)
         except InvalidInputError as error:
             raise InvalidInputError(f"column '{self.column}': {error}") from error
         if found is None:
             near = get_close_matches(spelled, (*t.NAMED_TYPES, *_ALIASES, "decimal"), n=1, cutoff=0.75)
             meant = f"; did you mean {near[0]}?" if near else ""
             self._fail(f"unknown type '{text}' (allowed: {_allowed()}, and SQL's names such as varchar(20)){meant}")
+        mark = _NOT_IN_CRS.get(type(found), "")
+        if isinstance(found, t.GEOSPATIAL) and mark in (found.crs or ""):
+            self._fail(
+                f"Iceberg Java cannot load a table with {found}: its CRS must have no '{mark}', spell it otherwise"
+            )
         return found
 
     def _split(self, text: str) -> list[str]:

@@ -90,8 +90,7 @@ class IdentityTransform(Transform):
     preserves_order: ClassVar[bool] = True
 
     def can_transform(self, source_type: t.IcebergType) -> bool:
-        excluded = isinstance(source_type, (t.VariantType, t.GeometryType, t.GeographyType))
-        return isinstance(source_type, t.PrimitiveType) and not excluded
+        return isinstance(source_type, t.PrimitiveType) and not isinstance(source_type, t.GEOSPATIAL)
 
     def _apply(self, value: t.Value, source_type: t.IcebergType) -> t.Value:
         return value

@@ -9,7 +9,7 @@ from airflow_iceberg.format.values import calendar
 NANOS = (t.TimestampNsType, t.TimestamptzNsType)
 TIMESTAMPS = t.TIMESTAMPS
 WITH_ZONE = (t.TimestamptzType, t.TimestamptzNsType)
-RAW = (t.FixedType, t.BinaryType, t.GeometryType, t.GeographyType)
+RAW = (t.FixedType, t.BinaryType, *t.GEOSPATIAL)
 """The types whose canonical value is the bytes themselves."""
 
 

@@ -100,6 +100,8 @@ def object_fields(names: Sequence[str], data: bytes) -> dict[str, bytes]:
     ordered = sorted(set(offsets))
     if len(ordered) != len(offsets) or ordered[-1] != offsets[-1] or any(found >= len(names) for found in ids):
         raise FormatError("the fields of an object in a variant overlap, or have no names")
+    if len({names[found] for found in ids}) != len(ids):
+        raise FormatError("an object in a variant has a field twice")
     end = dict(pairwise(ordered))
     return {
         names[found]: _slice(data, first + offset, first + end[offset])

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.arrow.types import EXTENSION_KEY, VARIANT
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -135,14 +136,14 @@ def _arrow_type(schema: Any, named: dict[str, pa.DataType], where: str) -> pa.Da
     if isinstance(kind, dict | list):
         return _arrow_type(kind, named, where)
     if kind in ("record", "error"):
-        fields = [pa.field(f["name"], _arrow_type(f["type"], named, f"{where}.{f['name']}")) for f in schema["fields"]]
+        fields = [_field(f["name"], f["type"], named, f"{where}.{f['name']}") for f in schema["fields"]]
         return _remember(schema, pa.struct(fields), named)
     if kind == "array" and schema.get("logicalType") == "map":
         return _map_of_pairs(schema["items"], named, where)
     if kind == "array":
-        return pa.list_(_arrow_type(schema["items"], named, where))
+        return pa.list_(_field("item", schema["items"], named, where))
     if kind == "map":
-        return pa.map_(pa.string(), _arrow_type(schema["values"], named, where))
+        return pa.map_(pa.string(), _field("value", schema["values"], named, where))
     if kind == "enum":
         return _remember(schema, pa.string(), named)
     if kind == "fixed":
@@ -150,10 +151,18 @@ def _arrow_type(schema: Any, named: dict[str, pa.DataType], where: str) -> pa.Da
     return _logical(schema, _by_name(kind, named, where))
 
 
+def _field(name: str, schema: Any, named: dict[str, pa.DataType], where: str) -> pa.Field:
+    """Return a field, which says that it is a variant if it is one."""
+    branches = schema if isinstance(schema, list) else [schema]
+    found = pa.field(name, _arrow_type(schema, named, where))
+    is_variant = any(isinstance(branch, dict) and branch.get("logicalType") == "variant" for branch in branches)
+    return found.with_metadata({EXTENSION_KEY: VARIANT}) if is_variant else found
+
+
 def _map_of_pairs(pair: Any, named: dict[str, pa.DataType], where: str) -> pa.DataType:
     """Return the type of a map as Iceberg stores it if its keys are no texts: an array of records of key and value."""
     found = _arrow_type(pair, named, where)
-    return pa.map_(found.field("key").type, found.field("value").type)
+    return pa.map_(found.field("key").with_nullable(False), found.field("value"))
 
 
 def _logical(schema: Mapping[str, Any], plain: pa.DataType) -> pa.DataType:

@@ -6,16 +6,15 @@ fail in the last one. Not here: CSV (`sources.csv_files`), the text, the types a
 """
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_iceberg.data.cast.new_columns import EXTENSION_KEY, VARIANT
+from airflow_iceberg.data.declared import declared_rows, orc_columns, parquet_columns
+from airflow_iceberg.data.existing.parquet_footer import read_footer
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.sources import csv_files
 from airflow_iceberg.jobs.sources.avro_schema import arrow_schema, read_as, without_defaults
@@ -98,29 +97,24 @@ def _no_rows(schema: Any) -> pa.Table:
 def _read_parquet(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> Iterator[pa.Table]:
     # INT96 is nanoseconds in pyarrow, which end in 2262; the table has microseconds anyway.
     with open_binary(unit.location, io) as handle, pq.ParquetFile(handle, coerce_int96_timestamp_unit="us") as file:
-        instants = _int96_instants(file, schema)
-        yield _as_instants(_no_rows(file.schema_arrow), instants)
+        declared = _with_instants(file, handle, schema, unit.location)
+        yield _as_instants(_no_rows(file.schema_arrow), declared)
         first, end = unit.row_groups or (0, file.metadata.num_row_groups)
         for index in range(first, end):
             rows = _batch_rows(file.metadata.row_group(index))
             for batch in file.iter_batches(batch_size=rows, row_groups=[index], use_threads=False):
-                yield _as_instants(pa.Table.from_batches([batch]), instants)
+                yield _as_instants(pa.Table.from_batches([batch]), declared)
 
 
 def _parquet_columns(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> pa.Schema:
     with open_binary(unit.location, io) as handle, pq.ParquetFile(handle, coerce_int96_timestamp_unit="us") as file:
-        declared = {name: pa.timestamp("us", "UTC") for name in _int96_instants(file, schema)}
-        # Older versions of Arrow do not say it by themselves.
-        leaves = (file.schema.column(index) for index in range(len(file.schema)))
-        declared |= {leaf.path: pa.uuid() for leaf in leaves if leaf.logical_type.type == "UUID"}
-        # Of groups, Arrow tells the logical type in the text of the schema alone.
-        variants = set(_VARIANT.findall(str(file.schema)))
-        fields = [field.with_type(declared.get(field.name, field.type)) for field in file.schema_arrow]
-        return pa.schema([f.with_metadata({EXTENSION_KEY: VARIANT}) if f.name in variants else f for f in fields])
+        return _declared(file, handle, schema, unit.location)
 
 
-# A column of the schema; fields below it are indented further.
-_VARIANT = re.compile(r"^  \w+ group field_id=-?\d+ (.+) \(Variant", re.MULTILINE)
+def _declared(file: Any, handle: Any, schema: Schema, location: str) -> pa.Schema:
+    handle.seek(0, 2)
+    footer = read_footer(handle, int(handle.tell()), location)
+    return parquet_columns(file.schema_arrow, footer, location, known=schema)
 
 
 def _batch_rows(group: Any) -> int:
@@ -128,19 +122,15 @@ def _batch_rows(group: Any) -> int:
     return int(min(max(BATCH_BYTES // row_bytes, MIN_BATCH_ROWS), MAX_BATCH_ROWS))
 
 
-def _int96_instants(file: Any, schema: Schema) -> list[str]:
-    """Return the INT96 columns that are instants, as Spark and Hive mean them: all but timestamps of the table."""
-    local = {field.name for field in schema.fields if isinstance(field.type, t.TimestampType)}
-    leaves = (file.schema.column(index) for index in range(len(file.schema)))
-    top = [leaf.path for leaf in leaves if leaf.physical_type == "INT96" and leaf.path in file.schema_arrow.names]
-    return [name for name in top if name not in local]
+def _with_instants(file: Any, handle: Any, schema: Schema, location: str) -> pa.Schema | None:
+    """Return the columns of a file that has INT96, of which Arrow does not say that they are instants; else None."""
+    if all(file.schema.column(index).physical_type != "INT96" for index in range(len(file.schema))):
+        return None
+    return _declared(file, handle, schema, location)
 
 
-def _as_instants(table: pa.Table, names: list[str]) -> pa.Table:
-    for name in names:
-        index = table.schema.get_field_index(name)
-        table = table.set_column(index, name, table.column(index).cast(pa.timestamp("us", "UTC")))
-    return table
+def _as_instants(table: pa.Table, declared: pa.Schema | None) -> pa.Table:
+    return table if declared is None else declared_rows(table, declared, pa.types.is_timestamp)
 
 
 def _read_orc(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> Iterator[pa.Table]:
@@ -148,16 +138,17 @@ def _read_orc(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, st
 
     with open_binary(unit.location, io) as handle:
         file = orc.ORCFile(handle)
-        yield _no_rows(file.schema)
+        declared = orc_columns(file.schema)
+        yield declared_rows(_no_rows(file.schema), declared, pa.types.is_time)
         for index in range(file.nstripes):
-            yield pa.Table.from_batches([file.read_stripe(index)])
+            yield declared_rows(pa.Table.from_batches([file.read_stripe(index)]), declared, pa.types.is_time)
 
 
 def _orc_columns(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> pa.Schema:
     from pyarrow import orc
 
     with open_binary(unit.location, io) as handle:
-        return orc.ORCFile(handle).schema
+        return orc_columns(orc.ORCFile(handle).schema)
 
 
 # ---- CSV, JSON lines

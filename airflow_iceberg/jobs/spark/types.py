@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.arrow.types import EXTENSION_KEY, VARIANT
 
 PRIMITIVES: Mapping[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -47,15 +48,21 @@ def _arrow_type(kind: Any, where: str) -> pa.DataType:
         return _primitive(kind, where)
     if kind["type"] == "struct":
         fields = kind["fields"]
-        return pa.struct([pa.field(f["name"], _arrow_type(f["type"], f"{where}.{f['name']}")) for f in fields])
+        return pa.struct([_field(f["name"], f["type"], f"{where}.{f['name']}") for f in fields])
     if kind["type"] == "array":
-        return pa.list_(_arrow_type(kind["elementType"], f"{where}.element"))
+        return pa.list_(_field("item", kind["elementType"], f"{where}.element"))
     if kind["type"] == "map":
         key = _arrow_type(kind["keyType"], f"{where}.key")
-        return pa.map_(key, _arrow_type(kind["valueType"], f"{where}.value"))
+        return pa.map_(key, _field("value", kind["valueType"], f"{where}.value"))
     if kind["type"] == "udt" and "sqlType" in kind:
         return _arrow_type(kind["sqlType"], where)
     return _primitive(str(kind["type"]), where)
+
+
+def _field(name: str, kind: Any, where: str) -> pa.Field:
+    """Return a field, which says that it is a variant if it is one."""
+    found = pa.field(name, _arrow_type(kind, where))
+    return found.with_metadata({EXTENSION_KEY: VARIANT}) if kind == "variant" else found
 
 
 def _primitive(name: str, where: str) -> pa.DataType:

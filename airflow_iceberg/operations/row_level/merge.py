@@ -144,6 +144,7 @@ def merge(work: Work, request: MergeRequest) -> WriteResult:
         CommitUnknownError: cannot tell whether the commit has landed; nothing was deleted.
     """
     keys = [(name, name) for name in request.columns] or list(key_columns(request.condition, dialect=request.dialect))
+    work.table.metadata.schema().check_keys(name for name, _ in keys)
     changes = RowLevelChanges(
         clauses=request.merge_clauses,
         rows=request.rows,
