@@ -132,7 +132,7 @@ class PointerCatalog(Catalog):
                 if newer == pointer:
                     raise
                 pointer = newer
-        raise self._unknown_table(table)
+        raise self._no_table(table)
 
     def remember_states(self) -> None:
         if self.has_new_names:
@@ -335,7 +335,7 @@ class PointerCatalog(Catalog):
     def _require_pointer(self, table: TableId) -> Pointer:
         pointer = self.read_pointer(table)
         if pointer is None:
-            raise self._unknown_table(table)
+            raise self._no_table(table)
         return pointer
 
     def _require_namespace(self, namespace: str | Namespace) -> Namespace:

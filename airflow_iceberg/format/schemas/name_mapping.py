@@ -79,12 +79,10 @@ def _field(item: Fields) -> MappedField:
     field_id = item.opt_int("field-id")
     if field_id is not None and not 0 <= field_id <= MAX_INT:
         item.fail("field-id", f"unexpected number {field_id} (expected the id of a column, 0 to {MAX_INT})")
-    names = item.list("names") if "names" in item else ()
-    for index, name in enumerate(names):
-        if not isinstance(name, str):
-            Fields({f"names[{index}]": name}, item.where).str(f"names[{index}]")
     return MappedField(
-        field_id=field_id, names=tuple(names), fields=_fields(item, "fields") if "fields" in item else ()
+        field_id=field_id,
+        names=item.str_list("names") if "names" in item else (),
+        fields=_fields(item, "fields") if "fields" in item else (),
     )
 
 
