@@ -222,6 +222,10 @@ class Catalog(ABC):
         Empty if a server chooses the location: then the metadata given to `create` has an empty one.
         """
 
+    def new_location(self, table: str | TableId) -> str:
+        """Return a location for a new table of this name in which no other table is; as of `default_location`."""
+        return self.default_location(table)
+
     # -- the locations of tables ---------------------------------------------------------------------------------------
 
     def gate(self, table: TableId, metadata: TableMetadata, metadata_location: str) -> Gate:

@@ -19,6 +19,7 @@ WITHOUT_A_FIELD = (
     "transport.connect-timeout",
     "transport.read-timeout",
     "app-id",
+    "unique-table-location",
     "glue.max-retries",
     "glue.retry-mode",
     "glue.skip-archive",

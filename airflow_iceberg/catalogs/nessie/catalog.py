@@ -277,6 +277,9 @@ class NessieCatalog(CommitsTogether):
         base = self._base_location(table, properties.get("location"), ".".join(place.parent.key))
         return f"{base}/{place.key[-1]}_{self._new_uuid()}"
 
+    def new_location(self, table: str | TableId) -> str:
+        return self.default_location(table)  # it is unique
+
     def _is_home(self, table: TableId, location: str) -> bool:
         return location[:-36] == self.default_location(table)[:-36]  # without their uuids
 
