@@ -1,7 +1,7 @@
-"""`Catalog`: the interface of every catalog, with `TableId` and `TableState`.
+"""`Catalog`: the interface of every catalog, with `TableState`.
 
-Not here: catalogs that store a pointer to a metadata file (`pointer`), each concrete catalog (`hadoop`, `sql`, …), and
-commit retries (`airflow_iceberg.commit`): a catalog tries once.
+Not here: names (`names`), catalogs that store a pointer to a metadata file (`pointer`), each concrete catalog
+(`hadoop`, `sql`, …), and commit retries (`airflow_iceberg.commit`): a catalog tries once.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_iceberg.catalogs.names import Namespace as Namespace
-from airflow_iceberg.catalogs.names import check_names, is_name
+from airflow_iceberg.catalogs.names import TableId as TableId
+from airflow_iceberg.catalogs.names import check_names
 from airflow_iceberg.catalogs.names import child_namespaces as child_namespaces
+from airflow_iceberg.catalogs.names import listed_tables as listed_tables
 from airflow_iceberg.catalogs.names import parse_namespace as parse_namespace
 from airflow_iceberg.errors import (
     AlreadyExistsError,
@@ -38,47 +40,6 @@ if TYPE_CHECKING:
     from airflow_iceberg.format.metadata.updates import Change
 
 _MOST_GATES = 64
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class TableId:
-    """The name of a table in a catalog: its namespace, outermost level first, and its own name."""
-
-    namespace: Namespace
-    name: str
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "namespace", parse_namespace(self.namespace))
-        if not self.name.strip():
-            raise InvalidInputError(f"table name in namespace '{'.'.join(self.namespace)}' is empty, give it a name")
-        check_names((*self.namespace, self.name))
-
-    def __str__(self) -> str:
-        return ".".join((*self.namespace, self.name))
-
-    @classmethod
-    def parse(cls, text: str) -> TableId:
-        """Return the id written as "namespace.table", with as many levels of namespace as there are.
-
-        Raises:
-            InvalidInputError: no namespace, or an empty part.
-        """
-        parts = text.split(".")
-        if len(parts) < 2 or not all(part.strip() for part in parts):
-            raise InvalidInputError(f"'{text}' is not the name of a table, write it as 'namespace.table'")
-        return cls(namespace=tuple(parts[:-1]), name=parts[-1])
-
-    @classmethod
-    def of(cls, table: str | TableId) -> TableId:
-        """Return the id itself, or the parsed text."""
-        if not isinstance(table, str | TableId):
-            raise InvalidInputError(f"expected the name of a table as 'namespace.table', got {type(table).__name__}")
-        return table if isinstance(table, TableId) else cls.parse(table)
-
-
-def listed_tables(namespace: Namespace, names: Iterable[str]) -> tuple[TableId, ...]:
-    """Return the tables of a listing, sorted, without those that cannot be named here."""
-    return tuple(sorted(TableId(namespace=namespace, name=name) for name in names if is_name(name)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,6 +97,10 @@ class Catalog(ABC):
 
     def why_missing(self, table: TableId) -> str | None:
         """Return what only this catalog knows about why it has no such table, in words."""
+        return None
+
+    def kind_of_name(self, table: TableId) -> str | None:
+        """Return what else than a table has a name, in words ("a view"); it costs a request, for errors alone."""
         return None
 
     def some_names(self, above: Namespace) -> Iterable[str]:
@@ -256,6 +221,10 @@ class Catalog(ABC):
 
         Empty if a server chooses the location: then the metadata given to `create` has an empty one.
         """
+
+    def new_location(self, table: str | TableId) -> str:
+        """Return a location for a new table of this name in which no other table is; as of `default_location`."""
+        return self.default_location(table)
 
     # -- the locations of tables ---------------------------------------------------------------------------------------
 
@@ -390,11 +359,38 @@ class Catalog(ABC):
         error.is_unknown_name = True
         return error
 
+    def _no_table(self, table: TableId) -> NotFoundError:
+        """Return the error for a name that is missing, or that something else has."""
+        kind = self._other_kind(table)
+        return self._unknown_table(table) if kind is None else self.not_a_table(table, kind)
+
+    def not_a_table(self, table: TableId, kind: str) -> NotFoundError:
+        """Return the error for a name that something else than a table has."""
+        return NotFoundError(f"{table} in catalog {self.name} is {kind}, expected a table; name a table")
+
     def _existing_table(self, table: TableId) -> AlreadyExistsError:
-        return AlreadyExistsError(f"table {table} exists already in catalog {self.name}")
+        return AlreadyExistsError(self._taken(table))
 
     def _existing_target(self, table: TableId, to: TableId) -> AlreadyExistsError:
-        return AlreadyExistsError(f"cannot rename {table}: {to} exists already in catalog {self.name}")
+        return AlreadyExistsError(f"cannot rename {table}: {self._taken(to).removeprefix('table ')}")
+
+    def _taken(self, table: TableId) -> str:
+        kind = self._other_kind(table)
+        taken = f"{table} exists already in catalog {self.name}"
+        head = f"table {taken}" if kind is None or kind.startswith("a table") else taken
+        return head if kind is None else f"{head}: it is {kind}; give the new table another name"
+
+    def _other_kind(self, table: TableId) -> str | None:
+        try:
+            return self.kind_of_name(table)
+        except IcebergError:
+            return None  # whatever fails here, the first error is the one to tell
+
+    def _not_empty(self, namespace: Namespace, kind: str, name: str) -> InvalidInputError:
+        """Return the error for a namespace to drop; `kind` is "table", "namespace", or what only other engines drop."""
+        own = kind in ("table", "namespace")
+        to_do = "drop that first" if own else "drop that first, with the engine that has made it"
+        return InvalidInputError(f"namespace {'.'.join(namespace)} is not empty: it holds {kind} {name}; {to_do}")
 
     def _changed_by_another(self, table: TableId, detail: str) -> CommitConflictError:
         return CommitConflictError(f"table {table} in catalog {self.name} was changed by another writer: {detail}")

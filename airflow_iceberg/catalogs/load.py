@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -23,6 +24,9 @@ _CLASSES = {
     "glue": "GlueCatalog",
 }
 _ALIASES = {**{kind: kind for kind in _CLASSES}, "jdbc": "sql"}
+# Options of other programs that name whose rights are used. Without them the tables of another role, or none, would be
+# found, and nobody would know why.
+_ROLES = re.compile(r"client\.assume-role\..*|(?:client|s3|glue|rest)\.role-arn")
 _SQL_SCHEMES = ("jdbc:", "sqlite", "postgres", "mysql", "mariadb")
 
 
@@ -34,10 +38,12 @@ def load_catalog(name: str, **properties: object) -> Catalog:
         properties: `type` ("hadoop", "sql", "rest", "hive", "nessie", "glue"), `warehouse`, `uri` and other
             properties of the type; the names of PyIceberg. Without a type it is guessed from the uri.
     Raises:
-        InvalidInputError: unknown type, a property that the type needs is missing, or a warehouse with a password.
+        InvalidInputError: unknown type, a property that the type needs is missing, one that asks for another role, or a
+            warehouse with a password.
     """
     texts = {key: _text(value) for key, value in properties.items() if value is not None}
     check_no_password(texts.get("warehouse", ""))
+    _check_no_role(name, texts)
     kind = _kind(name, texts)
     try:
         module = import_module(f"airflow_iceberg.catalogs.{kind}.catalog")
@@ -54,6 +60,17 @@ def load_catalog(name: str, **properties: object) -> Catalog:
     from airflow_iceberg.storage import load_file_io
 
     return make(name, texts, io=load_file_io(texts))
+
+
+def _check_no_role(name: str, properties: Mapping[str, str]) -> None:
+    asked = [key for key, value in sorted(properties.items()) if _ROLES.fullmatch(key) and value.strip()]
+    asked += ["client.factory"] * ("AssumeRole" in properties.get("client.factory", ""))
+    if asked:
+        raise InvalidInputError(
+            f"catalog {name}: property '{asked[0]}' is not supported, no role is assumed here; name a profile whose "
+            "role_arn the AWS SDK assumes (client.profile-name, s3.profile-name), let the process run with that role, "
+            "or remove the property"
+        )
 
 
 def _text(value: object) -> str:

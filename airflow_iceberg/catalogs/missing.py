@@ -64,6 +64,8 @@ def warn_of_new_warehouse(catalog: Catalog, location: str) -> None:
 
 
 def _explained(catalog: Catalog, table: TableId) -> NotFoundError:
+    if (kind := catalog.kind_of_name(table)) is not None:
+        return catalog.not_a_table(table, kind)
     head = f"there is no table {table} in catalog {catalog.name}{_place(catalog, table)}"
     own = catalog.why_missing(table)
     if own is not None:

@@ -1,9 +1,13 @@
-"""Names that no catalog accepts, since they would leave their place in a path, in a location or in an address."""
+"""Names of tables and namespaces: `TableId`, and which names no catalog accepts.
+
+A name must not leave its place in a path, in a location or in an address.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.storage.paths_within import decodings
@@ -65,3 +69,44 @@ def parse_namespace(namespace: str | Iterable[str]) -> Namespace:
         raise InvalidInputError(f"{namespace!r} is not a namespace, write it as 'a' or 'a.b' without empty levels")
     check_names(levels)
     return levels
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class TableId:
+    """The name of a table in a catalog: its namespace, outermost level first, and its own name."""
+
+    namespace: Namespace
+    name: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "namespace", parse_namespace(self.namespace))
+        if not self.name.strip():
+            raise InvalidInputError(f"table name in namespace '{'.'.join(self.namespace)}' is empty, give it a name")
+        check_names((*self.namespace, self.name))
+
+    def __str__(self) -> str:
+        return ".".join((*self.namespace, self.name))
+
+    @classmethod
+    def parse(cls, text: str) -> TableId:
+        """Return the id written as "namespace.table", with as many levels of namespace as there are.
+
+        Raises:
+            InvalidInputError: no namespace, or an empty part.
+        """
+        parts = text.split(".")
+        if len(parts) < 2 or not all(part.strip() for part in parts):
+            raise InvalidInputError(f"'{text}' is not the name of a table, write it as 'namespace.table'")
+        return cls(namespace=tuple(parts[:-1]), name=parts[-1])
+
+    @classmethod
+    def of(cls, table: str | TableId) -> TableId:
+        """Return the id itself, or the parsed text."""
+        if not isinstance(table, str | TableId):
+            raise InvalidInputError(f"expected the name of a table as 'namespace.table', got {type(table).__name__}")
+        return table if isinstance(table, TableId) else cls.parse(table)
+
+
+def listed_tables(namespace: Namespace, names: Iterable[str]) -> tuple[TableId, ...]:
+    """Return the tables of a listing, sorted, without those that cannot be named here."""
+    return tuple(sorted(TableId(namespace=namespace, name=name) for name in names if is_name(name)))

@@ -11,6 +11,7 @@ import time
 import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Required, TypedDict, Unpack
 
@@ -35,8 +36,10 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
+from airflow_iceberg.format.properties import kinds
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.limited import LimitedFileIO
+from airflow_iceberg.inventory.ownership import has_metadata
 from airflow_iceberg.inventory.purge import TableFiles, delete_files, find_files
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import own_only
@@ -48,6 +51,7 @@ _MOST_STATES = 4
 # Of all of them together, unless one has more: 100,000 take some 220 MB.
 MOST_SNAPSHOTS = 100_000
 # How often the files of a table to purge are listed, while other writers commit to it.
+_UNIQUE = "unique-table-location"
 _LOOKS_BEFORE_PURGE = 5
 
 
@@ -132,7 +136,7 @@ class PointerCatalog(Catalog):
                 if newer == pointer:
                     raise
                 pointer = newer
-        raise self._unknown_table(table)
+        raise self._no_table(table)
 
     def remember_states(self) -> None:
         if self.has_new_names:
@@ -247,6 +251,25 @@ class PointerCatalog(Catalog):
         """Read a metadata file of a table, at a location that its pointer or its metadata names."""
         return read_metadata(self.gate_of_pointer(table, location).around(self.io), location)
 
+    def new_location(self, table: str | TableId) -> str:
+        """Return the default location, with a unique end if another table is there, or if that is asked for.
+
+        A table that was renamed keeps its location, and so does one that was dropped without a purge.
+        """
+        # Differs from Java: without `unique-table-location` two tables share one folder, and the cleanup of one may
+        # delete files of the other.
+        table = self.id_of(table)
+        location = self.default_location(table)
+        if kinds.is_true(_UNIQUE, self.properties.get(_UNIQUE, "")) or self._is_taken(table, location):
+            return f"{location}-{self._new_uuid().hex}"
+        return location
+
+    def _is_taken(self, table: TableId, location: str) -> bool:
+        with suppress(IcebergError):  # who may not look there creates the table there
+            self.gate_of_pointer(table, f"{location}/metadata/")
+            return has_metadata(self.io, location)
+        return False
+
     def _files(self, state: TableState) -> FileIO:
         """Return access to a table's files, through its gate."""
         return self.gate(state.table, state.metadata, state.metadata_location).around(state.io or self.io)
@@ -335,7 +358,7 @@ class PointerCatalog(Catalog):
     def _require_pointer(self, table: TableId) -> Pointer:
         pointer = self.read_pointer(table)
         if pointer is None:
-            raise self._unknown_table(table)
+            raise self._no_table(table)
         return pointer
 
     def _require_namespace(self, namespace: str | Namespace) -> Namespace:

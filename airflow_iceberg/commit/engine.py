@@ -36,6 +36,7 @@ from airflow_iceberg.errors import (
     StalePlanError,
     StorageError,
     TableReplacedError,
+    UnsupportedError,
 )
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.requirements import is_same_table
@@ -355,9 +356,10 @@ class _Commit:
             CommitUnknownError: a request without an answer may still arrive: a caller that took the error for a failure
                 would delete its data files.
         """
-        if isinstance(error, TableReplacedError) and all(attempt.is_refused for attempt in self.attempts):
-            # Nothing can land in the new table. The old one may have a refused attempt that was repeated on its way,
-            # and may only have been renamed.
+        is_clear = isinstance(error, TableReplacedError | UnsupportedError)
+        if is_clear and all(attempt.is_refused for attempt in self.attempts):
+            # Nothing can land any more in another table, or in one that was upgraded to a version that is not
+            # supported. A refused attempt may have landed before that, if it was repeated on its way.
             error.may_have_landed = bool(self.attempts)
         elif self.attempts:
             raise CommitUnknownError(

@@ -119,6 +119,14 @@ class Fields:
         """Return a list of integers of 64 bits."""
         return tuple(self._checked_int(f"{key}[{index}]", value) for index, value in enumerate(self.list(key)))
 
+    def str_list(self, key: builtins.str) -> tuple[builtins.str, ...]:
+        """Return a list of strings."""
+        values = self.list(key)
+        for index, value in enumerate(values):
+            if not isinstance(value, str):
+                self._unexpected(f"{key}[{index}]", value, "str")
+        return tuple(values)
+
     def mapping(self, key: builtins.str) -> Mapping[builtins.str, Any]:
         """Return an object."""
         return self.child(key).data

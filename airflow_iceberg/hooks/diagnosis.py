@@ -241,7 +241,7 @@ def _addresses(properties: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
                 scheme = parts.scheme.partition("+")[0].lower()
                 if parts.hostname and scheme in _PORTS and (scheme, parts.netloc) not in seen:
                     seen.add((scheme, parts.netloc))
-                    yield scheme, parts.hostname, parts.port or _PORTS[scheme]
+                    yield scheme, parts.hostname, _PORTS[scheme] if parts.port is None else parts.port
 
 
 def _resolve(host: str) -> str | None:

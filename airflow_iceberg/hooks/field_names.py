@@ -19,6 +19,7 @@ WITHOUT_A_FIELD = (
     "transport.connect-timeout",
     "transport.read-timeout",
     "app-id",
+    "unique-table-location",
     "glue.max-retries",
     "glue.retry-mode",
     "glue.skip-archive",
@@ -83,6 +84,11 @@ def cautions_of(names: Iterable[str], conn_type: str, expected: Iterable[str]) -
     """
     if conn_type not in expected:
         yield f"the connection is of type {conn_type!r}, expected {next(iter(expected))!r}"
+    yield from unread(names, conn_type)
+
+
+def unread(names: Iterable[str], conn_type: str) -> Iterator[str]:
+    """Yield a text for each name that is `mistyped`."""
     for name, other in mistyped(names, conn_type):
         yield f"nothing reads the field {name!r} of the connection; write {other!r} if that is meant"
 

@@ -53,8 +53,11 @@ class IcebergHook(BaseHook):
     def catalog(self) -> Catalog:
         """The catalog, opened once."""
         from airflow_iceberg.catalogs.load import load_catalog
+        from airflow_iceberg.hooks.field_names import unread
 
         self.config.check_type()
+        for text in unread([*self.config.properties, *self.config.pages], self.config.conn_type):
+            self.log.warning("connection %s: %s", self.iceberg_conn_id, text)
         return load_catalog(self.config.name, **self.config.properties)
 
     def get_conn(self) -> Catalog:

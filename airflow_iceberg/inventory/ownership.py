@@ -160,6 +160,12 @@ class _Look:
         return None
 
 
+def has_metadata(io: FileIO, location: str) -> bool:
+    """Whether there are metadata files of a table at a location, by their names alone."""
+    with open_directory(io, f"{location}/metadata", "list") as (store, path):
+        return any(_METADATA.fullmatch(name) for name in store.names(path, ""))
+
+
 def _is_same(location: str, other: str) -> bool:
     try:
         return place_of(location) == place_of(other)

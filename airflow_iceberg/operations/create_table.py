@@ -82,7 +82,7 @@ def create_table(catalog: Catalog, table: TableId, request: CreateTableRequest) 
             f"table {table} would have no columns; name them and their types, such as schema={{'id': 'long'}}"
         )
     metadata = new_table_metadata(
-        location=(request.location or catalog.default_location(table)).rstrip("/"),
+        location=(request.location or catalog.new_location(table)).rstrip("/"),
         schema=columns,
         spec=spec_from_shorthand(request.partition_by, columns),
         sort_order=sort_order_from_shorthand(request.sort_by, columns),

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 from contextlib import suppress
 
 import boto3
@@ -145,6 +146,55 @@ class TestTheDocument:
         assert now["Parameters"]["classification"] == "gold"
         assert now["StorageDescriptor"]["AdditionalLocations"] == ["file:///elsewhere"]
         assert now["StorageDescriptor"]["Columns"][1]["Comment"] == "by hand"
+
+    def test_texts_have_no_sign_that_aws_refuses(self, catalog, glue):
+        """moto takes everything: the patterns are those of the API's documentation."""
+        line = re.compile(r"[\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff\t]*")
+        docs = {
+            "a\nb": "a b", "a \r\n\t b": "a b", "\n a\n": "a", "a\x00b\x1b[0m": "ab[0m", "a\u2028b": "a b",
+            "ta\tb": "ta\tb", "é😀\ufffe": "é😀", "\x00": None,
+        }  # fmt: skip
+        changes = [{"add_column": {"name": f"c{i}", "type": "int", "doc": doc}} for i, doc in enumerate(docs)]
+        nested = {"name": "s", "type": "struct<x: int>"}
+        table = Table.create(
+            catalog, "db.t", schema={"id": "long"}, properties={"comment": "two\nlines\x00 and \ufffe more"}
+        )
+        table.alter([*changes, {"add_column": nested}, {"add_column": {"name": "odd\nname", "type": "int"}}])
+        found = document(glue)
+        assert found["Description"] == "two\nlines and  more"
+        described = {each["Name"]: each for each in found["StorageDescriptor"]["Columns"]}
+        assert [described[f"c{i}"].get("Comment") for i in range(len(docs))] == list(docs.values())
+        assert "odd\nname" not in described
+        for each in described.values():
+            assert all(line.fullmatch(each.get(key, "")) for key in ("Name", "Type", "Comment"))
+
+    def test_a_column_does_not_get_the_comment_of_one_that_had_its_name(self, catalog, glue):
+        table = Table.create(catalog, "db.t", schema={"id": "long"})
+        table.alter([{"add_column": {"name": "a", "type": "int", "doc": "old"}}])
+        table.alter([{"drop_column": "a"}])
+        table.alter([{"add_column": {"name": "a", "type": "int"}}])
+        (now,) = [each for each in document(glue)["StorageDescriptor"]["Columns"] if each["Name"] == "a"]
+        assert (now["Parameters"]["iceberg.field.current"], now.get("Comment")) == ("true", None)
+
+    def test_of_two_columns_of_one_name_the_current_one_keeps_its_comment(self, catalog, glue):
+        """As another program may have described them, with the ids of the fields and without."""
+        make_table(catalog)
+        found = document(glue)
+        storage = found["StorageDescriptor"]
+        first = storage["Columns"][0]
+        old = {**first, "Comment": "historical", "Parameters": {"iceberg.field.current": "false"}}
+        for parameters in (first["Parameters"], {}, {"iceberg.field.current": "true"}):
+            now = {**first, "Comment": "current", "Parameters": parameters}
+            columns = [now, *storage["Columns"][1:], old]
+            table_input = {
+                "Name": "t",
+                "Parameters": found["Parameters"],
+                "StorageDescriptor": {**storage, "Columns": columns},
+            }
+            glue.update_table(DatabaseName="db", TableInput=table_input)
+            catalog.commit(catalog.load("db.t"), setting(a=str(len(parameters))))
+            found = document(glue)
+            assert found["StorageDescriptor"]["Columns"][0]["Comment"] == "current"
 
     def test_comments_that_are_too_long_for_glue_are_cut(self, catalog, glue):
         Table.create(catalog, "db.t", schema={"id": "long"}).alter(

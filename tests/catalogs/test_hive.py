@@ -204,7 +204,9 @@ class TestAddresses:
         assert found[:2] == (Address(host="a", port=1), Address(host="b", port=9083))
         assert [str(address) for address in found] == ["a:1", "b:9083", "c:2", "[::1]:9"]
 
-    @pytest.mark.parametrize("uri", ["http://a:1", "thrift://", "thrift://a:x", "thrift://a:1/db", "thrift://a:99999"])
+    @pytest.mark.parametrize(
+        "uri", ["http://a:1", "thrift://", "thrift://a:x", "thrift://a:1/db", "thrift://a:99999", "thrift://a:0"]
+    )
     def test_what_is_none_is_refused(self, uri):
         with pytest.raises(InvalidInputError, match="catalog prod: a metastore in property 'uri' is not written as"):
             parse_addresses("prod", uri)

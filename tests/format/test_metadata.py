@@ -1,5 +1,6 @@
 """Table metadata: reading, writing, asking, and making new."""
 
+import bz2
 import gzip
 import json
 import random
@@ -7,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
@@ -238,6 +240,14 @@ class TestDamagedFiles:
         with pytest.raises(FormatError, match=r" of m\.json$"):
             metadata_json.read(data, path="m.json")
 
+    @pytest.mark.parametrize(
+        ("first", "kind"),
+        [(b"Obj\x01", "an Avro file"), (b"PAR1", "a Parquet file"), (b"<html>", "a page of HTML or XML")],
+    )
+    def test_a_file_of_another_format_is_named(self, first: bytes, kind: str) -> None:
+        with pytest.raises(FormatError, match=rf"content: {kind} \(expected table metadata\) of m\.json$"):
+            metadata_json.read(first + bytes(100), path="m.json")
+
     def test_deeply_nested_types_are_refused(self) -> None:
         type_: Any = "int"
         for i in range(300):
@@ -284,6 +294,38 @@ def _mutate(original: dict[str, Any], chance: random.Random) -> dict[str, Any]:
         if not result:
             return result
     return result
+
+
+class TestOtherDocuments:
+    """What is valid and no metadata of a table that can be read is said to be what it is."""
+
+    @pytest.mark.parametrize(("key", "kind"), [("view-uuid", "view"), ("function-uuid", "function")])
+    def test_a_view_and_a_function(self, key: str, kind: str) -> None:
+        found = {key: UUID, "format-version": 1, "location": "s3://b/v", "versions": [], "properties": {}}
+        with pytest.raises(
+            UnsupportedError, match=rf"metadata of a {kind} .* of m\.json: name a table, {kind}s are not"
+        ):
+            metadata_json.read(json.dumps(found).encode(), path="m.json")
+
+    def test_a_table_may_have_such_a_field_of_its_own(self) -> None:
+        assert read(**{"view-uuid": UUID}).unknown == {"view-uuid": UUID}
+
+    @pytest.mark.parametrize("codec", ["zstd", "lz4", "bz2"])
+    def test_another_compression(self, codec: str) -> None:
+        data = (
+            pa.compress(json.dumps(document()).encode(), codec, asbytes=True) if codec != "bz2" else bz2.compress(b"x")
+        )
+        with pytest.raises(UnsupportedError) as error:
+            metadata_json.read(data, path="m.json")
+        name = "bzip2" if codec == "bz2" else codec
+        assert str(error.value).startswith(f"unexpected compression {name} of the whole file (expected table metadata)")
+        assert "in m.json; supported are gzip and none: set the table's property" in str(error.value)
+
+    def test_encryption(self) -> None:
+        with pytest.raises(
+            UnsupportedError, match=r"encrypted file \(expected table metadata\) in m\.json: .* engine that"
+        ):
+            metadata_json.read(b"AGS1" + bytes(100), path="m.json")
 
 
 class TestAsking:

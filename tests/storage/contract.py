@@ -18,6 +18,8 @@ class FilesContract:
     def test_what_was_created_is_read_whole_or_in_ranges(self, io, root):
         io.create(f"{root}/a/f", b"0123456789")
         assert io.read(f"{root}/a/f") == b"0123456789"
+        assert io.read(f"{root}/a/f", length=4) == b"0123"
+        assert io.read(f"{root}/a/f", length=100) == b"0123456789"
         assert io.read(f"{root}/a/f", offset=3) == b"3456789"
         assert io.read(f"{root}/a/f", offset=3, length=4) == b"3456"
         assert io.read(f"{root}/a/f", offset=8, length=100) == b"89"
@@ -28,7 +30,7 @@ class FilesContract:
     def test_an_empty_file_is_a_file(self, io, root):
         io.create(f"{root}/empty", b"")
         assert io.exists(f"{root}/empty")
-        assert io.read(f"{root}/empty") == b""
+        assert io.read(f"{root}/empty") == io.read(f"{root}/empty", length=5) == b""
         assert io.read(f"{root}/empty", offset=5) == b""
 
     def test_a_missing_file_is_named(self, io, root):

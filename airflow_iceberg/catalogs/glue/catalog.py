@@ -9,10 +9,9 @@ has another version by then, even if only other programs' entries were changed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Unpack
+from typing import Unpack
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, listed_tables
 from airflow_iceberg.catalogs.glue.client import MISSING, GlueClient, Refusal
@@ -20,14 +19,19 @@ from airflow_iceberg.catalogs.glue.tables import (
     METADATA_LOCATION,
     PREVIOUS_METADATA_LOCATION,
     TABLE_TYPE,
+    GlueVersion,
     Json,
     copied_input,
     database_input,
     database_of,
     database_properties,
+    document_of,
     is_iceberg,
     is_name,
+    is_view,
+    other_kind,
     parameters_of,
+    pointer_of,
     table_input,
     without_aliases,
 )
@@ -45,19 +49,6 @@ log = logging.getLogger(__name__)
 
 _TAKEN, _CHANGED = "AlreadyExistsException", "ConcurrentModificationException"
 _RENAMED_TO, _DROPPED_BY = "renamed_to", "dropped_by"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GlueVersion:
-    """Glue's version of a table, the token of its state; two states with one metadata file are the same state.
-
-    Attributes:
-        version_id: the table's version; None after our own commit, whose answer lacks it, until the next one.
-        found: Glue's document of the table.
-    """
-
-    version_id: str | None = field(default=None, compare=False)
-    found: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
 
 class GlueCatalog(DescribingCatalog):
@@ -84,13 +75,18 @@ class GlueCatalog(DescribingCatalog):
         found = self._find(table)
         if found is None:
             return None
+        if is_view(found):
+            raise self.not_a_table(table, "a view")
         if not is_iceberg(found):
             kind = parameters_of(found).get(TABLE_TYPE, "none given")
             raise NotFoundError(
                 f"{table} in catalog {self.name} is a table of Glue, but none of Iceberg (its {TABLE_TYPE}: {kind}); "
                 "name another table"
             )
-        return _pointer(found)
+        return pointer_of(found)
+
+    def kind_of_name(self, table: TableId) -> str | None:
+        return other_kind(self._find(table))
 
     def swap_metadata(self, table: TableId, *, base: TableState | None, new: str, metadata: TableMetadata) -> Pointer:
         try:
@@ -247,11 +243,11 @@ class GlueCatalog(DescribingCatalog):
         self._require_namespace(to.namespace)
         if not is_name(to.name):
             raise InvalidInputError(f"cannot rename {table} to {to}: a name in Glue is in lower case")
-        found = _found(pointer)
+        found = document_of(pointer)
         document = copied_input(to.name, found, found["Parameters"])
         database = database_of(self.name, to.namespace)
         try:
-            with self._refusals(f"rename {table} to {to}", {_TAKEN: self._existing_target(table, to)}):
+            with self._refusals(f"rename {table} to {to}", {_TAKEN: lambda: self._existing_target(table, to)}):
                 self._glue.change("create_table", DatabaseName=database, TableInput=document)
         except CommitUnknownError:
             made = self._find(to)
@@ -282,7 +278,7 @@ class GlueCatalog(DescribingCatalog):
 
     def _empty(self, table: TableId, pointer: Pointer, mark: Mapping[str, str]) -> None:
         """Let a table's document point to nothing, by compare-and-swap, so that no writer can commit to it."""
-        found = _found(pointer)
+        found = document_of(pointer)
         parameters = {**found["Parameters"], PREVIOUS_METADATA_LOCATION: pointer.metadata_location, **mark}
         for name in (TABLE_TYPE, METADATA_LOCATION):
             del parameters[name]
@@ -325,10 +321,10 @@ class GlueCatalog(DescribingCatalog):
         """Remove a database that holds no table of any kind. Glue drops a table that is created at the same moment."""
         namespace = self.levels_of(namespace)
         if tables := self._tables(namespace):
-            held = f"it holds table {tables[0]['Name']}; drop that first"
-            raise InvalidInputError(f"namespace {namespace[0]} is not empty: {held}")
+            raise self._not_empty(namespace, "view" if is_view(tables[0]) else "table", tables[0]["Name"])
         try:
-            with self._refusals(f"drop namespace {namespace[0]}", {MISSING: self._unknown_namespace(namespace)}):
+            meanings = {MISSING: lambda: self._unknown_namespace(namespace)}
+            with self._refusals(f"drop namespace {namespace[0]}", meanings):
                 self._glue.change("delete_database", Name=database_of(self.name, namespace))
         except CommitUnknownError:
             if self.namespace_exists(namespace):
@@ -356,7 +352,7 @@ class GlueCatalog(DescribingCatalog):
         there = without_aliases(database_properties(found), {**new, **dict.fromkeys(old, "")})
         kept = {key: value for key, value in {**there, **new}.items() if key not in old}
         name = database_of(self.name, namespace)
-        with self._refusals(f"change namespace {name}", {MISSING: self._unknown_namespace(namespace)}):
+        with self._refusals(f"change namespace {name}", {MISSING: lambda: self._unknown_namespace(namespace)}):
             self._glue.change("update_database", Name=name, DatabaseInput=database_input(name, kept, found))
 
     # -- documents -----------------------------------------------------------------------------------------------
@@ -382,19 +378,10 @@ class GlueCatalog(DescribingCatalog):
         return found
 
     @contextmanager
-    def _refusals(self, what: str, meanings: Mapping[str, IcebergError]) -> Iterator[None]:
+    def _refusals(self, what: str, meanings: Mapping[str, Callable[[], IcebergError]]) -> Iterator[None]:
         """Raise what a refusal inside the block means, by its code: without an entry, that the request was denied."""
         try:
             yield
         except Refusal as error:
-            raise meanings.get(error.code) or self._glue.denied(what, error) from None
-
-
-def _pointer(found: Mapping[str, Any]) -> Pointer:
-    version = found.get("VersionId")
-    token = GlueVersion(version_id=None if version is None else str(version), found=found)
-    return Pointer(metadata_location=str(found["Parameters"][METADATA_LOCATION]), token=token)
-
-
-def _found(pointer: Pointer) -> Mapping[str, Any]:
-    return pointer.token.found or {} if isinstance(pointer.token, GlueVersion) else {}
+            meaning = meanings.get(error.code)
+            raise (meaning() if meaning else self._glue.denied(what, error)) from None

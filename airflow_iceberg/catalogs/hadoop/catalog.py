@@ -301,6 +301,9 @@ class HadoopCatalog(PointerCatalog):
         table = self.id_of(table)
         return self._location((*table.namespace, table.name))
 
+    def new_location(self, table: str | TableId) -> str:
+        return self.default_location(table)
+
     def _own_locations(self, table: TableId, metadata: TableMetadata) -> tuple[str, ...]:
         """Return the directory of the table, wherever its metadata says that it is, and the other locations."""
         _, *others = super()._own_locations(table, metadata)

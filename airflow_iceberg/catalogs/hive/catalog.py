@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Unpack
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, listed_tables
@@ -31,7 +31,14 @@ from airflow_iceberg.catalogs.hive.thrift_interface import (
     Table,
 )
 from airflow_iceberg.catalogs.pointer import DescribingCatalog, Outside, Pointer
-from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, NotFoundError, StorageError
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    FormatError,
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+)
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 
 log = logging.getLogger(__name__)
@@ -67,13 +74,20 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
         found = self._find(table)
         if found is None:
             return None
+        if not is_iceberg(found) and "VIEW" in _type_of(found).upper():
+            raise self.not_a_table(table, "a view")
         if not is_iceberg(found):
-            kind = (found.parameters or {}).get(TABLE_TYPE) or found.tableType
-            raise NotFoundError(f"table {table} in catalog {self.name} is no Iceberg table (it is {kind})")
+            raise NotFoundError(f"table {table} in catalog {self.name} is no Iceberg table (it is {_type_of(found)})")
         location = found.parameters.get(METADATA_LOCATION)
         if not location:
             raise FormatError(f"table {table} has no metadata_location in catalog {self.name}; register it again")
         return Pointer(metadata_location=location)
+
+    def kind_of_name(self, table: TableId) -> str | None:
+        found = self._find(table)
+        if found is None or is_iceberg(found):
+            return None
+        return "a view" if "VIEW" in _type_of(found).upper() else "a table of Hive's, and none of Iceberg"
 
     def table_exists(self, table: str | TableId) -> bool:
         found = self._find(self.id_of(table))
@@ -81,9 +95,12 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
 
     def swap_metadata(self, table: TableId, *, base: TableState | None, new: str, metadata: TableMetadata) -> Pointer:
         if base is None:
-            self._swapper.create(
-                table, metadata, new, now_ms=self._now_ms(), owner=self._user, read_log=self._log_of(table)
-            )
+            try:
+                self._swapper.create(
+                    table, metadata, new, now_ms=self._now_ms(), owner=self._user, read_log=self._log_of(table)
+                )
+            except AlreadyExistsError as error:
+                raise self._existing_table(table) from error
         else:
             self._swapper.swap(table, base, metadata, new, read_log=self._log_of(table))
         return Pointer(metadata_location=new)
@@ -232,12 +249,19 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
         (name,) = _hive_names(self._require_namespace(namespace))
         meanings: Meanings = {
             NoSuchObjectException: lambda _: self._unknown_namespace((name,)),
-            InvalidOperationException: lambda error: InvalidInputError(
-                f"namespace {name} is not empty: {error}; drop what it holds first"
-            ),
+            InvalidOperationException: lambda error: self._held(name, error),
         }
         with self._errors(f"drop namespace {name}", meanings):
             self._client.call("drop_database", name=name, deleteData=False, cascade=False)
+
+    def _held(self, database: str, error: HiveError) -> InvalidInputError:
+        """Return the error for a database to drop that the metastore does not find empty."""
+        with suppress(HiveError, IcebergError):
+            names = sorted(self._client.call("get_all_tables", db_name=database))
+            for found in self._client.tables(database, names[:1]):
+                kind = "table" if "VIEW" not in _type_of(found).upper() else "view"
+                return self._not_empty((database,), kind, found.tableName)
+        return InvalidInputError(f"namespace {database} is not empty: {error}; drop what it holds first")
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
         """Return all databases, sorted; there are none below another."""
@@ -299,6 +323,10 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
 
     def _failed(self, what: str, error: HiveError) -> StorageError:
         return StorageError(f"catalog {self.name}: the metastore cannot {what}: {error}")
+
+
+def _type_of(found: Table) -> str:
+    return str((found.parameters or {}).get(TABLE_TYPE) or found.tableType)
 
 
 def _hive_names(names: Iterable[str]) -> tuple[str, ...]:

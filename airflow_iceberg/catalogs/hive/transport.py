@@ -47,8 +47,9 @@ def parse_addresses(name: str, uri: str) -> tuple[Address, ...]:
     for text in filter(None, (part.strip() for part in uri.split(","))):
         try:
             parts = urlsplit(text if "://" in text else f"thrift://{text}")
-            found = parts.scheme.lower() == "thrift" and parts.hostname and not parts.path.strip("/")
-            addresses.append(Address(host=parts.hostname or "", port=parts.port or DEFAULT_PORT))
+            port = DEFAULT_PORT if parts.port is None else parts.port
+            found = parts.scheme.lower() == "thrift" and parts.hostname and port and not parts.path.strip("/")
+            addresses.append(Address(host=parts.hostname or "", port=port))
         except ValueError:
             found = None
         if not found:

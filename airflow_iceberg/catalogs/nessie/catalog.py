@@ -26,6 +26,7 @@ from airflow_iceberg.catalogs.nessie.contents import (
     describe,
     elements_of,
     has_kind,
+    kind_of,
     namespace_content,
     put,
     read_content,
@@ -91,6 +92,11 @@ class NessieCatalog(CommitsTogether):
             raise self._tree.refused(error, f"read {table}", place.ref) from error
         found, reference = answer.get("content") or {}, answer.get("effectiveReference") or {}
         return None if found.get("type") != TABLE else pointer_of(read_content(found, reference, place.ref))
+
+    def kind_of_name(self, table: TableId) -> str | None:
+        place = self._place(table)
+        found = self._contents(place).get(place.key) or {}
+        return None if found.get("type", TABLE) == TABLE else f"a {kind_of(found)}"
 
     def swap_metadata(self, table: TableId, *, base: TableState | None, new: str, metadata: TableMetadata) -> Pointer:
         place = self._place(table)
@@ -232,7 +238,7 @@ class NessieCatalog(CommitsTogether):
 
         def operations(contents: Mapping[Key, Json]) -> list[Json]:
             if not has_kind(contents, place.key, TABLE):
-                raise self._unknown_table(table)
+                raise self._no_table(table)
             location = str(contents[place.key].get("metadataLocation"))
             if expected is not None and location != expected.metadata_location:
                 raise self._not_current(expected, location)
@@ -253,7 +259,7 @@ class NessieCatalog(CommitsTogether):
 
         def operations(contents: Mapping[Key, Json]) -> list[Json]:
             if not has_kind(contents, place.key, TABLE):
-                raise self._unknown_table(table)
+                raise self._no_table(table)
             if not has_kind(contents, target.parent.key, NAMESPACE):
                 raise self._unknown_namespace(to.namespace)
             if target.key in contents:
@@ -270,6 +276,9 @@ class NessieCatalog(CommitsTogether):
         properties = (self._contents(place.parent).get(place.parent.key) or {}).get("properties") or {}
         base = self._base_location(table, properties.get("location"), ".".join(place.parent.key))
         return f"{base}/{place.key[-1]}_{self._new_uuid()}"
+
+    def new_location(self, table: str | TableId) -> str:
+        return self.default_location(table)  # it is unique
 
     def _is_home(self, table: TableId, location: str) -> bool:
         return location[:-36] == self.default_location(table)[:-36]  # without their uuids
@@ -304,9 +313,7 @@ class NessieCatalog(CommitsTogether):
     def drop_namespace(self, namespace: str | Namespace) -> None:
         place = self._require(namespace)
         for entry in self._tree.entries_below(place, None):
-            raise InvalidInputError(
-                f"namespace {place} is not empty: it holds {'.'.join(elements_of(entry))}; drop that first"
-            )
+            raise self._not_empty((str(place),), kind_of(entry), ".".join(elements_of(entry)))
 
         def operations(contents: Mapping[Key, Json]) -> list[Json]:
             self._namespace_properties(self.levels_of(namespace), contents.get(place.key))

@@ -14,6 +14,13 @@ from airflow_iceberg.format.snapshots import MAIN_BRANCH, SnapshotRef
 
 TABLE, NAMESPACE = "ICEBERG_TABLE", "NAMESPACE"
 NO_SNAPSHOT = -1
+_KINDS = {
+    TABLE: "table",
+    NAMESPACE: "namespace",
+    "ICEBERG_VIEW": "view",
+    "UDF": "function",
+    "DELTA_LAKE_TABLE": "Delta Lake table",
+}
 
 _BRANCH = "BRANCH"
 
@@ -166,6 +173,12 @@ def added_id(answer: Json, key: Key) -> str:
 def has_kind(contents: Mapping[Key, Json], key: Key, kind: str) -> bool:
     """Tell whether there is a content object of a kind under a key."""
     return (contents.get(key) or {}).get("type") == kind
+
+
+def kind_of(found: Json) -> str:
+    """Return the kind of a content or of an entry of a listing, in a word or two."""
+    kind = str(found.get("type") or "content of an unknown kind")
+    return _KINDS.get(kind, kind)
 
 
 def key_of(entry: Json) -> Key:

@@ -1,8 +1,8 @@
 """`RestCatalog`: tables of a server with the Iceberg REST protocol.
 
 Here: the request of each method, and the meaning of its error responses. Not here: sending to the server
-(`rest.server`), its documents (`rest.protocol`), the states in its answers (`rest.states`), and credentials for files
-(`rest.credentials`).
+(`rest.server`), its documents (`rest.protocol`) and lists (`rest.listings`), the states in its answers
+(`rest.states`), and credentials for files (`rest.credentials`).
 
 Unlike the other catalogs this one does not write metadata files: it sends updates and requirements, and the server
 applies them to the table's current state. The metadata in its answer is authoritative.
@@ -11,9 +11,9 @@ applies them to the table's current state. The metadata in its answer is authori
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar
 
 from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState
 from airflow_iceberg.catalogs.http.exchange import Answer
@@ -22,7 +22,8 @@ from airflow_iceberg.catalogs.http.settings import without_login
 from airflow_iceberg.catalogs.metadata_file import is_gzip_asked
 from airflow_iceberg.catalogs.rest import protocol
 from airflow_iceberg.catalogs.rest.credentials import Delegation
-from airflow_iceberg.catalogs.rest.server import Limit, OnRefusal, RestServer
+from airflow_iceberg.catalogs.rest.listings import Listings
+from airflow_iceberg.catalogs.rest.server import RestServer
 from airflow_iceberg.catalogs.rest.states import TableStates, is_another
 from airflow_iceberg.errors import (
     AlreadyExistsError,
@@ -62,6 +63,7 @@ class RestCatalog(Catalog):
         self.properties: Mapping[str, str] = dict(properties)
         self._server = RestServer(name, self.properties)
         self._states = TableStates(name, self._server, given_io=io)
+        self._listings = Listings(self._server, self._unknown_namespace)
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -109,6 +111,9 @@ class RestCatalog(Catalog):
             return known.state
         return self._states.state(table, answer)
 
+    def kind_of_name(self, table: TableId) -> str | None:
+        return self._listings.kind_of_name(table)
+
     def table_exists(self, table: str | TableId) -> bool:
         table = self.id_of(table)
         return self._server.exists(protocol.TABLE_EXISTS, protocol.LOAD_TABLE, f"look for table {table}", table=table)
@@ -150,7 +155,7 @@ class RestCatalog(Catalog):
     def _create_staged(self, table: TableId, metadata: TableMetadata) -> TableState:
         answer = self._create(table, protocol.create_body(table.name, metadata, stage=True))
         document = self._server.document(answer, f"create table {table}")
-        staged = self._states.metadata(document, None)
+        staged = self._states.metadata(table, document, None)
         change = protocol.creation(
             metadata, table_uuid=staged.table_uuid or "", location=metadata.location or staged.location
         )
@@ -244,7 +249,7 @@ class RestCatalog(Catalog):
             protocol.DROP_TABLE,
             None,
             f"drop table {table}",
-            {404: lambda _: self._unknown_table(table)},
+            {404: lambda _: self._no_table(table)},
             table=table,
             query={"purgeRequested": "true" if purge else "false"},
         )
@@ -260,7 +265,7 @@ class RestCatalog(Catalog):
             protocol.RENAME_TABLE,
             {"source": protocol.identifier(table), "destination": protocol.identifier(to)},
             purpose,
-            {404: lambda _: self._unknown_table(table), 409: lambda _: self._existing_target(table, to)},
+            {404: lambda _: self._no_table(table), 409: lambda _: self._existing_target(table, to)},
         )
 
     def register_table(self, table: str | TableId, metadata_location: str, *, overwrite: bool = False) -> TableState:
@@ -297,18 +302,12 @@ class RestCatalog(Catalog):
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         namespace = self.levels_of(namespace)
-        return self._found_in(namespace, tuple(sorted(self._listed_tables(namespace))))
-
-    def _listed_tables(self, namespace: Namespace, **limit: Unpack[Limit]) -> Iterator[TableId]:
-        purpose = f"list the tables of {'.'.join(namespace)}"
-        missing: OnRefusal = {404: lambda _: self._unknown_namespace(namespace)}
-        pages = self._server.pages(protocol.LIST_TABLES, purpose, "identifiers", missing, namespace=namespace, **limit)
-        return protocol.parse_identifiers(pages)
+        return self._found_in(namespace, tuple(sorted(self._listings.tables(namespace))))
 
     def some_names(self, above: Namespace) -> Iterable[str]:
         if above:
-            return (table.name for table in self._listed_tables(above, most_pages=_FEW_PAGES))
-        return (space[-1] for space in self._listed_namespaces((), most_pages=_FEW_PAGES))
+            return (table.name for table in self._listings.tables(above, most_pages=_FEW_PAGES))
+        return (space[-1] for space in self._listings.namespaces((), most_pages=_FEW_PAGES))
 
     def _found_in(self, namespace: Namespace, found: tuple[_T, ...]) -> tuple[_T, ...]:
         """Return a listing; some servers list nothing in a namespace that does not exist."""
@@ -336,12 +335,14 @@ class RestCatalog(Catalog):
 
         def not_empty(refusal: Refusal) -> Exception:
             if refusal.status == 409 or refusal.type == _NOT_EMPTY:
+                if (held := self._listings.some_content(namespace)) is not None:
+                    return self._not_empty(namespace, *held)
                 return InvalidInputError(f"namespace {name} is not empty, drop what it holds first: {refusal.message}")
             return self._server.error_of(purpose, refusal)
 
         def missing(_: Refusal) -> Exception:
             # Some servers list a namespace only because of those below it.
-            inside = self._listed_namespaces(namespace)
+            inside = self._listings.namespaces(namespace)
             if not inside:
                 return self._unknown_namespace(namespace)
             return InvalidInputError(f"namespace {name} is not empty, drop {'.'.join(inside[0])} first")
@@ -352,16 +353,7 @@ class RestCatalog(Catalog):
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
         above = self.levels_of(parent) if parent else ()
-        return self._found_in(above, self._listed_namespaces(above))
-
-    def _listed_namespaces(self, above: Namespace, **limit: Unpack[Limit]) -> tuple[Namespace, ...]:
-        query = {"parent": self._server.config.namespace_text(above)} if above else {}
-        purpose = f"list the namespaces{' in ' if above else ''}{'.'.join(above)}"
-        missing: OnRefusal = {404: lambda _: self._unknown_namespace(above)} if above else {}
-        found = self._server.pages(
-            protocol.LIST_NAMESPACES, purpose, "namespaces", missing, namespace=above, query=query, **limit
-        )
-        return protocol.parse_namespaces(above, found)
+        return self._found_in(above, self._listings.namespaces(above))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
         namespace = self.levels_of(namespace)
@@ -370,13 +362,14 @@ class RestCatalog(Catalog):
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
         namespace = self.levels_of(namespace)
+        purpose = f"load namespace {'.'.join(namespace)}"
         answer = self._server.read(
             protocol.LOAD_NAMESPACE,
-            f"load namespace {'.'.join(namespace)}",
+            purpose,
             {404: lambda _: self._unknown_namespace(namespace)},
             namespace=namespace,
         )
-        return protocol.config_texts(answer.json(), "properties")
+        return self._server.parsed(answer, purpose, lambda found: protocol.config_texts(found, "properties"))
 
     def _update_namespace(self, namespace: Namespace, new: dict[str, str], old: frozenset[str]) -> None:
         self._server.change(
@@ -394,5 +387,6 @@ class RestCatalog(Catalog):
 
     def _missing(self, table: TableId, refusal: Refusal) -> NotFoundError:
         """Return the error for a missing table, or for its namespace if the server says so."""
-        is_namespace = refusal.type == _NO_NAMESPACE
-        return self._unknown_namespace(table.namespace) if is_namespace else self._unknown_table(table, refusal.page)
+        if refusal.type == _NO_NAMESPACE:
+            return self._unknown_namespace(table.namespace)
+        return self._unknown_table(table, refusal.page) if refusal.page else self._no_table(table)

@@ -14,7 +14,8 @@ from typing import Any
 from airflow_iceberg.catalogs.http.settings import without_login
 from airflow_iceberg.catalogs.rest.protocol import ServerConfig, config_texts
 from airflow_iceberg.catalogs.rest.trust import StoreAccess, is_signed, store_access
-from airflow_iceberg.errors import FormatError, StorageError
+from airflow_iceberg.errors import StorageError
+from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.addresses import is_same_origin, signer_url, warn_once
 from airflow_iceberg.storage.base import FileIO, FileStatus
@@ -48,11 +49,9 @@ class Delegation:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Delegation:
         """Read `config` and `storage-credentials` of the answer to a load, or to a request for credentials."""
-        listed = document.get("storage-credentials") or ()
-        try:
-            credentials = tuple((str(each["prefix"]), config_texts(each, "config")) for each in listed)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise FormatError("unexpected form of 'storage-credentials' in the server's answer") from error
+        key = "storage-credentials"
+        listed = Fields(document).items(key) if document.get(key) is not None else ()
+        credentials = tuple((each.str("prefix"), config_texts(each.data, "config")) for each in listed)
         config = config_texts(document, "config")
         signer = document.get("remote-signing-config")
         if isinstance(signer, dict) and signer.get("endpoint"):

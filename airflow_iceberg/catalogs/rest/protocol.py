@@ -7,14 +7,15 @@ request of each method (`rest.catalog`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
-from airflow_iceberg.catalogs.base import Namespace, TableId, child_namespaces
+from airflow_iceberg.catalogs.base import Namespace, TableId
 from airflow_iceberg.catalogs.rest.trust import request_properties
 from airflow_iceberg.errors import FormatError, InvalidInputError
+from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.metadata import requirements as required
 from airflow_iceberg.format.metadata import updates as changed
 from airflow_iceberg.format.metadata.requirements import Requirement
@@ -22,6 +23,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, Update
 
 _UNIT_SEPARATOR = "%1F"
+_NAME_IN_PATH = re.compile(r"\{(?:table|view|function)\}")
 _SEPARATOR = "namespace-separator"
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
 
@@ -59,6 +61,29 @@ SIGN_TABLE = _endpoint("POST namespaces/{namespace}/tables/{table}/sign")
 REGISTER_TABLE = _endpoint("POST namespaces/{namespace}/register")
 RENAME_TABLE = _endpoint("POST tables/rename")
 COMMIT_TABLES = _endpoint("POST transactions/commit")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OtherKind:
+    """What else than a table can have a name in a namespace.
+
+    Attributes:
+        one: the requests that ask for one of them, the cheap one first.
+        all: the request that lists them.
+    """
+
+    name: str
+    one: tuple[Endpoint, Endpoint]
+    all: Endpoint
+
+
+def _other(name: str) -> OtherKind:
+    listing = f"namespaces/{{namespace}}/{name}s"
+    one = _endpoint(f"HEAD {listing}/{{{name}}}"), _endpoint(f"GET {listing}/{{{name}}}")
+    return OtherKind(name=name, one=one, all=_endpoint(f"GET {listing}"))
+
+
+OTHER_KINDS = (_other("view"), _other("function"))
 
 # The endpoints of a server that does not list them. Those with HEAD, and later ones, are not among them.
 _DEFAULT_ENDPOINTS = frozenset(
@@ -114,7 +139,8 @@ class ServerConfig:
         """Return the path of a request below the server's uri."""
         prefix = self.properties.get("prefix", "").strip("/")
         path = endpoint.path.replace("/{prefix}", f"/{prefix}" if prefix else "")
-        return path.replace("{namespace}", self.namespace_text(namespace)).replace("{table}", quote(table, safe=""))
+        path = path.replace("{namespace}", self.namespace_text(namespace))
+        return _NAME_IN_PATH.sub(lambda _: quote(table, safe=""), path)
 
     def namespace_text(self, namespace: Namespace) -> str:
         """Return a namespace in a path or query: levels and separator are percent-encoded."""
@@ -270,23 +296,19 @@ def _seconds(duration: str) -> float:
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
-def parse_identifiers(items: Iterable[Any]) -> Iterator[TableId]:
-    """Yield the tables of a list of identifiers; names that cannot be written as `namespace.table` are left out."""
-    for item in items:
-        try:
-            yield TableId(namespace=tuple(item["namespace"]), name=str(item["name"]))
-        except InvalidInputError:
-            continue
-        except (KeyError, TypeError) as error:
-            raise FormatError("unexpected table identifier in the server's answer") from error
-
-
-def parse_namespaces(above: Namespace, items: Iterable[Any]) -> tuple[Namespace, ...]:
-    """Return the namespaces one level below another one, of a list from which servers may leave out those between."""
+def parse_identifier(place: str, item: Any) -> TableId | None:
+    """Return the table of an entry of a list; None for a name that cannot be written as `namespace.table`."""
+    entry = Fields(item, place)
+    namespace, name = entry.str_list("namespace"), entry.str("name")
     try:
-        return child_namespaces(above, [tuple(str(level) for level in item) for item in items])
-    except TypeError as error:
-        raise FormatError("unexpected namespace in the server's answer") from error
+        return TableId(namespace=namespace, name=name)
+    except InvalidInputError:
+        return None
+
+
+def parse_levels(place: str, item: Any) -> Namespace:
+    """Return the levels of a namespace, of an entry of a list."""
+    return Fields({place: item}).str_list(place)
 
 
 def identifier(table: TableId) -> dict[str, Any]:

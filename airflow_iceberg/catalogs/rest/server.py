@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypedDict, Unpack
+from contextlib import contextmanager
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from airflow_iceberg.catalogs.base import Namespace, TableId
 from airflow_iceberg.catalogs.http.auth import OAuth2Auth, auth_for
@@ -28,8 +29,10 @@ from airflow_iceberg.errors import (
     UnsupportedError,
     advised,
 )
+from airflow_iceberg.format.json_fields import Fields
 
 _NO_CATALOG = "check the uri of the connection: a login page, a proxy or another program seems to answer there"
+_T = TypeVar("_T")
 OnRefusal = Mapping[int, Callable[[Refusal], Exception]]
 
 
@@ -99,7 +102,9 @@ class RestServer:
         if answer.refusal:
             error = self.error_of("read the server's configuration", answer.refusal)
             raise error if error.advice else advised(error, "check the uri and the warehouse of the connection")
-        config = ServerConfig.from_dict(self.document(answer, "read the server's configuration"), given)
+        config = self.parsed(
+            answer, "read the server's configuration", lambda found: ServerConfig.from_dict(found, given)
+        )
         if any(config.properties.get(name) != given.get(name) for name in CONNECTION):
             http = self._new_http(config.properties, config)
         http.key_lifetime_s = config.key_lifetime_s
@@ -168,19 +173,31 @@ class RestServer:
         raise special(refusal) if special else self.error_of(purpose, refusal)
 
     def pages(
-        self, endpoint: Endpoint, purpose: str, key: str, on_refusal: OnRefusal, **asked: Unpack[Asked]
-    ) -> Iterator[Any]:
-        """Yield the items of a list, page by page; of its first pages alone if `most_pages` says so."""
+        self,
+        endpoint: Endpoint,
+        purpose: str,
+        key: str,
+        parse: Callable[[str, Any], _T | None],
+        on_refusal: OnRefusal,
+        **asked: Unpack[Asked],
+    ) -> Iterator[_T]:
+        """Yield the items of a list, page by page; of its first pages alone if `most_pages` says so.
+
+        Args:
+            parse: a function of an item's place and the item; one that it returns None for is left out.
+        Raises:
+            FormatError: the answer has another form; names catalog, purpose and place.
+        """
         size = page_size(self._catalog, self.config.properties)
         query = {**(asked.get("query") or {}), **({"pageSize": str(size), "pageToken": ""} if size else {})}
         tokens = PageTokens(f"catalog {self._catalog} cannot {purpose}")
         for _ in range(asked.get("most_pages", sys.maxsize)):
             answer = self.read(endpoint, purpose, on_refusal, namespace=asked["namespace"], query=query)
             document = self.document(answer, purpose)
-            items = document.get(key) or []
-            if not isinstance(items, list):
-                raise FormatError(f"unexpected type {type(items).__name__} (expected list) in '{key}' of the answer")
-            yield from items
+            with self.understood(purpose):
+                items = Fields(document).list(key) if document.get(key) is not None else ()
+                found = [parse(f"{key}[{index}]", item) for index, item in enumerate(items)]
+            yield from (each for each in found if each is not None)
             token = document.get("next-page-token")
             if token is None or token == "":
                 return
@@ -196,6 +213,21 @@ class RestServer:
             return False
         self._served(answer, purpose, {})
         return True
+
+    @contextmanager
+    def understood(self, purpose: str) -> Iterator[None]:
+        """Let errors about the form of an answer say whose answer it is, to what, and what to do."""
+        try:
+            yield
+        except FormatError as error:
+            text = f"catalog {self._catalog} cannot {purpose}, its answer is not understood: {error}"
+            raise advised(FormatError(text), _NO_CATALOG) from error
+
+    def parsed(self, answer: Answer, purpose: str, parse: Callable[[dict[str, Any]], _T]) -> _T:
+        """Return what is made of the document in an answer; raises as `document` and `understood`."""
+        document = self.document(answer, purpose)
+        with self.understood(purpose):
+            return parse(document)
 
     def document(self, answer: Answer, purpose: str) -> dict[str, Any]:
         """Return the document in an answer; `FormatError` if there is none."""

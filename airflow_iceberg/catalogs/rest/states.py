@@ -27,6 +27,7 @@ from airflow_iceberg.catalogs.rest.credentials import (
 from airflow_iceberg.catalogs.rest.server import RestServer
 from airflow_iceberg.catalogs.rest.trust import StoreAccess
 from airflow_iceberg.errors import CommitUnknownError, FormatError, InvalidInputError, UnsupportedError
+from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.storage.base import FileIO
@@ -60,20 +61,24 @@ class TableStates:
     def state(self, table: TableId, answer: Answer, *, io: FileIO | None = None) -> TableState:
         """Return the state in an answer to a load, a creation or a commit, and remember it under its tag."""
         document = self._server.document(answer, f"read table {table}")
-        location = document.get("metadata-location")
-        metadata = self.metadata(document, location if isinstance(location, str) else None)
-        io = io or self.table_io(table, metadata.location, Delegation.from_dict(document))
-        state = TableState(table=table, metadata=metadata, metadata_location=str(location or ""), io=io)
+        with self._server.understood(f"read table {table}"):
+            location = Fields(document).opt_str("metadata-location") or ""
+            delegation = Delegation.from_dict(document)
+        metadata = self.metadata(table, document, location or None)
+        io = io or self.table_io(table, metadata.location, delegation)
+        state = TableState(table=table, metadata=metadata, metadata_location=location, io=io)
         if etag := answer.headers.get("ETag"):
             self._remember(table, Remembered(etag=etag, state=state))
         else:
             self.forget(table)
         return state
 
-    def metadata(self, document: Mapping[str, Any], location: str | None) -> TableMetadata:
-        found = document.get("metadata")
-        if not isinstance(found, dict):
-            raise FormatError(f"unexpected type {type(found).__name__} (expected object) in 'metadata' of the answer")
+    def metadata(self, table: TableId, document: Mapping[str, Any], location: str | None) -> TableMetadata:
+        """Return the metadata in an answer about a table."""
+        with self._server.understood(f"read table {table}"):
+            found = Fields({"metadata": document.get("metadata")}).mapping("metadata")
+            if location is None:  # without a file the table must be named
+                return metadata_json.from_dict(found)
         return metadata_json.from_dict(found, path=location)
 
     def landed(self, purpose: str, read: Callable[[], TableState]) -> TableState:
@@ -121,7 +126,7 @@ class TableStates:
         else:
             endpoint = protocol.LOAD_CREDENTIALS if config.offers(protocol.LOAD_CREDENTIALS) else protocol.LOAD_TABLE
             answer = self._server.read(endpoint, purpose, {}, table=table, headers=self.delegation_header())
-        return Delegation.from_dict(answer.json())
+        return self._server.parsed(answer, purpose, Delegation.from_dict)
 
     def delegation_header(self) -> dict[str, str]:
         name = f"header.{DELEGATION_HEADER}".lower()

@@ -1,6 +1,7 @@
 """`SqlCatalog`: pointers in two tables of a database, shared with Iceberg's JdbcCatalog and PyIceberg's SqlCatalog.
 
-Here: the meaning of rows. Not here: connections and their failures (`sql.database`), metadata files (`pointer`).
+Here: the meaning of rows. Not here: the tables (`sql.tables`), connections and their failures (`sql.database`),
+metadata files (`pointer`).
 
 All three implementations have the same two tables and primary keys, join the levels of a namespace by dots, keep an
 empty namespace by a row `exists = true`, and commit by one UPDATE that compares the old location.
@@ -9,7 +10,8 @@ empty namespace by a row `exists = true`, and commit by one UPDATE that compares
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Unpack
 
 from sqlalchemy import (
@@ -28,18 +30,16 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.schema import CreateTable
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, child_namespaces, listed_tables
 from airflow_iceberg.catalogs.missing import MOST_NAMES
 from airflow_iceberg.catalogs.pointer import Outside, Pointer, PointerCatalog
-from airflow_iceberg.catalogs.sql.database import TYPE_COLUMN, Database, catalog_tables
+from airflow_iceberg.catalogs.sql.database import Database
+from airflow_iceberg.catalogs.sql.tables import TYPE_COLUMN, catalog_tables, prepare, schema_version
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     FormatError,
-    IcebergError,
     InvalidInputError,
-    NotFoundError,
     StorageError,
 )
 
@@ -64,7 +64,7 @@ class SqlCatalog(PointerCatalog):
     def __init__(self, name: str, properties: Mapping[str, str], **outside: Unpack[Outside]) -> None:
         super().__init__(name, properties, **outside)
         self._opened = Database(name, properties)
-        self._schema_version = _schema_version(name, properties)
+        self._schema_version = schema_version(name, properties)
         self._has_type: bool | None = None
         self._tables, self._namespaces = catalog_tables(with_type=True)
 
@@ -108,13 +108,22 @@ class SqlCatalog(PointerCatalog):
             "table_name": table.name,
             "metadata_location": new,
         }
-        with self._database().write() as connection:
-            if self._has_type:
-                values[TYPE_COLUMN] = _TABLE
-            try:
+        try:
+            with self._keys() as connection:
+                if self._has_type:
+                    values[TYPE_COLUMN] = _TABLE
                 connection.execute(insert(self._tables).values(values))
+        except AlreadyExistsError as error:
+            raise self._existing_table(table) from error
+
+    @contextmanager
+    def _keys(self) -> Iterator[Connection]:
+        """Open a transaction that fails with `AlreadyExistsError` for a key that is there."""
+        with self._database().write() as connection:
+            try:
+                yield connection
             except IntegrityError as error:
-                raise self._existing_table(table) from error
+                raise AlreadyExistsError("there is a row of this key") from error
 
     def _update(self, table: TableId, old: str, new: str) -> None:
         tables = self._tables
@@ -156,6 +165,16 @@ class SqlCatalog(PointerCatalog):
         tables = self._listed_tables(above, MOST_NAMES) if above else ()
         return [each.name for each in tables] or [each[-1] for each in self.list_namespaces(above or None)]
 
+    def kind_of_name(self, table: TableId) -> str | None:
+        """Return what the row of a name is, by the type that Iceberg Java has written."""
+        self._database()
+        kind = self._tables.c[TYPE_COLUMN]
+        if not self._has_type:
+            return None
+        with self._opened.read() as connection:
+            found = connection.execute(select(kind).where(self._has_name(table), kind != _TABLE)).scalar()
+        return None if found is None else f"a {found.lower()}"
+
     def why_missing(self, table: TableId) -> str | None:
         """Return the catalogs whose tables are in the database, if there are only others."""
         named = self._tables.c.catalog_name
@@ -170,8 +189,9 @@ class SqlCatalog(PointerCatalog):
 
     def drop_pointer(self, table: TableId) -> None:
         with self._database().write() as connection:
-            if connection.execute(delete(self._tables).where(self._is_table(table))).rowcount == 0:
-                raise self._unknown_table(table)
+            is_gone = connection.execute(delete(self._tables).where(self._is_table(table))).rowcount == 0
+        if is_gone:
+            raise self._no_table(table)
 
     def drop_if_current(self, state: TableState) -> None:
         """Remove the table's row if it still has the state's location."""
@@ -190,13 +210,13 @@ class SqlCatalog(PointerCatalog):
             .where(self._is_table(table))
             .values(table_namespace=_joined(to.namespace), table_name=to.name)
         )
-        with self._database().write() as connection:
-            try:
+        try:
+            with self._keys() as connection:
                 changed = connection.execute(statement).rowcount
-            except IntegrityError as error:
-                raise self._existing_target(table, to) from error
-            if changed == 0:
-                raise self._unknown_table(table)
+        except AlreadyExistsError as error:
+            raise self._existing_target(table, to) from error
+        if changed == 0:
+            raise self._no_table(table)
 
     def default_location(self, table: str | TableId) -> str:
         """Return <location of the namespace>/<table>, or <warehouse>/<levels of the namespace>/<table>."""
@@ -222,8 +242,9 @@ class SqlCatalog(PointerCatalog):
         namespace = self._require_namespace(namespace)
         tables, namespaces = self._tables, self._namespaces
         with self._database().write() as connection:
+            kind = tables.c[TYPE_COLUMN] if self._has_type else literal(_TABLE)
             inside = connection.execute(
-                select(tables.c.table_name).where(
+                select(tables.c.table_name, kind).where(
                     self._same(tables.c.catalog_name, self.name), self._at_or_below(tables.c.table_namespace, namespace)
                 )
             ).first()
@@ -235,10 +256,8 @@ class SqlCatalog(PointerCatalog):
                 )
             ).first()
             if inside or below:
-                what = f"table {inside[0]}" if inside else f"namespace {below[0] if below else ''}"
-                raise InvalidInputError(
-                    f"namespace {_joined(namespace)} is not empty: it holds {what}; drop that first"
-                )
+                names = ((inside[1] or _TABLE).lower(), inside[0]) if inside else ("namespace", below and below[0])
+                raise self._not_empty(namespace, *names)
             connection.execute(delete(namespaces).where(self._is_namespace(namespace)))
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
@@ -305,12 +324,14 @@ class SqlCatalog(PointerCatalog):
     # -- conditions ----------------------------------------------------------------------------------------------
 
     def _is_table(self, table: TableId) -> ColumnElement[bool]:
+        return and_(self._has_name(table), *self._no_view())
+
+    def _has_name(self, table: TableId) -> ColumnElement[bool]:
         columns = self._tables.c
         return and_(
             self._same(columns.catalog_name, self.name),
             self._same(columns.table_namespace, _joined(table.namespace)),
             self._same(columns.table_name, table.name),
-            *self._no_view(),
         )
 
     def _same(self, column: ColumnElement[str], value: str) -> ColumnElement[bool]:
@@ -341,48 +362,8 @@ class SqlCatalog(PointerCatalog):
     def _database(self) -> Database:
         """Return the database, after making sure once that it has the catalog's tables."""
         if self._has_type is None:
-            self._has_type = _prepare(self.name, self._opened, self.properties, self._schema_version)
+            self._has_type = prepare(self.name, self._opened, self.properties, self._schema_version)
         return self._opened
-
-
-def _prepare(name: str, database: Database, properties: Mapping[str, str], version: str) -> bool:
-    """Create the catalog's tables if they are missing; return whether they have the type column (V1)."""
-    is_new = database.is_missing_file()  # the first query makes it
-    columns = database.column_names("iceberg_tables")
-    if columns is None or database.column_names("iceberg_namespace_properties") is None:
-        if properties.get("init_catalog_tables", "true").lower() == "false":
-            raise NotFoundError(
-                f"catalog {name}: the {database} has no Iceberg tables and init_catalog_tables is false"
-            )
-        if is_new:
-            log.warning(
-                "catalog %s: the %s did not exist and is made now; correct the uri if it should have", name, database
-            )
-        _create_tables(database, with_type=version != "V0")
-        columns = database.column_names("iceberg_tables") or frozenset()
-    if TYPE_COLUMN not in columns and version == "V1":
-        with database.write() as connection:
-            connection.exec_driver_sql(f"ALTER TABLE iceberg_tables ADD COLUMN {TYPE_COLUMN} VARCHAR(5)")
-        return True
-    return TYPE_COLUMN in columns
-
-
-def _create_tables(database: Database, *, with_type: bool) -> None:
-    for table in catalog_tables(with_type=with_type):
-        try:
-            with database.write() as connection:
-                connection.execute(CreateTable(table, if_not_exists=True))
-        except (IcebergError, IntegrityError):
-            # "if not exists" is no lock in PostgreSQL: of two simultaneous creations one fails, and the table exists.
-            if database.column_names(table.name) is None:
-                raise
-
-
-def _schema_version(name: str, properties: Mapping[str, str]) -> str:
-    version = (properties.get("jdbc.schema-version") or properties.get("schema_version") or "").upper()
-    if version not in ("", "V0", "V1"):
-        raise InvalidInputError(f"catalog {name}: jdbc.schema-version is '{version}', expected 'V0' or 'V1'")
-    return version
 
 
 def _check_reserved(names: Collection[str]) -> None:

@@ -1,6 +1,7 @@
-"""The database of a SQL catalog: its address, its two tables, transactions, and the meaning of each failure.
+"""The database of a SQL catalog: its address, transactions, and the meaning of each failure.
 
-Here: SQLAlchemy, drivers and dialects. Not here: the meaning of the rows (`sql.catalog`).
+Here: SQLAlchemy, drivers and dialects. Not here: its two tables (`sql.tables`), and the meaning of their rows
+(`sql.catalog`).
 
 If a failure comes before a statement was sent, nothing was changed (`StorageError`). If the connection is lost later,
 the outcome is unknown (`CommitUnknownError`).
@@ -10,13 +11,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any
 
 import sqlalchemy
-from sqlalchemy import Column, MetaData, String, Table
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
@@ -32,7 +32,6 @@ from airflow_iceberg.redaction import replaced, secrets_of
 
 log = logging.getLogger(__name__)
 
-TYPE_COLUMN = "iceberg_type"
 _BUSY_TIMEOUT_S = 60
 _CONNECT_TIMEOUT_S = 30
 _WRITES = "airflow_iceberg_writes"
@@ -63,10 +62,6 @@ _SQLITE_ADVICE = {
 }
 
 
-# Names are case-sensitive; a key of four such columns has the largest size of a key in InnoDB.
-_NAME = String(255).with_variant(String(255, collation="utf8mb4_bin"), "mysql", "mariadb")
-
-
 def _give_back(connection: Connection) -> None:
     """Close a connection; if it is lost only now, its answers are complete, and it is not used again."""
     try:
@@ -75,28 +70,6 @@ def _give_back(connection: Connection) -> None:
         with suppress(SQLAlchemyError):
             connection.invalidate()
             connection.close()
-
-
-def catalog_tables(*, with_type: bool) -> tuple[Table, Table]:
-    """Return (iceberg_tables, iceberg_namespace_properties) of Iceberg's JdbcCatalog.
-
-    Args:
-        with_type: schema V1, with `iceberg_type` for tables and views; V0 has no such column.
-    """
-
-    def table(name: str, keys: Iterable[str], *others: Column[Any]) -> Table:
-        return Table(name, metadata, *(Column(key, _NAME, primary_key=True) for key in keys), *others)
-
-    metadata = MetaData()
-    tables = table(
-        "iceberg_tables",
-        ("catalog_name", "table_namespace", "table_name"),
-        Column("metadata_location", String(1000)),
-        Column("previous_metadata_location", String(1000)),
-        *([Column(TYPE_COLUMN, String(5))] if with_type else []),
-    )
-    keys = ("catalog_name", "namespace", "property_key")
-    return tables, table("iceberg_namespace_properties", keys, Column("property_value", String(1000)))
 
 
 class Database:

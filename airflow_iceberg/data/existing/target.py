@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from airflow_iceberg.data.write.metrics import LeafColumn, MetricsConfig, leaf_columns
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.schemas.name_mapping import MappedField, names_by_id, read_name_mapping
 from airflow_iceberg.format.schemas.schema import Schema
 
 
@@ -83,19 +83,16 @@ class Target:
         return frozenset(field.id for field in self.schema.fields if field.required)
 
     @cached_property
+    def _mapping(self) -> tuple[MappedField, ...]:
+        return read_name_mapping(TableProperties.name_mapping.name, self.name_mapping)
+
+    @cached_property
     def names(self) -> Mapping[int, frozenset[str]]:
         """All names of each column by its id: those that it has or had, and those of the name mapping."""
         found: dict[int, set[str]] = {}
         for schema in (self.schema, *self.schemas):
             for field in schema.fields_by_id.values():
                 found.setdefault(field.id, set()).add(field.name)
-        for field_id, names in _mapped(json.loads(self.name_mapping)):
+        for field_id, names in names_by_id(self._mapping):
             found.setdefault(field_id, set()).update(names)
         return {field_id: frozenset(names) for field_id, names in found.items()}
-
-
-def _mapped(entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, list[str]]]:
-    for entry in entries:
-        if entry.get("field-id") is not None:
-            yield int(entry["field-id"]), [str(name) for name in entry.get("names") or ()]
-        yield from _mapped(entry.get("fields") or ())

@@ -69,14 +69,16 @@ class AvroSource:
             self._types = _Types()
             self._record, kind, self._convert = self._types.of(written)
             self._parsed = parse_schema({"type": "array", "items": self._record})
-        except (UnsupportedError, FormatError):
+        except UnsupportedError:
             raise
+        except FormatError as error:
+            raise FormatError(str(error), path=facts.location) from error
         except Exception as error:  # the JSON, its nesting, or what fastavro makes of it
             raise FormatError(f"malformed Avro schema: {error}", path=facts.location) from error
         if not pa.types.is_struct(kind):
             raise FormatError(f"expected records, got {kind}", path=facts.location)
         self._schema = pa.schema(list(kind.fields))
-        self.fields = file_fields(self._schema, name_mapping, facts.constants)
+        self.fields = file_fields(self._schema, name_mapping, facts.constants, path=facts.location)
 
     def parts(self) -> Iterator[AvroSource]:
         """Yield the file as a whole."""
@@ -307,7 +309,10 @@ def _name_of(schema: Json) -> dict[str, Json]:
 
 
 def _field(name: str, kind: pa.DataType, field_id: Any) -> pa.Field:
-    metadata = None if field_id is None else {FIELD_ID_KEY: str(int(field_id)).encode()}
+    if field_id is not None and type(field_id) is not int:
+        kind_of_id = type(field_id).__name__
+        raise FormatError(f"field '{name}' of an Avro schema has a field id of type {kind_of_id}, expected int")
+    metadata = None if field_id is None else {FIELD_ID_KEY: str(field_id).encode()}
     return pa.field(name, kind, metadata=metadata)
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as kinds
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
-from airflow_iceberg.format.arrow.types import FIELD_ID_KEY
+from airflow_iceberg.format.arrow.types import FIELD_ID_KEY, read_field_id
 from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.schemas.name_mapping import MappedField, read_name_mapping
 from airflow_iceberg.format.types import ListType, MapType, NestedField, StructType, UnknownType
 
 _ORC_ID_KEY = b"iceberg.id"
@@ -47,7 +46,7 @@ class FileField:
 
 
 def file_fields(
-    schema: pa.Schema, name_mapping: str | None = None, constants: Collection[int] = ()
+    schema: pa.Schema, name_mapping: str | None = None, constants: Collection[int] = (), *, path: str | None = None
 ) -> tuple[FileField, ...]:
     """Return the columns of a file, or of a batch of some of its columns, with their field ids.
 
@@ -55,12 +54,16 @@ def file_fields(
         name_mapping: a JSON document with ids for columns without one, by name.
         constants: the ids of columns whose value is that of the file's partition, if the file has no id for them: they
             are not among the columns that are found by id.
+        path: the file, for errors.
     Raises:
         UnsupportedError: the file has no ids and there is no mapping.
-        FormatError: the mapping is malformed.
+        FormatError: the mapping is malformed, or the id of a column is no number.
     """
     mapping = _read_mapping(name_mapping)
-    fields = _children(list(schema), mapping, 0)
+    try:
+        fields = _children(list(schema), mapping, 0)
+    except ValueError as error:
+        raise FormatError(f"write the file again, with right ids or without any: {error}", path=path) from error
     if fields and not any(field.field_id is not None for field in walk(fields)):
         raise UnsupportedError(
             "a data file has no field ids, and nothing in it is named by the table's property "
@@ -131,7 +134,13 @@ def is_list(kind: pa.DataType) -> bool:
 def _own_id(field: pa.Field) -> int | None:
     metadata = field.metadata or {}
     text = metadata.get(FIELD_ID_KEY, metadata.get(_ORC_ID_KEY))
-    return int(text) if text is not None and int(text) >= 0 else None
+    if text is None:
+        return None
+    try:
+        found = read_field_id(text)
+    except ValueError as error:
+        raise ValueError(f"column '{field.name}' has {error}") from error
+    return found if found >= 0 else None
 
 
 _Names = dict[str, tuple[int | None, "_Names"]]
@@ -140,23 +149,11 @@ _Names = dict[str, tuple[int | None, "_Names"]]
 
 @lru_cache(maxsize=8)
 def _read_mapping(text: str | None) -> _Names:
-    if not text:
-        return {}
-    try:
-        return _mapped_names(json.loads(text))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FormatError(f"malformed name mapping in property '{TableProperties.name_mapping}': {error}") from error
+    return _by_name(read_name_mapping(TableProperties.name_mapping.name, text)) if text else {}
 
 
-def _mapped_names(items: Iterable[Mapping[str, Any]]) -> _Names:
-    names: _Names = {}
-    for item in items:
-        field_id = item.get("field-id")
-        entry = (None if field_id is None else int(field_id), _mapped_names(item.get("fields") or ()))
-        for name in map(str, item.get("names") or ()):
-            if names.setdefault(name, entry) is not entry:
-                raise ValueError(f"name '{name}' stands for field ids {names[name][0]} and {entry[0]}")
-    return names
+def _by_name(fields: Iterable[MappedField]) -> _Names:
+    return {name: (field.field_id, _by_name(field.fields)) for field in fields for name in field.names}
 
 
 def fields_by_id(fields: Iterable[FileField]) -> Mapping[int, FileField]:

@@ -28,7 +28,7 @@ class OrcSource:
         self._file = orc.ORCFile(handle)
         self._facts = facts
         self._name_mapping = name_mapping
-        self.fields = file_fields(self._file.schema, name_mapping, facts.constants)
+        self.fields = file_fields(self._file.schema, name_mapping, facts.constants, path=facts.location)
 
     def parts(self) -> Iterator[OrcSource]:
         """Yield the whole file: pyarrow has no statistics of stripes."""

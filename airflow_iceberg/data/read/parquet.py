@@ -37,7 +37,7 @@ class ParquetSource:
             )
         self.facts = facts
         self.name_mapping = name_mapping
-        self.fields = file_fields(self.parquet.schema_arrow, name_mapping, facts.constants)
+        self.fields = file_fields(self.parquet.schema_arrow, name_mapping, facts.constants, path=facts.location)
         leaves = self.fields[-1].leaves.stop if self.fields else 0
         if leaves != len(self.parquet.schema):
             raise UnsupportedError(

@@ -56,6 +56,11 @@ def choose_snapshot(
         return snapshot, schema_of(metadata, snapshot)
     if as_of_ms is not None:
         snapshot = metadata.snapshot_as_of(as_of_ms)
+        if snapshot is None and not metadata.snapshot_log and metadata.current_snapshot_id is not None:
+            raise NotFoundError(
+                f"table {metadata.location} has no snapshot log, so that it is not known what was current "
+                f"{as_of_ms} ms since the epoch: its writer left it out; select the rows by snapshot_id or ref"
+            )
         if snapshot is None:
             raise NotFoundError(f"table {metadata.location} has no snapshot as old as {as_of_ms} ms since the epoch")
         return snapshot, schema_of(metadata, snapshot)

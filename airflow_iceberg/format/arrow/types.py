@@ -4,6 +4,7 @@ Not here: schemas (`format.schemas.arrow`), which casts lose nothing (`data.cast
 (`format.transforms.columns`).
 """
 
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -15,6 +16,7 @@ import pyarrow.types as kinds
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.buffers import array_of, single
+from airflow_iceberg.format.json_fields import MAX_INT
 
 FIELD_ID_KEY = b"PARQUET:field_id"
 # What the metadata of a field say of a type that this Arrow knows by its storage alone.
@@ -23,6 +25,7 @@ _VARIANTS = (VARIANT, b"parquet.variant")
 _UUID = b"arrow.uuid"
 _UUID_BYTES = 16
 _DOC_KEY = b"doc"
+_ID = re.compile(rb"-?[0-9]{1,10}")
 _PRIMITIVES: Mapping[type[t.IcebergType], pa.DataType] = {
     t.BooleanType: pa.bool_(),
     t.IntegerType: pa.int32(),
@@ -45,6 +48,18 @@ _PRIMITIVES: Mapping[type[t.IcebergType], pa.DataType] = {
         [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
     ),
 }
+
+
+def read_field_id(text: bytes) -> int:
+    """Return the field id in the metadata of a file's or an Arrow field; other writers give -1 for none.
+
+    Raises:
+        ValueError: it is no whole number of 32 bits.
+    """
+    if not _ID.fullmatch(text) or not -MAX_INT - 1 <= int(text) <= MAX_INT:
+        shown = text[:100].decode(errors="replace")
+        raise ValueError(f"the field id {shown!r}, expected a whole number of 32 bits")
+    return int(text)
 
 
 def type_to_arrow(type_: t.IcebergType, *, with_field_ids: bool = False) -> pa.DataType:

@@ -19,6 +19,7 @@ from typing import Any
 
 from airflow_iceberg.errors import FormatError, UnsupportedError
 from airflow_iceberg.format.decompression import bunzip2, inflate, size_limit, unsnappy, unxz, unzstd, unzstd_by_arrow
+from airflow_iceberg.format.first_bytes import refuse_other_kinds
 
 MAGIC = b"Obj\x01"
 SYNC_SIZE = 16
@@ -74,8 +75,10 @@ def read_header(data: bytes, *, path: str | None = None) -> Header:
 
     Raises:
         FormatError: not an Avro container, or it ends inside its header.
+        UnsupportedError: it is encrypted or compressed as a whole.
     """
     if data[:4] != MAGIC:
+        refuse_other_kinds(data, "an Avro container", path=path)
         found = "an empty file" if not data else f"{bytes(data[:4])!r}"
         raise FormatError(f"unexpected first bytes {found} (expected an Avro container, {MAGIC!r})", path=path)
     metadata: dict[str, bytes] = {}

@@ -12,13 +12,21 @@ from typing import Any
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format.decompression import gunzip
+from airflow_iceberg.format.first_bytes import refuse_other_kinds
 from airflow_iceberg.format.json_fields import MAX_LONG, Fields
 from airflow_iceberg.format.metadata.table_metadata import NO_PARTITION_ID, SUPPORTED_FORMAT_VERSIONS, TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
 from airflow_iceberg.format.sort_orders import SortOrder
 
+# Documents of the catalog's other objects, which begin like a table's, by the field that only they have.
+_OTHERS = {"view-uuid": "view", "function-uuid": "function"}
+_SUPPORTED_CODECS = (
+    f"supported are gzip and none: set the table's property {TableProperties.metadata_compression_codec} with the "
+    "writer that made the file"
+)
 _KNOWN = frozenset(
     (
         *("format-version", "table-uuid", "location", "last-sequence-number", "last-updated-ms", "last-column-id"),
@@ -39,7 +47,8 @@ def read(
 
     Raises:
         FormatError: the file is torn, no JSON, or breaks the specification, or is larger than that.
-        UnsupportedError: format version 4 or later.
+        UnsupportedError: format version 4 or later, another compression, encryption, or the document of a view or a
+            function.
     """
     return from_dict(_parse(data, path, most_bytes, most_values), path=path)
 
@@ -59,6 +68,7 @@ def _parse(data: bytes, path: str | None, most_bytes: int | None, most_values: i
     try:
         if data[:2] == b"\x1f\x8b":
             data = gunzip(data, limit=most_bytes)
+        refuse_other_kinds(data, "table metadata", path=path, compressed=_SUPPORTED_CODECS)
         if most_values is not None and sum(map(data.count, (b",", b"[", b"{"))) > most_values:
             raise ValueError(f"it has more than {most_values} values")
         document = json.loads(data, parse_constant=_no_number)
@@ -78,10 +88,14 @@ def _no_number(text: str) -> Any:
 def from_dict(value: Mapping[str, Any], *, path: str | None = None) -> TableMetadata:
     """Return the metadata in a JSON document; raises like `read`."""
     fields = Fields(value, "", path)
+    where = f" of {path}" if path else ""
+    for key, kind in _OTHERS.items():
+        if key in value and "table-uuid" not in value:
+            found = f"unexpected metadata of a {kind} (expected that of a table){where}"
+            raise UnsupportedError(f"{found}: name a table, {kind}s are not supported")
     version = fields.int("format-version")
     if version not in SUPPORTED_FORMAT_VERSIONS:
         known = ", ".join(map(str, SUPPORTED_FORMAT_VERSIONS))
-        where = f" of {path}" if path else ""
         raise UnsupportedError(f"format version {version}{where} is not supported (supported: {known})")
     try:
         return _read(fields, version)

@@ -7,8 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_iceberg.errors import UnsupportedError
-from airflow_iceberg.format.arrow.types import FIELD_ID_KEY, field_from_arrow, field_to_arrow, nested_fields
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.format.arrow.types import (
+    FIELD_ID_KEY,
+    field_from_arrow,
+    field_to_arrow,
+    nested_fields,
+    read_field_id,
+)
 from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids
 
 
@@ -41,10 +47,17 @@ def schema_from_arrow(arrow_schema: pa.Schema) -> Schema:
     numbers = count(1)
 
     def next_id(child: Any) -> int:
-        return int(child.metadata[FIELD_ID_KEY]) if known else next(numbers)
+        return _own_id(child) if known else next(numbers)
 
     schema = Schema(tuple(field_from_arrow(child, child.name, next_id) for child in fields))
     return schema if known else assign_fresh_ids(schema)
+
+
+def _own_id(child: pa.Field) -> int:
+    try:
+        return read_field_id(child.metadata[FIELD_ID_KEY])
+    except ValueError as error:
+        raise InvalidInputError(f"column '{child.name}' has {error} in its metadata; correct or remove it") from error
 
 
 def _has_ids(child: pa.Field) -> bool:

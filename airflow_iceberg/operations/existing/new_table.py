@@ -354,7 +354,7 @@ def _metadata(
 ) -> TableMetadata:
     """Return the metadata that the table will have, to check the files with before there is a table."""
     metadata = new_table_metadata(
-        location=request.location or catalog.default_location(table) or _CHOSEN_LATER,
+        location=request.location or catalog.new_location(table) or _CHOSEN_LATER,
         schema=schema,
         spec=spec_from_shorthand(terms, schema),
         properties=checked_properties(request.properties),

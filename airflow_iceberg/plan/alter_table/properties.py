@@ -10,8 +10,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format.properties.property import ColumnProperty
 from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.schemas.name_mapping import read_name_mapping
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import NestedField, child_fields
 
@@ -54,13 +56,11 @@ def _followed(name: str, before: Schema, after: Schema) -> str | None:
 
 def _followed_mapping(text: str, before: Schema, after: Schema) -> str:
     try:
-        mapping = json.loads(text)
-        if not isinstance(mapping, list):
-            return text
-        return json.dumps(_level(mapping, after.fields, before), separators=(",", ":"))
-    except (ValueError, AttributeError, TypeError, KeyError):
+        read_name_mapping(NAME_MAPPING, text)
+    except FormatError:
         # Readers reject an invalid mapping; here it is kept.
         return text
+    return json.dumps(_level(json.loads(text), after.fields, before), separators=(",", ":"))
 
 
 def _level(mapping: Sequence[Mapping[str, Any]], fields: Sequence[NestedField], before: Schema) -> list[dict[str, Any]]:

@@ -120,8 +120,8 @@ class WebHdfsStore(RenamingStore):
     # -- files -----------------------------------------------------------------------------------------------------
 
     def read(self, path: str, offset: int, length: int | None) -> bytes:
-        if offset == 0 and length is None and (whole := self._read_whole(path)) is not None:
-            return whole
+        if offset == 0 and length != 0 and (found := self._read_at_once(path, length)) is not None:
+            return found
         status = self._status(path)
         if status is None:
             raise FileNotFoundError(path)
@@ -136,14 +136,15 @@ class WebHdfsStore(RenamingStore):
         _require_length(found, end - offset)
         return found
 
-    def _read_whole(self, path: str) -> bytes | None:
-        """Return the bytes of a file with one request; None if the answer does not say how many there are."""
+    def _read_at_once(self, path: str, length: int | None) -> bytes | None:
+        """Return the first bytes of a file, or all, with one request; None if the answer does not say how many."""
+        wanted = {} if length is None else {"length": str(length)}
         try:
-            answer = self._follow(self._ask("GET", "OPEN", path), "GET")
+            answer = self._follow(self._ask("GET", "OPEN", path, **wanted), "GET")
         except (FileNotFoundError, NotADirectoryError, RefusedError):
             return None  # `read` finds the reason by the status
         told = answer.headers.get("Content-Length", "")
-        if not told.isdigit() or "Content-Encoding" in answer.headers:
+        if not told.isdigit() or "Content-Encoding" in answer.headers or (length is not None and int(told) > length):
             return None
         _require_length(answer.content, int(told))
         return answer.content
