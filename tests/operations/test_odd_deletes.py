@@ -5,15 +5,19 @@ and deletes of another partition than that of their file.
 """
 
 from collections import Counter
+from fractions import Fraction
 
 import pyarrow as pa
 import pytest
 
 from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format.manifests.entries import FileContent
+from airflow_iceberg.jobs.protocol.table_input import FileUnit, cut_group
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
 from airflow_iceberg.operations.work import Work
 from tests.support.builders import job_work, new_table
@@ -78,6 +82,7 @@ def changed(name, times=1, **more):
 class TestPositionsBeyondTheFile:
     """They count for nothing: not as deleted rows, and not as rows that are left."""
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("version", VERSIONS)
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("name", CHANGES)
@@ -160,6 +165,7 @@ class TestPositionsBeyondTheFile:
 class TestFilesInSeveralPlaces:
     """A table may list a file several times: then its rows are there as often, and change together."""
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("version", VERSIONS)
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("name", CHANGES)
@@ -194,6 +200,26 @@ class TestFilesInSeveralPlaces:
         compact(job_work(table), CompactRequest(options=options, **request))
         assert rows(table) == expected(i0=2, i2=2, i3=2)
         assert len({entry.data_file.file_path for entry in live_entries(table)}) == len(live_entries(table))
+
+    @pytest.mark.parametrize("version", VERSIONS)
+    def test_of_several_row_groups(self, tmp_path, version):
+        """Pieces of a file are read once for each place."""
+        table = make(tmp_path, version, ids=())
+        table.alter([{"set_properties": {"write.parquet.row-group-size-bytes": "8000"}}])
+        table.append(pa.table({"id": range(3000), "v": [str(number) for number in range(3000)]}))
+        file = only_file(table)
+        assert len(file.split_offsets) > 1
+        list_again(table, file, 2)
+        units = [FileUnit.of(task) for task in table.scan().plan_files()]
+        for size in (file.file_size_in_bytes // 3, file.file_size_in_bytes // 2, 10 * file.file_size_in_bytes):
+            pieces = [unit for run in cut_group(units, split_size_bytes=size) for unit in run]
+            read = [unit.parts or (0, 1, 1) for unit in pieces]
+            assert sum(Fraction(end - first, count) for first, end, count in read) == 3
+        options = {"rewrite-all": True, "target-file-size-bytes": file.file_size_in_bytes}
+        compact(job_work(table), CompactRequest(options={**options, "min-file-size-bytes": 0}))
+        assert table.scan().count() == 9000
+        table.update({"v": "'x'"}, "id < 2000", mode=MOR)
+        assert table.scan("v = 'x'").count() == 6000
 
     @pytest.mark.parametrize("mode", MODES)
     def test_rows_that_are_deleted_in_one_place(self, tmp_path, mode):
@@ -269,10 +295,22 @@ class TestFilesInSeveralPlaces:
         rewrite_manifests(Work(table), RewriteManifestsRequest())
         assert rows(table) == expected(i0=2, i1=2, i2=2, i3=2)
 
+    def test_an_expiry_keeps_a_file_that_is_there_again(self, tmp_path):
+        table = make(tmp_path, 3)
+        file = only_file(table)
+        table.delete("id = 1", mode=MOR)
+        table.delete("true")
+        list_again(table, file, 2)
+        table.delete("id = 2", mode=MOR)
+        result = expire_snapshots(Work(table), ExpireSnapshotsRequest(older_than_ms=now_ms() + 1, retain_last=1))
+        assert (result.deleted_data_files, result.removed_position_delete_files) == (0, 1)
+        assert rows(table) == expected(i0=2, i1=2, i3=2)
+
 
 class TestVectorsOfPathsThatWereAddedAgain:
     """A vector that is older than its file applies to nothing; the next one replaces it."""
 
+    @pytest.mark.sample(2)
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("name", CHANGES)
     def test_a_change_of_one_row(self, tmp_path, mode, name):
@@ -291,6 +329,7 @@ class TestVectorsOfPathsThatWereAddedAgain:
 class TestDeletesOfOtherPartitions:
     """A vector, or position deletes of one file, that are of another partition than the file are no deletes of it."""
 
+    @pytest.mark.sample(3)
     @pytest.mark.parametrize("version", VERSIONS)
     @pytest.mark.parametrize(
         "work",
