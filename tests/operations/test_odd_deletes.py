@@ -15,11 +15,14 @@ from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format.manifests.entries import FileContent
 from airflow_iceberg.jobs.protocol.table_input import FileUnit, cut_group
+from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
+from airflow_iceberg.operations.row_level.update import UpdateRequest, update
 from airflow_iceberg.operations.work import Work
+from airflow_iceberg.table import Table
 from tests.support.builders import job_work, new_table
 from tests.support.changes import equality_deletes, live_entries
 from tests.support.odd_deletes import BEYOND, add_deletes, delete_positions, list_again, only_file, positions_file
@@ -288,6 +291,25 @@ class TestFilesInSeveralPlaces:
             table.delete("id = 1", max_rows=1, mode=mode)
         assert table.delete("id = 1", max_rows=2, mode=mode).deleted_records == 2
         assert table.scan().count() == 6
+
+    @pytest.mark.parametrize("version", VERSIONS)
+    @pytest.mark.parametrize("mode", MODES)
+    def test_one_that_is_added_while_rows_change(self, tmp_path, version, mode):
+        """Its rows were not read, and the deletes by position would be theirs, too: the change is planned again."""
+        table = make(tmp_path, version)
+        other, file, runs = Table.load(table.catalog, "db.t"), only_file(table), []
+
+        def add_meanwhile(plan):
+            result = run_local(plan, table.io, threads=1)
+            if not runs:
+                list_again(other, file)
+            runs.append(plan)
+            return result
+
+        request = {"set": {"v": "'new1'"}, "where": "id = 1", "dialect": "duckdb"}
+        update(Work(table, run=add_meanwhile), UpdateRequest(**request, mode=mode, isolation_level="snapshot"))
+        assert rows(table) == changed("update", 2, i0=2, i2=2, i3=2)
+        assert len(runs) == 2
 
     def test_manifests_are_rewritten(self, tmp_path):
         table = make(tmp_path, 3)
