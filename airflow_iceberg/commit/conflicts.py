@@ -248,6 +248,14 @@ class History:
                 if entry.data_file.file_path in wanted:
                     raise self._stale(snapshot, f"removed data file {entry.data_file.file_path}", "refers to")
 
+    def check_not_added_again(self, paths: Collection[str]) -> None:
+        """No writer added the files once more: deletes by position would be of rows that were not read, too."""
+        wanted = frozenset(paths)
+        for snapshot in self._by(_ADDING_DATA | _REMOVING) if wanted else ():
+            for entry in self.files.of(snapshot, EntryStatus.ADDED, ManifestContent.DATA):
+                if entry.data_file.file_path in wanted:
+                    raise self._stale(snapshot, f"added data file {entry.data_file.file_path} once more", "refers to")
+
     def check_no_deletes_for(self, files: Iterable[ManifestEntry], *, equality: bool = True) -> None:
         """No writer added delete files for these data files.
 

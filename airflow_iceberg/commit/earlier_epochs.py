@@ -94,7 +94,7 @@ class EarlierEpochs:
         mark: MarkRows | None = None,
     ) -> None:
         self._io = io
-        self._mark = mark
+        self.mark = mark
         self._files = ChangedFiles(io)
         self._key = key
         self._branch = branch
@@ -193,10 +193,10 @@ class EarlierEpochs:
         if not rows.carriers:
             return MarkedRows()
         check_row_ids(metadata, rows, self._refused)
-        if self._mark is None:
+        if self.mark is None:
             by = describe(rows.carriers[0].snapshot)
             raise self._refused(f"{by} rewrote its files together with other rows, which are not read here")
-        marked = self._mark(metadata, rows, self._refused)
+        marked = self.mark(metadata, rows, self._refused)
         data_files = marked.data_files
         for carrier in rows.carriers:
             if rewrites(carrier.entry.data_file) and carrier.entry.data_file.file_path in data_files:

@@ -9,8 +9,10 @@ writing manifests (`snapshot_writer`), conflicts between writers (`conflicts`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol, cast
 
 from airflow_iceberg.commit.checks import check_branch, of_this_table
@@ -27,6 +29,7 @@ from airflow_iceberg.format.json_fields import MAX_LONG
 from airflow_iceberg.format.manifests.entries import (
     UNASSIGNED_SEQ,
     DataFile,
+    EntryStatus,
     FileContent,
     ManifestContent,
     ManifestEntry,
@@ -94,7 +97,7 @@ class SnapshotAction(ABC):
         self.writer = SnapshotWriter(io, snapshot_id=settings.snapshot_id, commit_uuid=settings.commit_uuid)
         self.changed_files = ChangedFiles(io)
         self.made: Snapshot | None = None
-        self._added: tuple[DataFile, ...] = ()
+        self._tried_files: tuple[DataFile, ...] = ()
 
     @abstractmethod
     def changes(self, metadata: TableMetadata, parent: Snapshot | None) -> FileChanges:
@@ -120,7 +123,7 @@ class SnapshotAction(ABC):
         inherited = self.inherited(parent)
         changes = self.changes(metadata, parent)
         check_kept(metadata, changes.taken_from)
-        self._added = changes.added_files()
+        self._tried_files = changes.added_files()
         kept, removed = self._without(inherited, changes, metadata)
         check_all_there(changes, removed)
         self.check(removed, changes, metadata)
@@ -267,7 +270,7 @@ class SnapshotAction(ABC):
     def has_left_files(self, metadata: TableMetadata) -> bool:
         """Whether manifests or files of an attempt are in the branch."""
         manifests = self.writer.read_parent(metadata.ref_snapshot(self.settings.branch))
-        return self.writer.has_written(manifests) or self.writer.are_live(self._added, manifests)
+        return self.writer.has_written(manifests) or self.writer.are_live(self._tried_files, manifests)
 
     def succeeded(self, metadata: TableMetadata) -> None:
         """Delete what lost attempts wrote, and log which rows of the task's earlier runs were replaced."""
@@ -276,6 +279,9 @@ class SnapshotAction(ABC):
             return  # it has expired since: its manifests may be in use
         if self._earlier is not None and landed is not None:
             self._earlier.log_replaced(metadata.location, self.settings.branch)
+            if self._earlier.mark is not None:
+                new = partial(self.changed_files.of, landed, EntryStatus.ADDED, ManifestContent.DELETES)
+                self._earlier.mark.remove_unused(lambda: {entry.data_file.file_path for entry in new()})
         self.writer.remove_unused(landed)
 
     def failed(self) -> None:
@@ -319,15 +325,30 @@ def check_kept(metadata: TableMetadata, snapshot_ids: Iterable[int]) -> None:
 
 
 def check_all_there(changes: FileChanges, removed: Iterable[ManifestEntry]) -> None:
-    """Check that the files to be removed were there.
+    """Check that the files to be removed were there, and data files as often as they were read.
 
     Raises:
-        StalePlanError: another writer has removed one; names the writer where the history tells.
+        StalePlanError: another writer has removed one, or added one again; names the writer where the history tells.
     """
-    for file in missing(changes.all_there, removed):
+    entries = list(removed)
+    for file in missing(changes.all_there, entries):
         who = changes.history.who_removed(file) if changes.history is not None else "another writer"
         what = "data file" if file.content is FileContent.DATA else "delete file"
         raise StalePlanError(
             f"{what} {file.file_path}, which this commit replaces, is no longer in the table: removed by {who}; "
             f"nothing was committed, re-plan on the latest snapshot"
         )
+    _check_as_often(changes.all_there, entries)
+
+
+def _check_as_often(read: Iterable[DataFile], removed: Iterable[ManifestEntry]) -> None:
+    """Check that data files are removed from no more places than those whose rows were read."""
+    known = Counter(file.file_path for file in read if file.content is FileContent.DATA)
+    gone = Counter(entry.data_file.file_path for entry in removed if entry.data_file.content is FileContent.DATA)
+    for path, count in known.items():
+        if gone[path] > count:
+            raise StalePlanError(
+                f"data file {path}, which this commit replaces, is in the table {gone[path]} times, and its rows were "
+                f"read from {count} of these places: it was added once more, or its entries contradict each other; "
+                f"nothing was committed, re-plan on the latest snapshot"
+            )

@@ -9,7 +9,7 @@ Spec: Row-level Deletes; Row Lineage: a row with new values keeps its id, and ta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,7 +58,7 @@ def edit_rows(
     read: ReadAs,
     write: WriteAs,
     spec: PartitionSpec,
-    edits: Iterable[tuple[Unit, FileEdits]],
+    edits: Iterable[Sequence[tuple[Unit, FileEdits]]],
     *,
     sort_orders: Mapping[int, SortOrder] | None = None,
 ) -> RowChanges:
@@ -66,7 +66,7 @@ def edit_rows(
 
     Args:
         spec: the table's current partition spec, into which rows are written: an update may move a row.
-        edits: whole data files, each once.
+        edits: whole data files, each once, in all places where the table lists it, and the edits of each place.
         sort_orders: the table's sort orders by id: a sorted file stays one if no column of its order is assigned.
 
     Returns:
@@ -81,8 +81,8 @@ def edit_rows(
     """
     editor = _Editor(read, write, spec, sort_orders or {})
     try:
-        for number, (unit, file_edits) in enumerate(edits):
-            editor.change(unit, file_edits, number)
+        for number, places in enumerate(edits):
+            editor.change(places, number)
         return editor.done()
     except BaseException:
         editor.abort()
@@ -100,31 +100,27 @@ class _Editor(FileChanger):
         self._paths: set[str] = set()
         _check_position_name(read.schemas[0])
 
-    def change(self, unit: Unit, file_edits: FileEdits, number: int) -> None:
-        if unit.file.file_path in self._paths or unit.parts is not None:
+    def change(self, places: Sequence[tuple[Unit, FileEdits]], number: int) -> None:
+        path = places[0][0].file.file_path
+        if path in self._paths or any(unit.parts is not None or unit.file.file_path != path for unit, _ in places):
             # Its other rows would be written twice, or not at all.
-            raise InvalidInputError(
-                f"edits of {unit.file.file_path} are in pieces, expected those of the whole file once"
-            )
-        self._paths.add(unit.file.file_path)
-        edits = _Edits.of(file_edits, self.read.schemas[0], unit.file, has_lineage=self.write.format_version >= 3)
+            raise InvalidInputError(f"edits of {path} are in pieces, expected those of the whole file once")
+        self._paths.add(path)
+        schema, has_lineage = self.read.schemas[0], self.write.format_version >= 3
+        found = [(unit, _Edits.of(one, schema, unit.file, has_lineage=has_lineage)) for unit, one in places]
+        selected = sum(edits.selected.cardinality for _, edits in found)
+        deleted = sum(edits.deleted.cardinality for _, edits in found)
         is_gone = False
-        if edits.selected.cardinality:
-            if self.write.mode == COPY_ON_WRITE:
-                files = self._rewrite(unit, edits, number)
-                self.found.written += files
-                is_gone = not files
-            else:
+        if selected and self.write.mode == COPY_ON_WRITE:
+            files = [file for unit, edits in found for file in self._rewrite(unit, edits, number)]
+            is_gone = not files
+        elif selected:
+            for unit, edits in found:
                 self._check_live(unit, edits)
                 self._write_updated(unit, edits)
-                is_gone = self.mark(unit, edits.selected, number)
+            is_gone = self.mark([(unit, edits.selected) for unit, edits in found], number)
         self.found.changes.append(
-            RowChange(
-                file_path=unit.file.file_path,
-                deleted_count=edits.deleted.cardinality,
-                is_gone=is_gone,
-                updated_count=edits.selected.cardinality - edits.deleted.cardinality,
-            )
+            RowChange(file_path=path, deleted_count=deleted, is_gone=is_gone, updated_count=selected - deleted)
         )
 
     def done(self) -> RowChanges:
@@ -154,7 +150,9 @@ class _Editor(FileChanger):
                 for edited in edits.apply(batch, self.schema):
                     rows.write(carried_rows(edited, self.schema, self.row_schema, path=unit.file.file_path))
             edits.check_found()
-            return rows.close()
+            files = rows.close()
+            self.found.written += files
+            return files
         except BaseException:
             writer.abort()
             raise

@@ -7,6 +7,10 @@ written (`write.delete_files`), and the commit.
 A file is read twice: first the columns of the predicate, where statistics say that it may be true, to find the
 positions; then, copy-on-write, the rest of its rows. A file without selected rows is not written at all.
 
+A table may list a data file in several places, each with deletes and row ids of its own. They are changed together: a
+commit removes a path from all of them, and a path has one deletion vector. How many rows are left is counted among the
+rows that the file has: other writers mark positions beyond them.
+
 Spec: Row-level Deletes; Row Lineage.
 """
 
@@ -17,6 +21,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +32,7 @@ from airflow_iceberg.data.read.file import ReadAs, Unit
 from airflow_iceberg.data.write.delete_files import write_position_deletes, write_vectors
 from airflow_iceberg.data.write.options import WriteOptions
 from airflow_iceberg.data.write.partitioned import PartitionedWriter
-from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.errors import IcebergError, UnsupportedError
 from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.arrow.buffers import numbers_of
 from airflow_iceberg.format.deletion_vectors import RowPositions
@@ -37,6 +42,7 @@ from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.evolving_fields import check_lineage_names
 from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.values.bytes import canonical_key
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +71,7 @@ class WriteAs:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowChange:
-    """What a delete, an update or a merge did to one data file.
+    """What a delete, an update or a merge did to one data file, in all places where the table lists it.
 
     Attributes:
         deleted_count: the number of rows that were deleted.
@@ -142,21 +148,45 @@ class FileChanger:
         by_position = [delete for delete in unit.delete_files if delete.content is FileContent.POSITION_DELETES]
         return self.deletes.of(unit.file, by_position).positions
 
-    def mark(self, unit: Unit, selected: RowPositions, number: int) -> bool:
-        """Mark the rows of a file as deleted; return whether no row is left."""
-        file, before = unit.file, self.positions_before(unit)
-        positions = selected if before is None else selected.union(before)
-        if positions.cardinality >= file.record_count:
+    def mark(self, places: Sequence[tuple[Unit, RowPositions]], number: int) -> bool:
+        """Mark the rows of a file as deleted; return whether no row is left.
+
+        Args:
+            places: the places of the file, each with the rows that are deleted there.
+
+        Raises:
+            UnsupportedError: the places have other rows afterwards, which deletes by position cannot say.
+        """
+        file, selected = places[0][0].file, places[0][1].union(*(rows for _, rows in places[1:]))
+        if len(places) > 1:
+            self._check_same_rows(places, selected)
+        before = [self.positions_before(unit) for unit, _ in places]
+        counts = [unit.file.record_count for unit, _ in places]
+        gone = [selected if one is None else selected.union(one) for one in before]
+        gone_rows = [one.count_below(count) for one, count in zip(gone, counts, strict=True)]
+        if gone_rows == counts:
             return True
         if self.write.format_version >= 3:
             # A file has one vector: the new one also holds the positions that were deleted before.
-            self._vectors.append((file, positions))
+            vector = gone[0].union(*gone[1:])
+            if gone_rows != [vector.count_below(count) for count in counts]:
+                raise _in_other_places(file)
+            self._vectors.append((file, vector))
             return False
         options = self.write.delete_options
         options.check_format()
         location = self._location(file, f"{number:05d}-deletes.{options.file_format}")
         self.found.written.append(write_position_deletes(self.read.io, location, file, selected, options))
         return False
+
+    def _check_same_rows(self, places: Sequence[tuple[Unit, RowPositions]], selected: RowPositions) -> None:
+        """Check that the rows which are deleted in one place are deleted in all: now, or before."""
+        partitions = {(unit.file.spec_id, canonical_key(unit.file.partition)) for unit, _ in places}
+        for unit, rows in places:
+            others = selected.without(rows)
+            is_other = others.cardinality and count_rows(self.read, unit, self.deletes, positions=others)
+            if is_other or len(partitions) > 1:
+                raise _in_other_places(unit.file)
 
     def _location(self, file: DataFile, name: str) -> str:
         spec = self.read.specs[file.spec_id]
@@ -178,8 +208,8 @@ def delete_rows(read: ReadAs, write: WriteAs, row_filter: Expression, units: Ite
     """
     deleter = _Deleter(read, write, row_filter)
     try:
-        for number, unit in enumerate(units):
-            deleter.change(unit, number)
+        for number, places in enumerate(by_path(units)):
+            deleter.change(places, number)
         return deleter.done()
     except BaseException:
         deleter.abort()
@@ -191,19 +221,15 @@ class _Deleter(FileChanger):
         super().__init__(read, write)
         self._filter = row_filter
 
-    def change(self, unit: Unit, number: int) -> None:
-        selected = _selected_rows(self.read, unit, self.deletes, self._filter)
-        is_gone = False
-        if selected.cardinality:
-            if self.write.mode == COPY_ON_WRITE:
-                files = self._rewrite(unit, selected, number)
-                self.found.written += files
-                is_gone = not files
-            else:
-                is_gone = self.mark(unit, selected, number)
-        self.found.changes.append(
-            RowChange(file_path=unit.file.file_path, deleted_count=selected.cardinality, is_gone=is_gone)
-        )
+    def change(self, places: Sequence[Unit], number: int) -> None:
+        found = [(unit, _selected_rows(self.read, unit, self.deletes, self._filter)) for unit in places]
+        count, is_gone = sum(selected.cardinality for _, selected in found), False
+        if count and self.write.mode == COPY_ON_WRITE:
+            files = [file for unit, selected in found for file in self._rewrite(unit, selected, number)]
+            is_gone = not files
+        elif count:
+            is_gone = self.mark(found, number)
+        self.found.changes.append(RowChange(file_path=places[0].file.file_path, deleted_count=count, is_gone=is_gone))
 
     def _rewrite(self, unit: Unit, selected: RowPositions, number: int) -> tuple[DataFile, ...]:
         """Write the rows of a file that are kept, in their order, into its partition."""
@@ -215,10 +241,30 @@ class _Deleter(FileChanger):
             deletes = _WithMore(self.deletes, selected)
             for batch in self.read.rows(unit, deletes, schema=self.schema, keep_dictionaries=True):
                 into.write(carried_rows(batch, self.schema, self.row_schema, path=unit.file.file_path))
-            return into.close()
+            files = into.close()
+            self.found.written += files
+            return files
         except BaseException:
             writer.abort()
             raise
+
+
+T_Unit = TypeVar("T_Unit", bound=Unit)
+
+
+def by_path(units: Iterable[T_Unit]) -> list[list[T_Unit]]:
+    """Return the places of each data file together, in the order of the first ones."""
+    found: dict[str, list[T_Unit]] = {}
+    for unit in units:
+        found.setdefault(unit.file.file_path, []).append(unit)
+    return list(found.values())
+
+
+def _in_other_places(file: DataFile) -> UnsupportedError:
+    return UnsupportedError(
+        f"data file {file.file_path} is in the table more than once, with other deleted rows in each place, and "
+        f"deletes by position are the same for all of them: use mode 'copy-on-write', or compact the table before"
+    )
 
 
 class _WithMore(DeleteReader):
@@ -253,5 +299,12 @@ def _selected_rows(read: ReadAs, unit: Unit, deletes: DeleteReader, row_filter: 
 
 
 def count_rows(read: ReadAs, unit: Unit, deletes: DeleteReader, *, positions: RowPositions | None = None) -> int:
-    """Return the number of rows of a file that are not deleted, of all or of those at some positions."""
+    """Return the number of rows of a file that are not deleted, of all or of those at some positions.
+
+    Rows that are deleted by position alone are counted without opening the file.
+    """
+    by_position = all(delete.content is FileContent.POSITION_DELETES for delete in unit.delete_files)
+    if positions is None and by_position and unit.parts is None:
+        gone = deletes.of(unit.file, unit.delete_files).positions
+        return unit.file.record_count - (0 if gone is None else gone.count_below(unit.file.record_count))
     return sum(batch.num_rows for batch in read.rows(unit, deletes, schema=Schema(), positions=positions))

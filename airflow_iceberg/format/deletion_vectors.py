@@ -135,6 +135,21 @@ class RowPositions:
             result[first - start : stop - start] = container.mask()[first - base : stop - base]
         return result
 
+    def count_below(self, end: int) -> int:
+        """Return the number of positions below `end`: those of rows of a file that has so many."""
+        import numpy as np
+
+        last = end >> 16
+        count = sum(item.cardinality for key, item in self._containers.items() if key < last)
+        cut = self._containers.get(last)
+        return count if cut is None else count + int(np.count_nonzero(cut.mask()[: end & (_SPAN - 1)]))
+
+    def without(self, other: RowPositions) -> RowPositions:
+        """Return the positions that are not in the other set."""
+        import numpy as np
+
+        return RowPositions.of(np.setdiff1d(self.to_array(), other.to_array(), assume_unique=True))
+
     def to_array(self) -> npt.NDArray[np.int64]:
         """Return all positions, ascending; each needs eight bytes."""
         import numpy as np

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
@@ -120,9 +121,10 @@ def group_outputs(items: Sequence[WorkItem], written: Sequence[tuple[int, TaskRe
 
 def _group_output(group: int, items: Sequence[WorkItem], reports: Sequence[TaskReport]) -> GroupOutput:
     written = sum(report.record_count for report in reports)
-    files = {unit.file.file_path: unit for item in items for unit in item.units}
-    rows = sum(unit.file.record_count for unit in files.values())
-    has_deletes = any(unit.delete_files for unit in files.values())
+    units = [unit for item in items for unit in item.units]
+    # A file is there as often as the table lists it, each time whole or in pieces.
+    rows = sum(unit.file.record_count * _share(unit) for unit in units)
+    has_deletes = any(unit.delete_files for unit in units)
     if written > rows or (written < rows and not has_deletes):
         raise IcebergError(
             f"group {group} has {rows} rows by the table's manifests, but {written} were written; "
@@ -131,3 +133,8 @@ def _group_output(group: int, items: Sequence[WorkItem], reports: Sequence[TaskR
     return GroupOutput(
         group=group, data_files=tuple(file for report in reports for file in report.data_files), record_count=written
     )
+
+
+def _share(unit: FileUnit) -> Fraction:
+    first, end, count = unit.parts or (0, 1, 1)
+    return Fraction(end - first, count)

@@ -232,12 +232,19 @@ def _scan(
 
 def cut_files(tasks: Sequence[FileScanTask], split_bytes: int) -> list[tuple[ReadUnit, ...]]:
     """Cut files into tasks of about the same size, in the order of the scan; large files are cut between row groups."""
-    units = [FileUnit.of(task) for task in tasks]
-    residuals = {task.file.file_path: task.residual for task in tasks}
-    items: list[tuple[ReadUnit, ...]] = []
-    for run in cut_group(units, split_size_bytes=split_bytes):
+    return [tuple(unit for _, unit in item) for item in cut_numbered(tasks, split_bytes)]
+
+
+def cut_numbered(tasks: Sequence[FileScanTask], split_bytes: int) -> list[tuple[tuple[int, ReadUnit], ...]]:
+    """Return the same, each unit with the number of its file: the table may list a path in several places."""
+    items: list[tuple[tuple[int, ReadUnit], ...]] = []
+    number = 0
+    for run in cut_group([FileUnit.of(task) for task in tasks], split_size_bytes=split_bytes):
+        numbered: list[tuple[int, ReadUnit]] = []
+        for unit in run:
+            numbered.append((number, ReadUnit(unit=unit, residual=tasks[number].residual)))
+            # The pieces of a file come in their order.
+            number += unit.parts is None or unit.parts[1] == unit.parts[2]
         most = max(1, split_bytes // OPEN_FILE_BYTES)
-        for start in range(0, len(run), most):
-            part = run[start : start + most]
-            items.append(tuple(ReadUnit(unit=unit, residual=residuals[unit.file.file_path]) for unit in part))
+        items += [tuple(numbered[start : start + most]) for start in range(0, len(numbered), most)]
     return items

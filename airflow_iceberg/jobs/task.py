@@ -167,15 +167,16 @@ class DeleteItem(ItemTask):
     """Delete the selected rows from the files."""
 
 
+Edit = tuple[tuple[FileUnit, tuple[Slice, ...]], ...]
+"""A file in all places where the table lists it, each with the slices of its changes, whose buckets have the numbers of
+the clauses."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EditFiles(TaskSpec):
-    """Apply the changes of a merge to files of the table.
+    """Apply the changes of a merge to files of the table."""
 
-    Attributes:
-        edits: each file with the slices of its changes, whose buckets have the numbers of the clauses.
-    """
-
-    edits: tuple[tuple[FileUnit, tuple[Slice, ...]], ...]
+    edits: tuple[Edit, ...]
     clauses: tuple[Clause, ...]
 
 

@@ -156,6 +156,7 @@ class _Compaction:
         self.options = RewriteOptions.of(request.options, work.table.properties)
         _sort_order(work.table, request)  # both fail before anything is read
         _zorder_columns(work.table, request)
+        self._settings(0)  # for a table, or a tag, that cannot be written
         self._only: set[_PartitionKey] | None = None
         self._committed: list[Snapshot] = []
         self._failed_groups = 0

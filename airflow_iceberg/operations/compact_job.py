@@ -6,7 +6,7 @@ job and committing (`operations.compact`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from airflow_iceberg.data.write.options import WriteOptions, in_format
@@ -24,6 +24,7 @@ from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.compact import FileGroup, RewriteOptions, plan_groups
 from airflow_iceberg.plan.dangling_deletes import dangling_deletes
+from airflow_iceberg.plan.scan import FileScanTask
 from airflow_iceberg.scan.table_scan import TableScan
 
 
@@ -53,14 +54,23 @@ def plan_compaction(scan: TableScan, options: RewriteOptions) -> Compaction:
     """
     metadata, snapshot = scan.metadata, scan.snapshot
     spec = output_spec(metadata, options)
-    tasks = scan.iter_files(whole_files=True) if snapshot is not None else ()
     return Compaction(
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         schema=metadata.schema(),
         spec=spec,
-        groups=plan_groups(tasks, options, output_spec_id=spec.spec_id),
+        groups=plan_groups(_WholeFiles(scan), options, output_spec_id=spec.spec_id),
         options=options,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _WholeFiles:
+    """The files of a scan, with all their deletes; not kept in memory."""
+
+    scan: TableScan
+
+    def __iter__(self) -> Iterator[FileScanTask]:
+        return self.scan.iter_files(whole_files=True)
 
 
 def find_dangling(scan: TableScan) -> tuple[DataFile, ...]:

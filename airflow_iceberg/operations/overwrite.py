@@ -302,11 +302,7 @@ class Overwrite:
                 # Without named files the filter selects files again on each base.
                 row_filter=ALWAYS_FALSE if is_named else deletion.row_filter,
             )
-            result = work.commit(completed(action, staged), written)
-        marked = {file.referenced_data_file for file in replaced.marked.vectors}
-        if is_named and settled & marked:  # others are written for the commit
-            work.remove([file.file_path for file in replaced.marked.vectors])
-        return result
+            return work.commit(completed(action, staged), written)
 
     def _replaced(self, earlier: EarlierEpochs | None) -> Replaced:
         """Return what goes with the rows of the task's earlier epochs, besides files that the filter covers."""

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from airflow_iceberg.commit.conflicts import ISOLATION_LEVELS, Isolation
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.data.read.file import ReadAs
-from airflow_iceberg.data.row_changes import RowChange, RowChanges, WriteAs, count_rows, delete_rows
+from airflow_iceberg.data.row_changes import RowChange, RowChanges, WriteAs, by_path, count_rows, delete_rows
 from airflow_iceberg.data.write.options import WriteOptions, data_location, in_format
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError
 from airflow_iceberg.expressions.metrics import file_must_match
@@ -80,6 +80,11 @@ def plan_deletion(scan: TableScan, *, without: Collection[str] = ()) -> Deletion
         if task.file.file_path not in without:
             is_whole = isinstance(task.residual, AlwaysTrue) or file_must_match(task.residual, task.file)
             (whole if is_whole else partial).append(task)
+    # Files are removed by their paths, from all places where the table lists them.
+    mixed = {task.file.file_path for task in whole} & {task.file.file_path for task in partial}
+    if mixed:
+        partial += [task for task in whole if task.file.file_path in mixed]
+        whole = [task for task in whole if task.file.file_path not in mixed]
     return Deletion(
         snapshot_id=None if scan.snapshot is None else scan.snapshot.snapshot_id,
         row_filter=scan.row_filter,
@@ -146,13 +151,12 @@ def isolation_level(metadata: TableMetadata, asked: str | None, *, property_name
 
 
 def live_rows(scan: TableScan, tasks: Sequence[FileScanTask]) -> int:
-    """Return the number of rows left in files; files with delete files other than a vector are opened for it."""
-    total, unclear = 0, []
-    for task in tasks:
-        if all(delete.is_deletion_vector for delete in task.delete_files):
-            total += task.file.record_count - sum(delete.record_count for delete in task.delete_files)
-        else:
-            unclear.append(task)
+    """Return the number of rows left in files; their deletes are read, and with equality deletes the files, too.
+
+    The number of deleted positions does not tell: other writers mark some that a file does not have.
+    """
+    unclear = [task for task in tasks if task.delete_files]
+    total = sum(task.file.record_count for task in tasks if not task.delete_files)
     read = read_as(scan.io, scan.metadata)
     deletes = read.delete_reader()
 
@@ -223,15 +227,16 @@ def write_delete_plan(work: Work, deletion: Deletion, *, mode: str, write_format
 
 
 def work_items(tasks: Iterable[FileScanTask], *, item_bytes: int) -> list[WorkItem]:
-    """Cut files into tasks of about a size, each with at least one file."""
+    """Cut files into tasks of about a size, each with at least one file, in all places where the table lists it."""
     runs: list[list[FileUnit]] = []
     filled = 0
-    for unit in map(FileUnit.of, tasks):
-        if not runs or filled + unit.size_bytes > item_bytes:
+    for places in by_path(map(FileUnit.of, tasks)):
+        size = sum(unit.size_bytes for unit in places)
+        if not runs or filled + size > item_bytes:
             runs.append([])
             filled = 0
-        runs[-1].append(unit)
-        filled += unit.size_bytes
+        runs[-1] += places
+        filled += size
     return [WorkItem(number=number, group=number, units=tuple(run)) for number, run in enumerate(runs)]
 
 
@@ -282,10 +287,13 @@ def changed_tasks(deletion: Deletion, changes: RowChanges) -> list[FileScanTask]
 
 
 def replaced_deletes(tasks: Sequence[FileScanTask]) -> list[DataFile]:
-    """Return the vectors and position delete files of only these data files, which new vectors replace."""
+    """Return the vectors and position delete files of only these data files, which new vectors replace.
+
+    Also a vector that applies to nothing any more: a data file has one at most.
+    """
     found: dict[tuple[str, int | None], DataFile] = {}
     for task in tasks:
-        for file in task.delete_files:
+        for file in (*task.delete_files, *task.outdated):
             is_by_position = file.content is FileContent.POSITION_DELETES
             if is_by_position and referenced_file(file) == task.file.file_path:
                 found.setdefault(file.identity, file)

@@ -10,7 +10,8 @@ rewritten into another manifest is no change, whatever its status there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -103,15 +104,18 @@ def changed_files(
     def may_match(file: DataFile) -> bool:
         return isinstance(row_filter, AlwaysTrue) or file_may_match(residuals[file.spec_id].of(file.partition), file)
 
-    for entry in gone.values():
+    for entry in gone:
         if may_match(entry.data_file):
             yield _change(entry, deletes_before.of(entry), None)
+    left = Counter(map(identity, new))
     for entry in _with_other_deletes(after, gone_deletes, new_deletes, read_some, metadata):
-        if identity(entry) not in new and may_match(entry.data_file):
+        if left[identity(entry)]:
+            left[identity(entry)] -= 1
+        elif may_match(entry.data_file):
             was, now = deletes_before.of(entry), deletes_after.of(entry)
             if {file.identity for file in was} != {file.identity for file in now}:
                 yield _change(entry, was, now)
-    for entry in new.values():
+    for entry in new:
         if may_match(entry.data_file):
             yield _change(entry, None, deletes_after.of(entry))
 
@@ -131,16 +135,27 @@ def identity(entry: ManifestEntry) -> _Identity:
 
 def _difference(
     before: Iterable[ManifestFile], after: Iterable[ManifestFile], content: ManifestContent, read: ReadLive
-) -> tuple[Mapping[_Identity, ManifestEntry], Mapping[_Identity, ManifestEntry]]:
-    """Return the live files that only the first snapshot has, and those that only the second one has."""
+) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
+    """Return the live files that only the first snapshot has, and those that only the second one has.
+
+    A file may be listed several times, and more often in one of the snapshots.
+    """
     old = {manifest.manifest_path: manifest for manifest in before if manifest.content is content}
     now = {manifest.manifest_path: manifest for manifest in after if manifest.content is content}
-    gone = {identity(entry): entry for path, one in old.items() if path not in now for entry in read(one)}
-    new = {identity(entry): entry for path, one in now.items() if path not in old for entry in read(one)}
-    return (
-        {key: entry for key, entry in gone.items() if key not in new},
-        {key: entry for key, entry in new.items() if key not in gone},
-    )
+    gone = [entry for path, one in old.items() if path not in now for entry in read(one)]
+    new = [entry for path, one in now.items() if path not in old for entry in read(one)]
+    return _without(gone, new), _without(new, gone)
+
+
+def _without(entries: Iterable[ManifestEntry], others: Iterable[ManifestEntry]) -> list[ManifestEntry]:
+    left, found = Counter(map(identity, others)), []
+    for entry in entries:
+        key = identity(entry)
+        if left[key]:
+            left[key] -= 1
+        else:
+            found.append(entry)
+    return found
 
 
 def _deletes(
@@ -152,13 +167,13 @@ def _deletes(
 
 def _with_other_deletes(
     after: Iterable[ManifestFile],
-    gone: Mapping[_Identity, ManifestEntry],
-    new: Mapping[_Identity, ManifestEntry],
+    gone: Sequence[ManifestEntry],
+    new: Sequence[ManifestEntry],
     read_some: ReadSome,
     metadata: TableMetadata,
 ) -> Iterator[ManifestEntry]:
     """Yield the data files of a snapshot to which some delete files may apply that were added or removed."""
-    changed = [entry.data_file for entry in (*gone.values(), *new.values())]
+    changed = [entry.data_file for entry in (*gone, *new)]
     if not changed:
         return
     manifests = [one for one in after if one.content is ManifestContent.DATA]
@@ -171,7 +186,7 @@ def _with_other_deletes(
         specs = {file.spec_id for file in changed}
         manifests = [one for one in manifests if one.partition_spec_id in specs]
     # Two indexes: a deletion vector takes the place of another one of the same file.
-    indexes = [DeleteIndex(entries.values(), metadata=metadata) for entries in (gone, new)]
+    indexes = [DeleteIndex(entries, metadata=metadata) for entries in (gone, new)]
     for entry in read_some(manifests, None):
         if any(index.of(entry) for index in indexes):
             yield entry

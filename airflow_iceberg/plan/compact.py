@@ -185,13 +185,13 @@ def plan_groups(
     """Return the groups of files to rewrite; none if no file needs it.
 
     Args:
-        tasks: files of one snapshot that a filter selects; whole files are rewritten.
+        tasks: files of one snapshot that a filter selects; whole files are rewritten. Iterated once more if a file is
+            chosen for its deletes: a commit removes a file from all places where the table lists it.
         output_spec_id: the spec of the new files.
     """
     groups: list[FileGroup] = []
     # A generator: for a large table without candidates, nothing is kept in memory.
-    chosen = tasks if options.rewrite_all else (task for task in tasks if _is_candidate(task, options))
-    for partition, found in _by_partition(chosen, output_spec_id):
+    for partition, found in _by_partition(_chosen(tasks, options), output_spec_id):
         for packed in _pack(found, options):
             if options.rewrite_all or _is_worth_it(packed, options):
                 groups.append(_group(output_spec_id, partition, packed, options))
@@ -228,10 +228,29 @@ def _by_partition(
     return found.values()
 
 
-def _is_candidate(task: FileScanTask, options: RewriteOptions) -> bool:
+def _chosen(tasks: Iterable[FileScanTask], options: RewriteOptions) -> Iterator[FileScanTask]:
+    """Yield the files that are candidates, in all places where the table lists them."""
+    if options.rewrite_all:
+        yield from tasks
+        return
+    by_deletes: set[str] = set()
+    for task in tasks:
+        if _is_of_wrong_size(task, options):
+            yield task
+        elif _has_too_many_deletes(task, options):
+            by_deletes.add(task.file.file_path)
+            yield task
+    # The same file may have fewer deletes in another place.
+    for task in tasks if by_deletes else ():
+        if task.file.file_path in by_deletes and not (
+            _is_of_wrong_size(task, options) or _has_too_many_deletes(task, options)
+        ):
+            yield task
+
+
+def _is_of_wrong_size(task: FileScanTask, options: RewriteOptions) -> bool:
     size = task.file.file_size_in_bytes
-    is_of_wrong_size = size < options.min_file_size_bytes or size > options.max_file_size_bytes
-    return is_of_wrong_size or _has_too_many_deletes(task, options)
+    return size < options.min_file_size_bytes or size > options.max_file_size_bytes
 
 
 def _has_too_many_deletes(task: FileScanTask, options: RewriteOptions) -> bool:
@@ -246,16 +265,19 @@ def _is_file_scoped(delete: DataFile) -> bool:
 
 
 def _pack(tasks: Sequence[FileScanTask], options: RewriteOptions) -> Iterator[tuple[FileScanTask, ...]]:
-    """Fill the groups one after another, in the order of the scan."""
+    """Fill the groups one after another, in the order of the scan; the places of a file are in one group."""
+    by_path: dict[str, list[FileScanTask]] = {}
+    for task in tasks:
+        by_path.setdefault(task.file.file_path, []).append(task)
     group: list[FileScanTask] = []
     size = 0
-    for task in tasks:
-        weight = task.file.file_size_in_bytes
+    for places in by_path.values():
+        weight = sum(task.file.file_size_in_bytes for task in places)
         is_full = size + weight > options.max_file_group_size_bytes or len(group) >= options.max_file_group_input_files
         if group and is_full:
             yield tuple(group)
             group, size = [], 0
-        group.append(task)
+        group += places
         size += weight
     if group:
         yield tuple(group)
@@ -300,10 +322,19 @@ def _limited(groups: Iterable[FileGroup], options: RewriteOptions) -> list[FileG
     for group in groups:
         if left <= 0:
             break
-        is_whole = len(group.tasks) <= left
-        kept.append(group if is_whole else _group(group.spec_id, group.partition, group.tasks[:left], options))
+        tasks = group.tasks[:left]
+        # Not between two places of one file.
+        while tasks and len(tasks) < len(group.tasks) and tasks[-1].file.file_path == _path_after(tasks, group):
+            tasks = tasks[:-1]
+        if tasks:
+            is_whole = len(tasks) == len(group.tasks)
+            kept.append(group if is_whole else _group(group.spec_id, group.partition, tasks, options))
         left -= len(group.tasks)
     return kept
+
+
+def _path_after(tasks: Sequence[FileScanTask], group: FileGroup) -> str:
+    return group.tasks[len(tasks)].file.file_path
 
 
 def _option(name: str) -> str:

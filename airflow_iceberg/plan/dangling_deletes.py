@@ -32,7 +32,8 @@ class _LiveData:
 
     def add(self, file: DataFile, sequence_number: int) -> None:
         if file.file_path in self._wanted:
-            self.files[file.file_path] = sequence_number
+            # A file may be listed several times.
+            self.files[file.file_path] = min(self.files.get(file.file_path, sequence_number), sequence_number)
         key = partition_key(file)
         self.lowest[key] = min(self.lowest.get(key, sequence_number), sequence_number)
 

@@ -1,4 +1,4 @@
-"""Which delete files apply to a data file.
+"""Which delete files apply to a data file, and which of them a new deletion vector replaces.
 
 Here: an index over the delete files of a snapshot, asked once for each data file: dictionaries and a bisection, so that
 100,000 data files cost 100,000 look-ups. Not here: applying deletes to rows (`data.read.deletes`).
@@ -10,6 +10,10 @@ deletion vector   the same, always for one file; if one applies, position delete
 equality deletes  data sequence number < the delete's; same spec and partition, or any file if the delete's spec is
                   unpartitioned
 ================  ====================================================================================================
+
+A deletion vector, or a position delete file of one data file, whose spec or partition is not that of the data file is
+an error: some readers apply it and others do not. A vector that is older than its data file, whose path was added
+again, applies to nothing; but a data file has one vector at most, so that a new one replaces it.
 
 Equality deletes are also left out if the statistics show that they have no value in common with the data file, or with
 the rows that the scan selects.
@@ -131,7 +135,11 @@ class DeleteIndex:
         return places.setdefault(partition_key(file), _BySequence())
 
     def of(self, entry: ManifestEntry) -> tuple[DataFile, ...]:
-        """Return the delete files that apply to a data file: positions first, then equality deletes, oldest first."""
+        """Return the delete files that apply to a data file: positions first, then equality deletes, oldest first.
+
+        Raises:
+            FormatError: deletes by position that name the file are of another spec or partition.
+        """
         file, sequence_number = entry.data_file, _sequence(entry)
         key = partition_key(file) if file.spec_id in self._keyed_specs else None
         found = [*self._positions_of(file, sequence_number, key)]
@@ -143,14 +151,21 @@ class DeleteIndex:
         found += [item for item in equality if self._columns.may_overlap(file, item.data_file)]
         return tuple(item.data_file for item in found)
 
+    def outdated_of(self, entry: ManifestEntry) -> tuple[DataFile, ...]:
+        """Return the deletion vector of a data file that does not apply to it, being older."""
+        vector = self._vectors.get(entry.data_file.file_path)
+        return () if vector is None or _sequence(vector) >= _sequence(entry) else (vector.data_file,)
+
     def _positions_of(self, file: DataFile, sequence_number: int, key: Hashable) -> Sequence[ManifestEntry]:
         vector = self._vectors.get(file.file_path)
-        if vector is not None and _sequence(vector) >= sequence_number and _is_same_partition(vector.data_file, file):
+        if vector is not None and _sequence(vector) >= sequence_number:
+            _check_partition(vector.data_file, file)
             return (vector,)
         found: list[ManifestEntry] = []
         if file.file_path in self._by_path:
-            candidates = self._by_path[file.file_path].since(sequence_number)
-            found += [item for item in candidates if _is_same_partition(item.data_file, file)]
+            found += self._by_path[file.file_path].since(sequence_number)
+            for item in found:
+                _check_partition(item.data_file, file)
         if key in self._positions:
             found += self._positions[key].since(sequence_number)
             found.sort(key=_sequence)
@@ -166,10 +181,18 @@ def partition_key(file: DataFile) -> Hashable:
     return file.spec_id, canonical_key(file.partition)
 
 
-def _is_same_partition(left: DataFile, right: DataFile) -> bool:
-    return left.spec_id == right.spec_id and (
-        # Not by ==, which 0.0 and -0.0 are.
-        left.partition is right.partition or canonical_key(left.partition) == canonical_key(right.partition)
+def _check_partition(delete: DataFile, file: DataFile) -> None:
+    """Check that deletes which name a data file are of its spec and partition."""
+    # Differs from Java: 1.10 applies them. Not by ==, which 0.0 and -0.0 are.
+    if delete.spec_id == file.spec_id and (
+        delete.partition is file.partition or canonical_key(delete.partition) == canonical_key(file.partition)
+    ):
+        return
+    what = "deletion vector" if delete.is_deletion_vector else "position delete file"
+    raise FormatError(
+        f"{what} {delete.file_path} is of data file {file.file_path}, and its partition {delete.partition} of spec "
+        f"{delete.spec_id} is not that of the data file, {file.partition} of spec {file.spec_id}: some readers apply "
+        f"it, and others do not; remove one of the two with the program that has written them"
     )
 
 

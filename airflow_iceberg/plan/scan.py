@@ -49,12 +49,14 @@ class FileScanTask:
         sequence_number: data sequence number of the file.
         delete_files: the delete files that apply to it: a deletion vector or position deletes, then equality deletes.
         residual: filter for the rows of the file; ``AlwaysTrue`` if the partition decides.
+        outdated: a deletion vector of the file that is older than it, and applies to nothing.
     """
 
     file: DataFile
     sequence_number: int = 0
     delete_files: tuple[DataFile, ...] = ()
     residual: Expression = ALWAYS_TRUE
+    outdated: tuple[DataFile, ...] = ()
 
 
 def plan_files(
@@ -90,9 +92,7 @@ def plan_files(
         assert read is not None, "plan_files needs `read` or `read_columns`"
         read_columns = _one_by_one(read)
     pruners = _Pruners(expression, metadata)
-    kept = [manifest for manifest in manifests if pruners.of(manifest).may_hold(manifest)]
-    # Deletes apply within a partition, or everywhere if their spec is unpartitioned, which is never pruned. So deletes
-    # of pruned manifests cannot apply to a selected row.
+    kept = [manifest for manifest in manifests if pruners.may_hold(manifest, deletes=whole_files)]
     of_deletes = [manifest for manifest in kept if manifest.content is ManifestContent.DELETES]
     deletes = DeleteIndex(
         _live_entries(read_columns(of_deletes, ())),
@@ -131,6 +131,20 @@ class _Pruners:
         self._expression = expression
         self._metadata = metadata
         self._by_spec: dict[int, _Pruner] = {}
+
+    def may_hold(self, manifest: ManifestFile, *, deletes: bool) -> bool:
+        """Tell whether a manifest may list a file that counts.
+
+        Deletes apply within a partition, or everywhere if their spec is unpartitioned, which is never pruned. So
+        deletes of pruned manifests cannot apply to a selected row. But what a new deletion vector replaces, or
+        contradicts, may be anywhere.
+
+        Args:
+            deletes: whether all manifests of deletes count.
+        """
+        if deletes and manifest.content is ManifestContent.DELETES:
+            return manifest.may_have_live_files
+        return self.of(manifest).may_hold(manifest)
 
     def of(self, manifest: ManifestFile) -> _Pruner:
         spec_id = manifest.partition_spec_id
@@ -177,6 +191,7 @@ class _Pruner:
                     sequence_number=entry.sequence_number or 0,
                     delete_files=deletes.of(entry) if deletes else (),
                     residual=residual,
+                    outdated=deletes.outdated_of(entry) if deletes else (),
                 )
 
     def _residual(self, file: DataFile) -> Expression:
@@ -224,17 +239,18 @@ def _column_tasks(
         entries = part.entries(rows)
         files: Sequence[DataFile] = [entry.data_file for entry in entries]
         applying: Iterable[tuple[DataFile, ...]] = map(deletes.of, entries)
+        outdated: Iterable[tuple[DataFile, ...]] = map(deletes.outdated_of, entries)
     else:
-        files, applying = part.files(rows), repeat(())
+        files, applying, outdated = part.files(rows), repeat(()), repeat(())
     sequences = [number or 0 for number in column_values(part.sequence_number, rows)]
     # Frozen objects are slow to make one by one; their slots are set column by column.
     tasks = list(map(_new, repeat(FileScanTask, len(files))))
-    for setter, values in zip(_SETTERS, (files, sequences, applying, residuals), strict=True):
+    for setter, values in zip(_SETTERS, (files, sequences, applying, residuals, outdated), strict=True):
         deque(map(setter, tasks, values), maxlen=0)
     return tasks
 
 
 _new = object.__new__
 _SETTERS: tuple[Callable[[Any, Any], None], ...] = tuple(
-    getattr(FileScanTask, name).__set__ for name in ("file", "sequence_number", "delete_files", "residual")
+    getattr(FileScanTask, name).__set__ for name in ("file", "sequence_number", "delete_files", "residual", "outdated")
 )

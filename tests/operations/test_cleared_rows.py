@@ -14,9 +14,12 @@ import pytest
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.operations.add_files import AddFilesRequest, add_files
+from airflow_iceberg.operations.append import AppendRequest, append
 from airflow_iceberg.operations.compact import CompactRequest, compact
+from airflow_iceberg.operations.overwrite import OverwriteRequest, overwrite
 from airflow_iceberg.operations.work import Work
-from tests.support.builders import job_work, new_table
+from airflow_iceberg.table import Table
+from tests.support.builders import data_locations, job_work, new_table, reachable
 
 KEY = OperationKey(dag_id="load", run_id="r", task_id="t", run_after_ms=1, started_ms=1)
 CLEARED = replace(KEY, epoch=1)
@@ -220,3 +223,33 @@ class TestRowsThatOthersHaveChanged:
             [(2, 20), (50, 50), *left],
             may_be_refused=version < 3 or change is reads_and_overwrites,
         )
+
+
+class TestFilesThatAnAttemptWrote:
+    """Vectors of a plan, or of an attempt that has lost, which the commit does not use, are deleted after it."""
+
+    @pytest.mark.parametrize("how", ["append", "overwrite"])
+    def test_none_is_left_after_a_lost_race(self, tmp_path, monkeypatch, how):
+        table = made(tmp_path, 3)
+        append(Work(table, operation_key=KEY, try_number=1), AppendRequest(rows=rows({1: 1, 2: 2, 3: 3})))
+        everything(table)
+        swap, others = (
+            type(table.catalog).commit,
+            [lambda: Table.load(table.catalog, "db.t").delete("id = 8", mode=MOR)],
+        )
+
+        def after_others(catalog, *args, **more):
+            if others:
+                others.pop()()
+            return swap(catalog, *args, **more)
+
+        monkeypatch.setattr(type(table.catalog), "commit", after_others)
+        work = Work(table, operation_key=CLEARED, try_number=2)
+        if how == "append":
+            append(work, AppendRequest(rows=rows({1: 10})))
+        else:
+            overwrite(work, OverwriteRequest(rows=rows({1: 10}), overwrite_filter="id = 1"))
+        assert content(table) == [(1, 10), (9, 9)]
+        assert not others
+        named = {path for path in data_locations(table) if path.endswith(".puffin")}
+        assert named <= reachable(table.refresh())

@@ -15,7 +15,7 @@ from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.compact import CompactRequest, CompactResult, compact
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.support.builders import data_locations, ids, job_work, lineage, new_table, reachable, staged
+from tests.support.builders import data_locations, id_rows, ids, job_work, lineage, new_table, reachable, staged
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="compact")
 
@@ -267,3 +267,11 @@ class TestBadInput:
 
 def fail(plan: JobPlan) -> JobResult:
     raise StorageError("the disk is full")
+
+
+def test_a_tag_is_refused_also_if_there_is_nothing_to_do(tmp_path):
+    table = new_table(tmp_path)
+    table.append(id_rows(range(3)))
+    table.create_tag("t")
+    with pytest.raises(InvalidInputError, match="'t' is a tag"):
+        compact(job_work(table), CompactRequest(branch="t"))

@@ -1,6 +1,7 @@
 """Which files a compaction rewrites: the rules of Iceberg's `rewrite_data_files`."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -47,7 +48,10 @@ def planned(tasks: list[FileScanTask], **given: object) -> list[list[int]]:
 
 
 def groups(tasks: list[FileScanTask], **given: object) -> tuple[FileGroup, ...]:
-    return plan_groups(tasks, options(**given), output_spec_id=0)
+    """The groups of these files, each of which has a path of its own."""
+    files = [replace(task.file, file_path=f"file:///t/{number}.parquet") for number, task in enumerate(tasks)]
+    named = [replace(task, file=file) for task, file in zip(tasks, files, strict=True)]
+    return plan_groups(named, options(**given), output_spec_id=0)
 
 
 class TestCandidates:
@@ -119,6 +123,28 @@ class TestGroups:
         assert planned(tasks, rewrite_job_order="files-asc", max_files_to_rewrite=2) == [[60, 60]]
         tasks = [task(60, partition=(name,)) for name in "aabb"]
         assert planned(tasks, max_files_to_rewrite=3) == [[60, 60], [60]]
+
+
+class TestFilesInSeveralPlaces:
+    """A commit removes a path from all places where the table lists it: so these are rewritten together, or not."""
+
+    def places(self, tasks: list[FileScanTask], **given: object) -> list[list[str]]:
+        found = plan_groups(tasks, options(**given), output_spec_id=0)
+        return [[t.file.file_path.rsplit("/")[-1][0] for t in group.tasks] for group in found]
+
+    def test_no_group_ends_between_them(self):
+        tasks = [task(60, 0), task(60, 1), task(60, 0), task(60, 1)]
+        assert self.places(tasks, max_file_group_size_bytes=130 * MB) == [["0", "0"], ["1", "1"]]
+        assert self.places(tasks, max_file_group_input_files=1) == [["0", "0"], ["1", "1"]]
+
+    def test_no_limit_of_files_cuts_them_apart(self):
+        tasks = [task(60, 0), task(60, 1), task(60, 1)]
+        assert self.places(tasks, max_files_to_rewrite=2) == [["0"]]
+        assert self.places(tasks[1:], max_files_to_rewrite=1) == []
+
+    def test_a_place_without_deletes_goes_with_the_one_that_has_them(self):
+        tasks = [task(100, 0, deletes=(vector(30),)), task(100, 1), task(100, 0)]
+        assert self.places(tasks) == [["0", "0"]]
 
 
 class TestOutputs:

@@ -49,6 +49,10 @@ class TestRules:
         assert dangling(vectors, entry("a", 1), entry("c", 1)) == ["p"]
         assert dangling([vector("p", 5, "a")], entry("a", 6)) == ["p"]
 
+    def test_of_a_file_in_several_places_the_oldest_counts(self):
+        assert dangling([vector("p", 5, "a")], entry("a", 1), entry("a", 6)) == []
+        assert dangling([vector("p", 5, "a")], entry("a", 6), entry("a", 7)) == ["p"]
+
     def test_positions_about_one_file_go_with_it_though_others_are_as_old(self):
         bounds = {FILE_PATH_ID: b"gone"}
         delete = entry("x", 5, content=POSITION, lower_bounds=bounds, upper_bounds=bounds)
@@ -73,7 +77,9 @@ class TestNeverTooMuch:
     def test_what_the_index_finds_does_not_dangle(self, data, deletes, vectors):
         files = [entry(f"d{n}", number, *place) for n, (number, place) in enumerate(data)]
         found = [entry(f"x{n}", number, *place, content=kind) for n, (number, place, kind) in enumerate(deletes)]
-        found += [vector(f"v{of}", number, f"d{of}") for number, of in vectors]
+        for number, of in vectors:
+            spec_id, partition = data[of][1] if of < len(data) else (1, ())
+            found.append(vector(f"v{of}", number, f"d{of}", spec_id=spec_id, partition=partition))
         index = DeleteIndex(found, metadata=METADATA)
         applied = {file.file_path for one in files for file in index.of(one)}
         assert not applied & set(dangling(found, *files))

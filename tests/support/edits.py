@@ -44,7 +44,8 @@ def write_units(table: Table, units: Sequence[tuple[FileUnit, FileEdits]], *, mo
         delete_options=WriteOptions.of_deletes(metadata.properties),
     )
     orders = {order.order_id: order for order in metadata.sort_orders}
-    return edit_rows(read_as(table.io, metadata), write, metadata.spec(), units, sort_orders=orders)
+    edits = ((one,) for one in units)
+    return edit_rows(read_as(table.io, metadata), write, metadata.spec(), edits, sort_orders=orders)
 
 
 def edit(table: Table, edits: Mapping[str, FileEdits], *, mode: str) -> RowChanges:

@@ -128,7 +128,7 @@ class RewriteManifests(SnapshotAction):
             return None
         encoder = EntryEncoder(**_kind(content, basis))
         entries = EncodedEntries.joined(_encoded(self._io, live, encoder))
-        _check_complete(entries, live)
+        _check_complete(entries, live, content)
         results = self._write(entries, count, content, basis)
         return _Rewritten(sources=tuple(group), results=results, entry_count=len(entries))
 
@@ -185,8 +185,10 @@ def _encoded(io: FileIO, manifests: Iterable[ManifestFile], encoder: EntryEncode
         yield encoder.of_entries(part[1]) if isinstance(part, tuple) else encoder.of_columns(part)
 
 
-def _check_complete(entries: EncodedEntries, manifests: Iterable[ManifestFile]) -> None:
-    """Check that the entries are those that the manifest list counts, each file once.
+def _check_complete(entries: EncodedEntries, manifests: Iterable[ManifestFile], content: ManifestContent) -> None:
+    """Check that the entries are those that the manifest list counts, and each delete file is there once.
+
+    Data files may be listed several times, as by `add_files` without a check: their rows are there as often.
 
     Raises:
         FormatError: the table's metadata contradicts itself; a rewrite would make it permanent.
@@ -199,9 +201,9 @@ def _check_complete(entries: EncodedEntries, manifests: Iterable[ManifestFile]) 
     else:
         if expected != len(entries):
             raise FormatError(f"read {len(entries)} live manifest entries, but the manifest list counts {expected}")
-    doubled = len(entries) - len(set(entries.identities))
+    doubled = len(entries) - len(set(entries.identities)) if content is ManifestContent.DELETES else 0
     if doubled:
-        raise FormatError(f"{doubled} files are listed more than once in the manifests; nothing was committed")
+        raise FormatError(f"{doubled} delete files are listed more than once in the manifests; nothing was committed")
 
 
 def _by_partition(partitions: Sequence[tuple[Any, ...]]) -> list[int]:

@@ -103,5 +103,6 @@ class RowDelta(SnapshotAction):
         with_vectors = {file.referenced_data_file for file in self._vectors if file.referenced_data_file is not None}
         history.check_files_there(self._referenced - with_vectors, may_be_deleted=is_delete)
         history.check_files_there(with_vectors)
+        history.check_not_added_again(self._referenced | with_vectors)
         history.check_no_new_vectors(with_vectors)
         history.check_rows(checks, RowFilter(self._conflict_filter, metadata))

@@ -79,11 +79,14 @@ def check_row_ids(
         StalePlanError: the table was upgraded, or the rows got their ids, while they were rewritten.
     """
     check_not_upgraded(from_version=from_version, to_version=to_version)
-    read = {file.file_path: file.first_row_id for file in _data(planned)}
+    # The table may list a file several times, with row ids of its own each time.
+    read: dict[str, set[int | None]] = {}
+    for file in _data(planned):
+        read.setdefault(file.file_path, set()).add(file.first_row_id)
     for entry in entries:
         path, now = entry.data_file.file_path, entry.data_file.first_row_id
-        if path in read and now is not None and now != read[path]:
-            raise _has_other_row_ids(path, read[path])
+        if path in read and now is not None and now not in read[path]:
+            raise _has_other_row_ids(path, next(iter(read[path])))
 
 
 def check_had_row_ids(planned: Iterable[DataFile], *, from_version: int | None, to_version: int) -> None:

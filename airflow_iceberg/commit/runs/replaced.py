@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -42,6 +42,13 @@ class MarkRows(Protocol):
 
         Raises:
             IncompatibleChangeError: `refused`; a writer has not kept the row ids.
+        """
+
+    def remove_unused(self, used: Callable[[], Collection[str]]) -> None:
+        """Delete the vectors that were written for plans and lost attempts; never raises.
+
+        Args:
+            used: returns the locations of the delete files that the commit has added.
         """
 
 

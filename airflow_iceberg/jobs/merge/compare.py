@@ -32,7 +32,7 @@ def compare_files(context: MergeContext, spec: CompareFiles) -> TaskReport:
         InvalidInputError: several rows of the source match a row of a file.
     """
     read = context.read_as()
-    for unit, slices in spec.edits:
+    for unit, slices in (place for places in spec.edits for place in places):
         edits = file_edits(context, read, unit, slices, spec.clauses)
         if edits is not None and not _is_same(read, unit, edits):
             change = FileChange(file_path=unit.file.file_path, deleted_count=0, updated_count=1)

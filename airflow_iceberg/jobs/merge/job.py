@@ -7,7 +7,7 @@ the rows that change, and their new values. Files are then rewritten, or their r
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -35,8 +35,8 @@ from airflow_iceberg.jobs.protocol.merge_task import Clause, MergeTask
 from airflow_iceberg.jobs.protocol.result import SUCCEEDED, JobResult
 from airflow_iceberg.jobs.protocol.table_input import FileUnit
 from airflow_iceberg.jobs.sources.files import plan_tasks, task_count
-from airflow_iceberg.jobs.table_reader import PinnedFiles, cut_files
-from airflow_iceberg.jobs.task import Change, CompareFiles, EditFiles, InsertRows, Keep, StageUnits, TaskReport
+from airflow_iceberg.jobs.table_reader import PinnedFiles, cut_numbered
+from airflow_iceberg.jobs.task import Change, CompareFiles, Edit, EditFiles, InsertRows, Keep, StageUnits, TaskReport
 
 if TYPE_CHECKING:
     from airflow_iceberg.jobs.protocol.source import Source
@@ -256,13 +256,10 @@ def _items(files: Sequence[FileScanTask], target: PinnedFiles) -> tuple[tuple[Ma
 
     The files were chosen by thousands of keys, which a residual would bring into each task, and compare with each row.
     """
-    numbers = {task.file.file_path: number for number, task in enumerate(files)}
+    row_filter = target.table.row_filter
     return tuple(
-        tuple(
-            MatchUnit(file=numbers[one.unit.file.file_path], read=replace(one, residual=target.table.row_filter))
-            for one in item
-        )
-        for item in cut_files(files, target.split_size_bytes)
+        tuple(MatchUnit(file=number, read=replace(one, residual=row_filter)) for number, one in item)
+        for item in cut_numbered(files, target.split_size_bytes)
     )
 
 
@@ -279,7 +276,7 @@ def _write(
         if piece.bucket < first_insert:
             clause, file = divmod(piece.bucket, count)
             by_file[file].append(replace(piece, bucket=clause))
-    edits = [(FileUnit.of(files[number]), tuple(pieces)) for number, pieces in sorted(by_file.items())]
+    edits = _edits(files, by_file)
     groups = [(number, tuple(group)) for number, group in enumerate(_groups(edits, job))]
     if all(_is_update(clauses, piece, count) for piece in slices) and _is_same(job, clauses, groups):
         return []
@@ -311,21 +308,29 @@ def _first_insert(files: Sequence[FileScanTask], clauses: Sequence[Clause]) -> i
     return max(len(files), 1) * (len(clauses) + 1)
 
 
-Edit = tuple[FileUnit, tuple[exchange.Slice, ...]]
+def _edits(files: Sequence[FileScanTask], by_file: Mapping[int, Sequence[exchange.Slice]]) -> list[Edit]:
+    """Return the files with changes, each in all places where the table lists it: they are changed together."""
+    changed = {files[number].file.file_path for number in by_file}
+    found: dict[str, list[tuple[FileUnit, tuple[exchange.Slice, ...]]]] = {}
+    for number, task in enumerate(files):
+        if task.file.file_path in changed:
+            place = (FileUnit.of(task), tuple(by_file.get(number, ())))
+            found.setdefault(task.file.file_path, []).append(place)
+    return [tuple(places) for places in found.values()]
 
 
 def _groups(edits: Sequence[Edit], job: Job[MergeTask]) -> list[list[Edit]]:
     """Return the files of each task: one to rewrite; several to mark, whose deletes and new rows share files."""
     if job.task.mode == COPY_ON_WRITE:
         return [[edit] for edit in edits]
-    total = sum(unit.size_bytes for unit, _ in edits)
-    most = min(_ITEM_BYTES, total // job.engine.parallelism + 1)
+    sizes = [sum(unit.size_bytes for unit, _ in edit) for edit in edits]
+    most = min(_ITEM_BYTES, sum(sizes) // job.engine.parallelism + 1)
     groups: list[list[Edit]] = []
     filled = 0
-    for unit, slices in edits:
-        if not groups or filled + unit.size_bytes > most:
+    for edit, size in zip(edits, sizes, strict=True):
+        if not groups or filled + size > most:
             groups.append([])
             filled = 0
-        groups[-1].append((unit, slices))
-        filled += unit.size_bytes
+        groups[-1].append(edit)
+        filled += size
     return groups

@@ -263,11 +263,11 @@ def edit_files(context: MergeContext, spec: EditFiles) -> TaskReport:
     """Apply changes to files."""
     task, read, order = context.task, context.read_as(), context.task.write.sort_order
 
-    def edits() -> Iterator[tuple[FileUnit, FileEdits]]:
-        for unit, slices in spec.edits:
-            found = file_edits(context, read, unit, slices, spec.clauses)
-            if found is not None:
-                yield unit, found
+    def edits() -> Iterator[list[tuple[FileUnit, FileEdits]]]:
+        for places in spec.edits:
+            found = [file_edits(context, read, unit, slices, spec.clauses) for unit, slices in places]
+            if any(found):
+                yield [(unit, one or FileEdits()) for (unit, _), one in zip(places, found, strict=True)]
 
     orders = {order.order_id: order}
     done = edit_rows(read, context.write_as(spec.number), task.spec, edits(), sort_orders=orders)
@@ -286,6 +286,8 @@ def file_edits(
         number: pa.concat_tables(exchange.read_slices(context.io, pieces))
         for number, pieces in exchange.by_bucket(slices).items()
     }
+    if not found:
+        return None
     places = {number: numbers_of(table.column(POSITION.name).combine_chunks()) for number, table in found.items()}
     if sql.needs_unique_matches(clauses) and context.task.on is not None:
         _check_unique(context, read, unit, np.concatenate(list(places.values())))

@@ -214,7 +214,8 @@ def _joined(run: Sequence[FileUnit]) -> list[FileUnit]:
     joined: list[FileUnit] = []
     for unit in run:
         last = joined[-1].parts if joined and joined[-1].file.file_path == unit.file.file_path else None
-        if last is not None and unit.parts is not None:
+        # The table may list the file once more: then its first piece comes after the last one.
+        if last is not None and unit.parts is not None and last[1] == unit.parts[0]:
             joined[-1] = replace(unit, parts=(last[0], unit.parts[1], last[2]))
         else:
             joined.append(unit)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from airflow_iceberg.data.read.deletes import DeleteReader
 from airflow_iceberg.data.read.file import ReadAs
 from airflow_iceberg.data.row_changes import MERGE_ON_READ, RowChanges, WriteAs
 from airflow_iceberg.data.write.options import WriteOptions, data_location
+from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.format.arrow.buffers import numbers_of, valid_of
 from airflow_iceberg.format.deletion_vectors import RowPositions
 from airflow_iceberg.format.manifests.entries import ManifestEntry
@@ -31,6 +33,8 @@ from airflow_iceberg.operations.row_changes import read_as, replaced_deletes
 from airflow_iceberg.plan.scan import FileScanTask
 from airflow_iceberg.scan.table_scan import TableScan
 from airflow_iceberg.storage.base import FileIO
+
+log = logging.getLogger(__name__)
 
 Longs = npt.NDArray[np.int64]
 
@@ -117,7 +121,7 @@ def mark_rows(
         file_prefix=staging.new_file_prefix(key, try_number, carries_rows=True),
         delete_options=WriteOptions.of_deletes(metadata.properties),
     )
-    edits = ((FileUnit.of(one.task), FileEdits(deleted=one.positions)) for one in found)
+    edits = (((FileUnit.of(one.task), FileEdits(deleted=one.positions)),) for one in found)
     return edit_rows(read_as(io, metadata), write, metadata.spec(), edits)
 
 
@@ -145,6 +149,16 @@ class RowMarker:
             found = find_rows(self._io, metadata, rows.written, grouped(rows.carriers), tasks, refused)
             self._marked[state] = self._mark(metadata, found)
         return self._marked[state]
+
+    def remove_unused(self, used: Callable[[], Collection[str]]) -> None:
+        """Delete the vectors that were written for plans and lost attempts; never raises."""
+        written = {file.file_path for marked in self._marked.values() for file in marked.vectors}
+        if not written:
+            return
+        try:
+            self._io.delete(sorted(written.difference(used())))
+        except IcebergError as error:
+            log.warning("left unreferenced delete files behind: %s", error)
 
     def _mark(self, metadata: TableMetadata, found: Sequence[FoundRows]) -> MarkedRows:
         if not found:

@@ -373,7 +373,7 @@ def _action(
         added_data=done.data_files,
         removed_deletes=replaced_deletes(marked) if work.table.metadata.format_version >= 3 else (),
         removed_data=[one.file for one in changed if one.file.file_path in gone],
-        updated=[done.tasks[change.file_path].file for change in done.changes if change.updated_count],
+        updated=done.updated,
         referenced={one.file.file_path for one in marked},
         conflict_filter=done.conflict_filter,
         written_schema=schema,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from airflow_iceberg.data.row_changes import RowChange
@@ -24,13 +24,13 @@ class Done:
     """What the job did, checked against its plan.
 
     Attributes:
-        tasks: the files of the table that changed, by their paths.
+        tasks: the files of the table that changed, by their paths: one for each place where the table lists it.
         conflict_filter: a predicate that all rows satisfy which the job could select.
     """
 
     changes: tuple[RowChange, ...]
     written: tuple[DataFile, ...]
-    tasks: Mapping[str, FileScanTask]
+    tasks: Mapping[str, Sequence[FileScanTask]]
     conflict_filter: Expression
     inserted_count: int
 
@@ -46,15 +46,17 @@ class Done:
         scan = TableScan.of(
             work.table.metadata, work.table.io, row_filter=task.target.row_filter, snapshot_id=task.target.snapshot_id
         )
-        files = scan.iter_files(whole_files=True) if paths else ()
-        tasks = {one.file.file_path: one for one in files if one.file.file_path in paths}
+        tasks: dict[str, list[FileScanTask]] = {}
+        for one in scan.iter_files(whole_files=True) if paths else ():
+            if one.file.file_path in paths:
+                tasks.setdefault(one.file.file_path, []).append(one)
         named = {file.referenced_data_file for file in written if file.referenced_data_file is not None}
         for path in (paths | named) - tasks.keys():
             raise FormatError(f"the job changed {path}, which is not a file of its snapshot", path=plan.result_location)
         for path in paths & set(task.unchanged):
             raise FormatError(f"the job changed {path}, which is not one of its files", path=plan.result_location)
         for change in changes:
-            _check_counts(change, tasks[change.file_path].file, plan)
+            _check_counts(change, tasks[change.file_path], plan)
         if len(paths) < len(changes):
             raise FormatError("a file of the table is changed twice", path=plan.result_location)
         found = expression_from_json(
@@ -72,7 +74,12 @@ class Done:
     @property
     def changed(self) -> list[FileScanTask]:
         """The files that held rows which were changed."""
-        return [self.tasks[change.file_path] for change in self.changes if is_change(change)]
+        return [task for change in self.changes if is_change(change) for task in self.tasks[change.file_path]]
+
+    @property
+    def updated(self) -> list[DataFile]:
+        """The files that held rows which got new values."""
+        return [task.file for change in self.changes if change.updated_count for task in self.tasks[change.file_path]]
 
     @property
     def data_files(self) -> list[DataFile]:
@@ -85,10 +92,10 @@ class Done:
         return [file for file in self.written if file.content is not FileContent.DATA]
 
 
-def _check_counts(change: RowChange, file: DataFile, plan: JobPlan) -> None:
-    changed = change.deleted_count + change.updated_count
-    if changed > file.record_count:
-        why = f"{changed} rows of a file of {file.record_count} are said to be changed: {file.file_path}"
+def _check_counts(change: RowChange, places: Sequence[FileScanTask], plan: JobPlan) -> None:
+    changed, rows = change.deleted_count + change.updated_count, sum(task.file.record_count for task in places)
+    if changed > rows:
+        why = f"{changed} rows of a file of {rows} are said to be changed: {change.file_path}"
         raise FormatError(why, path=plan.result_location)
 
 

@@ -241,6 +241,17 @@ class TestAfterACompaction:
             table.undo(key())
         assert table.refresh().current_snapshot() == head
 
+    @pytest.mark.parametrize("version", ["1", "2"])
+    def test_but_not_once_all_files_that_may_have_held_its_rows_are_gone(self, tmp_path, version):
+        table = new_table(tmp_path, properties={"format-version": version})
+        table.append(id_rows([1]), operation_key=key())
+        table.overwrite(id_rows([7]))
+        with pytest.raises(REFUSED, match="row ids only in format version 3; nothing was changed"):
+            table.undo(key())
+        table.delete("id = 7")
+        table.append(id_rows([8]))
+        assert (table.undo(key()).outcome, ids(table)) == ("nothing", [8])
+
     def test_a_compaction_of_the_run_itself_changes_no_row(self, third):
         work = replace(job_work(third), operation_key=key("r1", "compact"))
         compact(work, CompactRequest(options={"rewrite-all": True}))
