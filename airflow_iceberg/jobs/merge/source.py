@@ -41,7 +41,7 @@ def read_source(context: MergeContext, spec: StageUnits) -> Iterator[pa.Table]:
         first_row = unit.first_row
         schema = columns.json_schema() if unit.file_format == "jsonl" else table
         for rows in read_unit(unit, context.io, schema=schema, options=options):
-            yield columns.united(rows, unit.location, first_row=first_row)
+            yield columns.united(rows, unit.name, first_row=first_row)
             first_row += rows.num_rows
 
 

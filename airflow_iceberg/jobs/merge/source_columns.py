@@ -51,8 +51,8 @@ class SourceColumns:
         for file in files:
             if file.schema is not None and file.schema.names:
                 for column in file.schema:
-                    found.add(column.name, column.type, file.location)
-                spelled(keys, file.schema.names, file.location)
+                    found.add(column.name, column.type, file.name)
+                spelled(keys, file.schema.names, file.name)
         in_json = [file for file in files if file.shape is not None and file.names]
         types = json_columns(in_json, table, any_case=True)
         for file in in_json:
@@ -60,7 +60,7 @@ class SourceColumns:
             of_table = known_columns(table, file.names, any_case=True)
             for name in file.names:
                 kind = pa.null() if name in of_table or name not in types.names else types.field(name).type
-                found.add(name, kind, file.location)
+                found.add(name, kind, file.name)
         texts = [name for file in files if file.file_format == "csv" and file.schema for name in file.schema.names]
         texts += [name for file in in_json for name in file.names]
         known_fields = known_columns(table, list(found.types)) | known_columns(table, texts, any_case=True)
@@ -118,7 +118,8 @@ def spelled(keys: Sequence[str], names: Sequence[str], source: str) -> tuple[str
     for name in keys:
         if name.lower() not in found:
             raise InvalidInputError(
-                f"column {name!r}, by which rows are matched, is not in {source}, which has {', '.join(names)}"
+                f"column {name!r}, by which rows are matched, is not in {source}; the columns there are "
+                f"{', '.join(names)}"
             )
     return tuple(found[name.lower()] for name in keys)
 

@@ -34,7 +34,7 @@ class FileColumns:
     """The columns of a file.
 
     Attributes:
-        location: the file.
+        location: the file; `name` is what messages call its rows.
         file_format: its format.
         schema: its columns, of other formats than JSON; None for an empty file.
         names: the keys of its objects, in the order in which they were seen.
@@ -42,6 +42,7 @@ class FileColumns:
     """
 
     location: str
+    name: str
     file_format: str
     schema: pa.Schema | None = None
     names: tuple[str, ...] = ()
@@ -51,6 +52,7 @@ class FileColumns:
         """Return the JSON form."""
         return {
             "location": self.location,
+            "name": self.name,
             "format": self.file_format,
             "schema": None if self.schema is None else base64.b64encode(self.schema.serialize()).decode(),
             "names": self.names,
@@ -63,6 +65,7 @@ class FileColumns:
         schema, shape = document["schema"], document["shape"]
         return cls(
             location=document["location"],
+            name=document["name"],
             file_format=document["format"],
             schema=None if schema is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))),
             names=tuple(document["names"]),
@@ -118,10 +121,12 @@ def _describe(unit: Unit, io: FileIO, schema: Schema, options: Mapping[str, str]
     with read_errors(unit):
         if unit.file_format != "jsonl":
             found = readers.columns(unit, io, schema=schema, options=options)
-            _check_names(found, unit.location)
-            return FileColumns(location=unit.location, file_format=unit.file_format, schema=found)
-        names, shape = _json_columns(_rows(unit, io, options), schema, unit.location, any_case)
-        return FileColumns(location=unit.location, file_format=unit.file_format, names=names, shape=shape)
+            _check_names(found, unit.name)
+            return FileColumns(location=unit.location, name=unit.name, file_format=unit.file_format, schema=found)
+        names, shape = _json_columns(_rows(unit, io, options), schema, unit.name, any_case)
+        return FileColumns(
+            location=unit.location, name=unit.name, file_format=unit.file_format, names=names, shape=shape
+        )
 
 
 def _check_names(columns: pa.Schema | None, location: str) -> None:
