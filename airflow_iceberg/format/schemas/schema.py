@@ -115,6 +115,28 @@ class Schema:
             return found
         return self.fields_by_id[self._find_id(name_or_id, case_sensitive)]
 
+    def find_key(self, name: str, case_sensitive: bool = True) -> t.NestedField:
+        """Return a field that can be a part of a key: a column, or a field of structs; arguments as of `find_field`.
+
+        Raises:
+            NotFoundError: no such field.
+            InvalidInputError: it is inside a list or a map, where a row has several values.
+        """
+        found = self.find_field(name, case_sensitive)
+        around = next((one for one in self.ancestors(found.id) if not isinstance(one.type, t.StructType)), None)
+        if around is not None:
+            kind = "list" if isinstance(around.type, t.ListType) else "map"
+            raise InvalidInputError(
+                f"column '{name}' cannot be a key: it is inside the {kind} '{self._names_by_id[around.id]}', which has "
+                f"several values in a row; name a column, or a field of a struct"
+            )
+        return found
+
+    def path(self, field_id: int) -> tuple[str, ...]:
+        """Return the names of a column and of the fields within it, down to a field."""
+        names = [self.fields_by_id[field_id].name, *(one.name for one in self.ancestors(field_id))]
+        return tuple(reversed(names))
+
     def find_name(self, field_id: int) -> str | None:
         """Return the full dotted name of a field, or None for an unknown id."""
         return self._names_by_id.get(field_id)

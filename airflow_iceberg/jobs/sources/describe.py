@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.arrow.paths import fold, spelled
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import NestedField
 from airflow_iceberg.jobs.protocol.merge_task import MergeTask
@@ -110,11 +111,27 @@ def json_columns(files: Iterable[FileColumns], schema: Schema, *, any_case: bool
 
 
 def known_columns(schema: Schema, names: Sequence[str], *, any_case: bool = False) -> dict[str, NestedField]:
-    """Return the columns of the table by the names that they have in a source."""
+    """Return the columns of the table by the names that they have in a source.
+
+    Args:
+        any_case: whether a name in another case means the column, too, unless one of the names is spelled as it.
+
+    Raises:
+        InvalidInputError: a name that may be two columns.
+    """
     exact = {field.name: field for field in schema.fields}
-    folded = {field.name.lower(): field for field in schema.fields} if any_case else {}
-    found = {name: exact.get(name) or folded.get(name.lower()) for name in names}
-    return {name: field for name, field in found.items() if field is not None}
+    found = {name: exact[name] for name in names if name in exact}
+    if any_case:
+        # Most names are spelled as columns: the others alone are compared with them.
+        near: dict[str, list[str]] = {}
+        for own in exact:
+            if own not in found:
+                near.setdefault(fold(own), []).append(own)
+        for name in names:
+            meant = None if name in exact else spelled(name, near.get(fold(name), ()), where="the table")
+            if meant is not None:
+                found[name] = exact[meant]
+    return {name: found[name] for name in names if name in found}
 
 
 def _describe(unit: Unit, io: FileIO, schema: Schema, options: Mapping[str, str], any_case: bool) -> FileColumns:
