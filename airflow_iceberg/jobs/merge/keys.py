@@ -57,7 +57,9 @@ class Keys:
         found: list[list[pa.Array]] = [[] for _ in key_ids]
         for table in tables:
             for gathered, column in zip(found, table.columns, strict=True):
-                gathered.append(pc.unique(column))
+                # Nested values have no order here, and no hash: the empty ones tell that there are such.
+                is_nested = pa.types.is_nested(column.type)
+                gathered.append(pa.array([], column.type) if is_nested else pc.unique(column))
         fields = [schema.find_field(field_id) for field_id in key_ids]
         columns = [
             (tree.Column(schema.find_name(field.id) or "", field.id, field.type, schema.path(field.id)), known)

@@ -48,9 +48,8 @@ def create_views(spark: Any, plan: JobPlan, matching: Matching, source_schema: A
         UnsupportedError: a column of the table that the SQL needs, or of source files, has a type that Spark has not.
     """
     candidates, document = matching.candidates, plan.to_json()
-    if str(spark.conf.get(CASE_SENSITIVE, "false")).lower() != "true":
-        _check_apart(TARGET, schema_to_arrow(candidates.reader.projection))
-        _check_apart(SOURCE, matching.source_schema or ())
+    check_apart(spark, f"'{TARGET}'", schema_to_arrow(candidates.reader.projection))
+    check_apart(spark, f"'{SOURCE}'", matching.source_schema or ())
     rows = SparkRows(_without_position(candidates.reader.projection))
     ddl = spark_ddl(_without_position(candidates.reader.projection), spark_version=spark.version)
     place = _Place(sql.ROW_POSITION, sql.ROW_FILE)
@@ -76,11 +75,15 @@ def create_views(spark: Any, plan: JobPlan, matching: Matching, source_schema: A
     _create_tables(spark, matching, {SOURCE: source_schema.names})
 
 
-def _check_apart(side: str, columns: Iterable[pa.Field]) -> None:
-    twice = twins(columns, fold)
+def check_apart(spark: Any, name: str, columns: Iterable[pa.Field]) -> None:
+    """Check that Spark can tell columns apart, and fields of theirs; raises InvalidInputError."""
+    is_exact = str(spark.conf.get(CASE_SENSITIVE, "false")).lower() == "true"
+    twice = twins(columns, str if is_exact else fold)
+    if twice is not None and twice[0] == twice[1]:
+        raise InvalidInputError(f"column '{twice[0]}' appears twice in {name}")
     if twice is not None:
         raise InvalidInputError(
-            f"'{side}' has the columns {' and '.join(map(repr, twice))}, which are one for Spark: rename one, or set "
+            f"{name} has the columns {' and '.join(map(repr, twice))}, which are one for Spark: rename one, or set "
             f"{CASE_SENSITIVE}=true"
         )
 

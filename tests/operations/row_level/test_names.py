@@ -7,6 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from airflow_iceberg.data.existing.partition import folder_values
+from airflow_iceberg.data.existing.target import ExistingFile
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.jobs.protocol.result import JobResult
@@ -84,6 +86,44 @@ def test_statements_by_duckdb():
     assert count > COUNT / 2
 
 
+def on_spark(spark, *, is_exact):
+    program = JOBS / ("case_sensitive_program.py" if is_exact else "spark_program.py")
+
+    def run_on(table):
+        def run(plan):
+            spark.run(program, plan.location)
+            return JobResult.from_json(table.io.read(plan.result_location))
+
+        return run
+
+    return run_on
+
+
+@pytest.mark.spark
+@pytest.mark.services
+@pytest.mark.parametrize("is_exact", [True, False], ids=["case-sensitive", "as-it-is"])
+@pytest.mark.parametrize("version", [SPARK_4, SPARK_35])
+@pytest.mark.parametrize("around", ["{}", "named_struct('s', named_struct({})) as a"])
+def test_a_query_on_spark(tmp_path, spark_of, version, is_exact, around):
+    columns = "2 as ID, 1 as id, 9 as v" if around == "{}" else "'ID', 2, 'id', 1, 'v', 9"
+    source = Source.from_sql(f"select {around.format(columns)}")
+    kind = "struct<s: struct<ID: int, id: int, v: int>>"
+    schema = {"id": "int", "ID": "int", "v": "int"} if around == "{}" else {"a": kind}
+    rows = [{"ID": ID, "id": number, "v": 0} for ID, number in [(2, 7), (7, 1), (1, 2)]]
+    table = table_of(new_catalog(tmp_path), schema, [row if around == "{}" else {"a": {"s": row}} for row in rows])
+    request = MergeRequest(rows=source, on=["id" if around == "{}" else "a.s.id"], upsert=True)
+    work = Work(table, run=on_spark(spark_of(version), is_exact=is_exact)(table))
+    if not is_exact:
+        with pytest.raises(InvalidInputError) as error:
+            merge(work, request)
+        assert names_twins(str(error.value))
+        return
+    merge(work, request)
+    found = [row if around == "{}" else row["a"]["s"] for row in table.refresh().scan().to_arrow().to_pylist()]
+    found = sorted((row["id"], row["ID"], row["v"]) for row in found)
+    assert found == [(1, 2, 9), (2, 1, 0), (7, 2, 0)]
+
+
 @pytest.mark.spark
 @pytest.mark.services
 @pytest.mark.generated
@@ -91,15 +131,7 @@ def test_statements_by_duckdb():
 @pytest.mark.parametrize("version", [SPARK_4, SPARK_35])
 def test_statements_on_spark(tmp_path, spark_of, version, is_exact):
     """With spark.sql.caseSensitive nothing is refused."""
-    program = JOBS / ("case_sensitive_program.py" if is_exact else "spark_program.py")
-
-    def run_on(table):
-        def run(plan):
-            spark_of(version).run(program, plan.location)
-            return JobResult.from_json(table.io.read(plan.result_location))
-
-        return run
-
+    run_on = on_spark(spark_of(version), is_exact=is_exact)
     numbers = range(random.Random(f"{SEED} {version} {is_exact}").randrange(1000), 2000)[: COUNT // 30]
     for number in numbers:
         catalog = new_catalog(tmp_path / str(number))
@@ -319,6 +351,27 @@ class TestTwins:
             load(f"select id from src where s.{field} = 1")
         load("select id from src where id = 2")
         assert rows_of(out) == [repr({"id": 2})]
+
+    @pytest.mark.parametrize(
+        ("folders", "found"),
+        [
+            ({"id": "1", "ID": "2"}, {1: 1, 2: 2}),
+            ({"ID": "2"}, {2: 2}),
+        ],
+    )
+    def test_in_folders_of_existing_files(self, folders, found):
+        schema = {"id": "long", "ID": "long", "v": "long"}
+        table = Table.create(MemoryCatalog(), "db.t", schema=schema, partition_by=["id", "ID"])
+        file = ExistingFile(location="file:///a.parquet", folders=folders)
+        assert folder_values(file, table.metadata.spec(), table.schema()) == found
+        file = ExistingFile(location="file:///a.parquet", folders={"Id": "3"})
+        with pytest.raises(InvalidInputError, match="folder 'Id=3' may be column 'id' or 'ID'"):
+            folder_values(file, table.metadata.spec(), table.schema())
+
+    def test_a_key_of_a_struct_type(self, mode):
+        table = nested_table(mode)
+        table.upsert(arrow_of(table, [{"id": 5, "a": {"id": 10, "b": {"id": 7}}, "v": 50}]), ["a"])
+        assert rows_of(table) == sorted(map(repr, nested((5, 10, 7, 50), (2, 20, 8, 2), (10, 30, 9, 3))))
 
     def test_of_two_files_are_one_column_by_mistake(self, tmp_path):
         import pyarrow.parquet as pq
