@@ -32,6 +32,7 @@ OF_OUR_OWN = {
     "format.properties.metrics_mode": "table properties, which the specification leaves to engines",
     "format.properties.property": "table properties, which the specification leaves to engines",
     "format.properties.table_properties": "table properties, which the specification leaves to engines",
+    "format.arrow.paths": "names as engines read them",
     "expressions.assignments": "SQL",
     "expressions.json": "predicates on their way into a job",
     "expressions.literals": "literals of SQL",

@@ -26,6 +26,7 @@ from airflow_iceberg.data.row_hashes import Hashes, RowHasher
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.tree import ALWAYS_TRUE, Expression
 from airflow_iceberg.format.arrow.buffers import number_array, numbers_of, single, text_array, valid_of
+from airflow_iceberg.format.arrow.paths import at_path
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.metadata_columns import ROW_ID
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
@@ -73,8 +74,8 @@ class ChangelogReader:
     Attributes:
         schema: the table's columns, by which rows are compared and which the filter is bound to.
         projection: the columns of the result, the three of a changelog at the end.
-        identifiers: names of columns that identify a row, whose old and new version become an update; None: no
-            updates; none at all: by `_row_id`.
+        identifiers: ids of columns, or fields of structs, that identify a row, whose old and new version become an
+            update; None: no updates; none at all: by `_row_id`.
         has_row_ids: whether the table's rows have a `_row_id`.
     """
 
@@ -82,7 +83,7 @@ class ChangelogReader:
     schema: Schema
     projection: Schema
     row_filter: Expression = ALWAYS_TRUE
-    identifiers: tuple[str, ...] | None = None
+    identifiers: tuple[int, ...] | None = None
     has_row_ids: bool = False
 
     def rows(self, steps: Sequence[Step]) -> Iterator[pa.RecordBatch]:
@@ -110,7 +111,7 @@ class ChangelogReader:
             _cancel(gone, new, np.hstack([gone.contents, gone.ids]), np.hstack([new.contents, new.ids]))
         _cancel(gone, new, gone.contents, new.contents)
         if self.identifiers is not None:
-            _pair(gone, new, self.identifiers)
+            _pair(gone, new, [self.schema.find_name(field_id) or "" for field_id in self.identifiers])
 
 
 @dataclass(slots=True)
@@ -150,7 +151,8 @@ class _Side:
 
     def scan(self, hasher: RowHasher) -> None:
         """Read all rows once, and keep their hashes, and the rows if they are few."""
-        names = self.reader.identifiers
+        identifiers = self.reader.identifiers
+        paths = None if identifiers is None else [self.reader.schema.path(field_id) for field_id in identifiers]
         contents, ids, keys = (
             [np.empty((0, 2), np.uint64)],
             [np.empty((0, 1), np.uint64)],
@@ -163,9 +165,9 @@ class _Side:
             contents.append(hasher.rows(columns, batch.num_rows))
             if self.reader.has_row_ids:
                 ids.append(_row_ids(batch))
-            if names is not None:
-                by = [batch.column(name) for name in names]
-                keys.append(hasher.rows(by, batch.num_rows) if names else np.hstack([ids[-1], ids[-1]]))
+            if paths is not None:
+                by = [at_path(batch, path) for path in paths]
+                keys.append(hasher.rows(by, batch.num_rows) if paths else np.hstack([ids[-1], ids[-1]]))
             size += batch.nbytes
             kept = None if kept is None or size > KEPT_BYTES else [*kept, (step, batch)]
         self.contents, self.ids, self.keys = (np.concatenate(found) for found in (contents, ids, keys))

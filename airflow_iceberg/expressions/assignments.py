@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.merge_clauses import INSERT, TARGET, MergeClause, column_name, name_parts, quoted
+from airflow_iceberg.format.arrow.paths import spelled
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import NestedField, StructType
 
@@ -123,9 +124,10 @@ class _Assignments:
 
 
 def _named(fields: Iterable[NestedField], name: str) -> NestedField | None:
-    """Return the field of a name; one of another case if there is none of this."""
-    same = [one for one in fields if one.name.lower() == name.lower()]
-    return next((one for one in same if one.name == name), same[0] if same else None)
+    """Return the field of a name; one of another case if there is none of this, and one of that."""
+    known = {one.name: one for one in fields}
+    found = spelled(name, known, where="the table")
+    return None if found is None else known[found]
 
 
 def _shown(value: Any) -> str:

@@ -26,6 +26,7 @@ from airflow_iceberg.expressions.merge_clauses import (
     quoted,
     sides_of,
 )
+from airflow_iceberg.format.arrow.paths import fold
 
 # Nodes that name each column whose value they use. Others may use columns that the text does not name.
 _PLAIN = (
@@ -286,14 +287,17 @@ def without_stars(text: str, columns: Mapping[str, Sequence[str]], *, dialect: s
             continue
         sides = [side.lower()] if side is not None else list(columns)
         names = [
-            f"{each}.{quoted(name, dialect)}"
-            for each in sides
-            for name in columns[each]
-            if name.lower() not in star.left_out()
+            f"{each}.{quoted(name, dialect)}" for each in sides for name in _without(columns[each], star.left_out())
         ]
         made += text[end : star.start] + ", ".join(names)
         end = star.end
     return made + text[end:]
+
+
+def _without(names: Sequence[str], left_out: Collection[str]) -> Iterator[str]:
+    """Yield the names that are not left out: of two that differ by case alone, the one that is spelled so is."""
+    folded = {fold(name) for name in left_out if name not in names}
+    yield from (name for name in names if name not in left_out and fold(name) not in folded)
 
 
 def _stars(tokens: Sequence[Token]) -> Iterator[tuple[int, Sequence[int]]]:
@@ -372,8 +376,8 @@ class _Star:
         return rest[: ends[0] + 1] if ends else rest
 
     def left_out(self) -> set[str]:
-        """Return the names that it leaves out, in small letters."""
-        found = [token.text.lower() for token in self._exception]
+        """Return the names that it leaves out."""
+        found = [token.text for token in self._exception]
         names, between = found[2:-1:2], found[3:-1:2]
         if found and (not names or set(between) - {","} or len(names) != len(between) + 1):
             raise InvalidInputError(

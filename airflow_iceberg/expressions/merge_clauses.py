@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE = "matched", "not matched", "not matched by source"
@@ -64,6 +65,11 @@ def column_name(text: str) -> str:
     """Return the name of a column: what is in marks, if it is; else the text itself, also with dots."""
     parts = name_parts(text)
     return parts[0] if len(parts) == 1 else text
+
+
+def field_of(side: str, path: Sequence[str], *, dialect: str) -> str:
+    """Return a column of a side, or a field in it, as SQL of a dialect."""
+    return ".".join([side, *(quoted(name, dialect) for name in path)])
 
 
 def quoted(name: str, dialect: str) -> str:

@@ -30,7 +30,8 @@ from airflow_iceberg.expressions.merge_clauses import (
     MergeClause,
     quoted,
 )
-from airflow_iceberg.expressions.queries.names import fold, lost_words
+from airflow_iceberg.expressions.queries.names import lost_words
+from airflow_iceberg.format.arrow.paths import Path, fold
 
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
@@ -88,11 +89,12 @@ def _check_reachable(clauses: Sequence[MergeClause]) -> None:
 
 
 def _check_once(names: Sequence[str], where: str) -> None:
+    # Names that differ by case may be two columns: which ones, the table knows (`assignments`).
     seen: set[str] = set()
     for name in names:
-        if name.lower() in seen:
+        if name in seen:
             raise InvalidInputError(f"column {name!r} appears twice in {where} of a merge or an update")
-        seen.add(name.lower())
+        seen.add(name)
 
 
 class _Clauses:
@@ -242,27 +244,32 @@ class _Clauses:
 def columns_needed(expressions: Iterable[str], names: Sequence[str], *, dialect: str) -> tuple[str, ...] | None:
     """Return the columns of the target that expressions may refer to, in the order of `names`; None for all.
 
+    A name means the column that is spelled so, if there is one: then an engine that takes others for the same one does
+    not get those.
+
     Args:
         names: the names of the target's top-level columns.
     """
     used: set[str] = set()
+    lost: set[str] = set()
     for text in expressions:
         found = parsed(text, dialect)
         if found is None or found.find(sql.Star) or not names_its_columns(text, (), dialect=dialect):
             return None
-        used |= lost_words(text, found, dialect=dialect)
+        lost |= lost_words(text, found, dialect=dialect)
         for column in found.find_all(sql.Column):
-            parts = [part.name.lower() for part in column.parts]
-            if len(parts) > 1 and parts[0] == SOURCE:
+            parts = [part.name for part in column.parts]
+            if len(parts) > 1 and parts[0].lower() == SOURCE:
                 used.add(SOURCE)  # where the rows have no source, it is a struct of the table
                 continue
             # A name without a table may be one of the target, and the first of two a struct.
             used.update(parts[:2])
-    return tuple(name for name in names if name.lower() in used or fold(name) in used)
+    lost |= {fold(name) for name in used if name not in names}
+    return tuple(name for name in names if name in used or fold(name) in lost)
 
 
-def key_columns(condition: str, *, dialect: str) -> tuple[tuple[str, str], ...]:
-    """Return the columns that a condition compares by `target.a = source.b`, which each match satisfies."""
+def key_columns(condition: str, *, dialect: str) -> tuple[tuple[Path, Path], ...]:
+    """Return the columns, or fields, that a condition compares by `target.a.x = source.b`; each match satisfies it."""
     found = parsed(condition, dialect)
     if found is None:
         return ()
@@ -270,17 +277,22 @@ def key_columns(condition: str, *, dialect: str) -> tuple[tuple[str, str], ...]:
     return tuple(pair for part in parts if (pair := _pair(part)) is not None)
 
 
-def _pair(part: Any) -> tuple[str, str] | None:
+def _pair(part: Any) -> tuple[Path, Path] | None:
     while isinstance(part, sql.Paren):
         part = part.this
     if not isinstance(part, sql.EQ):
         return None
-    sides = {_side(each): each for each in (part.left, part.right)}
-    if set(sides) != {TARGET, SOURCE}:
-        return None
-    return sides[TARGET].name, sides[SOURCE].name
+    paths = [_path(each) for each in (part.left, part.right)]
+    sides = {path[0].lower(): path[1:] for path in paths if len(path) > 1}
+    return (sides[TARGET], sides[SOURCE]) if set(sides) == {TARGET, SOURCE} else None
 
 
-def _side(column: Any) -> str | None:
-    is_plain = isinstance(column, sql.Column) and len(column.parts) == 2
-    return column.table.lower() if is_plain else None
+def _path(column: Any) -> Path:
+    """Return the names of a column with dots between them; none for anything else."""
+    more: list[str] = []
+    while isinstance(column, sql.Dot) and isinstance(column.expression, sql.Identifier):
+        more.append(column.expression.name)
+        column = column.this
+    if not isinstance(column, sql.Column) or isinstance(column.this, sql.Star):
+        return ()
+    return (*(part.name for part in column.parts), *reversed(more))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from airflow_iceberg.data.changelog import ChangelogReader
 from airflow_iceberg.data.read.file import ReadAs, check_supported, find_geo_fields
-from airflow_iceberg.data.read.selection import changelog_columns, identifier_names
+from airflow_iceberg.data.read.selection import changelog_columns, identifier_ids
 from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
@@ -46,7 +46,7 @@ class ChangesReader:
     specs: tuple[PartitionSpec, ...]
     name_mapping: str | None
     row_filter: Expression
-    identifiers: tuple[str, ...] | None
+    identifiers: tuple[int, ...] | None
     has_row_ids: bool
 
     def rows(self, io: FileIO, item: Sequence[SnapshotChanges]) -> Iterator[pa.RecordBatch]:
@@ -76,7 +76,7 @@ def plan_changes(
         specs=metadata.partition_specs,
         name_mapping=properties.name_mapping,
         row_filter=table.row_filter,
-        identifiers=identifier_names(
+        identifiers=identifier_ids(
             metadata,
             table.schema,
             compute_updates=changes.compute_updates,

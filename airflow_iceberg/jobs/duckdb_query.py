@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,9 +20,11 @@ import pyarrow as pa
 from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET, quoted
 from airflow_iceberg.format.arrow.buffers import number_array
+from airflow_iceberg.format.arrow.paths import fold_ascii, twins
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.duckdb.reader import Reader
+from airflow_iceberg.jobs.duckdb.unknown_names import explained
 from airflow_iceberg.jobs.merge import sql
 from airflow_iceberg.jobs.protocol.merge_task import MergeTask
 from airflow_iceberg.jobs.protocol.pinned import PinnedTable
@@ -142,12 +143,11 @@ def _register(connection: Any, name: str, rows: _Stream, *, view: str | None = N
         InvalidInputError: columns that DuckDB takes for the same one.
         UnsupportedError: a type whose values it would change.
     """
-    names = Counter(column.lower() for column in rows.schema.names)
-    twice = [column for column in rows.schema.names if names[column.lower()] > 1]
+    twice = twins(rows.schema, fold_ascii)
     if twice:
         raise InvalidInputError(
-            f"'{name}' has the columns {', '.join(map(repr, twice))}, which are one for DuckDB: rename one, or run the "
-            f"statement on Spark with spark.sql.caseSensitive"
+            f"'{name}' has the columns {' and '.join(map(repr, twice))}, which are one for DuckDB: rename one, or run "
+            f"the statement on Spark with spark.sql.caseSensitive=true"
         )
     for column in rows.schema:
         if any(
@@ -178,10 +178,12 @@ class _Stream(ABC):
 
     Attributes:
         error: what went wrong while they were read; DuckDB passes only its text on.
+        known: the columns that there are, also those that are not read.
     """
 
     error: BaseException | None = field(default=None, init=False)
     schema: pa.Schema = field(init=False)
+    known: Sequence[str] = field(init=False)
 
     @property
     def names(self) -> list[str]:
@@ -216,6 +218,7 @@ class InputRows(_Stream):
     def __post_init__(self) -> None:
         self._reader, self._items = plan_pinned(self.table, self.io)
         self.schema = schema_to_arrow(self._reader.projection)
+        self.known = tuple(dict.fromkeys([*(column.name for column in self.table.schema.fields), *self.schema.names]))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         with self.table.reading():
@@ -236,6 +239,7 @@ class TargetRows(_Stream):
         names = [*columns.names[:-1], sql.ROW_POSITION]
         self._columns = pa.schema([item.with_name(name) for item, name in zip(columns, names, strict=True)])
         self.schema = self._columns.append(pa.field(sql.ROW_FILE, pa.int32()))
+        self.known = [column.name for column in self.matching.candidates.reader.schema.fields]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         candidates = self.matching.candidates
@@ -254,6 +258,7 @@ class SourceRows(_Stream):
 
     def __post_init__(self) -> None:
         assert self.matching.source_schema is not None
+        self.known = self.matching.source_schema.names
         self.schema = self.matching.source_schema.append(pa.field(sql.SOURCE_ROW, pa.int64()))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -314,6 +319,9 @@ def _errors(duckdb: Any, rows: Mapping[str, _Stream]) -> Iterator[None]:
         # Another try may find more memory, or more space to spill.
         may_pass = isinstance(error, duckdb.OperationalError | duckdb.InterruptException | OSError | MemoryError)
         kind = IcebergError if may_pass else InvalidInputError
+        unknown = explained(text, {name: one.known for name, one in rows.items()})
+        if unknown is not None:
+            raise InvalidInputError(f"the SQL cannot be run: {unknown}") from error
         raise kind(f"DuckDB cannot run the query: {text}") from error
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from airflow_iceberg.format.arrow.paths import Path
 from airflow_iceberg.jobs.exchange import Slice
 from airflow_iceberg.jobs.protocol.merge_task import Clause
 from airflow_iceberg.jobs.protocol.result import FileChange, InventoryUnitResult, JobError
@@ -51,11 +52,15 @@ class Collect:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Rows of a merge's source are kept in a spill file, and the columns of its keys once more by themselves."""
+    """Rows of a merge's source are kept in a spill file, and its keys once more by themselves, as columns 0, 1 ….
+
+    Attributes:
+        keys: where they are in the rows.
+    """
 
     phase: ClassVar[str] = "source"
 
-    keys: tuple[str, ...]
+    keys: tuple[Path, ...]
 
 
 @dataclass(frozen=True, slots=True)

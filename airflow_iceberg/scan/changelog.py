@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.data.changelog import ChangelogReader
 from airflow_iceberg.data.read.file import ReadAs, check_supported, find_geo_fields
-from airflow_iceberg.data.read.selection import changelog_columns, identifier_names
+from airflow_iceberg.data.read.selection import changelog_columns, identifier_ids
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
@@ -83,7 +83,7 @@ def read_changes(
     whole = TableScan.of(metadata, io, snapshot_id=to_snapshot_id, ref=ref, **selected)
     if isinstance(fields, str):
         raise InvalidInputError(f"selected_fields is the text {fields!r}, expected a list of columns")
-    identifiers = identifier_names(
+    identifiers = identifier_ids(
         metadata,
         whole.schema,
         compute_updates=options.compute_updates,
@@ -95,7 +95,7 @@ def read_changes(
 
 
 def reader_of(
-    whole: TableScan, fields: tuple[str, ...], identifiers: tuple[str, ...] | None, *, case_sensitive: bool = True
+    whole: TableScan, fields: tuple[str, ...], identifiers: tuple[int, ...] | None, *, case_sensitive: bool = True
 ) -> ChangelogReader:
     """Return what reads changes in the columns of a scan.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.data.changelog import ChangelogReader
-from airflow_iceberg.data.read.selection import identifier_names
+from airflow_iceberg.data.read.selection import identifier_ids
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.changes import difference_of
 from airflow_iceberg.scan.changelog import reader_of
@@ -66,7 +66,7 @@ def find_difference(
     """
     whole = TableScan.of(metadata, io, snapshot_id=after.snapshot_id)
     has_identity = bool(identifier_columns or whole.schema.identifier_field_ids) or metadata.format_version >= 3
-    identifiers = identifier_names(
+    identifiers = identifier_ids(
         metadata, whole.schema, compute_updates=has_identity, identifier_columns=identifier_columns
     )
     reader = reader_of(whole, ("*",), identifiers)

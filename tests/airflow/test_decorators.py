@@ -149,7 +149,7 @@ class TestWhatAFunctionReturns:
     @pytest.mark.parametrize("verb", ["append", "merge"])
     def test_or_is_named_and_nothing_is_written(self, table, run_function, function, message, verb):
         if verb == "merge" and message == "nope":
-            message = "column 'id', by which rows are matched, is not in a source file, which has nope"
+            message = "column 'id', by which rows are matched, is not in the rows of function 'load'"
         run = run_function(function, verb, **({} if verb == "append" else {"on": ["id"], "upsert": True}))
         assert message in run.refusal
         assert table.load().current_snapshot() is None

@@ -69,6 +69,8 @@ class TestFields:
             ({"st": "null", "st.a": "1"}, "column 'st.a' is set twice by 'update': as a whole, or in part"),
             ({"st.deep.x": "1", "st.deep": "null"}, "column 'st.deep' is set twice"),
             ({"st.deep": "null", "st.deep.x": "1"}, "column 'st.deep.x' is set twice"),
+            ({"id": "1", "ID": "2"}, "column 'ID' is set twice"),
+            ({"st.a": "1", "ST.A": "2"}, "column 'ST.A' is set twice"),
         ],
     )
     def test_what_is_wrong(self, values, message):

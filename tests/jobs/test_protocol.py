@@ -15,7 +15,7 @@ from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
 from airflow_iceberg.jobs.protocol import plan as plans
-from airflow_iceberg.jobs.protocol.merge_task import Clause, MergeTask
+from airflow_iceberg.jobs.protocol.merge_task import Clause, MatchKey, MergeTask
 from airflow_iceberg.jobs.protocol.pinned import PinnedTable
 from airflow_iceberg.jobs.protocol.plan import CompactTask, JobPlan, Task
 from airflow_iceberg.jobs.protocol.result import FileChange, GroupOutput, InventoryUnitResult, JobError, JobResult
@@ -87,8 +87,7 @@ def merge_task(on: str = "target.id = source.id", **changes: Any) -> MergeTask:
         "clauses": clauses,
         "source": FILES,
         "on": on,
-        "keys": ("id",),
-        "source_keys": ("id",),
+        "keys": (MatchKey(field_id=1, source=("s", "id")),),
         "sql_params": {"day": ["int", "1"]},
     }
     return MergeTask(**{**given, **changes})

@@ -139,8 +139,8 @@ class TestAppends:
     @pytest.mark.parametrize(
         ("column", "message"),
         [
-            ({"ID": [1]}, "column 'ID' of the source is not added: the table has 'id'"),
-            ({"p": pa.array([{"X": 1}])}, "column 'p.X' of the source is not added: the table has 'x'"),
+            ({"ID": [1]}, "column 'ID' is not added: the table has 'id'"),
+            ({"p": pa.array([{"X": 1}])}, "column 'p.X' is not added: the table has 'p.x'"),
             ({"d": pa.array([1], pa.duration("s"))}, "d"),
         ],
     )
@@ -224,7 +224,7 @@ class TestArrowRowsOfThisProcess:
         assert len(table.refresh().snapshots()) == 1
 
     def test_what_cannot_be_added_leaves_the_table_alone(self, table, write):
-        with pytest.raises(InvalidInputError, match="column 'ID' of the source is not added: the table has 'id'"):
+        with pytest.raises(InvalidInputError, match="column 'ID' is not added: the table has 'id'"):
             write(table, pa.table({"ID": [2], "day": ["a"]}), schema_evolution="add_columns")
         with pytest.raises(InvalidInputError, match="schema_evolution is 'all', expected 'add_columns' or None"):
             write(table, pa.table({"id": [2], "day": ["a"]}), schema_evolution="all")

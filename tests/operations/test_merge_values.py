@@ -98,8 +98,10 @@ class TestNames:
         """DuckDB would take the first of them for both."""
         table = new_table(tmp_path, schema={"id": "long", "ID": "long", "n": "int"})
         table.append(pa.table({"id": [1, 2], "ID": [2, 1], "n": _ints(1, 2)}))
-        with pytest.raises(InvalidInputError, match="'id', 'ID', which are one for DuckDB"):
-            table.update({"n": "7"}, where='"ID" = 1')
+        with pytest.raises(InvalidInputError, match="'id' and 'ID', which are one for DuckDB"):
+            table.update({"n": "id"}, where='"ID" = 1')
+        assert table.update({"n": "7"}, where='"ID" = 1').updated_records == 1
+        assert table.scan("n = 7").to_arrow()["id"].to_pylist() == [2]
 
 
 class TestDuckdbSeesAllRows:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from airflow_iceberg.errors import IcebergError, InvalidInputError
+from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.format.arrow.types import EXTENSION_KEY
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.arrow import schema_from_arrow
@@ -63,43 +63,31 @@ def _wanted(schema: Schema, column: pa.Field, format_version: int) -> NestedFiel
     called = {key: value for key, value in (column.metadata or {}).items() if key == EXTENSION_KEY}
     plain = pa.schema([column.with_metadata(called)])
     if known is None:
-        _check_case(column.name, schema.fields, column.name)
         added = schema_from_arrow(plain).fields[0]
         return replace(added, id=max(1, added.id))
     try:
         found = schema_from_arrow(plain).fields[0]
     except IcebergError:
         return None  # a type that no column has may still be cast to one
-    wider = _wider(known.type, found.type, format_version, known.name)
+    wider = _wider(known.type, found.type, format_version)
     return None if wider is None else NestedField(id=1, name=known.name, type=wider, required=known.required)
 
 
-def _check_case(name: str, siblings: Sequence[NestedField], full_name: str) -> None:
-    near = next((field.name for field in siblings if field.name.casefold() == name.casefold()), None)
-    if near is not None:
-        raise InvalidInputError(
-            f"column '{full_name}' of the source is not added: the table has '{near}', and names that differ by case "
-            f"alone are one to many engines"
-        )
-
-
-def _wider(old: IcebergType, new: IcebergType, format_version: int, around: str) -> IcebergType | None:
+def _wider(old: IcebergType, new: IcebergType, format_version: int) -> IcebergType | None:
     if isinstance(old, StructType) and isinstance(new, StructType):
         known = {field.name: field for field in old.fields}
         asked: list[NestedField] = []
         for field in new.fields:
-            name = f"{around}.{field.name}"
             if field.name not in known:
-                _check_case(field.name, old.fields, name)
                 asked.append(field)
-            elif (wider := _wider(known[field.name].type, field.type, format_version, name)) is not None:
+            elif (wider := _wider(known[field.name].type, field.type, format_version)) is not None:
                 asked.append(replace(field, type=wider, required=known[field.name].required))
         return StructType(fields=tuple(asked)) if asked else None
     if isinstance(old, ListType) and isinstance(new, ListType):
-        element = _wider(old.element, new.element, format_version, f"{around}.element")
+        element = _wider(old.element, new.element, format_version)
         return None if element is None else replace(new, element=element, element_required=old.element_required)
     if isinstance(old, MapType) and isinstance(new, MapType):
         # The keys of a map never change.
-        value = _wider(old.value, new.value, format_version, f"{around}.value")
+        value = _wider(old.value, new.value, format_version)
         return None if value is None else replace(new, key=old.key, value=value, value_required=old.value_required)
     return new if is_promotion(old, new, format_version) else None

@@ -7,12 +7,13 @@ no null beside them. NaN is counted by no footer, so nothing is proved of float 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NoReturn
 
 from airflow_iceberg.data.existing.target import ColumnRange, ExistingFile, Target
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format import types as t
+from airflow_iceberg.format.arrow.paths import spelled
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.transforms.transform import BucketTransform, IdentityTransform, VoidTransform
@@ -25,14 +26,25 @@ def folder_values(file: ExistingFile, spec: PartitionSpec, schema: Schema) -> di
     """Return the values that a file's folders tell, by the id of the source column; null for Hive's name of it.
 
     Raises:
-        InvalidInputError: a value is not one of the column's type, or null for a required column.
+        InvalidInputError: a value is not one of the column's type, or null for a required column; a folder that may be
+            that of two columns.
     """
     found = {}
+    used: dict[str, str] = {}
+    names = {field.source_id: (field.name, schema.find_name(field.source_id) or field.name) for field in spec.fields}
     for field in spec.fields:
         if isinstance(field.transform, IdentityTransform):
-            text = _folder(file, field, schema)
-            if text is not None:
-                found[field.source_id] = parse_folder(text, field, schema, file.location)
+            others = {name for number, both in names.items() if number != field.source_id for name in both}
+            folder = _folder(file, names[field.source_id], others)
+            if folder is None:
+                continue
+            other = used.setdefault(folder, field.name)
+            if other != field.name:
+                raise InvalidInputError(
+                    f"cannot add {file.location}: folder '{folder}={file.folders[folder]}' may be column '{other}' or "
+                    f"'{field.name}', which differ by case alone; nothing was committed"
+                )
+            found[field.source_id] = parse_folder(file.folders[folder], field, schema, file.location)
     return found
 
 
@@ -55,14 +67,17 @@ def parse_folder(text: str, field: PartitionField, schema: Schema, location: str
         ) from error
 
 
-def _folder(file: ExistingFile, field: PartitionField, schema: Schema) -> str | None:
-    """Return the text of the folder of a partition field; Hive writes names in lower case."""
-    for name in (field.name, schema.find_name(field.source_id) or field.name):
-        if name in file.folders:
-            return file.folders[name]
-        for folder, text in file.folders.items():
-            if folder.lower() == name.lower():
-                return text
+def _folder(file: ExistingFile, names: Sequence[str], others: Collection[str]) -> str | None:
+    """Return the name of the folder of a partition field; Hive writes names in lower case.
+
+    Args:
+        names: its name and that of its column; `others` are those of other fields, whose folders are theirs.
+    """
+    free = [folder for folder in file.folders if folder not in others]
+    for name in names:
+        folder = spelled(name, free, where=f"the folders of {file.location}")
+        if folder is not None:
+            return folder
     return None
 
 

@@ -109,35 +109,38 @@ def changelog_columns(
     return Schema((*projection.fields, *CHANGELOG_COLUMNS), projection.schema_id)
 
 
-def identifier_names(
+def identifier_ids(
     metadata: TableMetadata, schema: Schema, *, compute_updates: bool, identifier_columns: Sequence[str]
-) -> tuple[str, ...] | None:
-    """Return the columns by which the old and the new version of a row are found; see
+) -> tuple[int, ...] | None:
+    """Return the ids of the fields by which the old and the new version of a row are found; see
     `changelog.ChangelogReader`.
+
+    Args:
+        identifier_columns: names of columns, or of fields of structs, `"a.id"`.
 
     Raises:
         NotFoundError: no such column.
-        InvalidInputError: the table does not tell what identifies a row.
+        InvalidInputError: the table does not tell what identifies a row; a field inside a list or a map.
     """
     if isinstance(identifier_columns, str):
         raise InvalidInputError(f"identifier_columns is the text {identifier_columns!r}, expected a list of columns")
-    columns = {column.name for column in schema.fields}
-    for name in identifier_columns:
-        if name not in columns:
-            raise NotFoundError(
-                f"identifier_columns has {name!r}, which is no column; {', '.join(sorted(columns))} are"
-            )
-    schema.check_keys(identifier_columns)
     if identifier_columns:
-        return tuple(identifier_columns)
+        return tuple(_identifier(name, schema) for name in identifier_columns)
     if not compute_updates:
         return None
-    known = [schema.find_name(field_id) or "" for field_id in schema.identifier_field_ids]
-    if known and columns.issuperset(known):
-        return tuple(known)
+    if schema.identifier_field_ids:
+        return schema.identifier_field_ids
     if metadata.format_version >= 3:
         return ()
     raise InvalidInputError(
         f"compute_updates needs identifier_columns: table {metadata.location} has no identifier fields, and its rows "
         f"have no _row_id before version 3"
     )
+
+
+def _identifier(name: str, schema: Schema) -> int:
+    try:
+        return schema.find_key(name).id
+    except NotFoundError:
+        columns = ", ".join(sorted(column.name for column in schema.fields))
+        raise NotFoundError(f"identifier_columns has {name!r}, which is no column; {columns} are") from None

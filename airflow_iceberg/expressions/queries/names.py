@@ -14,14 +14,10 @@ from sqlglot import expressions as sql
 from sqlglot.tokens import TokenType
 
 from airflow_iceberg.expressions.queries.grammar import argument, joins_of
+from airflow_iceberg.format.arrow.paths import fold
 
 # The schemas and catalogs in which DuckDB may look for the tables; one of them may have such a name, too.
 _SCHEMAS = ("main", "temp", "memory", "system")
-
-
-def fold(name: str) -> str:
-    """Return a name so that all those are equal which an engine may take for one."""
-    return name.upper().casefold().replace("\u0307", "")
 
 
 def lost_words(text: str, found: sql.Expression, *, dialect: str) -> set[str]:

@@ -22,9 +22,10 @@ from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.binding import bind
 from airflow_iceberg.expressions.literals import TypedText
 from airflow_iceberg.expressions.queries.grammar import argument, joins_of, kind_of
-from airflow_iceberg.expressions.queries.names import Names, fold, sources
+from airflow_iceberg.expressions.queries.names import Names, sources
 from airflow_iceberg.expressions.sql import parse_sql
 from airflow_iceberg.format import types as t
+from airflow_iceberg.format.arrow.paths import fold
 from airflow_iceberg.format.schemas.schema import Schema
 
 # What a condition may consist of.

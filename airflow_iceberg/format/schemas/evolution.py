@@ -16,6 +16,7 @@ from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError, NotFou
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.changing_schema import ChangingSchema
 from airflow_iceberg.format.schemas.evolving_fields import (
+    check_case,
     check_column_name,
     check_same,
     new_leaf,
@@ -241,7 +242,8 @@ class SchemaEvolution(ChangingSchema):
         New columns are optional, and columns that are optional in the other schema become optional.
 
         Raises:
-            InvalidInputError: a column has two types, of which neither can be promoted to the other.
+            InvalidInputError: a column has two types, of which neither can be promoted to the other; a new one whose
+                name differs by case alone from another one of its struct.
         """
         self._union(None, other.fields, "")
 
@@ -254,6 +256,8 @@ class SchemaEvolution(ChangingSchema):
             else:
                 if parent is None:
                     check_column_name(item.name)
+                # Differs from Java: it adds one beside the other, which Spark, Hive and DuckDB take for one.
+                check_case(prefix, item, self._siblings(parent))
                 own_id, type_ = self._next_id(), fresh_type(item.type, self._next_id)
                 new = t.NestedField(id=own_id, name=item.name, type=type_, doc=item.doc)
                 self._edit_struct(parent, lambda fields, new=new: (*fields, new))  # type: ignore[misc]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
 from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError
+from airflow_iceberg.format.arrow.paths import fold
 from airflow_iceberg.format.schemas.schema import Schema, fresh_type
 from airflow_iceberg.format.schemas.shorthand import field_from_shorthand, unquote
-from airflow_iceberg.format.types import IcebergType, ListType, MapType, NestedField, StructType
+from airflow_iceberg.format.types import IcebergType, ListType, MapType, NestedField, StructType, child_fields
 
 LINEAGE_NAMES = ("_row_id", "_last_updated_sequence_number")
 """Columns of rows in version 3, which files store beside the columns of the table."""
@@ -29,6 +31,29 @@ def check_column_name(name: str) -> None:
             f"column '{name}' cannot have this name: it is reserved for the metadata column {name.lower()}, which "
             f"Iceberg adds to every table; choose another name"
         )
+
+
+def check_case(prefix: str, new: NestedField, siblings: Iterable[NestedField]) -> None:
+    """Check that a column which is added because another schema has it is told apart from others by each engine.
+
+    Args:
+        prefix: what stands before its name in its full name.
+        new: the column, whose fields are checked, too.
+        siblings: the fields beside it.
+
+    Raises:
+        InvalidInputError: another name differs from it by case alone.
+    """
+    same = (field.name for field in siblings if fold(field.name) == fold(new.name))
+    near = next((name for name in same if name != new.name), None)
+    if near is not None:
+        raise InvalidInputError(
+            f"column '{prefix}{new.name}' is not added: the table has '{prefix}{near}', and names that differ by case "
+            f"alone are one to many engines; rename it, or add it by a change of its own"
+        )
+    fields = child_fields(new.type)
+    for field in fields:
+        check_case(f"{prefix}{new.name}.", field, fields)
 
 
 def check_lineage_names(schema: Schema) -> None:

@@ -117,6 +117,30 @@ class Schema:
             return found
         return self.fields_by_id[self._find_id(name_or_id, case_sensitive)]
 
+    def find_key(self, name: str, case_sensitive: bool = True) -> t.NestedField:
+        """Return a field that can be a part of a key: a column, or a field of structs; arguments as of `find_field`.
+
+        Raises:
+            NotFoundError: no such field.
+            InvalidInputError: it is inside a list or a map, where a row has several values; or its values cannot be
+                compared.
+        """
+        found = self.find_field(name, case_sensitive)
+        around = next((one for one in self.ancestors(found.id) if not isinstance(one.type, t.StructType)), None)
+        if around is not None:
+            kind = "list" if isinstance(around.type, t.ListType) else "map"
+            raise InvalidInputError(
+                f"column '{name}' cannot be a key: it is inside the {kind} '{self._names_by_id[around.id]}', which has "
+                f"several values in a row; name a column, or a field of a struct"
+            )
+        self.check_comparable(found)
+        return found
+
+    def path(self, field_id: int) -> tuple[str, ...]:
+        """Return the names of a column and of the fields within it, down to a field."""
+        names = [self.fields_by_id[field_id].name, *(one.name for one in self.ancestors(field_id))]
+        return tuple(reversed(names))
+
     def find_name(self, field_id: int) -> str | None:
         """Return the full dotted name of a field, or None for an unknown id."""
         return self._names_by_id.get(field_id)
@@ -181,21 +205,18 @@ class Schema:
             if not parent.required:
                 raise InvalidInputError(f"column '{name}' cannot identify rows: struct '{parent.name}' is optional")
 
-    def check_keys(self, names: Iterable[str]) -> None:
-        """Check that rows can be found by columns: values of variants and geometries are not equal by their bytes.
-
-        Names that are no columns are passed over.
+    def check_comparable(self, key: t.NestedField) -> None:
+        """Check that rows can be found by a field: values of variants and geometries are not equal by their bytes.
 
         Raises:
-            InvalidInputError: a column is of such a type, or has one in it.
+            InvalidInputError: the field is of such a type, or has one in it.
         """
-        for name in names:
-            field_id = self.names.get(name)
-            for found in t.walk_fields((self.fields_by_id[field_id],) if field_id is not None else ()):
-                if isinstance(found.type, (t.VariantType, *t.GEOSPATIAL)):
-                    raise InvalidInputError(
-                        f"column '{name}' cannot be a key: values of {found.type} cannot be compared; choose others"
-                    )
+        for found in t.walk_fields((key,)):
+            if isinstance(found.type, (t.VariantType, *t.GEOSPATIAL)):
+                raise InvalidInputError(
+                    f"column '{self._names_by_id[key.id]}' cannot be a key: values of {found.type} cannot be compared; "
+                    f"choose others"
+                )
 
     def ancestors(self, field_id: int) -> Iterator[t.NestedField]:
         """Yield the fields around a nested field, innermost first; nothing for a top-level one."""

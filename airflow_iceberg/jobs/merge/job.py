@@ -18,6 +18,7 @@ from airflow_iceberg.data.row_changes import COPY_ON_WRITE
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.json import expression_to_json
 from airflow_iceberg.expressions.merge_clauses import NOT_MATCHED_BY_SOURCE, SOURCE, TARGET, UPDATE, sides_of
+from airflow_iceberg.format.arrow.paths import Path, type_at
 from airflow_iceberg.format.metadata_columns import POSITION
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.jobs import exchange
@@ -27,7 +28,7 @@ from airflow_iceberg.jobs.merge.key_match import KeyMatch, needs_no_engine
 from airflow_iceberg.jobs.merge.keys import MOST_LITERALS_OF_CONFLICTS, MOST_LITERALS_OF_FILES, Keys
 from airflow_iceberg.jobs.merge.scoped_sql import scoped_query
 from airflow_iceberg.jobs.merge.source import KEYS, ROWS, source_columns
-from airflow_iceberg.jobs.merge.source_columns import spelled
+from airflow_iceberg.jobs.merge.source_columns import source_keys
 from airflow_iceberg.jobs.merge.tasks import Candidates, Matching, MatchUnit
 from airflow_iceberg.jobs.merge.texts import check_names, reads_table
 from airflow_iceberg.jobs.phase import Job, Query, checked, clean_exchange
@@ -100,17 +101,17 @@ def _match(
     Raises:
         InvalidInputError: a key is null or repeated, where each is to be in one row.
     """
-    task, source_keys = job.task, matching.candidates.source_keys
+    task, keys_there = job.task, matching.candidates.source_keys
     if needs_no_engine(task, matching):
         parallelism = job.engine.parallelism
         found = KeyMatch(
             plan=job.plan, io=job.io, matching=matching, clauses=clauses, keys=keys, parallelism=parallelism
         )
-        _check_keys(job, source_keys, found.bad_key())
+        _check_keys(job, keys_there, found.bad_key())
         return found
     if task.is_unique:
-        query = sql.bad_key_query(source_keys, dialect=task.dialect)
-        _check_keys(job, source_keys, job.engine.first(task, matching, query))
+        query = sql.bad_key_query(keys_there, dialect=task.dialect)
+        _check_keys(job, keys_there, job.engine.first(task, matching, query))
     return job.engine.match(task, matching, _changes_query(task, clauses, source))
 
 
@@ -164,13 +165,13 @@ class _Source:
     Attributes:
         schema: the columns; None without a source.
         slices: the rows, and their keys once more.
-        keys: the source's own spelling of the keys.
+        keys: where its keys are, in its own spelling.
         files: the number of source files; None for a query or a callable.
     """
 
     schema: pa.Schema | None = None
     slices: tuple[exchange.Slice, ...] = ()
-    keys: tuple[str, ...] = ()
+    keys: tuple[Path, ...] = ()
     files: int | None = None
 
     @classmethod
@@ -182,7 +183,7 @@ class _Source:
             return cls._of_files(job, source)
         with job.timings.phase("query"):
             query = job.engine.query(job.task)
-            keys = spelled(job.task.source_keys, query.schema.names, query.name)
+            keys = source_keys(job.task.keys, query.schema, query.name)
         with job.timings.phase("source"):
             reports = checked(query.stage(job.plan, Keep(keys=keys)), job.io)
         return cls(schema=query.schema, slices=_slices(reports), keys=keys)
@@ -192,12 +193,13 @@ class _Source:
         with job.timings.phase("plan"):
             target = job.task.write.target_file_size_bytes
             units = plan_tasks(source, job.io, parallelism=job.engine.parallelism, target_file_size_bytes=target)
-        columns, keep = source_columns(job, units), Keep(keys=job.task.source_keys)
-        specs = [StageUnits(number=i, units=one, staging=keep, columns=columns) for i, one in enumerate(units)]
-        slices = _slices(job.run("source", specs) if columns is not None else [])
+        columns = source_columns(job, units)
         # Without rows the source has the columns of the table.
         schema = schema_to_arrow(job.task.write.schema) if columns is None else columns.schema
-        keys = spelled(job.task.source_keys, schema.names, "the files")
+        keys = source_keys(job.task.keys, schema, "the files")
+        keep = Keep(keys=keys)
+        specs = [StageUnits(number=i, units=one, staging=keep, columns=columns) for i, one in enumerate(units)]
+        slices = _slices(job.run("source", specs) if columns is not None else [])
         return cls(schema=schema, slices=slices, keys=keys, files=len({one.location for task in units for one in task}))
 
     @property
@@ -212,21 +214,21 @@ class _Source:
         """Return the keys that rows of the table must have to match."""
         if self.schema is None or not self.keys:
             return Keys()
-        none = self.schema.empty_table()
+        none = pa.table({str(at): pa.nulls(0, type_at(self.schema, path)) for at, path in enumerate(self.keys)})
         tables = chain([none], exchange.read_slices(job.io, self.bucket(KEYS)))
-        return Keys.of(tables, job.task.write.schema, job.task.keys, self.keys)
+        return Keys.of(tables, job.task.write.schema, job.task.key_ids)
 
 
 def _slices(reports: Sequence[TaskReport]) -> tuple[exchange.Slice, ...]:
     return tuple(piece for report in reports for piece in report.slices)
 
 
-def _check_keys(job: Job[MergeTask], keys: Sequence[str], row: Sequence[Any] | None) -> None:
+def _check_keys(job: Job[MergeTask], keys: Sequence[Path], row: Sequence[Any] | None) -> None:
     """Raise InvalidInputError for a key of the source that is null, or in two of its rows: its values, and a count."""
     if row is None:
         return
     *values, count = row
-    shown = ", ".join(f"{name} = {value!r}" for name, value in zip(keys, values, strict=True))
+    shown = ", ".join(f"{'.'.join(path)} = {value!r}" for path, value in zip(keys, values, strict=True))
     why = "a null key" if None in values else f"{count} rows with the same key"
     raise InvalidInputError(
         f"the source has {why} ({shown}), so that it is not clear which row of table {job.plan.table} it is; nothing "
@@ -246,7 +248,7 @@ def _candidates(
         reader=target.reader(names),
         items=_items(files, target),
         keys=source.bucket(KEYS) if by_keys else (),
-        key_columns=task.keys if by_keys else (),
+        key_ids=task.key_ids if by_keys else (),
         source_keys=source.keys if by_keys else (),
     )
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from airflow_iceberg.expressions.merge_clauses import INSERT
 from airflow_iceberg.format.arrow.buffers import number_array, numbers_of
+from airflow_iceberg.format.arrow.paths import at_path, spelled, type_at
 from airflow_iceberg.format.arrow.types import type_to_arrow
 from airflow_iceberg.format.metadata_columns import POSITION
 from airflow_iceberg.jobs import exchange
@@ -45,10 +46,10 @@ def needs_no_engine(task: MergeTask, matching: Matching) -> bool:
     On Spark they are matched by Spark, whatever the keys: source and table may be too large for one process.
     """
     schema, candidates = matching.source_schema, matching.candidates
-    if not task.has_only_keys or task.dialect == "spark" or schema is None or not candidates.key_columns:
+    if not task.has_only_keys or task.dialect == "spark" or schema is None or not candidates.key_ids:
         return False
-    kinds = [schema.field(name).type for name in candidates.source_keys]
-    fields = [task.write.schema.find_field(name) for name in candidates.key_columns]
+    kinds = [type_at(schema, path) for path in candidates.source_keys]
+    fields = [task.write.schema.find_field(field_id) for field_id in candidates.key_ids]
     return all(
         not pa.types.is_nested(kind) and not pa.types.is_null(kind) and kind.equals(type_to_arrow(one.type))
         for one, kind in zip(fields, kinds, strict=True)
@@ -175,8 +176,9 @@ class KeyMatch:
         """The keys of the source, in the order of its rows."""
         candidates, schema = self.matching.candidates, self.matching.source_schema
         assert schema is not None
-        none = pa.schema([schema.field(name) for name in candidates.source_keys]).empty_table()
-        tables = (table.select(none.column_names) for table in exchange.read_slices(self._context.io, candidates.keys))
+        kinds = [type_at(schema, path) for path in candidates.source_keys]
+        none = pa.schema([pa.field(str(at), kind) for at, kind in enumerate(kinds)]).empty_table()
+        tables = exchange.read_slices(self._context.io, candidates.keys)
         return list(pa.concat_tables([none, *(table.cast(none.schema) for table in tables)]).columns)
 
     @cached_property
@@ -222,9 +224,10 @@ class KeyMatch:
 
     def _matched_of(self, number: int, index: KeyIndex) -> list[tuple[Longs, npt.NDArray[np.int32], Longs]]:
         candidates = self.matching.candidates
+        paths = [candidates.reader.schema.path(field_id) for field_id in candidates.key_ids]
         found = []
         for file, table in candidates.tables(self._context.io, number, self.keys):
-            rows = index.rows_of([table.column(name) for name in candidates.key_columns])
+            rows = index.rows_of([at_path(table, path) for path in paths])
             is_match = rows != _NO_ROW
             positions = numbers_of(table.column(POSITION.name))[is_match]
             found.append((rows[is_match], np.full(len(positions), file, np.int32), positions))
@@ -233,8 +236,7 @@ class KeyMatch:
 
 def _of_clause(number: int, clause: Clause, rows: pa.Table, files: pa.Array, positions: pa.Array) -> pa.Table:
     """Return changes of one clause: places, and the values of the columns of the same names."""
-    named = {name.lower(): name for name in rows.column_names}
-    values = [rows.column(named[name.lower()]) for name in clause.columns]
+    values = [rows.column(spelled(name, rows.column_names, where="the source") or name) for name in clause.columns]
     names = [sql.value_name(number, at) for at in range(len(values))]
     chosen = number_array(np.full(rows.num_rows, number, np.int32))
     return pa.table([files, positions, chosen, *values], names=[sql.FILE, sql.POSITION, sql.CLAUSE, *names])

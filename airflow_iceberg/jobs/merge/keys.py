@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from airflow_iceberg.expressions import tree
 from airflow_iceberg.format import types as t
+from airflow_iceberg.format.arrow.paths import at_path
 from airflow_iceberg.format.arrow.types import type_to_arrow, values_from_array
 from airflow_iceberg.format.schemas.schema import Schema
 
@@ -38,27 +39,30 @@ class Keys:
     """The distinct keys of a source.
 
     Attributes:
-        columns: columns of the table, bound, each with the values that can match, without nulls, sorted.
+        columns: columns of the table or fields of structs, bound, each with the values that can match, without nulls,
+            sorted.
     """
 
     columns: tuple[tuple[tree.Column, pa.Array], ...] = ()
 
     @classmethod
-    def of(cls, tables: Iterable[pa.Table], schema: Schema, keys: Sequence[str], source_keys: Sequence[str]) -> Keys:
+    def of(cls, tables: Iterable[pa.Table], schema: Schema, key_ids: Sequence[int]) -> Keys:
         """Return the keys of rows.
 
         Args:
-            tables: the rows of the source, with its key columns at least.
+            tables: the keys of the source, as `source.keep` has kept them.
             schema: the columns of the table.
-            keys: the columns of the table; `source_keys` are those of the source that they are compared with.
+            key_ids: the fields of the table that they are compared with.
         """
-        found: list[list[pa.Array]] = [[] for _ in keys]
+        found: list[list[pa.Array]] = [[] for _ in key_ids]
         for table in tables:
-            for gathered, name in zip(found, source_keys, strict=True):
-                gathered.append(pc.unique(table.column(name)))
-        fields = [schema.find_field(name) for name in keys]
+            for gathered, column in zip(found, table.columns, strict=True):
+                # Nested values have no order here, and no hash: the empty ones tell that there are such.
+                is_nested = pa.types.is_nested(column.type)
+                gathered.append(pa.array([], column.type) if is_nested else pc.unique(column))
+        fields = [schema.find_field(field_id) for field_id in key_ids]
         columns = [
-            (tree.Column(field.name, field.id, field.type, (field.name,)), known)
+            (tree.Column(schema.find_name(field.id) or "", field.id, field.type, schema.path(field.id)), known)
             for field, parts in zip(fields, found, strict=True)
             if (known := _comparable(parts, field.type)) is not None
         ]
@@ -76,7 +80,7 @@ class Keys:
         """Return which rows of the table can match; None for all."""
         mask = None
         for column, values in self.columns:
-            found = pc.is_in(table.column(column.name), value_set=values)
+            found = pc.is_in(at_path(table, column.path), value_set=values)
             mask = found if mask is None else pc.and_(mask, found)
         return mask
 

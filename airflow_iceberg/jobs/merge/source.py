@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from airflow_iceberg.data.cast.rows import check_rows
+from airflow_iceberg.format.arrow.paths import at_path
 from airflow_iceberg.jobs.context import coalesced, fill
-from airflow_iceberg.jobs.merge.source_columns import SourceColumns, spelled
+from airflow_iceberg.jobs.merge.source_columns import SourceColumns
 from airflow_iceberg.jobs.phase import Job
 from airflow_iceberg.jobs.protocol.merge_task import MergeTask
 from airflow_iceberg.jobs.sources.files import read_unit
@@ -29,7 +30,7 @@ def source_columns(job: Job[MergeTask], tasks: Tasks) -> SourceColumns | None:
     Raises:
         InvalidInputError: as `SourceColumns.of`.
     """
-    return SourceColumns.of(describe_source(job, tasks), job.task.write.rows_schema, job.task.source_keys)
+    return SourceColumns.of(describe_source(job, tasks), job.task.write.rows_schema, job.task.keys)
 
 
 def read_source(context: MergeContext, spec: StageUnits) -> Iterator[pa.Table]:
@@ -41,7 +42,7 @@ def read_source(context: MergeContext, spec: StageUnits) -> Iterator[pa.Table]:
         first_row = unit.first_row
         schema = columns.json_schema() if unit.file_format == "jsonl" else table
         for rows in read_unit(unit, context.io, schema=schema, options=options):
-            yield columns.united(rows, unit.location, first_row=first_row)
+            yield columns.united(rows, unit.name, first_row=first_row)
             first_row += rows.num_rows
 
 
@@ -51,7 +52,7 @@ def keep(context: MergeContext, number: int, tables: Iterable[pa.Table], staging
     def cut(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         yield ROWS, table
         if staging.keys:
-            yield KEYS, table.select(list(spelled(staging.keys, table.schema.names, source)))
+            yield KEYS, pa.table({str(at): at_path(table, path) for at, path in enumerate(staging.keys)})
 
     return TaskReport.of_slices(number, fill(context.spill(number, cut), coalesced(tables)))
 

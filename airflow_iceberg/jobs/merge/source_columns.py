@@ -7,7 +7,7 @@ no type of their own, or too few. The types of the others are those of the files
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Self
@@ -17,10 +17,12 @@ import pyarrow as pa
 from airflow_iceberg.data.cast.plain import plain_type, plainly, wider_type
 from airflow_iceberg.data.cast.rows import check_rows, conform
 from airflow_iceberg.errors import IcebergError, InvalidInputError
+from airflow_iceberg.format.arrow.paths import Path, fold, spelled_path, twins
 from airflow_iceberg.format.arrow.types import type_to_arrow
 from airflow_iceberg.format.schemas.arrow import schema_from_arrow
 from airflow_iceberg.format.schemas.schema import Schema, fresh_type
 from airflow_iceberg.format.types import StructType, child_fields
+from airflow_iceberg.jobs.protocol.merge_task import MatchKey
 from airflow_iceberg.jobs.sources.describe import FileColumns, json_columns, known_columns
 
 
@@ -38,21 +40,22 @@ class SourceColumns:
     known: Schema
 
     @classmethod
-    def of(cls, files: Sequence[FileColumns], table: Schema, keys: Sequence[str]) -> Self | None:
+    def of(cls, files: Sequence[FileColumns], table: Schema, keys: Sequence[MatchKey]) -> Self | None:
         """Return the columns of files, None without any.
 
         Args:
-            keys: the columns by which rows are matched, which each file must have; an object of JSON may lack one.
+            keys: what rows are matched by, which each file must have; an object of JSON may lack it.
         Raises:
             InvalidInputError: a file without a key; a column of types that do not go together; names that differ by
-                case alone.
+                case alone, unless they stand side by side in a file of a format with types: then they are two columns.
         """
         found = _Found()
         for file in files:
             if file.schema is not None and file.schema.names:
+                siblings = () if file.file_format == "csv" else file.schema.names
                 for column in file.schema:
-                    found.add(column.name, column.type, file.location)
-                spelled(keys, file.schema.names, file.location)
+                    found.add(column.name, column.type, file.name, siblings)
+                source_keys(keys, file.schema, file.name)
         in_json = [file for file in files if file.shape is not None and file.names]
         types = json_columns(in_json, table, any_case=True)
         for file in in_json:
@@ -60,7 +63,7 @@ class SourceColumns:
             of_table = known_columns(table, file.names, any_case=True)
             for name in file.names:
                 kind = pa.null() if name in of_table or name not in types.names else types.field(name).type
-                found.add(name, kind, file.location)
+                found.add(name, kind, file.name)
         texts = [name for file in files if file.file_format == "csv" and file.schema for name in file.schema.names]
         texts += [name for file in in_json for name in file.names]
         known_fields = known_columns(table, list(found.types)) | known_columns(table, texts, any_case=True)
@@ -108,19 +111,26 @@ class SourceColumns:
         return pa.table(columns, schema=self.schema)
 
 
-def spelled(keys: Sequence[str], names: Sequence[str], source: str) -> tuple[str, ...]:
-    """Return the source's own spelling of key columns.
+def source_keys(keys: Sequence[MatchKey], schema: pa.Schema, source: str) -> tuple[Path, ...]:
+    """Return where the keys are in a source, in its own spelling.
 
     Raises:
-        InvalidInputError: it has no such column.
+        InvalidInputError: it has no such column or field, or several that differ by case alone from the name; two
+            columns or fields of a name.
     """
-    found = {name.lower(): name for name in names}
-    for name in keys:
-        if name.lower() not in found:
+    twice = twins(schema, str)
+    if twice is not None:
+        raise InvalidInputError(f"column '{twice[0]}' appears twice in {source}")
+    found = []
+    for key in keys:
+        path = spelled_path(key.source, schema, where=source)
+        if path is None:
+            name, names = ".".join(key.source), ", ".join(schema.names)
             raise InvalidInputError(
-                f"column {name!r}, by which rows are matched, is not in {source}, which has {', '.join(names)}"
+                f"column {name!r}, by which rows are matched, is not in {source}; the columns there are {names}"
             )
-    return tuple(found[name.lower()] for name in keys)
+        found.append(path)
+    return tuple(found)
 
 
 class _Found:
@@ -128,15 +138,22 @@ class _Found:
 
     def __init__(self) -> None:
         self.types: dict[str, list[tuple[pa.DataType, str]]] = {}
-        self._files: dict[str, tuple[str, str]] = {}
+        self._files: dict[str, dict[str, str]] = {}
 
-    def add(self, name: str, kind: pa.DataType, location: str) -> None:
-        other, file = self._files.setdefault(name.lower(), (name, location))
-        if other != name:
-            where = f"{file} and {location}" if file != location else location
-            raise InvalidInputError(
-                f"columns {other!r} and {name!r} of {where} differ by case alone, and are one in SQL; rename one"
-            )
+    def add(self, name: str, kind: pa.DataType, location: str, siblings: Collection[str] = ()) -> None:
+        """Take a column of a file.
+
+        Args:
+            siblings: the columns of the file, of which those are two that differ by case alone.
+        """
+        same = self._files.setdefault(fold(name), {})
+        for other, file in same.items() if name not in same else ():
+            if other not in siblings:
+                where = f"{file} and {location}" if file != location else location
+                raise InvalidInputError(
+                    f"columns {other!r} and {name!r} of {where} differ by case alone, and may be one: rename one"
+                )
+        same.setdefault(name, location)
         plain, seen = plain_type(kind), self.types.setdefault(name, [])
         if all(not one.equals(plain) for one, _ in seen):
             seen.append((plain, location))

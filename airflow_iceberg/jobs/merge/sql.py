@@ -27,9 +27,11 @@ from airflow_iceberg.expressions.merge_clauses import (
     SOURCE,
     TARGET,
     MergeClause,
+    field_of,
     quoted,
     sides_of,
 )
+from airflow_iceberg.format.arrow.paths import Path, spelled
 from airflow_iceberg.jobs.merge.texts import without_stars
 
 # The columns of the result, which no SQL of an author sees.
@@ -84,23 +86,23 @@ def resolved(clauses: Sequence[C], columns: Sequence[str], source: Sequence[str]
 
 def _resolved(clause: C, columns: Sequence[str], source: Sequence[str], dialect: str) -> C:
     if clause.is_star:
-        found = {name.lower(): name for name in source}
-        missing = [name for name in columns if name.lower() not in found]
+        found = {name: spelled(name, source, where="the source") for name in columns}
+        missing = [name for name in columns if found[name] is None]
         if missing:
             raise InvalidInputError(
                 f"'{clause.action} {'set ' if clause.action == 'update' else ''}*' needs all columns of the table in "
                 f"the source, and {', '.join(map(repr, missing))} is missing there; the source has "
                 f"{', '.join(source)}: add it to the source, or name the columns that get a value"
             )
-        values = tuple(f"{SOURCE}.{quoted(found[name.lower()], dialect)}" for name in columns)
+        values = tuple(f"{SOURCE}.{quoted(found[name] or '', dialect)}" for name in columns)
         return replace(clause, columns=tuple(columns), expressions=values, is_star=False)
-    known = {name.lower(): name for name in columns}
-    for name in clause.columns:
-        if name not in columns and name.lower() not in known:
+    known = {name: spelled(name, columns, where="the table") for name in clause.columns}
+    for name, own in known.items():
+        if own is None:
             raise InvalidInputError(
                 f"column {name!r} of '{clause.action}' is not in the table, which has {', '.join(columns)}"
             )
-    return replace(clause, columns=tuple(name if name in columns else known[name.lower()] for name in clause.columns))
+    return replace(clause, columns=tuple(own for own in known.values() if own is not None))
 
 
 def needs_unique_matches(clauses: Sequence[MergeClause]) -> bool:
@@ -277,9 +279,9 @@ def join(clauses: Sequence[MergeClause]) -> str:
     return f"{source} inner join {target}"
 
 
-def bad_key_query(source_keys: Sequence[str], *, dialect: str) -> str:
+def bad_key_query(source_keys: Sequence[Path], *, dialect: str) -> str:
     """Return the query of a key that is null, or in several rows of the source: the columns, and the number of rows."""
-    names = [f"{SOURCE}.{quoted(name, dialect)}" for name in source_keys]
+    names = [field_of(SOURCE, path, dialect=dialect) for path in source_keys]
     nulls = " or ".join(f"{name} is null" for name in names)
     return (
         f"select {', '.join(names)}, count(*) as {_UNKNOWN}_count from {SOURCE_ROWS} as {SOURCE} "

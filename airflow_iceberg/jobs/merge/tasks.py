@@ -27,6 +27,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.merge_clauses import DELETE, INSERT
 from airflow_iceberg.format.arrow.buffers import numbers_of
+from airflow_iceberg.format.arrow.paths import Path, at_path
 from airflow_iceberg.format.deletion_vectors import RowPositions
 from airflow_iceberg.format.metadata_columns import POSITION
 from airflow_iceberg.format.partitions.grouping import group_by_partition
@@ -116,19 +117,19 @@ class Candidates:
         reader: reads the columns that the SQL needs, and the position.
         items: the files of each task.
         keys: the slices of the source's keys; empty if all rows can match.
-        key_columns: the columns of the table that are compared with them; `source_keys` are those of the source.
+        key_ids: the fields of the table that are compared with them; `source_keys` is where those of the source are.
     """
 
     reader: TableReader
     items: tuple[tuple[MatchUnit, ...], ...]
     keys: tuple[exchange.Slice, ...] = ()
-    key_columns: tuple[str, ...] = ()
-    source_keys: tuple[str, ...] = ()
+    key_ids: tuple[int, ...] = ()
+    source_keys: tuple[Path, ...] = ()
 
     def open_keys(self, io: FileIO) -> Keys:
         """Read the keys."""
         tables = exchange.read_slices(io, self.keys)
-        return Keys.of(tables, self.reader.schema, self.key_columns, self.source_keys) if self.keys else Keys()
+        return Keys.of(tables, self.reader.schema, self.key_ids) if self.keys else Keys()
 
     def rows(self, io: FileIO, number: int, keys: Keys) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task, as `reader` says; the number of the file comes last, after the position."""
@@ -306,13 +307,15 @@ def _check_unique(context: MergeContext, read: ReadAs, unit: FileUnit, positions
     repeated = values[counts > 1]
     if not len(repeated):
         return
-    keys = context.task.keys
-    schema = Schema((*(read.schemas[0].find_field(name) for name in keys), POSITION))
+    schema = read.schemas[0]
+    keys = {schema.find_name(field_id): schema.path(field_id) for field_id in context.task.key_ids}
+    first_names = {path[0] for path in keys.values()}
+    columns = Schema((*(field for field in schema.fields if field.name in first_names), POSITION))
     where = f"position {repeated[0]} of {unit.file.file_path}"
-    for batch in read.rows(unit, read.delete_reader(), schema=schema):
-        row = batch.filter(pc.equal(batch.column(len(keys)), int(repeated[0])))
+    for batch in read.rows(unit, read.delete_reader(), schema=columns):
+        row = batch.filter(pc.equal(batch.columns[-1], int(repeated[0])))
         if keys and row.num_rows:
-            where = ", ".join(f"{name} = {row.column(at)[0].as_py()!r}" for at, name in enumerate(keys))
+            where = ", ".join(f"{name} = {at_path(row, path)[0].as_py()!r}" for name, path in keys.items())
     raise InvalidInputError(
         f"{int(counts[counts > 1][0])} rows of the source match one row of table {context.plan.table} ({where}), so "
         f"that its new values would be chance; nothing was committed: make the source have one row for each key, or "

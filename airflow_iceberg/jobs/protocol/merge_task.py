@@ -26,6 +26,19 @@ class Clause(MergeClause, Document):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MatchKey(Document):
+    """A field of the table that is compared with one of the source.
+
+    Attributes:
+        field_id: the id of the table's; a column, or a field of structs.
+        source: the name of the source's column, and those of fields below it; its own spelling may be another one.
+    """
+
+    field_id: int
+    source: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MergeTask(Document):
     """Change rows of the table, and add rows, as clauses say of the rows that a source matches.
 
@@ -37,7 +50,7 @@ class MergeTask(Document):
         mode: one of DELETE_MODES.
         source: the source of rows; None for an update or a delete, whose rows are those of the table alone.
         on: the condition by which rows match; None without a source.
-        keys: the columns of the table that it compares with one of the source; `source_keys` are those, in this order.
+        keys: what it compares by `=`.
         is_unique: whether a null or repeated key of the source is an error.
         has_only_keys: whether `on` says that all `keys` are equal, and nothing else; and the clauses are those of an
             upsert, which say nothing else, either.
@@ -63,8 +76,7 @@ class MergeTask(Document):
     source: Source | None = None
     inputs: tuple[PinnedTable, ...] = ()
     on: str | None = None
-    keys: tuple[str, ...] = ()
-    source_keys: tuple[str, ...] = ()
+    keys: tuple[MatchKey, ...] = ()
     is_unique: bool = False
     has_only_keys: bool = False
     dialect: str = "spark"
@@ -80,6 +92,11 @@ class MergeTask(Document):
     def partition_types(self) -> dict[int, StructType]:
         """The types of partition tuples, by spec."""
         return {spec.spec_id: spec.partition_type(with_sources(spec, self.schemas)) for spec in self.specs}
+
+    @property
+    def key_ids(self) -> tuple[int, ...]:
+        """The fields of the table that are compared."""
+        return tuple(key.field_id for key in self.keys)
 
     @property
     def sql_args(self) -> dict[str, Any]:

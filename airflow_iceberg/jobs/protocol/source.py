@@ -30,6 +30,7 @@ class Source(Document):
         sql_params: the values of the query's placeholders, `:name`, in their JSON form; `sql_args` are the values.
         callable: "package.module:function"; called with the SparkSession and `kwargs`, returns a DataFrame.
         kwargs: JSON values for the callable.
+        rows_name: what messages call the rows of files that were written for the job alone; None for their locations.
         withheld: the names of the fields whose values a plan document does not hold, because others can read it.
     """
 
@@ -42,6 +43,7 @@ class Source(Document):
     sql_params: Mapping[str, Any] | None = None
     callable: str | None = None
     kwargs: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    rows_name: str | None = None
     withheld: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

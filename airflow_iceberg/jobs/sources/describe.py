@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.format.arrow.paths import fold, spelled
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import NestedField
 from airflow_iceberg.jobs.protocol.merge_task import MergeTask
@@ -35,7 +36,7 @@ class FileColumns:
     """The columns of a file.
 
     Attributes:
-        location: the file.
+        location: the file; `name` is what messages call its rows.
         file_format: its format.
         schema: its columns, of other formats than JSON; None for an empty file.
         names: the keys of its objects, in the order in which they were seen.
@@ -44,6 +45,7 @@ class FileColumns:
     """
 
     location: str
+    name: str
     file_format: str
     schema: pa.Schema | None = None
     names: tuple[str, ...] = ()
@@ -54,6 +56,7 @@ class FileColumns:
         """Return the JSON form."""
         return {
             "location": self.location,
+            "name": self.name,
             "format": self.file_format,
             "schema": None if self.schema is None else base64.b64encode(self.schema.serialize()).decode(),
             "names": self.names,
@@ -67,6 +70,7 @@ class FileColumns:
         schema, shape = document["schema"], document["shape"]
         return cls(
             location=document["location"],
+            name=document["name"],
             file_format=document["format"],
             schema=None if schema is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))),
             names=tuple(document["names"]),
@@ -112,24 +116,40 @@ def json_columns(files: Iterable[FileColumns], schema: Schema, *, any_case: bool
 
 
 def known_columns(schema: Schema, names: Sequence[str], *, any_case: bool = False) -> dict[str, NestedField]:
-    """Return the columns of the table by the names that they have in a source."""
+    """Return the columns of the table by the names that they have in a source.
+
+    Args:
+        any_case: whether a name in another case means the column, too, unless one of the names is spelled as it.
+
+    Raises:
+        InvalidInputError: a name that may be two columns.
+    """
     exact = {field.name: field for field in schema.fields}
-    folded = {field.name.lower(): field for field in schema.fields} if any_case else {}
-    found = {name: exact.get(name) or folded.get(name.lower()) for name in names}
-    return {name: field for name, field in found.items() if field is not None}
+    found = {name: exact[name] for name in names if name in exact}
+    if any_case:
+        # Most names are spelled as columns: the others alone are compared with them.
+        near: dict[str, list[str]] = {}
+        for own in exact:
+            if own not in found:
+                near.setdefault(fold(own), []).append(own)
+        for name in names:
+            meant = None if name in exact else spelled(name, near.get(fold(name), ()), where="the table")
+            if meant is not None:
+                found[name] = exact[meant]
+    return {name: found[name] for name in names if name in found}
 
 
 def _describe(unit: Unit, io: FileIO, schema: Schema, options: Mapping[str, str], any_case: bool) -> FileColumns:
     with read_errors(unit):
         if unit.file_format != "jsonl":
             found = readers.columns(unit, io, schema=schema, options=options)
-            _check_names(found, unit.location)
-            return FileColumns(location=unit.location, file_format=unit.file_format, schema=found)
+            _check_names(found, unit.name)
+            return FileColumns(location=unit.location, name=unit.name, file_format=unit.file_format, schema=found)
         absent = Absent(schema)
         rows = _rows(unit, io, options, absent)
-        names, shape = _json_columns(rows, schema, unit.location, any_case)
+        names, shape = _json_columns(rows, schema, unit.name, any_case)
         found = {"names": names, "shape": shape, "absent": tuple(sorted(absent.paths))}
-        return FileColumns(location=unit.location, file_format=unit.file_format, **found)
+        return FileColumns(location=unit.location, name=unit.name, file_format=unit.file_format, **found)
 
 
 def _check_names(columns: pa.Schema | None, location: str) -> None:

@@ -203,7 +203,13 @@ def _size(info: Mapping[str, Any]) -> int:
 def whole_file(file: SourceFile, source: Source) -> Unit:
     """Return a file as one piece of work."""
     file_format, compression = guess_format(file.location, source.file_format)
-    return Unit(location=file.location, file_format=file_format, compression=compression, size_bytes=file.size_bytes)
+    return Unit(
+        location=file.location,
+        file_format=file_format,
+        compression=compression,
+        size_bytes=file.size_bytes,
+        rows_name=source.rows_name,
+    )
 
 
 def _split(unit: Unit, io: "FileIO", *, max_bytes: int) -> list[Unit]:

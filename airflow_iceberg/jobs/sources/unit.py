@@ -29,6 +29,7 @@ class Unit:
         row_groups: (first, end) of the row groups to read, None for all.
         first_row: the number of the first row within the file, from 1.
         absent: paths of the fields with a default that no object of a file of JSON lines has (`sources.json.absent`).
+        rows_name: what messages call the rows, as of a source; None for the location.
     """
 
     location: str
@@ -38,6 +39,12 @@ class Unit:
     row_groups: tuple[int, int] | None = None
     first_row: int = 1
     absent: tuple[tuple[str, ...], ...] = ()
+    rows_name: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What messages about the rows call the unit."""
+        return self.rows_name or self.location
 
     @property
     def weight(self) -> int:

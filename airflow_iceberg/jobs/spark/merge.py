@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,9 @@ import pyarrow as pa
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET
+from airflow_iceberg.format.arrow.paths import fold, twins
 from airflow_iceberg.format.metadata_columns import POSITION
+from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.merge import sql
@@ -30,6 +32,8 @@ from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 if TYPE_CHECKING:
     from airflow_iceberg.jobs.merge.tasks import Candidates, Matching
 
+CASE_SENSITIVE = "spark.sql.caseSensitive"
+
 Rows = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -40,9 +44,12 @@ def create_views(spark: Any, plan: JobPlan, matching: Matching, source_schema: A
         source_schema: Spark's schema of the source; None without one, and for source files.
         storage: properties of the FileIO, for the workers.
     Raises:
+        InvalidInputError: columns or fields that Spark takes for the same one.
         UnsupportedError: a column of the table that the SQL needs, or of source files, has a type that Spark has not.
     """
     candidates, document = matching.candidates, plan.to_json()
+    check_apart(spark, f"'{TARGET}'", schema_to_arrow(candidates.reader.projection))
+    check_apart(spark, f"'{SOURCE}'", matching.source_schema or ())
     rows = SparkRows(_without_position(candidates.reader.projection))
     ddl = spark_ddl(_without_position(candidates.reader.projection), spark_version=spark.version)
     place = _Place(sql.ROW_POSITION, sql.ROW_FILE)
@@ -66,6 +73,19 @@ def create_views(spark: Any, plan: JobPlan, matching: Matching, source_schema: A
     frame = spark.range(0, count, 1, max(count, 1)).mapInArrow(function, with_mark)
     frame.createOrReplaceTempView(sql.SOURCE_ROWS)
     _create_tables(spark, matching, {SOURCE: source_schema.names})
+
+
+def check_apart(spark: Any, name: str, columns: Iterable[pa.Field]) -> None:
+    """Check that Spark can tell columns apart, and fields of theirs; raises InvalidInputError."""
+    is_exact = str(spark.conf.get(CASE_SENSITIVE, "false")).lower() == "true"
+    twice = twins(columns, str if is_exact else fold)
+    if twice is not None and twice[0] == twice[1]:
+        raise InvalidInputError(f"column '{twice[0]}' appears twice in {name}")
+    if twice is not None:
+        raise InvalidInputError(
+            f"{name} has the columns {' and '.join(map(repr, twice))}, which are one for Spark: rename one, or set "
+            f"{CASE_SENSITIVE}=true"
+        )
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.jobs.phase import Timings
 from airflow_iceberg.jobs.progress import Progress
@@ -24,7 +26,7 @@ from airflow_iceberg.jobs.spark.encrypted import encrypted
 from airflow_iceberg.jobs.spark.errors import as_iceberg_error, query_errors
 from airflow_iceberg.jobs.spark.following import Counters, new_counters, reports_of
 from airflow_iceberg.jobs.spark.inputs import open_inputs
-from airflow_iceberg.jobs.spark.merge import create_views, match_errors
+from airflow_iceberg.jobs.spark.merge import check_apart, create_views, match_errors
 from airflow_iceberg.jobs.spark.package import is_connect, ship
 from airflow_iceberg.jobs.spark.query import open_query, run_sql, source_name
 from airflow_iceberg.jobs.spark.types import arrow_schema
@@ -32,8 +34,6 @@ from airflow_iceberg.jobs.spark.worker import MapFunction, Worker
 from airflow_iceberg.jobs.task import Staging, TaskReport, TaskSpec
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from airflow_iceberg.jobs.merge.tasks import Matching
     from airflow_iceberg.jobs.protocol.merge_task import MergeTask
     from airflow_iceberg.jobs.protocol.plan import AppendTask, JobPlan
@@ -128,6 +128,7 @@ class _Spark:
             schema = frame.schema  # a wrong query fails here on Spark Connect
         if not schema.fields:
             raise InvalidInputError(f"{name} gives no columns; expected a query that returns rows")
+        check_apart(self.spark, name, [pa.field(column.name, pa.null()) for column in schema.fields])
         self.source_schema = schema
         return _Query(engine=self, frame=frame, name=name, schema=arrow_schema(schema.jsonValue()))
 

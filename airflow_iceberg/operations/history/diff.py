@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.data.cast.rows import python_rows
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
+from airflow_iceberg.format.arrow.paths import Path
 from airflow_iceberg.format.manifests.entries import ManifestContent
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
@@ -195,12 +196,10 @@ def _of_two_tables(left: State, right: State, keys: Sequence[str], limit: int, m
     if count > most_rows:
         return {}, [], _too_many(count, most_rows)
     common = [name for name in (field.name for field in left.schema.fields) if name in right.schema.names]
-    for key in keys:
-        if key not in common:
-            raise NotFoundError(f"key column {key!r} is not in both tables; both have {', '.join(common) or 'none'}")
+    paths = [_key_path(key, left.schema, right.schema, common) for key in keys]
     old, new = (_rows(state, common) for state in (left, right))
     if keys:
-        return _by_key(_keyed(old, keys), _keyed(new, keys), limit)
+        return _by_key(_keyed(old, paths), _keyed(new, paths), limit)
     gone, come = Counter(map(_whole, old)), Counter(map(_whole, new))
     removed, added = gone - come, come - gone
     both = [("removed", old, removed), ("added", new, added)]
@@ -228,11 +227,27 @@ def _whole(row: Mapping[str, Any]) -> str:
     return repr(row)
 
 
-def _keyed(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> dict[str, dict[str, Any]]:
-    found = {repr([row[key] for key in keys]): row for row in rows}
+def _key_path(key: str, left: Schema, right: Schema, common: Sequence[str]) -> Path:
+    paths = {schema.path(schema.find_key(key).id) for schema in (left, right) if key in schema.names}
+    if key not in left.names or key not in right.names or len(paths) > 1:
+        raise NotFoundError(f"key column {key!r} is not in both tables; both have {', '.join(common) or 'none'}")
+    return paths.pop()
+
+
+def _keyed(rows: Sequence[dict[str, Any]], keys: Sequence[Path]) -> dict[str, dict[str, Any]]:
+    found = {repr([_at(row, path) for path in keys]): row for row in rows}
     if len(found) < len(rows):
-        raise InvalidInputError(f"several rows have the same {', '.join(keys)}; key columns must identify a row")
+        raise InvalidInputError(
+            f"several rows have the same {', '.join(map('.'.join, keys))}; key columns must identify a row"
+        )
     return found
+
+
+def _at(row: Mapping[str, Any], path: Path) -> Any:
+    value: Any = row
+    for name in path:
+        value = None if value is None else value[name]
+    return value
 
 
 def _by_key(old: Mapping[str, dict[str, Any]], new: Mapping[str, dict[str, Any]], limit: int) -> Compared:

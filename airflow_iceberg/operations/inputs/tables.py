@@ -19,7 +19,7 @@ from typing import Any
 
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.write_result import INPUTS
-from airflow_iceberg.data.read.selection import changelog_columns, choose_snapshot, identifier_names, project
+from airflow_iceberg.data.read.selection import changelog_columns, choose_snapshot, identifier_ids, project
 from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.expressions.query import ALL, Need, Statement, needs_of_all, tables_of
@@ -181,7 +181,7 @@ def _pinned(name: str, one: Input | Changes, consumer: Consumer) -> PinnedTable:
     fields = tuple(one.selected_fields)
     if changes is not None and changes.mode == "changelog":
         changelog_columns(metadata, schema, fields)
-        identifier_names(
+        identifier_ids(
             metadata,
             schema,
             compute_updates=changes.compute_updates,

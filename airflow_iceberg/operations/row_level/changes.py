@@ -31,7 +31,7 @@ from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.jobs.protocol import sql_params
-from airflow_iceberg.jobs.protocol.merge_task import Clause, MergeTask
+from airflow_iceberg.jobs.protocol.merge_task import Clause, MatchKey, MergeTask
 from airflow_iceberg.jobs.protocol.pinned import PinnedTable, locations_of
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.source import DIALECTS, Source
@@ -42,6 +42,7 @@ from airflow_iceberg.operations.inputs.changes import Changes, Consumer, consume
 from airflow_iceberg.operations.inputs.tables import Input, pin, pin_all, summary_of
 from airflow_iceberg.operations.new_rows import RowsFunction, check_options
 from airflow_iceberg.operations.row_changes import MERGE_ON_READ, delete_mode, isolation_level, replaced_deletes
+from airflow_iceberg.operations.row_level import match_keys
 from airflow_iceberg.operations.row_level.done import Done, is_change
 from airflow_iceberg.operations.row_level.rows_file import RowsFile, rows_file
 from airflow_iceberg.operations.work import CommitRequest, Work
@@ -64,8 +65,8 @@ class RowLevelChanges:
     Attributes:
         clauses: the clauses of a merge; an update and a delete have one, for the rows that match its condition.
         rows: the source of a merge; None without one.
-        on: the condition by which rows match; None without a source.
-        keys: the columns that it compares by `=`, of the table and of the source.
+        on: the condition by which rows match; None without a source, and with `columns`.
+        columns: the names of the columns and fields by which rows match, instead of a condition.
         is_unique: whether a null or repeated key of the source is an error.
         params: the values of the placeholders of all SQL here.
         mode_property, isolation_property: the table's properties that apply where the request says nothing.
@@ -76,7 +77,7 @@ class RowLevelChanges:
     clauses: tuple[MergeClause, ...]
     rows: Source | pa.Table | pa.RecordBatch | pa.RecordBatchReader | RowsFunction | None = None
     on: str | None = None
-    keys: tuple[tuple[str, str], ...] = ()
+    columns: tuple[str, ...] = ()
     is_unique: bool = False
     dialect: str
     params: Mapping[str, Any] | None = None
@@ -209,7 +210,12 @@ def _task(
     with_defaults = schema if metadata.format_version >= 3 else schema.without_write_defaults()
     clauses = whole_columns(changes.clauses, with_defaults, dialect=changes.dialect)
     changes = replace(changes, clauses=clauses)
-    known_keys = [(schema.find_field(name, case_sensitive=False), other) for name, other in changes.keys]
+    keys: tuple[MatchKey, ...] = ()
+    if changes.columns:
+        keys = match_keys.of_columns(changes.columns, schema)
+        changes = replace(changes, on=match_keys.condition_of(keys, schema, dialect=changes.dialect))
+    elif changes.on is not None:
+        keys = match_keys.of_condition(changes.on, schema, dialect=changes.dialect)
     inputs = _inputs(changes, source, consumer)
     check_names(
         changes.clauses,
@@ -223,8 +229,6 @@ def _task(
         ],
         dialect=changes.dialect,
     )
-    # A field of a struct is compared by the engine alone.
-    keys = [(field.name, other) for field, other in known_keys if field in schema.fields]
     given = (changes.params or {}).items()
     values = {name: sql_params.to_json(name, value, dialect=changes.dialect) for name, value in given}
     return MergeTask(
@@ -239,10 +243,9 @@ def _task(
         source=source,
         inputs=inputs,
         on=changes.on,
-        keys=tuple(name for name, _ in keys),
-        source_keys=tuple(name for _, name in keys),
+        keys=keys,
         is_unique=changes.is_unique,
-        has_only_keys=changes.is_unique and len(keys) == len(changes.keys),
+        has_only_keys=changes.is_unique,
         dialect=changes.dialect,
         sql_params=values or None,
     )

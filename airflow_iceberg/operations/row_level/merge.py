@@ -17,8 +17,8 @@ from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.data.write.options import checked_format
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.clause_names import tables_read
-from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET, UPSERT, MergeClause, column_name, quoted
-from airflow_iceberg.expressions.merge_sql import key_columns, parse_clauses
+from airflow_iceberg.expressions.merge_clauses import UPSERT, MergeClause, column_name
+from airflow_iceberg.expressions.merge_sql import parse_clauses
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.jobs.protocol import sql_params
@@ -48,7 +48,8 @@ class MergeRequest:
 
     Attributes:
         rows: the source: one that a job reads, or Arrow rows of this process, or a function that returns some.
-        on: the columns that both have and that are compared, or a condition in SQL over `target` and `source`.
+        on: the columns that both have and that are compared, `"id"` or a field of a struct, `"a.id"`; or a condition in
+            SQL over `target` and `source`.
         clauses: what happens to rows, as in SQL's MERGE: "when matched and … then update set …", one text or several.
         upsert: the short form: rows that match get all values of the source, the others are added, or only one of the
             two clauses. Each key is in one row of the source then.
@@ -99,15 +100,7 @@ class MergeRequest:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are compared, if `on` has columns."""
-        return () if isinstance(self.on, str) else tuple(map(column_name, self.on))
-
-    @property
-    def condition(self) -> str:
-        """The condition by which rows match."""
-        if isinstance(self.on, str):
-            return self.on
-        names = [quoted(name, self.dialect) for name in self.columns]
-        return " and ".join(f"{TARGET}.{name} = {SOURCE}.{name}" for name in names)
+        return () if isinstance(self.on, str) else tuple(self.on)
 
     @property
     def merge_clauses(self) -> tuple[MergeClause, ...]:
@@ -127,7 +120,8 @@ class MergeRequest:
     def _texts(self) -> list[str]:
         """All SQL here."""
         texts = [text for one in self.merge_clauses for text in (one.condition, *one.expressions)]
-        return [self.condition, *(text for text in texts if text is not None)]
+        on = [self.on] if isinstance(self.on, str) else []
+        return [*on, *(text for text in texts if text is not None)]
 
 
 @creates_branch
@@ -143,13 +137,11 @@ def merge(work: Work, request: MergeRequest) -> WriteResult:
         StalePlanError: other writers changed the same rows, in each round; nothing was committed.
         CommitUnknownError: cannot tell whether the commit has landed; nothing was deleted.
     """
-    keys = [(name, name) for name in request.columns] or list(key_columns(request.condition, dialect=request.dialect))
-    work.table.metadata.schema().check_keys(name for name, _ in keys)
     changes = RowLevelChanges(
         clauses=request.merge_clauses,
         rows=request.rows,
-        on=request.condition,
-        keys=tuple(keys),
+        on=request.on if isinstance(request.on, str) else None,
+        columns=request.columns,
         is_unique=bool(request.upsert and request.columns),
         dialect=request.dialect,
         params=request.params,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -47,8 +48,9 @@ class RowsFile:
         return self._source
 
     def _written(self) -> Source:
-        rows, io = self._rows, self._work.table.io
+        rows, io, name = self._rows, self._work.table.io, SOURCE
         if isinstance(rows, RowsFunction):
+            name = f"the rows of function {rows.name!r}"
             rows = rows.rows(self._work.table)
         if not isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
             raise InvalidInputError(f"expected an Arrow table, record batch or reader, got {type(rows).__name__}")
@@ -66,13 +68,13 @@ class RowsFile:
             first_row = 1
             for group in _row_groups(rows):
                 # Before they are written: Parquet would cut a decimal that has too many digits.
-                check_rows(group, source=SOURCE, first_row=first_row)
+                check_rows(group, source=name, first_row=first_row)
                 first_row += group.num_rows
                 with _storage_errors(location):
                     writer.write_table(group)
             with _storage_errors(location):
                 opened.close()
-        return Source.from_files([location], file_format="parquet")
+        return replace(Source.from_files([location], file_format="parquet"), rows_name=name)
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.expressions.merge_clauses import UPSERT, column_name
+from airflow_iceberg.expressions.merge_clauses import UPSERT, name_parts
+from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
 from airflow_iceberg.operations.work import Work
 
@@ -129,7 +130,8 @@ class ChangesRows(OpenTable):
 
         Args:
             df: the rows, with all columns of the table; each key once, and none null.
-            join_cols: the columns of the key; by default the identifier fields of the table's schema.
+            join_cols: the columns of the key, `"id"` or a field of a struct, `"a.id"`; by default the identifier fields
+                of the table's schema.
             mode: as of `merge`.
 
         DuckDB is only needed for a key whose columns are spelled in another way, or whose values are nested.
@@ -155,7 +157,8 @@ class ChangesRows(OpenTable):
     def _keys(self, join_cols: Sequence[str] | None, case_sensitive: bool) -> list[str]:
         schema = self.metadata.schema()
         if join_cols is not None:
-            return [schema.find_field(column_name(name), case_sensitive=case_sensitive).name for name in join_cols]
+            fields = [schema.find_key(_plain(name, schema), case_sensitive) for name in join_cols]
+            return [schema.find_name(field.id) or "" for field in fields]
         keys = [schema.find_name(field_id) or "" for field_id in schema.identifier_field_ids]
         if not keys:
             raise InvalidInputError(
@@ -198,3 +201,8 @@ class ChangesRows(OpenTable):
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
         )
         return operations.update.update(Work.of(self, operation_key), request)
+
+
+def _plain(name: str, schema: Schema) -> str:
+    """Return the name of a field without the marks around its parts."""
+    return name if name in schema.names else ".".join(name_parts(name))

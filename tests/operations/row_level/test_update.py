@@ -160,7 +160,7 @@ class TestBadInput:
             ({"n": "1"}, "id in (select id from other)", "other"),
             ({"n": "'x'"}, "id = 1", "x"),
             ({"n": "id + 99999999999"}, "id = 1", "100000000000"),
-            ({"n": "1", "N": "2"}, "true", "column 'N' appears twice"),
+            ({"n": "1", "N": "2"}, "true", "column 'N' is set twice"),
         ],
     )
     def test_is_refused(self, set_, where, message):

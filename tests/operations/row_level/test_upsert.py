@@ -12,6 +12,9 @@ import pytest
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.jobs import context, exchange
 from airflow_iceberg.jobs.merge.key_match import KeyIndex
+from airflow_iceberg.operations.new_rows import RowsFunction
+from airflow_iceberg.operations.row_level.merge import MergeRequest, merge
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.builders import data_locations
 from tests.support.memory import MemoryCatalog
@@ -159,6 +162,32 @@ class TestNothingChanges:
         every = table.scan("id = 1").to_arrow()
         with pytest.raises(InvalidInputError, match="2 rows of the source match one row"):
             table.merge(pa.concat_tables([every, every]), ["id"], "when matched then update set *")
+
+
+class TestErrorsNameTheRows:
+    """Rows of this process are called so, and not by the file that a job reads them from."""
+
+    @pytest.mark.parametrize(
+        ("rows", "message"),
+        [
+            ({"nope": [1], "n": [1]}, "column 'id', by which rows are matched, is not in the Arrow rows; the columns"),
+            ({"id": [1], "n": [2**40]}, "row 1 of the Arrow rows: value "),
+            ({"id": ["a"], "n": [1]}, "row 1 of the Arrow rows: value "),
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize("of", ["rows", "function"])
+    def test_it(self, rows, message, of):
+        table = made({"id": "long"}, MemoryCatalog())
+        given = pa.table(rows)
+        if of == "function":
+            message = message.replace("the Arrow rows", "the rows of function 'load'")
+            given = RowsFunction(name="load", call=lambda: pa.table(rows))
+        request = MergeRequest(rows=given, on=["id"], upsert=True, dialect="duckdb")
+        with pytest.raises(InvalidInputError) as error:
+            merge(Work.of(table, None), request)
+        assert message in str(error.value)
+        assert ".parquet" not in str(error.value)
 
 
 class TestWithoutDuckdb:

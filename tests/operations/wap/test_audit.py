@@ -294,7 +294,7 @@ class TestBadAudits:
         ("check", "message"),
         [
             (NoRows("delete from audited"), "expected one query that returns rows"),
-            (NoRows("select nothing from audited"), "DuckDB cannot run the query"),
+            (NoRows("select nothing from audited"), "column 'nothing' is not known: 'audited' has "),
             (NoRows("select * from unknown_table"), "unknown_table"),
             (RowCount(min="many"), "min is 'many', expected a number"),
             (NullShare("nothing"), "no column 'nothing'"),

@@ -22,9 +22,22 @@ class JsonNumber(str):
     __slots__ = ()
 
 
-_DECODER = json.JSONDecoder(parse_float=JsonNumber)
+class KeyTwice(ValueError):
+    """An object has a key twice: readers disagree about which of its values counts."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise KeyTwice(f"an object has the key '{printable(twice)}' twice")
+    return found
+
+
+_DECODER = json.JSONDecoder(parse_float=JsonNumber, object_pairs_hook=_unique)
 # Python refuses to read whole numbers of more than 4300 digits.
-_DECODER_OF_LONG_NUMBERS = json.JSONDecoder(parse_float=JsonNumber, parse_int=JsonNumber)
+_DECODER_OF_LONG_NUMBERS = json.JSONDecoder(parse_float=JsonNumber, parse_int=JsonNumber, object_pairs_hook=_unique)
 
 
 Lines = list[tuple[int, str, dict[str, Any]]]
@@ -49,13 +62,13 @@ def decode(text: str) -> Any:
     """Decode a JSON value; numbers with a point or an exponent are JsonNumbers.
 
     Raises:
-        ValueError: it is not JSON, or too deep.
+        ValueError: it is not JSON, or too deep, or an object has a key twice.
     """
     try:
         return _DECODER.decode(text)
     except RecursionError as error:
         raise ValueError("values are nested too deeply") from error
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, KeyTwice):
         raise
     except ValueError:
         return _DECODER_OF_LONG_NUMBERS.decode(text)
@@ -95,6 +108,8 @@ def _object(line: bytes, number: int, location: str) -> tuple[int, str, dict[str
     try:
         text = line.decode()
         row = decode(text)
+    except KeyTwice as error:
+        raise FormatError(f"line {number}: {error}; give it one value", path=location) from None
     except ValueError as error:
         message = f"line {number} is not JSON ({error}); expected one object a line"
         raise FormatError(message, path=location) from error
