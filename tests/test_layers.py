@@ -136,7 +136,7 @@ ONLY_IN = {
         r"|paimon\.containers"
     ),
     "sqlglot": re.compile(r"expressions\.(sql|query|queries\.\w+|merge_sql|clause_names)"),
-    "duckdb": re.compile(r"jobs\.duckdb_query"),
+    "duckdb": re.compile(r"jobs\.duckdb_query|jobs\.duckdb\.struct_casts"),
     "sqlalchemy": re.compile(r"catalogs\.sql\.\w+|ui\.(access|committed)"),
     "requests": re.compile(r"catalogs\.http\.exchange|storage\.stores\.\w+|backends\.(yarn|kubernetes)"),
     "yaml": re.compile(r"backends\.kubernetes_access"),

@@ -146,7 +146,7 @@ def _add(work: Work, request: AddFilesRequest) -> WriteResult:
     report(table.name, existing, found_files, target)
     if not found_files.unfit:
         return commit_files(work, request, found_files.fit, target)
-    check_options(table)
+    check_options(table, takes_format=False)
     prefix = staging.new_file_prefix(work.operation_key, work.try_number or 1)
     rewritten = rewrite(table.io, found_files.unfit, table.metadata, target, file_prefix=prefix)
     paths = [file.file_path for file in rewritten]

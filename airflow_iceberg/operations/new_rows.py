@@ -348,19 +348,28 @@ def earlier_epochs(
     )
 
 
-def check_options(table: OpenTable, *, write_format: str | None = None, writes_files: bool = True) -> None:
+def check_options(
+    table: OpenTable, *, write_format: str | None = None, writes_files: bool = True, takes_format: bool = True
+) -> None:
     """Find what would make the commit fail before anything is written: a job may take hours before the commit.
 
     Args:
         write_format: the format of the data files; None for that of the table.
         writes_files: whether data files are written in any case.
+        takes_format: whether the operation has the argument `write_format`.
 
     Raises:
         InvalidInputError, UnsupportedError: a property of the table, or a format that is not written.
     """
     _ = table.catalog  # a table without one is read-only
     metadata = in_format(table.metadata, write_format)
-    WriteOptions.from_properties(metadata.properties, table.schema(), table.sort_order(), writes_files=writes_files)
+    WriteOptions.from_properties(
+        metadata.properties,
+        table.schema(),
+        table.sort_order(),
+        writes_files=writes_files,
+        takes_format=takes_format,
+    )
     RetryPolicy.of(metadata)
     MergePolicy.of(metadata)
     properties = TableProperties.of(metadata.properties)

@@ -1,6 +1,7 @@
 """Changes of schema, partitioning, sort order and properties: what is legal, what it makes, what is so already."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from airflow_iceberg.format.metadata.updates import apply_change
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
 from airflow_iceberg.format.properties.property import ColumnProperty
 from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
+from airflow_iceberg.format.types import DateType, NestedField
 from airflow_iceberg.plan.alter_table.changes import evolve
 from airflow_iceberg.plan.alter_table.words import CHANGES
 
@@ -334,6 +337,42 @@ class TestUnionByName:
     def test_types_that_do_not_meet_are_refused(self):
         with pytest.raises(InvalidInputError, match="column 'n' is int and cannot be united with string"):
             alter(table(), {"union_by_name": {"n": "string"}})
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+class TestColumnsWithTheNameOfAPartitionField:
+    """No column gets the name of a partition field of another one, also of earlier specs: Java loads no such table.
+
+    `tests/compat/test_names_of_partition_fields.py` tries that with Java.
+    """
+
+    @pytest.mark.parametrize("change", [
+        {"add_column": {"name": "kind", "type": "string"}},
+        {"add_column": {"name": "kind", "type": "int"}},
+        {"rename_column": {"from": "n", "to": "kind"}},
+        {"union_by_name": {"kind": "string"}},
+    ])  # fmt: skip
+    def test_a_column_that_was_dropped_does_not_come_back(self, version, change):
+        metadata = alter(table(version), {"add_column": {"name": "kind", "type": "string"}})
+        for step in ({"add_partition_field": "kind"}, {"drop_partition_field": "kind"}, {"drop_column": "kind"}):
+            metadata = alter(metadata, step)
+        with pytest.raises(InvalidInputError, match=r"partition name 'kind' .*spec \d.* the name of another column"):
+            alter(metadata, change)
+
+    def test_nor_gets_one_the_name_of_an_earlier_transform(self, version):
+        metadata = alter(table(version, partition_by=["day(ts)"]), {"drop_partition_field": "ts_day"})
+        with pytest.raises(InvalidInputError, match=r"partition name 'ts_day' \(day, spec 0\)"):
+            alter(metadata, {"add_column": {"name": "ts_day", "type": "date"}})
+
+    def test_names_that_are_so_already_are_left_alone(self, version):
+        metadata = alter(table(version, partition_by=["day(ts)"]), {"drop_partition_field": "ts_day"})
+        taken = Schema((*metadata.schema().fields, NestedField(id=90, name="ts_day", type=DateType(), required=False)))
+        taken = replace(metadata, schemas=(taken,), current_schema_id=taken.schema_id, last_column_id=90)
+        assert column(alter(taken, {"add_column": {"name": "more", "type": "int"}}), "more").id == 91
+
+    def test_a_column_may_have_the_name_of_its_own_field(self, version):
+        metadata = alter(table(version, partition_by=["id"]), {"rename_column": {"from": "id", "to": "key"}})
+        assert column(alter(metadata, {"rename_column": {"from": "key", "to": "id"}}), "id").id == 1
 
 
 class TestPartitionEvolutionFromVersion2:

@@ -70,10 +70,16 @@ class TestValuesOfOtherEngines:
     @pytest.mark.parametrize(("name", "text"), [
         ("gc.enabled", "no"), ("commit.manifest-merge.enabled", "yes"), ("write.summary.partition-limit", "-1"),
         ("write.metadata.metrics.column.a", "some"), ("commit.status-check.max-wait-ms", "soon"),
+        *[(name, text) for name in ("write.data.path", "write.folder-storage.path", "write.metadata.path")
+          for text in ("some/dir", "../dir", "file:dir", "s3:bucket/dir", "data")],
     ])  # fmt: skip
     def test_it_is_not_set(self, name: str, text: str) -> None:
         with pytest.raises(InvalidInputError, match=f"^property {name}"):
             check_values({name: text})
+
+    @pytest.mark.parametrize("text", ["/dir", "file:/dir", "file:///dir", "s3://bucket/dir", "memory://dir", ""])
+    def test_a_location_is_absolute(self, text: str) -> None:
+        check_values({"write.data.path": text, "write.object-storage.path": text})
 
     @pytest.mark.parametrize("text", ["0", "-1", "1_000", "+5", "128MB", "٣"])
     def test_a_split_size_is_written_in_digits(self, text: str) -> None:

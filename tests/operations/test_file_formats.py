@@ -22,6 +22,7 @@ from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.operations.add_files import AddFilesRequest, add_files
 from airflow_iceberg.operations.append import AppendRequest, append
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete
@@ -251,6 +252,37 @@ class TestWriteFormat:
         assert ids(table) == [0, 1, 2, 4, 6, 8]
         assert formats(table) == ["avro", "parquet"]
 
+    @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda table, **more: table.update({"part": "'c'"}, "id = 3", **more),
+            lambda table, **more: table.upsert(rows([3, 40]), ["id"], **more),
+            lambda table, **more: table.merge(rows([3, 40]), ["id"], "when not matched then insert *", **more),
+        ],
+        ids=["update", "upsert", "merge"],
+    )
+    def test_updates_and_merges_take_what_they_advise(self, tmp_path, change, mode):
+        table = make(tmp_path, 2, "orc")
+        table.append(rows([3]), write_format="avro")
+        with pytest.raises(UnsupportedError, match="set write_format='parquet'"):
+            change(table, mode=mode)
+        assert change(table, mode=mode, write_format="parquet").added_data_files
+        assert "parquet" in formats(table.refresh())
+
+    @pytest.mark.costly
+    def test_files_that_are_written_anew_when_they_are_added(self, tmp_path):
+        """There is no such argument, and so no such advice."""
+        table = make(tmp_path, 2, "orc")
+        path = tmp_path / "unfit.parquet"
+        pq.write_table(
+            pa.table({"id": pa.array([1], pa.uint32()), "part": ["a"], "at": pa.array([1], pa.timestamp("us", "UTC"))}),
+            path,
+        )
+        request = AddFilesRequest(files=[path.as_uri()], rewrite_unfit=True)
+        with pytest.raises(UnsupportedError, match="as parquet or avro only; set the property"):
+            add_files(job_work(table), request)
+
     @pytest.mark.costly
     def test_in_jobs(self, tmp_path):
         table = make(tmp_path, 2, "orc")
@@ -276,8 +308,14 @@ class TestWriteFormat:
         ):
             with expected:
                 request()
-        with expected:
-            table.append(rows([1]), write_format=asked)
+        for call in (
+            lambda: table.append(rows([1]), write_format=asked),
+            lambda: table.upsert(rows([1]), ["id"], write_format=asked),
+            lambda: table.merge(rows([1]), ["id"], "when matched then delete", write_format=asked),
+            lambda: table.update({"part": "'c'"}, write_format=asked),
+        ):
+            with expected:
+                call()
 
     def test_the_property_of_the_table_does_not_change(self, tmp_path):
         table = make(tmp_path)

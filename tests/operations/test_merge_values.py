@@ -38,6 +38,8 @@ class TestAssignment:
             ("tags", "null", None),
             ("l", "d / 4", 2_500_000_000),
             ("f", "cast(0.1 as double)", 0.10000000149011612),
+            ("f", "cast(0.1 as decimal(38, 20))", 0.10000000149011612),
+            ("d", "cast(-185.7 as decimal(9, 1))", -185.7),
             ("m", "1.005", Decimal("1.01")),
             ("m", "-1.005", Decimal("-1.01")),
             ("m", "cast(1.005 as double)", Decimal("1.01")),

@@ -96,12 +96,14 @@ class WriteOptions:
         sort_order: "SortOrder | None" = None,
         *,
         writes_files: bool = True,
+        takes_format: bool = True,
     ) -> "WriteOptions":
         """Read the options of a table, for files of a schema.
 
         Args:
             sort_order: for the metrics modes.
             writes_files: whether files are written in any case; if not, `check_format` is called before the first one.
+            takes_format: whether who asks can name another format, for messages.
 
         Raises:
             InvalidInputError: a value is not of its kind or out of range.
@@ -112,11 +114,11 @@ class WriteOptions:
             log.warning("%s", warning)
         found = WriteOptions._read(properties, schema, sort_order)
         if writes_files:
-            found.check_format()
+            found.check_format(takes_format=takes_format)
         return found
 
-    def check_format(self) -> None:
-        """Check that files in the table's format can be written.
+    def check_format(self, *, takes_format: bool = True) -> None:
+        """Check that files in the table's format can be written; arguments as of `from_properties`.
 
         Raises:
             UnsupportedError: the table requires another file format.
@@ -124,7 +126,10 @@ class WriteOptions:
         if self.file_format not in WRITTEN_FORMATS:
             name, kind, way_out = self.format_property, "delete", ""
             if name == TableProperties.file_format.name:
-                kind, way_out = "data", "set write_format='parquet' to write Parquet files into the table, or "
+                kind = "data"
+                way_out = (
+                    "set write_format='parquet' to write Parquet files into the table, or " if takes_format else ""
+                )
             raise UnsupportedError(
                 f"property {name} is '{self.file_format}': {kind} files are written as parquet or avro only; {way_out}"
                 f"set the property to one of these"

@@ -19,6 +19,7 @@ from airflow_iceberg.format.metadata.table_metadata import (
     check_fits,
     check_schema,
 )
+from airflow_iceberg.format.partitions.evolution import check_column_names
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
@@ -278,6 +279,8 @@ class MetadataBuilder:
             spec = next(s for s in self.specs if s.spec_id == self.default_spec_id)
             order = next(o for o in self.orders if o.order_id == self.default_order_id)
             check_fits(schema, spec, order, self.format_version)
+            if base.schemas and self.current_schema_id != base.current_schema_id:
+                check_column_names(self.specs, base.schema(), schema)
 
     def _final_log(self, current_id: int | None) -> list[tuple[int, int]]:
         """Return the snapshot log without steps inside this change, and without entries before a hole."""

@@ -6,6 +6,7 @@ modules of the operations). Importing this module costs no pyarrow.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -15,6 +16,8 @@ from airflow_iceberg.redaction import check_no_password
 
 _Number = TypeVar("_Number", int, float)
 _MOST_SHOWN = 100
+# A path from the root, or a location with a scheme; of the local file system only a path from the root is one.
+_ABSOLUTE = re.compile(r"/|file:(//[^/]*)?/|(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 Kind = Callable[[str, str], object]
 """A function of (name of the property, text) that raises InvalidInputError if the text is not of the kind."""
@@ -47,8 +50,13 @@ def word(name: str, text: str) -> str:
 
 
 def location(name: str, text: str) -> str:
-    """Return a location without a password."""
+    """Return an absolute location without a password; the empty text is none."""
     check_no_password(text)
+    if text and _ABSOLUTE.match(text) is None:
+        raise InvalidInputError(
+            f"property {name} is '{_shown(text)}' (expected an absolute location, such as s3://bucket/folder, "
+            f"file:///folder or /folder)"
+        )
     return text
 
 

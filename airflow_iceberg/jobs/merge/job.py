@@ -21,8 +21,11 @@ from airflow_iceberg.expressions.merge_clauses import NOT_MATCHED_BY_SOURCE, SOU
 from airflow_iceberg.format.arrow.paths import Path, type_at
 from airflow_iceberg.format.metadata_columns import POSITION
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
+from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs import exchange
+from airflow_iceberg.jobs.duckdb.struct_casts import check_struct_casts
 from airflow_iceberg.jobs.merge import sql
+from airflow_iceberg.jobs.merge.assignable import check_assignable
 from airflow_iceberg.jobs.merge.check import check_new_rows
 from airflow_iceberg.jobs.merge.key_match import KeyMatch, needs_no_engine
 from airflow_iceberg.jobs.merge.keys import MOST_LITERALS_OF_CONFLICTS, MOST_LITERALS_OF_FILES, Keys
@@ -52,7 +55,7 @@ def merge(job: Job[MergeTask]) -> JobResult:
 
     Raises:
         InvalidInputError: SQL that the engine does not accept; a key that is null or repeated; a value that does not
-            fit its column; a new row of an overwrite that the condition does not select.
+            fit its column, or lacks a field of it; a new row of an overwrite that the condition does not select.
     """
     task, source = job.task, _Source.of(job)
     tables = _checked(task, source)
@@ -77,6 +80,7 @@ def merge(job: Job[MergeTask]) -> JobResult:
     )
     with job.timings.phase("match"):
         query = _match(job, matching, clauses, keys, source.names)
+        check_assignable(clauses, query.schema, task.write.schema, dialect=task.dialect)
         reports = checked(query.stage(job.plan, Change(clauses=clauses, files=max(len(files), 1))), job.io)
     slices = _slices(reports)
     written = _write(job, clauses, files, slices)
@@ -112,7 +116,23 @@ def _match(
     if task.is_unique:
         query = sql.bad_key_query(keys_there, dialect=task.dialect)
         _check_keys(job, keys_there, job.engine.first(task, matching, query))
+    if task.dialect == "duckdb":
+        _check_struct_casts(task, matching, clauses)
     return job.engine.match(task, matching, _changes_query(task, clauses, source))
+
+
+def _check_struct_casts(task: MergeTask, matching: Matching, clauses: Sequence[Clause]) -> None:
+    known = Schema(tuple(f for f in matching.candidates.reader.projection.fields if f.id != POSITION.id))
+    sides = {TARGET: schema_to_arrow(known)}
+    if matching.source_schema is not None:
+        sides[SOURCE] = matching.source_schema
+    check_struct_casts(
+        clauses,
+        schema=task.write.schema,
+        sides=sides,
+        inputs={table.name: schema_to_arrow(table.schema) for table in task.inputs},
+        values=task.sql_args,
+    )
 
 
 def _changes_query(task: MergeTask, clauses: Sequence[Clause], source: Sequence[str]) -> str:

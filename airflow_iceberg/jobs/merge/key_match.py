@@ -148,10 +148,14 @@ class KeyMatch:
     keys: Keys
     parallelism: int
     name: str = "the merge"
-    schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    schema: pa.Schema = field(init=False)
 
     def __post_init__(self) -> None:
         self._context: Any = open_context(self.plan, self.io)
+        assert self.matching.source_schema is not None
+        none, places = self.matching.source_schema.empty_table(), (pa.nulls(0, pa.int32()), pa.nulls(0, pa.int64()))
+        tables = [_of_clause(number, clause, none, *places) for number, clause in enumerate(self.clauses)]
+        self.schema = pa.unify_schemas([table.schema for table in tables])
 
     def bad_key(self) -> tuple[Any, ...] | None:
         """Return a key that is null or in several rows of the source, and the number of rows; None without such."""

@@ -1,8 +1,9 @@
 """The columns of a merge's source files, over all of them: united by name, each with one type.
 
-A column of the table has the table's type, in CSV and JSON also if its name has another case there: their values have
-no type of their own, or too few. The types of the others are those of the files, those of JSON as in
-`sources.json.shape`, those of CSV text. A column that a file does not have is null in its rows.
+A column of the table has the table's type as far as its values fit (`seen_types`), in CSV and JSON also if its name
+has another case there: their values have no type of their own, or too few. The types of the others are those of the
+files, those of JSON as in `sources.json.shape`, those of CSV text. A column or a field that a file does not have is
+null in its rows.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from airflow_iceberg.format.arrow.types import type_to_arrow
 from airflow_iceberg.format.schemas.arrow import schema_from_arrow
 from airflow_iceberg.format.schemas.schema import Schema, fresh_type
 from airflow_iceberg.format.types import StructType, child_fields
+from airflow_iceberg.jobs.merge.seen_types import read_type, seen_type, with_type
 from airflow_iceberg.jobs.protocol.merge_task import MatchKey
 from airflow_iceberg.jobs.sources.describe import FileColumns, json_columns, known_columns
 
@@ -32,8 +34,8 @@ class SourceColumns:
 
     Attributes:
         schema: all columns, as the SQL sees them.
-        known: those that the table has, under their names in the source, and optional: a null is an error where a row
-            of the table gets it.
+        known: those that the table has, under their names in the source, as files are read: with all fields, and
+            optional: a null is an error where a row of the table gets it.
     """
 
     schema: pa.Schema
@@ -61,18 +63,31 @@ class SourceColumns:
         for file in in_json:
             # Of a column of the table, `types` has new fields alone.
             of_table = known_columns(table, file.names, any_case=True)
+            shapes = (file.shape and file.shape.fields) or {}
             for name in file.names:
-                kind = pa.null() if name in of_table or name not in types.names else types.field(name).type
+                if name in of_table:
+                    kind = shapes[name].seen_parts(of_table[name].type) if name in shapes else pa.null()
+                else:
+                    kind = types.field(name).type if name in types.names else pa.null()
                 found.add(name, kind, file.name)
         texts = [name for file in files if file.file_format == "csv" and file.schema for name in file.schema.names]
         texts += [name for file in in_json for name in file.names]
         known_fields = known_columns(table, list(found.types)) | known_columns(table, texts, any_case=True)
-        known = Schema(tuple(replace(f, name=name, required=False) for name, f in known_fields.items()))
-        columns = {field.name: type_to_arrow(field.type) for field in known.fields}
         if not found.types:
             return None
-        schema = pa.schema([pa.field(n, columns[n] if n in columns else found.type(n)) for n in found.types])
-        return cls(schema=schema, known=known)
+        # A key is the table's value: what is no such value is in no row, and cannot be made one.
+        fixed = {fold(key.source[0]) for key in keys}
+        read, columns = [], {}
+        for name, field in known_fields.items():
+            kinds = found.kinds(name)
+            kind = field.type if fold(name) in fixed else read_type(field.type, kinds)
+            read.append(with_type(replace(field, name=name, required=False), kind))
+            columns[name] = seen_type(kind, kinds)
+        seen = {
+            n: found.type(n) if n not in columns else (kind := columns[n]) and type_to_arrow(kind) for n in found.types
+        }
+        schema = pa.schema([pa.field(name, kind) for name, kind in seen.items() if kind is not None])
+        return cls(schema=schema, known=Schema(tuple(read)))
 
     def json_schema(self) -> Schema:
         """Return the columns that JSON lines are read as: the known ones, and those of types that JSON has."""
@@ -101,7 +116,7 @@ class SourceColumns:
         columns = []
         for field in self.schema:
             if field.name in known.column_names:
-                columns.append(known.column(field.name))
+                columns.append(plainly(known.column(field.name), field.type))
             elif field.name in rows.column_names:
                 one = rows.select([field.name])
                 check_rows(one, source=source, first_row=first_row)
@@ -157,6 +172,10 @@ class _Found:
         plain, seen = plain_type(kind), self.types.setdefault(name, [])
         if all(not one.equals(plain) for one, _ in seen):
             seen.append((plain, location))
+
+    def kinds(self, name: str) -> list[pa.DataType]:
+        """Return the plain types of a column, each once."""
+        return [kind for kind, _ in self.types.get(name, ())]
 
     def type(self, name: str) -> pa.DataType:
         (found, first), *others = self.types[name]

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_iceberg.data.cast.assign import assigned
+from airflow_iceberg.data.cast.assign import assigned, assigned_exactly
 from airflow_iceberg.data.cast.rows import conform
 from airflow_iceberg.data.edit_rows import FileEdits, edit_rows
 from airflow_iceberg.data.read.file import ReadAs
@@ -32,7 +32,7 @@ from airflow_iceberg.format.deletion_vectors import RowPositions
 from airflow_iceberg.format.metadata_columns import POSITION
 from airflow_iceberg.format.partitions.grouping import group_by_partition
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.types import NestedField, StringType, UUIDType
+from airflow_iceberg.format.types import NestedField
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.context import RowSink, TaskContext, coalesced, fill, options_of
 from airflow_iceberg.jobs.merge import sql
@@ -196,7 +196,10 @@ class _Cut:
         self._spec = context.task.spec
         self._staging = staging
         self._source = source
-        self._takes_texts = context.task.dialect != "spark"
+        # The key of an upsert is what the rows were matched by.
+        keys = context.task.keys if context.task.is_unique else ()
+        ids = [key.field_id for key in keys]
+        self._keys = {self._schema.path(number): self._schema.fields_by_id[number].type for number in ids}
 
     def __call__(self, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         clauses = self._staging.clauses
@@ -221,13 +224,11 @@ class _Cut:
         return conform(pa.table(values, names=list(clause.columns)), schema, source=self._source)
 
     def _assigned(self, column: pa.ChunkedArray, field: NestedField) -> pa.ChunkedArray:
-        """Return the values of a column, as SQL assigns them; Spark casts no text to another type by itself."""
-        if pa.types.is_string(column.type) and not (self._takes_texts or isinstance(field.type, StringType | UUIDType)):
-            raise InvalidInputError(
-                f"column '{field.name}' is {field.type}, and gets a text by the merge: cast it in the SQL, "
-                f"cast(… as {field.type})"
-            )
+        """Return the values of a column, as SQL assigns them."""
         try:
+            for path, kind in self._keys.items():
+                if path[0] == field.name:
+                    assigned_exactly(at_path(pa.table({field.name: column}), path), kind)
             return assigned(column, field.type)
         except pa.ArrowInvalid as error:
             raise InvalidInputError(

@@ -22,6 +22,7 @@ from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.merge import sql
+from airflow_iceberg.jobs.merge.seen_types import known_in
 from airflow_iceberg.jobs.protocol.merge_task import MergeTask
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.run_task import open_context
@@ -153,7 +154,7 @@ def _with_place(found: pa.RecordBatch, rows: SparkRows, place: _Place) -> pa.Rec
 
 
 class FileRows:
-    """Rows of source files in Spark's types: a column of the table is there as in the table's own rows.
+    """Rows of source files in Spark's types: a value of the table's type is there as in the table's own rows.
 
     Args:
         schema: the columns of the files.
@@ -163,7 +164,7 @@ class FileRows:
     """
 
     def __init__(self, schema: pa.Schema, table: Schema, *, spark_version: str) -> None:
-        known = Schema(tuple(field for field in table.fields if field.name in schema.names))
+        known = known_in(schema, table)
         spark_ddl(known, spark_version=spark_version)
         self._known = {field.name: SparkRows(Schema((field,))) for field in known.fields}
         self.schema = pa.schema(

@@ -81,6 +81,7 @@ class ChangesRows(OpenTable):
         create_branch: bool = False,
         snapshot_properties: Mapping[str, str] | None = None,
         operation_key: OperationKey | None = None,
+        write_format: str | None = None,
     ) -> WriteResult:
         """Let Arrow rows change the rows of the table that they match, and add the others.
 
@@ -92,6 +93,7 @@ class ChangesRows(OpenTable):
             params: the values of placeholders of the SQL, `$name`, by name.
             mode: "copy-on-write" or "merge-on-read"; the table's `write.merge.mode` if left out.
             isolation_level: "serializable" or "snapshot"; the table's `write.merge.isolation-level` if left out.
+            create_branch, write_format: the arguments of `append`.
 
         Raises:
             InvalidInputError: SQL that does not fit; several rows match one row of the table. Nothing was committed.
@@ -109,6 +111,7 @@ class ChangesRows(OpenTable):
             branch=branch,
             create_branch=create_branch,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
+            write_format=write_format,
         )
         return operations.merge.merge(Work.of(self, operation_key), request)
 
@@ -125,6 +128,7 @@ class ChangesRows(OpenTable):
         *,
         mode: str | None = None,
         operation_key: OperationKey | None = None,
+        write_format: str | None = None,
     ) -> WriteResult:
         """Update the rows that have the keys of Arrow rows, and add the other Arrow rows; arguments as of PyIceberg.
 
@@ -132,7 +136,7 @@ class ChangesRows(OpenTable):
             df: the rows, with all columns of the table; each key once, and none null.
             join_cols: the columns of the key, `"id"` or a field of a struct, `"a.id"`; by default the identifier fields
                 of the table's schema.
-            mode: as of `merge`.
+            mode, create_branch, write_format: as of `merge`.
 
         DuckDB is only needed for a key whose columns are spelled in another way, or whose values are nested.
 
@@ -151,6 +155,7 @@ class ChangesRows(OpenTable):
             branch=branch,
             create_branch=create_branch,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
+            write_format=write_format,
         )
         return operations.merge.merge(Work.of(self, operation_key), request)
 
@@ -179,13 +184,14 @@ class ChangesRows(OpenTable):
         create_branch: bool = False,
         snapshot_properties: Mapping[str, str] | None = None,
         operation_key: OperationKey | None = None,
+        write_format: str | None = None,
     ) -> WriteResult:
         """Give rows new values.
 
         Args:
             set: the columns, each with an SQL expression over the columns of its row: `{"total": "price * amount"}`.
             where: a condition in SQL; all rows if left out.
-            params, mode, isolation_level: as of `merge`, with the table's properties `write.update.*`.
+            params, mode, isolation_level, write_format: as of `merge`, with the table's properties `write.update.*`.
 
         Raises: as `merge`.
         """
@@ -199,6 +205,7 @@ class ChangesRows(OpenTable):
             branch=branch,
             create_branch=create_branch,
             snapshot_properties={} if snapshot_properties is None else snapshot_properties,
+            write_format=write_format,
         )
         return operations.update.update(Work.of(self, operation_key), request)
 

@@ -34,8 +34,8 @@ from airflow_iceberg.format.metadata.updates import (
     Update,
     UpgradeFormatVersion,
 )
-from airflow_iceberg.format.partitions.evolution import PartitionEvolution, check_partitioning
-from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.partitions.evolution import PartitionEvolution, check_column_names, check_partitioning
+from airflow_iceberg.format.partitions.spec import PartitionSpec, check_names
 from airflow_iceberg.format.schemas.evolution import SchemaEvolution
 from airflow_iceberg.format.schemas.evolving_fields import check_lineage_names
 from airflow_iceberg.format.schemas.schema import Schema
@@ -125,6 +125,9 @@ class Evolution:
 
     def _check_fits(self, spec: PartitionSpec, order: SortOrder) -> None:
         check_partitioning(spec, self._base.schema(), self.schema)
+        check_column_names([*self._base.partition_specs, spec], self._base.schema(), self.schema)
+        if not spec.same_fields(self._base.spec()):
+            check_names(spec.fields, self.schema)
         for key in order.fields:
             if key.source_id not in self.schema.fields_by_id:
                 raise InvalidInputError(

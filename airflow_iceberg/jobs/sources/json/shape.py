@@ -83,15 +83,14 @@ class Shape:
             self.kinds.add("double")
 
     def add_known(self, value: Any, type_: t.IcebergType | None) -> None:
-        """Add a value for which the table has a type: only fields that the table does not have count."""
+        """Add a value for which the table has a type: of its own fields only their names count."""
         if type_ is None:
             self.add(value)
         elif isinstance(type_, t.StructType) and isinstance(value, dict):
+            self._object()
             known = {field.name: field.type for field in type_.fields}
             for name, item in value.items():
-                inner = known.get(name)
-                if name not in known or has_struct(inner):
-                    self.field(name).add_known(item, inner)
+                self.field(name).add_known(item, known.get(name))
         elif isinstance(type_, t.ListType) and isinstance(value, list):
             for item in value:
                 self.elements().add_known(item, type_.element)
@@ -165,6 +164,17 @@ class Shape:
             value = self.element.new_parts(type_.value)
             return None if value is None else pa.map_(pa.string(), value)
         return None
+
+    def seen_parts(self, type_: t.IcebergType) -> pa.DataType:
+        """Return which fields of a type of the table were seen, as a type of nulls."""
+        if isinstance(type_, t.StructType) and self.fields is not None:
+            known = [field for field in type_.fields if field.name in self.fields]
+            return pa.struct([pa.field(one.name, self.fields[one.name].seen_parts(one.type)) for one in known])
+        if isinstance(type_, t.ListType) and self.element is not None:
+            return pa.list_(self.element.seen_parts(type_.element))
+        if isinstance(type_, t.MapType) and self.element is not None:
+            return pa.map_(pa.string(), self.element.seen_parts(type_.value))
+        return pa.null()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
