@@ -228,7 +228,9 @@ class _Cut:
         try:
             for path, kind in self._keys.items():
                 if path[0] == field.name:
-                    assigned_exactly(at_path(pa.table({field.name: column}), path), kind)
+                    exact = assigned_exactly(at_path(pa.table({field.name: column}), path), kind)
+                    if path == (field.name,):
+                        return exact
             return assigned(column, field.type)
         except pa.ArrowInvalid as error:
             raise InvalidInputError(
