@@ -122,9 +122,9 @@ LAYERS = {
     ),
     # An operator whose rows come from a function of the DAG file, which runs in this process, also if it is for Spark.
     "decorators": Layer(
-        "errors retries operators operations commit.open_table backends.backend backends.config backends.connect "
-        "backends.environment jobs.protocol jobs.spark.connect jobs.spark.errors jobs.spark.held_frames "
-        "jobs.spark.package jobs.spark.run",
+        "errors retries hooks.given operators operations commit.open_table backends.backend backends.config "
+        "backends.connect backends.environment jobs.protocol jobs.spark.connect jobs.spark.errors "
+        "jobs.spark.held_frames jobs.spark.package jobs.spark.run",
         "airflow pyspark",
     ),
 }

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from airflow.providers.common.compat.sdk import DecoratedOperator, task_decorator_factory
+from airflow.providers.common.compat.sdk import DecoratedOperator
+from airflow.sdk.bases.decorator import _TaskDecorator
 
 from airflow_iceberg.decorators.spark import PARAMETERS, FrameJobs
+from airflow_iceberg.hooks.given import check_constants
 from airflow_iceberg.jobs.spark.package import is_connect
 from airflow_iceberg.operators._job import JobOperator, TableOperator
 from airflow_iceberg.operators.append import IcebergAppendOperator
@@ -71,9 +74,12 @@ class _FunctionTask(DecoratedOperator):
                 f"{self.custom_operator_name} takes spark_conn_id and config_kwargs for a function with a parameter "
                 f"'spark', and {getattr(python_callable, '__name__', python_callable)!r} has none"
             )
-        _give_defaults(python_callable, wanted)
         super().__init__(
-            python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, spark_conn_id=spark_conn_id, **kwargs
+            python_callable=_without(python_callable, wanted),
+            op_args=op_args,
+            op_kwargs=op_kwargs,
+            spark_conn_id=spark_conn_id,
+            **kwargs,
         )
         self.config_kwargs = config_kwargs or {}
         self._wanted = tuple(wanted)
@@ -83,10 +89,8 @@ class _FunctionTask(DecoratedOperator):
         self.op_kwargs = op_kwargs or {}
         self._context: Context | None = None
 
-    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
-        """Render the templates; here `python_callable` is a function on purpose."""
-        assert isinstance(self, TableOperator)
-        TableOperator.render_template_fields(self, context, jinja_env)
+    def check_before_rendering(self) -> None:
+        """Allow a function object: here `python_callable` is one on purpose."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Write the rows of the function; it is not called if an earlier try has committed them."""
@@ -142,8 +146,9 @@ class _FunctionTask(DecoratedOperator):
 
     def _call(self, **given: Any) -> Any:
         assert self._context is not None
-        known = {**self._context, **self.op_kwargs, **given}
-        return self.python_callable(*self.op_args, **_determine_kwargs(self.python_callable, self.op_args, known))
+        args, left = _placed(self.python_callable, self.op_args, given)
+        known = {**self._context, **self.op_kwargs, **left}
+        return self.python_callable(*args, **_determine_kwargs(self.python_callable, args, known))
 
 
 def _determine_kwargs(
@@ -158,12 +163,56 @@ def _determine_kwargs(
     return found
 
 
-def _give_defaults(function: Callable[..., Any], names: Sequence[str]) -> None:
-    """Let Airflow's check of the arguments pass that are given later, as `@task.pyspark` does."""
-    if names:
-        signature = inspect.signature(function)
-        late = [one.replace(default=None) if one.name in names else one for one in signature.parameters.values()]
-        function.__signature__ = signature.replace(parameters=late)  # type: ignore[attr-defined]
+def _without(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+    """Return what Airflow checks the arguments of a function by: those that are given later may be left out.
+
+    The author's other arguments have the places that they would have without them.
+    """
+    if not names:
+        return function
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    update_wrapper(checked, function)
+    signature = inspect.signature(function)
+    others = [one for one in signature.parameters.values() if one.name not in names]
+    ends = [one for one in others if one.kind is one.VAR_KEYWORD]
+    late = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in names]
+    kept = [one for one in others if one not in ends]
+    checked.__signature__ = signature.replace(parameters=[*kept, *late, *ends])  # type: ignore[attr-defined]
+    return checked
+
+
+def _placed(
+    function: Callable[..., Any], args: Collection[Any], late: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return a function's arguments by place, with those that are given late, and the late ones that have no place."""
+    if not args or not late:
+        return tuple(args), dict(late)
+    waiting, found, left = list(args), [], dict(late)
+    for one in inspect.signature(function).parameters.values():
+        if one.kind not in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) or not waiting:
+            break
+        found.append(left.pop(one.name) if one.name in left else waiting.pop(0))
+    return (*found, *waiting), left
+
+
+class _Decorator(_TaskDecorator[Any, Any, Any]):
+    """A decorator whose arguments are checked where they are given, also by `override`, mapped or not."""
+
+    def __attrs_post_init__(self) -> None:
+        _check(self.operator_class, self.kwargs)
+        super().__attrs_post_init__()  # type: ignore[no-untyped-call]
+
+
+def _check(operator: type[Any], kwargs: dict[str, Any]) -> None:
+    if kwargs.pop("multiple_outputs", None):
+        raise TypeError(
+            f"{operator.custom_operator_name} has no multiple_outputs: the result is that of the write, one dictionary"
+        )
+    # What belongs to another source is told when the task is made.
+    check_constants(operator, {name: value for name, value in kwargs.items() if name not in _ELSEWHERE})
 
 
 def _template_fields(operator: type[TableOperator]) -> tuple[str, ...]:
@@ -248,10 +297,9 @@ def merge_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any)
 def _decorator(
     operator: type[_FunctionTask], python_callable: Callable[..., Any] | None, kwargs: dict[str, Any]
 ) -> TaskDecorator:
-    if kwargs.pop("multiple_outputs", None):
-        raise TypeError(
-            f"{operator.custom_operator_name} has no multiple_outputs: the result is that of the write, one dictionary"
-        )
-    return task_decorator_factory(
-        python_callable=python_callable, multiple_outputs=False, decorated_operator_class=operator, **kwargs
-    )
+    _check(operator, kwargs)
+
+    def decorated(function: Callable[..., Any]) -> Any:
+        return _Decorator(function=function, multiple_outputs=False, operator_class=operator, kwargs=dict(kwargs))
+
+    return cast("TaskDecorator", decorated if python_callable is None else decorated(python_callable))

@@ -15,7 +15,7 @@ from airflow_iceberg.redaction import secrets_of
 
 def timestamp_ms(name: str, value: Any) -> int | None:
     """Return a moment in milliseconds since the epoch, given as a datetime, as ISO text, or as an age before now."""
-    if value is None or value == "":
+    if value is None:
         return None
     if isinstance(value, timedelta):
         return int(time.time() * 1000) - int(value.total_seconds() * 1000)
@@ -49,7 +49,7 @@ def to_ms(moment: datetime) -> int:
 
 def whole_number(name: str, value: Any) -> int | None:
     """Return a whole number, given as one or as text."""
-    if value is None or value == "" or value == "None":
+    if value is None:
         return None
     try:
         if isinstance(value, bool | float):
@@ -57,6 +57,29 @@ def whole_number(name: str, value: Any) -> int | None:
         return int(value)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(f"{name} is {value!r}, expected a whole number") from error
+
+
+def seconds(name: str, value: Any) -> float | None:
+    """Return a length of time in seconds, given as a timedelta, as a number, or as its text."""
+    if value is None:
+        return None
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        found = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"{name} is {value!r}, expected a timedelta or a number of seconds") from error
+    if not 0 < found < float("inf"):
+        raise InvalidInputError(f"{name} is {value!r}, expected a length of time above 0")
+    return found
+
+
+def interval_s(name: str, value: Any) -> float:
+    """Return a length of time in seconds, as `seconds` does, that may not be left out."""
+    found = seconds(name, value)
+    if found is None:
+        raise InvalidInputError(f"{name} is None, expected a timedelta or a number of seconds")
+    return found
 
 
 def yes_or_no(name: str, value: Any) -> bool:

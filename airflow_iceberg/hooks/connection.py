@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from airflow_iceberg.errors import InvalidInputError, NotFoundError, advised
+from airflow_iceberg.errors import InvalidInputError, NotFoundError, advised, came
 from airflow_iceberg.redaction import secrets_of
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ def read_config(hook: BaseHook, conn_id: str, kind: str, conn_type: str, config:
     """
     from airflow.sdk.log import mask_secret
 
+    check_conn_id(kind, conn_id)
     with _existing(conn_id, kind, conn_type):
         connection = hook.get_connection(conn_id)
     found = config.from_connection(connection)
@@ -138,6 +139,7 @@ async def read_config_async(conn_id: str, kind: str, conn_type: str, config: typ
     """
     from airflow.sdk import BaseHook, Connection
 
+    check_conn_id(kind, conn_id)
     with _existing(conn_id, kind, conn_type):
         if hasattr(Connection, "aextra_dejson"):
             connection = await BaseHook.aget_connection(conn_id)
@@ -152,6 +154,12 @@ async def read_config_async(conn_id: str, kind: str, conn_type: str, config: typ
     await _mask_async(found.secrets())
     _warn_of_shown(connection, extra)
     return found
+
+
+def check_conn_id(kind: str, conn_id: object) -> None:
+    """Raise InvalidInputError for what is no id of a connection."""
+    if not isinstance(conn_id, str) or not conn_id.strip():
+        raise InvalidInputError(f"the id of the {kind} connection is {came(conn_id)}, expected a name as text")
 
 
 def _connection_and_extra(conn_id: str) -> tuple[Connection, dict[str, Any]]:
@@ -284,6 +292,12 @@ def _add_uri(properties: dict[str, str], connection: Connection) -> None:
         scheme = _DEFAULT_SCHEMES.get(properties.get("type", ""))
         host = f"{scheme}://{host}" if scheme else host
     key = "glue.endpoint" if properties.get("type") == "glue" else "uri"
+    if properties.get(key):
+        log.warning(
+            "connection %r has an address as its host, and a field %r, which is not used: the host is; leave one out",
+            connection.conn_id,
+            key,
+        )
     properties[key] = _with_port(host, connection.port)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,7 @@ class Input:
 
     def serialize(self) -> dict[str, Any]:
         """Return the form that Airflow stores and shows."""
-        given = {name: value for name, value in asdict(self).items() if value is not None}
+        given = {name: value for name, value in _fields(self).items() if value is not None}
         return {**given, **({"as_of": str(self.as_of)} if self.as_of is not None else {})}
 
     def to_open(self, *, iceberg_conn_id: str, opened: Callable[[OpenTable], object]) -> operations_inputs.Input:
@@ -60,7 +60,7 @@ class Input:
 
         return operations_inputs.Input(
             open=_loader(self.iceberg_conn_id or iceberg_conn_id, self.table, opened),
-            ref=self.ref or None,
+            ref=self.ref,
             snapshot_id=whole_number("snapshot_id", self.snapshot_id),
             as_of_ms=timestamp_ms("as_of", self.as_of),
             row_filter=self.row_filter,
@@ -109,7 +109,7 @@ class Changes:
     def serialize(self) -> dict[str, Any]:
         """Return the form that Airflow stores and shows."""
         since = self.since if self.since is None or isinstance(self.since, int | str) else str(self.since)
-        given = {name: value for name, value in asdict(self).items() if value is not None}
+        given = {name: value for name, value in _fields(self).items() if value is not None}
         return {**given, "since": since}
 
     def to_open(self, *, iceberg_conn_id: str, opened: Callable[[OpenTable], object]) -> operations_changes.Changes:
@@ -118,7 +118,7 @@ class Changes:
 
         return operations_changes.Changes(
             open=_loader(self.iceberg_conn_id or iceberg_conn_id, self.table, opened),
-            ref=self.ref or None,
+            ref=self.ref,
             options=operations_changes.ChangesOptions(
                 mode=self.mode,
                 net=yes_or_no("net", self.net),
@@ -147,6 +147,11 @@ def input_of(name: object, given: object) -> Input | Changes:
     )
 
 
+def _fields(given: Input | Changes) -> dict[str, Any]:
+    """Return the fields as they are: a copy of another task's value would be one of its DAG."""
+    return {item.name: getattr(given, item.name) for item in fields(given)}
+
+
 def _loader(conn_id: str, table: str, opened: Callable[[OpenTable], object]) -> Callable[[], OpenTable]:
     def load() -> OpenTable:
         found = IcebergHook(conn_id).load_table(table)
@@ -158,9 +163,9 @@ def _loader(conn_id: str, table: str, opened: Callable[[OpenTable], object]) -> 
 
 def _since(given: object) -> dict[str, Any]:
     """Return where changes begin: what is neither "last", a number nor a time is the name of a tag."""
-    if given is None or given == "None":
+    if given is None:
         return {}
-    if not isinstance(given, int | str | datetime) or isinstance(given, bool) or given == "":
+    if not isinstance(given, int | str | datetime) or isinstance(given, bool):
         raise InvalidInputError(f"since is {given!r}, expected 'last', a snapshot id, a tag, a time or None")
     text = str(given).strip()
     if text == "last":

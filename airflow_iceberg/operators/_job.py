@@ -11,18 +11,18 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import conf
-from airflow.sdk import BaseOperator
 
 from airflow_iceberg import links
 from airflow_iceberg.assets import MAIN, check_partition_keys, declare_asset, tell_assets, verb_of
 from airflow_iceberg.backends.config import SparkConfig
 from airflow_iceberg.errors import IcebergError, InvalidInputError
-from airflow_iceberg.hooks.arguments import mask_secrets, whole_number
+from airflow_iceberg.hooks.arguments import interval_s, whole_number
+from airflow_iceberg.hooks.given import CheckedArguments
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._key import operation_key_of, request_digest
 from airflow_iceberg.redaction import printable
@@ -30,6 +30,8 @@ from airflow_iceberg.retries import airflow_failures, from_event, tell_of_kill
 from airflow_iceberg.triggers.job import POLL_INTERVAL_S, IcebergJobTrigger
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import BaseOperatorLink, Context
 
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.operations.work import Work
 
 
-class TableOperator(BaseOperator):
+class TableOperator(CheckedArguments):
     """An operator that works on one table, in this process.
 
     Args:
@@ -57,7 +59,7 @@ class TableOperator(BaseOperator):
             `"value"`, `2026-01-01`, for tables with one partition field that is a column itself or its day.
     """
 
-    template_fields: Sequence[str] = ("table", "iceberg_conn_id")
+    template_fields: Sequence[str] = ("table", "iceberg_conn_id", "partition_keys")
     is_maintenance: ClassVar[bool] = False  # whether the commits change no rows
     branch: Any = MAIN  # that is committed to; set before the outlets are made
     operator_extra_links: Collection[BaseOperatorLink] = (links.TableLink(), links.SnapshotLink())
@@ -88,11 +90,6 @@ class TableOperator(BaseOperator):
     def told_branch(self) -> Any:
         """Return the branch whose asset tells of the commits."""
         return self.branch
-
-    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
-        """Render the templates, and mask secrets in them: Airflow stores and shows the rendered fields."""
-        super().render_template_fields(context, jinja_env)
-        mask_secrets({name: getattr(self, name, None) for name in self.template_fields})
 
     def work(self, context: Context) -> Work:
         """Load the table, and return the work of this task."""
@@ -147,17 +144,6 @@ class TableOperator(BaseOperator):
         config = self._config or (IcebergHook(self.iceberg_conn_id).config if result else None)
         return links.pages(self, config, result.made_snapshot_ids if result else (), ti_key) if config else {}
 
-    def render_template(
-        self, content: Any, context: Context, jinja_env: Any = None, seen_oids: set[int] | None = None
-    ) -> Any:
-        """Render the fields of option classes, too, into a copy, since they are frozen."""
-        if not is_dataclass(content) or isinstance(content, type):
-            return super().render_template(content, context, jinja_env, seen_oids)
-        rendered = {
-            item.name: self.render_template(getattr(content, item.name), context, jinja_env) for item in fields(content)
-        }
-        return replace(content, **rendered)
-
 
 class JobOperator(TableOperator):
     """An operator that may run jobs.
@@ -171,7 +157,10 @@ class JobOperator(TableOperator):
         poll_interval: seconds between two looks of the triggerer at the job.
     """
 
-    template_fields: Sequence[str] = (*TableOperator.template_fields, "spark_conn_id", "spark_config")
+    template_fields: Sequence[str] = (
+        *TableOperator.template_fields,
+        *("spark_conn_id", "spark_config", "poll_interval"),
+    )
     template_fields_renderers: ClassVar[dict[str, str]] = {"spark_config": "json"}
     # Why no later process can go on with the jobs of an operator; None if one can.
     reason_to_wait: ClassVar[str | None] = None
@@ -194,7 +183,7 @@ class JobOperator(TableOperator):
         spark_conn_id: str | None = "spark_default",
         spark_config: SparkConfig | Mapping[str, Any] | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        poll_interval: float = POLL_INTERVAL_S,
+        poll_interval: timedelta | float | str = POLL_INTERVAL_S,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -295,7 +284,10 @@ class JobOperator(TableOperator):
         }
         raise Deferred(
             trigger=IcebergJobTrigger(
-                reference=reference, ends_at=self._ends_at, poll_interval=self.poll_interval, left=left
+                reference=reference,
+                ends_at=self._ends_at,
+                poll_interval=interval_s("poll_interval", self.poll_interval),
+                left=left,
             ),
             method_name="execute_complete",
         )

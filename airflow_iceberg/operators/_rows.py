@@ -99,8 +99,6 @@ class InputsOperator(JobOperator):
         """Return the inputs, each of which is loaded once when the job is planned."""
         opened: dict[str, OpenTable] = {}
         self._opened = opened
-        if self.inputs is not None and not isinstance(self.inputs, Mapping):
-            raise InvalidInputError(f"inputs are a {type(self.inputs).__name__}, expected names with tables")
         named = {str(name): input_of(name, one) for name, one in (self.inputs or {}).items()}
         self._to_open = {
             name: one.to_open(iceberg_conn_id=self.iceberg_conn_id, opened=partial(opened.__setitem__, name))
@@ -134,7 +132,9 @@ class SourceOperator(InputsOperator):
         *InputsOperator.template_fields,
         *("files", "sql", "sql_params", "python_callable", "op_kwargs", "file_options"),
     )
-    template_ext: Sequence[str] = (".sql",)
+    file_fields: ClassVar[tuple[str, ...]] = ("sql",)
+    # Whether there are files today is for `on_empty` to say.
+    may_be_empty: ClassVar[frozenset[str]] = frozenset(("files",))
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **InputsOperator.template_fields_renderers,
         **{"sql": "sql", "sql_params": "json", "op_kwargs": "json", "file_options": "json"},
@@ -159,21 +159,19 @@ class SourceOperator(InputsOperator):
         self.op_kwargs = op_kwargs
         self.file_options = file_options
 
-    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
-        """Render the templates; reject a function object first, since Airflow would call it to get a value."""
+    def check_before_rendering(self) -> None:
+        """Reject a function object, which rendering would call to get a value."""
         if callable(self.python_callable):
             raise AirflowFailException(
                 f"task {self.task_id}: python_callable runs in the Spark job, not here: give its name as "
                 f"'package.module:function', got {self.python_callable!r}"
             )
-        super().render_template_fields(context, jinja_env)
 
     def source(self) -> Source:
         """Return the source, of which exactly one is given."""
         from airflow_iceberg.jobs.protocol.source import Source
 
         given = {"files": self.files, "sql": self.sql, "python_callable": self.python_callable}
-        # A template that renders to nothing is wrong. It must not be taken for a source that is not given.
         named = [name for name, value in given.items() if value is not None]
         if len(named) != 1:
             raise InvalidInputError(
@@ -221,8 +219,8 @@ class RowsOperator(SourceOperator):
             branch=self.branch,
             create_branch=self.creates_branch(),
             on_rerun=self.on_rerun,
-            schema_evolution=self.schema_evolution or None,
-            write_format=self.write_format or None,
+            schema_evolution=self.schema_evolution,
+            write_format=self.write_format,
             snapshot_properties=self.snapshot_properties or {},
             inputs=self.inputs_to_open(),
             **more,

@@ -91,7 +91,7 @@ class IcebergCompactOperator(JobOperator):
                 options=self.options or {},
                 branch=self.branch,
                 snapshot_properties=self.snapshot_properties or {},
-                write_format=self.write_format or None,
+                write_format=self.write_format,
             )
             result = compact(self.work(context), request)
         counts = (

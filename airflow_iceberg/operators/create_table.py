@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError
-from airflow_iceberg.hooks.arguments import from_json
+from airflow_iceberg.hooks.arguments import from_json, yes_or_no
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._job import TableOperator
 from airflow_iceberg.operators._key import operation_key_of
@@ -41,7 +41,7 @@ class IcebergCreateTableOperator(TableOperator):
 
     template_fields: Sequence[str] = (
         *TableOperator.template_fields,
-        *("schema", "partition_by", "sort_by", "properties", "location"),
+        *("schema", "partition_by", "sort_by", "properties", "location", "if_not_exists", "create_namespace"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("schema", "partition_by", "sort_by", "properties"), "json"
@@ -55,10 +55,10 @@ class IcebergCreateTableOperator(TableOperator):
         schema: Mapping[str, Any] | str,
         partition_by: Sequence[str] = (),
         sort_by: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | str | None = None,
         location: str | None = None,
-        if_not_exists: bool = True,
-        create_namespace: bool = True,
+        if_not_exists: bool | str = True,
+        create_namespace: bool | str = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -85,7 +85,7 @@ class IcebergCreateTableOperator(TableOperator):
         key = operation_key_of(context)
         table, mark = TableId.parse(self.table), key.work
         namespace = catalog.namespace_of(table)
-        if self.create_namespace and not catalog.namespace_exists(namespace):
+        if yes_or_no("create_namespace", self.create_namespace) and not catalog.namespace_exists(namespace):
             catalog.create_namespace(namespace, if_not_exists=True)
         request = CreateTableRequest(
             schema=from_json("schema", "a JSON object", self.schema),
@@ -101,7 +101,7 @@ class IcebergCreateTableOperator(TableOperator):
             there = catalog.load(table)
             # A try that died after it had created the table has succeeded: the next try must not fail for it.
             mine = there.metadata.properties.get(CREATED_BY) in (mark, key.task)
-            if not (mine or self.if_not_exists):
+            if not (mine or self._keeps_existing()):
                 raise
             self._warn_of_difference(there)
             return CreateTableResult.of(there, outcome="found" if mine else "nothing", operation_key=str(key))
@@ -109,11 +109,14 @@ class IcebergCreateTableOperator(TableOperator):
     def _properties(self, mark: str) -> dict[str, str]:
         from airflow_iceberg.commit.operation_key import CREATED_BY
 
-        own = {} if self.if_not_exists else {CREATED_BY: mark}
+        own = {} if self._keeps_existing() else {CREATED_BY: mark}
         given = from_json("properties", "a JSON object", self.properties) or {}
         if not isinstance(given, Mapping):
             raise InvalidInputError(f"properties is not a JSON object but a {type(given).__name__}")
         return {**given, **own}
+
+    def _keeps_existing(self) -> bool:
+        return yes_or_no("if_not_exists", self.if_not_exists)
 
     def _warn_of_difference(self, table: TableState) -> None:
         """Log how the existing table differs from the described one; it may have been altered since."""

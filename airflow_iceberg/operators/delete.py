@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.arguments import whole_number
 from airflow_iceberg.operators._rows import InputsOperator
 from airflow_iceberg.retries import airflow_failures
@@ -88,13 +87,13 @@ class IcebergDeleteOperator(InputsOperator):
             request = DeleteRequest(
                 predicate=self.predicate,
                 predicate_params=self.predicate_params,
-                mode=self.mode or None,
-                isolation_level=self.isolation_level or None,
-                max_rows=self._most_rows(),
+                mode=self.mode,
+                isolation_level=self.isolation_level,
+                max_rows=whole_number("max_rows", self.max_rows),
                 branch=self.branch,
                 create_branch=self.creates_branch(),
                 snapshot_properties=self.snapshot_properties or {},
-                write_format=self.write_format or None,
+                write_format=self.write_format,
                 dialect=None if self.spark_conn_id is None else self.dialect,
                 inputs=self.inputs_to_open(),
             )
@@ -104,14 +103,6 @@ class IcebergDeleteOperator(InputsOperator):
             f"{result.added_data_files} data files and {result.added_delete_files} delete files were added"
         )
         return self.report(context, result, [f"{_SENTENCES[result.outcome]}; {counts}"])
-
-    def _most_rows(self) -> int | None:
-        # The limit must not be lifted because a template rendered to nothing.
-        if isinstance(self.max_rows, str) and self.max_rows.strip() in ("", "None"):
-            raise InvalidInputError(
-                f"max_rows is {self.max_rows!r}, expected a number of rows; leave it out for no limit"
-            )
-        return whole_number("max_rows", self.max_rows)
 
 
 _SENTENCES = {

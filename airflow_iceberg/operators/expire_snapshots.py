@@ -46,7 +46,7 @@ class IcebergExpireSnapshotsOperator(InventoryOperator):
 
     template_fields: Sequence[str] = (
         *InventoryOperator.template_fields,
-        *("older_than", "retain_last", "snapshot_ids"),
+        *("older_than", "retain_last", "snapshot_ids", "clean_expired_metadata", "is_dry_run"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"snapshot_ids": "json", "spark_config": "json"}
     ui_color = "#e4f0da"
@@ -57,9 +57,9 @@ class IcebergExpireSnapshotsOperator(InventoryOperator):
         *,
         older_than: datetime | timedelta | str | None = None,
         retain_last: int | str | None = None,
-        snapshot_ids: Sequence[int | str] = (),
-        clean_expired_metadata: bool = False,
-        dry_run: bool = False,
+        snapshot_ids: Sequence[int | str] | int | str = (),
+        clean_expired_metadata: bool | str = False,
+        dry_run: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -68,7 +68,7 @@ class IcebergExpireSnapshotsOperator(InventoryOperator):
         self.snapshot_ids = snapshot_ids
         self.clean_expired_metadata = clean_expired_metadata
         # Not `dry_run`, which is a method of Airflow's.
-        self._is_dry_run = dry_run
+        self.is_dry_run = dry_run
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Expire the snapshots and delete their files, or finish the work of an earlier try."""
@@ -80,7 +80,7 @@ class IcebergExpireSnapshotsOperator(InventoryOperator):
                 retain_last=whole_number("retain_last", self.retain_last),
                 snapshot_ids=tuple(_snapshot_ids(self.snapshot_ids)),
                 clean_expired_metadata=yes_or_no("clean_expired_metadata", self.clean_expired_metadata),
-                dry_run=yes_or_no("dry_run", self._is_dry_run),
+                dry_run=yes_or_no("dry_run", self.is_dry_run),
             )
             work = self.work(context)
             result = expire_snapshots(work, request, inventory=self.open_inventory(work))
@@ -93,6 +93,4 @@ def _snapshot_ids(given: Any) -> list[int]:
         given = [part for part in given.strip("[]() ").split(",") if part.strip()]
     if isinstance(given, int):
         given = [given]
-    found = [whole_number("snapshot_ids", item) for item in given or ()]
-    # An id that a template left empty is no snapshot of the table.
-    return [-1 if item is None else item for item in found]
+    return [one for item in given or () if (one := whole_number("snapshot_ids", item)) is not None]

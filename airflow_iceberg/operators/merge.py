@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from airflow_iceberg.hooks.arguments import yes_or_no
 from airflow_iceberg.operators._rows import SourceOperator
 from airflow_iceberg.retries import airflow_failures
 
@@ -63,13 +64,14 @@ class IcebergMergeOperator(SourceOperator):
     """
 
     template_fields: Sequence[str] = (
-        *("on", "clauses", "clause_params", "mode", "isolation_level"),
+        *("on", "clauses", "clause_params", "upsert", "mode", "isolation_level"),
         *SourceOperator.template_fields,
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **SourceOperator.template_fields_renderers,
         **{"on": "sql", "clauses": "sql", "clause_params": "json"},
     }
+    file_fields = (*SourceOperator.file_fields, "clauses")
     ui_color = "#e4dcf7"
 
     def __init__(
@@ -78,7 +80,7 @@ class IcebergMergeOperator(SourceOperator):
         on: str | Sequence[str],
         clauses: str | Sequence[str] | None = None,
         clause_params: Mapping[str, Any] | None = None,
-        upsert: bool = False,
+        upsert: bool | str = False,
         mode: Literal["copy-on-write", "merge-on-read"] | None = None,
         isolation_level: Literal["serializable", "snapshot"] | None = None,
         **kwargs: Any,
@@ -101,14 +103,15 @@ class IcebergMergeOperator(SourceOperator):
                 on=self.on,
                 clauses=self.clauses,
                 params=self.clause_params,
-                upsert=self.upsert,
+                params_name="clause_params",
+                upsert=yes_or_no("upsert", self.upsert),
                 dialect=self.dialect,
-                mode=self.mode or None,
-                isolation_level=self.isolation_level or None,
+                mode=self.mode,
+                isolation_level=self.isolation_level,
                 branch=self.branch,
                 create_branch=self.creates_branch(),
                 snapshot_properties=self.snapshot_properties or {},
-                write_format=self.write_format or None,
+                write_format=self.write_format,
                 inputs=self.inputs_to_open(),
             )
             result = merge(self.work(context), request)

@@ -25,7 +25,7 @@ class _NewTableOperator(TableOperator):
 
     template_fields: Sequence[str] = (
         *TableOperator.template_fields,
-        *("source", "schema", "partition_by", "properties", "rewrite_unfit"),
+        *("source", "schema", "partition_by", "properties", "create_namespace", "rewrite_unfit"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("schema", "partition_by", "properties"), "json"
@@ -38,8 +38,8 @@ class _NewTableOperator(TableOperator):
         source: str | None,
         schema: Mapping[str, Any] | str | None = None,
         partition_by: Sequence[str] | str | None = None,
-        properties: Mapping[str, str] | None = None,
-        create_namespace: bool = True,
+        properties: Mapping[str, str] | str | None = None,
+        create_namespace: bool | str = True,
         rewrite_unfit: bool | str = False,
         **kwargs: Any,
     ) -> None:
@@ -58,7 +58,7 @@ class _NewTableOperator(TableOperator):
         with airflow_failures():
             catalog, table = IcebergHook(self.iceberg_conn_id).catalog, TableId.parse(self.table)
             namespace = catalog.namespace_of(table)
-            if self.create_namespace and not catalog.namespace_exists(namespace):
+            if yes_or_no("create_namespace", self.create_namespace) and not catalog.namespace_exists(namespace):
                 catalog.create_namespace(namespace, if_not_exists=True)
             result = self.make(catalog, table, operation_key_of(context))
         line = _NEW_TABLE_SENTENCES[result.outcome].format(files=result.added_data_files, rows=result.added_records)
@@ -160,7 +160,7 @@ class IcebergMigrateTableOperator(_NewTableOperator):
         self,
         *,
         source: str | None = None,
-        drop_backup: bool = False,
+        drop_backup: bool | str = False,
         backup_table_name: str | None = None,
         **kwargs: Any,
     ) -> None:

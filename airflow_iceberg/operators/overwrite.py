@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.hooks.arguments import yes_or_no
 from airflow_iceberg.operators._rows import RowsOperator
 from airflow_iceberg.retries import airflow_failures
 
@@ -73,7 +74,7 @@ class IcebergOverwriteOperator(RowsOperator):
     """
 
     template_fields: Sequence[str] = (
-        *("overwrite_filter", "predicate_params", "replace", "isolation_level"),
+        *("overwrite_filter", "predicate_params", "check_filter", "replace", "isolation_level"),
         *RowsOperator.template_fields,
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
@@ -89,7 +90,7 @@ class IcebergOverwriteOperator(RowsOperator):
         *,
         overwrite_filter: str | None = None,
         predicate_params: Mapping[str, Any] | None = None,
-        check_filter: bool = True,
+        check_filter: bool | str = True,
         replace: Literal["matching", "partitions", "table"] = "matching",
         isolation_level: Literal["serializable", "snapshot"] = "serializable",
         **kwargs: Any,
@@ -115,7 +116,7 @@ class IcebergOverwriteOperator(RowsOperator):
                 replace=self.replace,
                 overwrite_filter=self.overwrite_filter,
                 predicate_params=self.predicate_params,
-                check_filter=self.check_filter,
+                check_filter=yes_or_no("check_filter", self.check_filter),
                 isolation_level=self.isolation_level,
                 deletes_when_empty=self.on_empty == "delete",
                 dialect=None if self.spark_conn_id is None else self.dialect,

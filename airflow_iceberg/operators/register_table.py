@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_iceberg.hooks.arguments import yes_or_no
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._job import TableOperator
 from airflow_iceberg.operators._key import operation_key_of
@@ -30,10 +31,10 @@ class IcebergRegisterTableOperator(TableOperator):
         the fields of `RegisterTableResult`, as plain values; see docs/reference.md.
     """
 
-    template_fields: Sequence[str] = (*TableOperator.template_fields, "metadata_location")
+    template_fields: Sequence[str] = (*TableOperator.template_fields, "metadata_location", "create_namespace")
     ui_color = "#dbeeff"
 
-    def __init__(self, *, metadata_location: str, create_namespace: bool = True, **kwargs: Any) -> None:
+    def __init__(self, *, metadata_location: str, create_namespace: bool | str = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.metadata_location = metadata_location
         self.create_namespace = create_namespace
@@ -51,7 +52,7 @@ class IcebergRegisterTableOperator(TableOperator):
             request = RegisterTableRequest(metadata_location=self.metadata_location)
             catalog, table = IcebergHook(self.iceberg_conn_id).catalog, TableId.parse(self.table)
             namespace = catalog.namespace_of(table)
-            if self.create_namespace and not catalog.namespace_exists(namespace):
+            if yes_or_no("create_namespace", self.create_namespace) and not catalog.namespace_exists(namespace):
                 catalog.create_namespace(namespace, if_not_exists=True)
             state, outcome = register_table(catalog, table, request)
             result = RegisterTableResult.of(state, outcome=outcome, operation_key=str(operation_key_of(context)))

@@ -100,7 +100,7 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
         return RemoveOrphanFilesRequest(
             action=self.action,
             older_than_ms=timestamp_ms("older_than", self.older_than),
-            location=self.location or None,
+            location=self.location,
             purge_older_than_ms=timestamp_ms("purge_older_than", self.purge_older_than),
             **options,
         )

@@ -53,7 +53,7 @@ class IcebergRewriteManifestsOperator(TableOperator):
 
         with airflow_failures():
             request = RewriteManifestsRequest(
-                spec_id=None if self.spec_id is None else whole_number("spec_id", self.spec_id),
+                spec_id=whole_number("spec_id", self.spec_id),
                 branch=self.branch,
                 snapshot_properties=self.snapshot_properties or {},
             )

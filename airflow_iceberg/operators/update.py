@@ -84,13 +84,14 @@ class IcebergUpdateOperator(InputsOperator):
                 set=self.set,
                 where=self.where,
                 params=self.sql_params,
+                params_name="sql_params",
                 dialect=self.dialect,
-                mode=self.mode or None,
-                isolation_level=self.isolation_level or None,
+                mode=self.mode,
+                isolation_level=self.isolation_level,
                 branch=self.branch,
                 create_branch=self.creates_branch(),
                 snapshot_properties=self.snapshot_properties or {},
-                write_format=self.write_format or None,
+                write_format=self.write_format,
                 inputs=self.inputs_to_open(),
             )
             result = update(self.work(context), request)

@@ -13,6 +13,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.arguments import iso_ms, to_ms
+from airflow_iceberg.hooks.given import CheckedArguments, is_nothing
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 LOGICAL_DATE = "logical_date"
 LAST_SEEN = "last_seen"
-# What an empty XCom of an upstream task is rendered to.
-_NOTHING = frozenset({"", "None", "none", "null"})
 
 
 class RemembersSeen:
@@ -60,11 +59,13 @@ class RemembersSeen:
         return max(mine, key=lambda one: int(one[time_key]), default=None)
 
 
-class SnapshotSensor(RemembersSeen, BaseSensorOperator):
+class SnapshotSensor(RemembersSeen, CheckedArguments, BaseSensorOperator):
     """Waits for a snapshot, in a worker or in the triggerer."""
 
     # Whether the trigger may end before the snapshot is there, so that the sensor has to remember its deadline.
     is_deferred_again: ClassVar[bool] = False
+    # A task before that has committed nothing gives no snapshot: then any one counts.
+    may_be_nothing = frozenset(("after_snapshot_id",))
     _is_deferring: bool = False
     ui_color = "#dbeeff"
 
@@ -74,7 +75,7 @@ class SnapshotSensor(RemembersSeen, BaseSensorOperator):
         branch: str = "main",
         after_snapshot_id: str | int | None = None,
         after: str | None = None,
-        wait_for_table: bool = False,
+        wait_for_table: bool | str = False,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
@@ -135,11 +136,9 @@ def _map_index(ti: Any) -> int:
 
 
 def snapshot_id_of(value: str | int | None) -> int | None:
-    """Return the id that a DAG author gave, None for what an empty XCom is rendered to."""
-    if value is None or str(value).strip() in _NOTHING:
-        return None
+    """Return the id that a DAG author gave, None for none."""
     try:
-        return int(value)
+        return None if is_nothing(value) or value is None else int(value)
     except ValueError as error:
         raise InvalidInputError(f"after_snapshot_id {value!r} is not the id of a snapshot, expected digits") from error
 

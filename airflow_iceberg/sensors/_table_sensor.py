@@ -18,6 +18,8 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.triggers.base import StartTriggerArgs
 
 from airflow_iceberg.errors import NotFoundError
+from airflow_iceberg.hooks.arguments import yes_or_no
+from airflow_iceberg.hooks.given import CheckedArguments
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.links import SnapshotLink, TableLink, pages
 from airflow_iceberg.retries import airflow_failures, from_event, tell
@@ -113,13 +115,14 @@ def start_in_trigger(sensor: BaseSensorOperator, kind: str, arguments: Mapping[s
     sensor.start_from_trigger = True
     sensor.start_trigger_args = StartTriggerArgs(
         trigger_cls="airflow_iceberg.triggers.conditions.IcebergConditionTrigger",
-        trigger_kwargs={"kind": kind, **own, "poll_interval": sensor.poke_interval, **arguments},
+        # The text of another task's value is a template for it.
+        trigger_kwargs={"kind": kind, "poll_interval": sensor.poke_interval, **_plain({**own, **arguments})},
         next_method="execute_complete",
         timeout=timedelta(seconds=sensor.timeout),
     )
 
 
-class TableSensor(WatchesTable):
+class TableSensor(CheckedArguments, WatchesTable):
     """Waits for a table to meet a condition, in a worker or in the triggerer.
 
     Attributes:
@@ -129,7 +132,7 @@ class TableSensor(WatchesTable):
 
     kind: ClassVar[str]
     arguments: ClassVar[tuple[str, ...]]
-    template_fields: Sequence[str] = ("table", "iceberg_conn_id")
+    template_fields: Sequence[str] = ("table", "iceberg_conn_id", "wait_for_table")
     ui_color = "#dbeeff"
     _is_deferring: bool = False
 
@@ -138,7 +141,7 @@ class TableSensor(WatchesTable):
         *,
         table: str,
         iceberg_conn_id: str = IcebergHook.default_conn_name,
-        wait_for_table: bool = False,
+        wait_for_table: bool | str = False,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         start_from_trigger: bool = False,
         **kwargs: Any,
@@ -152,7 +155,7 @@ class TableSensor(WatchesTable):
 
     def _start_in_trigger(self) -> None:
         """Called at the end of a constructor, when all arguments are there."""
-        if self.start_from_trigger:
+        if self.start_from_trigger is True:
             start_in_trigger(self, self.kind, self._for_trigger())
 
     def execute(self, context: Context) -> Any:
@@ -175,7 +178,7 @@ class TableSensor(WatchesTable):
             kind=self.kind,
             table=self.table,
             iceberg_conn_id=self.iceberg_conn_id,
-            wait_for_table=self.wait_for_table,
+            wait_for_table=yes_or_no("wait_for_table", self.wait_for_table),
             poll_interval=self.poke_interval,
             **self._resolved(context),
         )
@@ -210,7 +213,7 @@ class TableSensor(WatchesTable):
 
     def _new_waiting(self, context: Context) -> Waiting:
         condition = make_condition(self.kind, self._resolved(context))
-        return Waiting(self.table, condition, wait_for_table=self.wait_for_table)
+        return Waiting(self.table, condition, wait_for_table=yes_or_no("wait_for_table", self.wait_for_table))
 
 
 def _plain(value: Any) -> Any:

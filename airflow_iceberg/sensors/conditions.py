@@ -16,7 +16,7 @@ from airflow_iceberg.sensors._table_sensor import TableSensor
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-_PLACE = ("table", "iceberg_conn_id")
+_PLACE = ("table", "iceberg_conn_id", "wait_for_table")
 
 
 class IcebergPartitionSensor(TableSensor):
@@ -91,7 +91,7 @@ class IcebergFreshnessSensor(TableSensor):
         max_age: timedelta | float | str | None = None,
         after: str | None = None,
         branch: str = "main",
-        include_maintenance: bool = False,
+        include_maintenance: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

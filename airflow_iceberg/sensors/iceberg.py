@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
-from airflow_iceberg.hooks.arguments import names
+from airflow_iceberg.hooks.arguments import names, yes_or_no
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.plan.new_snapshot import SnapshotCondition
 from airflow_iceberg.retries import airflow_failures, from_event
@@ -32,7 +32,8 @@ class IcebergSnapshotSensor(WatchesTable, SnapshotSensor):
         table: the namespace and name of the table, `sales.orders`.
         iceberg_conn_id: the id of the catalog's connection.
         branch: the branch (or tag) to check.
-        after_snapshot_id: the snapshot after which snapshots count; `{{ ti.xcom_pull("load")["snapshot_id"] }}`.
+        after_snapshot_id: the snapshot after which snapshots count; `{{ ti.xcom_pull("load")["snapshot_id"] }}`. If
+            that task has committed nothing, any snapshot counts.
         after: the start after which snapshots count: `"last_seen"`, the snapshot that the previous run of this task
             returned (in the first run any snapshot counts); `"logical_date"`, that of the run, or its `run_after` if it
             has none; or an ISO 8601 time, `{{ dag_run.run_after }}`. The default is `"last_seen"` if
@@ -51,7 +52,10 @@ class IcebergSnapshotSensor(WatchesTable, SnapshotSensor):
         table, branch, snapshot_id (text), parent_snapshot_id, timestamp_ms, operation and counts.
     """
 
-    template_fields: Sequence[str] = ("table", "iceberg_conn_id", "branch", "after_snapshot_id", "after", "operations")
+    template_fields: Sequence[str] = (
+        *("table", "iceberg_conn_id", "branch", "after_snapshot_id", "after", "operations"),
+        *("include_maintenance", "wait_for_table"),
+    )
     last_seen_key = "iceberg_last_seen"
 
     def __init__(
@@ -60,7 +64,7 @@ class IcebergSnapshotSensor(WatchesTable, SnapshotSensor):
         table: str,
         iceberg_conn_id: str = IcebergHook.default_conn_name,
         operations: Sequence[str] | str | None = None,
-        include_maintenance: bool = False,
+        include_maintenance: bool | str = False,
         start_from_trigger: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -70,7 +74,7 @@ class IcebergSnapshotSensor(WatchesTable, SnapshotSensor):
         self.operations = operations
         self.include_maintenance = include_maintenance
         self.start_from_trigger = start_from_trigger
-        if start_from_trigger:
+        if start_from_trigger is True:
             self._start_in_trigger()
 
     def _start_in_trigger(self) -> None:
@@ -88,14 +92,16 @@ class IcebergSnapshotSensor(WatchesTable, SnapshotSensor):
         return None if found is None else self._done(context, dict(found))
 
     def _new_waiting(self, context: Context) -> Waiting:
-        return Waiting(self.table, self._condition_of(context), wait_for_table=self.wait_for_table)
+        return Waiting(
+            self.table, self._condition_of(context), wait_for_table=yes_or_no("wait_for_table", self.wait_for_table)
+        )
 
     def _trigger(self) -> IcebergSnapshotTrigger:
         return IcebergSnapshotTrigger(
             table=self.table,
             iceberg_conn_id=self.iceberg_conn_id,
             **asdict(cast(SnapshotCondition, cast(Waiting, self._waiting).condition)),
-            wait_for_table=self.wait_for_table,
+            wait_for_table=yes_or_no("wait_for_table", self.wait_for_table),
             poll_interval=self.poke_interval,
         )
 
@@ -131,5 +137,5 @@ class IcebergSnapshotSensor(WatchesTable, SnapshotSensor):
             after_snapshot_ms=after_snapshot_ms,
             after_ms=after_ms,
             operations=names("operations", self.operations),
-            include_maintenance=self.include_maintenance,
+            include_maintenance=yes_or_no("include_maintenance", self.include_maintenance),
         )

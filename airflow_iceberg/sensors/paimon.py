@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.arguments import iso_ms
+from airflow_iceberg.hooks.arguments import iso_ms, yes_or_no
 from airflow_iceberg.hooks.paimon import PaimonHook
 from airflow_iceberg.links import IcebergMirrorLink, PaimonSnapshotLink, PaimonTableLink, paimon_pages
 from airflow_iceberg.paimon.new_snapshot import EventKind, PaimonCondition, Seen, lost
@@ -37,7 +37,8 @@ class PaimonSnapshotSensor(SnapshotSensor):
         table: `database.table` in the connection's warehouse, or a location; None for the table of the connection.
         paimon_conn_id: the id of a connection of type `paimon`.
         branch: the branch to check.
-        after_snapshot_id: the snapshot after which snapshots count; `{{ ti.xcom_pull("load")["snapshot_id"] }}`.
+        after_snapshot_id: the snapshot after which snapshots count; `{{ ti.xcom_pull("load")["snapshot_id"] }}`. If
+            that task has committed nothing, any snapshot counts.
         after: the start after which snapshots count: `"last_seen"`, what the previous run of this task had seen (in the
             first run any snapshot counts); `"logical_date"`, that of the run, or its `run_after` if it has none; or an
             ISO 8601 time. If neither `after` nor `after_snapshot_id` is given, it is `"last_seen"`, and with a `tag`
@@ -62,7 +63,7 @@ class PaimonSnapshotSensor(SnapshotSensor):
 
     template_fields: Sequence[str] = (
         *("table", "paimon_conn_id", "branch", "after_snapshot_id", "after", "commit_kinds", "min_watermark"),
-        *("min_new_records", "partition", "tag"),
+        *("min_new_records", "partition", "tag", "fully_compacted", "on_lost_snapshots", "wait_for_table"),
     )
     operator_extra_links: Collection[BaseOperatorLink] = (PaimonTableLink(), PaimonSnapshotLink(), IcebergMirrorLink())
     last_seen_key = "paimon_last_seen"
@@ -79,7 +80,7 @@ class PaimonSnapshotSensor(SnapshotSensor):
         min_new_records: str | int | None = None,
         partition: Mapping[str, Any] | None = None,
         tag: str | None = None,
-        fully_compacted: bool = False,
+        fully_compacted: bool | str = False,
         on_lost_snapshots: Literal["fail", "return"] = "fail",
         **kwargs: Any,
     ) -> None:
@@ -113,7 +114,9 @@ class PaimonSnapshotSensor(SnapshotSensor):
             # set last, since a poke that fails here may be followed by another one.
             self._seen = self._start(context)
             self._condition = self._condition_of(context)
-        self._seen, event = look(self._open(), self._condition, self._seen, wait_for_table=self.wait_for_table)
+        self._seen, event = look(
+            self._open(), self._condition, self._seen, wait_for_table=yes_or_no("wait_for_table", self.wait_for_table)
+        )
         return None if event is None else self._done(context, event)
 
     def execute_complete(
@@ -142,7 +145,7 @@ class PaimonSnapshotSensor(SnapshotSensor):
             branch=self.branch,
             seen=None if self._seen is None else self._seen.to_dict(),
             **cast(PaimonCondition, self._condition).to_dict(),
-            wait_for_table=self.wait_for_table,
+            wait_for_table=yes_or_no("wait_for_table", self.wait_for_table),
             poll_interval=self.poke_interval,
         )
 
@@ -187,8 +190,8 @@ class PaimonSnapshotSensor(SnapshotSensor):
             min_watermark=None if self.min_watermark is None else _timestamp_ms(self.min_watermark),
             min_new_records=None if self.min_new_records is None else _count(self.min_new_records),
             partition=None if partition is None else {name: _plain(value) for name, value in partition.items()},
-            tag=self.tag or None,
-            fully_compacted=self.fully_compacted,
+            tag=self.tag,
+            fully_compacted=yes_or_no("fully_compacted", self.fully_compacted),
         )
 
     def _start(self, context: Context) -> Seen | None:

@@ -11,13 +11,13 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError, came
-from airflow_iceberg.hooks.arguments import from_json, iso_ms, names, whole_number, yes_or_no
+from airflow_iceberg.hooks.arguments import from_json, iso_ms, names, seconds, whole_number, yes_or_no
+from airflow_iceberg.hooks.given import is_nothing, refuse_nothing
 from airflow_iceberg.retries import to_event
 from airflow_iceberg.triggers._table_poll import poll_of
 from airflow_iceberg.triggers.waiting import Found, Waiting
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# What an empty XCom of an upstream task is rendered to; a branch has a name in any case.
-_NOTHING, _NAMES = ("", "None"), ("branch", "into")
-_TEXTS = frozenset((*_NAMES, "tag"))
+_TEXTS = frozenset(("branch", "into", "tag"))
 
 
 _imported: set[str] = set()
@@ -80,6 +78,8 @@ class IcebergConditionTrigger(BaseTrigger):
         self.wait_for_table = wait_for_table
         self.poll_interval = poll_interval
         self._names = tuple(arguments)
+        own = {"table": table, "iceberg_conn_id": iceberg_conn_id, "wait_for_table": wait_for_table}
+        self._given = {**own, **arguments}
         # As attributes: Airflow renders templates of what a sensor has under the same name.
         for name, value in arguments.items():
             setattr(self, name, value)
@@ -106,7 +106,8 @@ class IcebergConditionTrigger(BaseTrigger):
                 await asyncio.to_thread(make_condition, self.kind, self.arguments)
                 _imported.add(self.kind)
             condition = make_condition(self.kind, self.arguments)
-            waiting = Waiting(self.table, condition, wait_for_table=self.wait_for_table)
+            waits = yes_or_no("wait_for_table", self.wait_for_table)
+            waiting = Waiting(self.table, condition, wait_for_table=waits)
             event = {"status": "found", "result": await wait_for(waiting, self.iceberg_conn_id, self.poll_interval)}
         except IcebergError as error:
             event = to_event(error)
@@ -119,6 +120,9 @@ class IcebergConditionTrigger(BaseTrigger):
                 f"this Airflow did not render the templates of {self.kind} of table {self.table}; a sensor with "
                 f"templates needs Airflow 3.3 for start_from_trigger=True, use deferrable=True"
             )
+        for name, before in self._given.items():
+            if name != "after_snapshot_id":  # as of the sensor
+                refuse_nothing(name, before, getattr(self, name))
 
 
 def make_condition(kind: str, arguments: Mapping[str, Any]) -> Condition:
@@ -129,10 +133,7 @@ def make_condition(kind: str, arguments: Mapping[str, Any]) -> Condition:
     """
     if kind not in _MAKE:
         raise InvalidInputError(f"unknown condition {kind!r}, expected one of {', '.join(_MAKE)}")
-    given = {
-        name: None if isinstance(value, str) and value in _NOTHING and name not in _NAMES else value
-        for name, value in arguments.items()
-    }
+    given = arguments
     for name in _TEXTS & given.keys():
         if given[name] is not None and not isinstance(given[name], str):
             raise InvalidInputError(f"{name} is {came(given[name])}, expected a name as text")
@@ -143,7 +144,8 @@ def _snapshot(given: Mapping[str, Any]) -> Condition:
     from airflow_iceberg.plan.new_snapshot import SnapshotCondition
 
     after = given.get("after")
-    after_id = whole_number("after_snapshot_id", given.get("after_snapshot_id"))
+    known = given.get("after_snapshot_id")
+    after_id = None if is_nothing(known) else whole_number("after_snapshot_id", known)
     if after == "last_seen" or (after is None and "after_snapshot_id" not in given):
         raise InvalidInputError(
             "start_from_trigger=True cannot read what the last run has seen: give after_snapshot_id, or after with "
@@ -222,19 +224,6 @@ _MAKE: dict[str, Callable[[Mapping[str, Any]], Condition]] = {
     "schema_change": _schema_change,
     "branch_published": _branch_published,
 }
-
-
-def seconds(name: str, value: Any) -> float | None:
-    """Return a length of time in seconds, given as a timedelta, as a number, or as its text."""
-    if value is None:
-        return None
-    try:
-        found = value.total_seconds() if isinstance(value, timedelta) else float(value)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"{name} is {value!r}, expected a timedelta or a number of seconds") from error
-    if not 0 < found < float("inf"):
-        raise InvalidInputError(f"{name} is {value!r}, expected a length of time above 0")
-    return found
 
 
 def _mapping(name: str, value: Any) -> dict[str, Any]:

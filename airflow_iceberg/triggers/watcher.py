@@ -18,12 +18,13 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_iceberg.errors import IcebergError, NotFoundError
-from airflow_iceberg.hooks.arguments import iso_ms, names
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, came
+from airflow_iceberg.hooks.arguments import interval_s, iso_ms, names, whole_number, yes_or_no
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.plan.snapshot_events import (
     EventFilter,
@@ -93,11 +94,11 @@ class IcebergTableSnapshotTrigger(BaseEventTrigger):
         table: str,
         iceberg_conn_id: str = IcebergHook.default_conn_name,
         branch: str = "main",
-        poll_interval: float = 60.0,
+        poll_interval: timedelta | float = 60.0,
         operations: Sequence[str] | str | None = None,
         include_maintenance: bool = False,
         partition: Mapping[str, Any] | None = None,
-        min_records: int | None = None,
+        min_records: int | str | None = None,
         dag_ids: Sequence[str] | str | None = None,
         exclude_dag_ids: Sequence[str] | str = (),
         coalesce: bool = False,
@@ -105,18 +106,21 @@ class IcebergTableSnapshotTrigger(BaseEventTrigger):
         missing_after: int = 10,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        for name, given in (("table", table), ("iceberg_conn_id", iceberg_conn_id), ("branch", branch)):
+            if not is_name(given):
+                raise InvalidInputError(f"{name} is {came(given)}, expected a name as text")
         self.table = table
         self.iceberg_conn_id = iceberg_conn_id
         self.branch = branch
-        self.poll_interval = poll_interval
-        self.coalesce = coalesce
+        self.poll_interval = interval_s("poll_interval", poll_interval)
+        self.coalesce = yes_or_no("coalesce", coalesce)
         self.since = None if since is None else str(since)
-        self.missing_after = missing_after
+        self.missing_after = _at_least(1, "missing_after", missing_after)
         self.filter = EventFilter(
             operations=names("operations", operations),
-            include_maintenance=include_maintenance,
-            partition=dict(partition or {}),
-            min_records=min_records,
+            include_maintenance=yes_or_no("include_maintenance", include_maintenance),
+            partition=_partition(partition),
+            min_records=None if min_records is None else _at_least(0, "min_records", min_records),
             dag_ids=names("dag_ids", dag_ids),
             exclude_dag_ids=names("exclude_dag_ids", exclude_dag_ids) or (),
         )
@@ -331,3 +335,21 @@ async def _raws(kwargs: Mapping[str, Any]) -> AsyncGenerator[tuple[_Raw, _Raw], 
 
 def _itself(look: Look) -> Look:
     return look
+
+
+def is_name(given: object) -> bool:
+    """Tell whether a value is a text that is not empty."""
+    return isinstance(given, str) and bool(given.strip())
+
+
+def _at_least(least: int, name: str, given: int | str) -> int:
+    found = whole_number(name, given)
+    if found is None or found < least:
+        raise InvalidInputError(f"{name} is {given!r}, expected a whole number, {least} or more")
+    return found
+
+
+def _partition(given: object) -> dict[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidInputError(f"partition is {came(given)}, expected names of partition fields with values")
+    return {str(name): value for name, value in (given or {}).items()}

@@ -1,12 +1,13 @@
 """Functions as tasks: `@task.iceberg_append`, `_overwrite` and `_merge` under `dag.test()`."""
 
+import inspect
 import weakref
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowSkipException
-from airflow.sdk import task
+from airflow.sdk import DAG, task
 
 from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 from airflow_iceberg.errors import CommitUnknownError
@@ -307,6 +308,39 @@ class TestArguments:
             task.iceberg_merge(table="s.t", on=["id"], upsert=True, multiple_outputs=True)
 
     @pytest.mark.costly
+    def test_override_offers_none_either(self):
+        with pytest.raises(TypeError, match=r"^@task\.iceberg_append has no multiple_outputs"):
+            task.iceberg_append(table="s.t")(list).override(multiple_outputs=True)
+        task.iceberg_append(table="s.t")(list).override(multiple_outputs=False, task_id="x")
+
+    @pytest.mark.parametrize(
+        ("function", "args", "kwargs"),
+        [
+            (lambda spark, day: (spark, day), ("d",), {}),
+            (lambda spark, day: (spark, day), (), {"day": "d"}),
+            (lambda day, spark: (spark, day), ("d",), {}),
+            (lambda spark, sc, day: (spark, day), ("d",), {}),
+            (lambda spark, day, sc: (spark, day), ("d",), {}),
+            (lambda day, /, spark: (spark, day), ("d",), {}),
+            (lambda spark, *days: (spark, *days), ("d",), {}),
+            (lambda day, *, spark: (spark, day), ("d",), {}),
+            (lambda spark, day="d", **more: (spark, day), (), {}),
+            (lambda spark, day, ds=None: (spark, day), ("d",), {}),
+        ],
+    )
+    def test_a_session_has_any_place_among_the_arguments(self, function, args, kwargs):
+        before = inspect.signature(function)
+        with DAG("places", schedule=None):
+            made = task.iceberg_append(table="s.t", task_id="rows")(function)(*args, **kwargs).operator
+        made._context = {"ds": "2026-01-01"}
+        late = {"spark": "s", **({"sc": "c"} if "sc" in before.parameters else {})}
+        assert made._call(**late) == ("s", "d")
+        assert inspect.signature(function) == before
+
+    def test_an_argument_that_is_missing_is_missing(self):
+        with DAG("places", schedule=None), pytest.raises(TypeError, match="missing a required argument: 'day'"):
+            task.iceberg_append(table="s.t", task_id="rows")(lambda spark, day: None)()
+
     def test_an_annotation_makes_no_multiple_outputs(self, table, new_dag, run_dag):
         with new_dag() as dag:
 

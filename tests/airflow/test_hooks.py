@@ -20,6 +20,32 @@ def config(conn_type: str = "iceberg_catalog", extra: Any = None, **fields: Any)
     return CatalogConfig.from_connection(Connection(conn_id="lake", conn_type=conn_type, extra=text, **fields))
 
 
+class TestAnAddressThatIsGivenTwice:
+    """One of the two is not used, and the log says which."""
+
+    @pytest.mark.parametrize(("kind", "field"), [("sql", "uri"), ("glue", "glue.endpoint")])
+    def test_it_is_said(self, caplog, kind, field):
+        found = config(host="postgresql://db/x", extra={"type": kind, field: "postgresql://other/y"})
+        assert found.properties[field] == "postgresql://db/x"
+        assert f"connection 'lake' has an address as its host, and a field '{field}', which is not used" in caplog.text
+
+    def test_one_is_no_cause(self, caplog):
+        config(host="postgresql://db/x", extra={"type": "sql"})
+        config(extra={"type": "sql", "uri": "postgresql://db/x"})
+        assert caplog.text == ""
+
+
+class TestAnIdThatIsNone:
+    """It is no connection, and no retry makes it one."""
+
+    @pytest.mark.parametrize("conn_id", [None, "", 7])
+    def test_a_hook_says_so(self, conn_id):
+        with pytest.raises(InvalidInputError, match=r"the id of the catalog connection is .*, expected a name as text"):
+            _ = IcebergHook(conn_id).config
+        with pytest.raises(InvalidInputError, match=r"the id of the catalog connection is .*, expected a name as text"):
+            asyncio.run(load_catalog_async(conn_id))
+
+
 class TestTheCatalogsProperties:
     """A connection's fields become properties under PyIceberg's names."""
 

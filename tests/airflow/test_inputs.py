@@ -88,7 +88,7 @@ class TestWhatGoesWrong:
             ({"inputs": {"orders": "s.nope"}}, "input 'orders': there is no table s.nope"),
             ({"inputs": {"orders": 5}}, "input 'orders' is 5, expected the name of a table, or Input("),
             ({"inputs": {"orders": {"table": "s.orders", "branch": "x"}}}, "branch"),
-            ({"inputs": ["s.orders"]}, "inputs are a list, expected names with tables"),
+            ({"inputs": ["s.orders"]}, "expected names and values"),
             ({"inputs": {"orders": Input("s.orders", snapshot_id="x")}}, "snapshot_id is 'x', expected a whole number"),
             ({"inputs": {"orders": "s.orders", "o2": "s.orders"}}, "inputs has 'o2', and the query does not read it"),
             ({"inputs": {}}, "Table with name orders does not exist"),

@@ -392,7 +392,23 @@ class TestWhatIsGivenWrong:
     """The DAG file does not even import."""
 
     @pytest.mark.parametrize(
-        ("options", "message"), [({"operations": ["apend"]}, "apend"), ({"since": "yesterday"}, "since='yesterday'")]
+        ("options", "message"),
+        [
+            ({"operations": ["apend"]}, "apend"),
+            ({"since": "yesterday"}, "since='yesterday'"),
+            ({"poll_interval": 0}, "poll_interval is 0, expected a length of time above 0"),
+            ({"poll_interval": "soon"}, "poll_interval is 'soon', expected a timedelta or a number"),
+            ({"poll_interval": None}, "poll_interval is None, expected"),
+            ({"missing_after": 0}, "missing_after is 0, expected a whole number, 1 or more"),
+            ({"missing_after": "x"}, "missing_after is 'x', expected a whole number"),
+            ({"min_records": "many"}, "min_records is 'many', expected a whole number"),
+            ({"min_records": True}, "min_records is True, expected a whole number"),
+            ({"coalesce": "no"}, "coalesce is 'no', expected true or false"),
+            ({"include_maintenance": 1}, "include_maintenance is 1, expected true or false"),
+            ({"iceberg_conn_id": None}, "iceberg_conn_id is None, expected a name as text"),
+            ({"branch": ""}, "branch is the text '', expected a name as text"),
+            ({"partition": "day=1"}, "partition is the text 'day=1', expected names of partition fields"),
+        ],
     )
     def test_it(self, options, message):
         with pytest.raises(InvalidInputError, match=message):

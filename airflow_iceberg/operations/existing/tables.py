@@ -10,6 +10,7 @@ from airflow_iceberg.catalogs.base import Catalog, TableId
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.write_result import WriteResult
+from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.partitions.spec import PartitionField
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
@@ -135,6 +136,11 @@ class ExistingTables(OpenTable):
             NotFoundError, AlreadyExistsError, InvalidInputError, FormatError, UnsupportedError: see
                 `operations.add_files`; nothing was committed.
         """
+        if (file_paths is None) == (source is None):
+            got = "none" if file_paths is None else "both"
+            raise InvalidInputError(f"exactly one of file_paths and source is needed, got {got}")
+        if isinstance(file_paths, str):
+            raise InvalidInputError(f"file_paths is the text {file_paths!r}, expected a list of locations")
         request = operations.add_files.AddFilesRequest(
             files=file_paths,
             source=source,

@@ -68,7 +68,7 @@ class RowLevelChanges:
         on: the condition by which rows match; None without a source, and with `columns`.
         columns: the names of the columns and fields by which rows match, instead of a condition.
         is_unique: whether a null or repeated key of the source is an error.
-        params: the values of the placeholders of all SQL here.
+        params: the values of the placeholders of all SQL here; errors call them `params_name`.
         mode_property, isolation_property: the table's properties that apply where the request says nothing.
         write_format: the format of the data files, "parquet" or "avro"; None for that of the table.
         check: called with the number of deleted rows before the commit; may raise.
@@ -81,6 +81,7 @@ class RowLevelChanges:
     is_unique: bool = False
     dialect: str
     params: Mapping[str, Any] | None = None
+    params_name: str = "params"
     inputs: Mapping[str, Input | Changes] = field(default_factory=dict)
     mode: str | None = None
     isolation_level: str | None = None
@@ -230,7 +231,8 @@ def _task(
         dialect=changes.dialect,
     )
     given = (changes.params or {}).items()
-    values = {name: sql_params.to_json(name, value, dialect=changes.dialect) for name, value in given}
+    named = {"dialect": changes.dialect, "argument": changes.params_name}
+    values = {name: sql_params.to_json(name, value, **named) for name, value in given}
     return MergeTask(
         write=staging.write_settings(in_format(metadata, changes.write_format)),
         spec=metadata.spec(),

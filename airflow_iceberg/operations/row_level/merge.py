@@ -54,7 +54,9 @@ class MergeRequest:
         upsert: the short form: rows that match get all values of the source, the others are added, or only one of the
             two clauses. Each key is in one row of the source then.
         params: the values of the placeholders of `on` and `clauses`, by name.
-        dialect: the SQL of `on` and `clauses`: "spark", or "duckdb" where a job runs without Spark.
+        params_name: what the caller calls `params`, for errors.
+        dialect: the SQL of `on` and `clauses`: "spark", the default, or "duckdb" where a job runs without Spark, as
+            that of `Table.merge` does.
         mode: "copy-on-write" or "merge-on-read"; None selects the table's `write.merge.mode`.
         isolation_level: "serializable" or "snapshot"; None selects the table's `write.merge.isolation-level`.
         inputs: tables that the source, `on` or the clauses read, as for an append.
@@ -67,6 +69,7 @@ class MergeRequest:
     clauses: str | Sequence[str] | None = None
     upsert: bool | tuple[MergeClause, ...] = False
     params: Mapping[str, Any] | None = None
+    params_name: str = "params"
     dialect: str = "spark"
     mode: str | None = None
     isolation_level: str | None = None
@@ -95,7 +98,8 @@ class MergeRequest:
         read = tables_read(self._texts, dialect=self.dialect)
         check_inputs(self.inputs, self.rows, by_condition=read, taken=OWN_NAMES)
         check_properties(self.snapshot_properties, own=OWN_ENTRIES)
-        sql_params.checked(self.params, " ".join(self._texts), mark="$" if self.dialect == "duckdb" else ":")
+        mark = "$" if self.dialect == "duckdb" else ":"
+        sql_params.checked(self.params, " ".join(self._texts), mark=mark, argument=self.params_name)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -145,6 +149,7 @@ def merge(work: Work, request: MergeRequest) -> WriteResult:
         is_unique=bool(request.upsert and request.columns),
         dialect=request.dialect,
         params=request.params,
+        params_name=request.params_name,
         inputs=request.inputs,
         mode=request.mode,
         isolation_level=request.isolation_level,

@@ -40,7 +40,7 @@ class UpdateRequest:
             may be in backticks or double quotes, and one of a field of a struct.
         where: a condition in SQL, by which rows are selected; None selects all rows. It may have subqueries over
             `inputs`.
-        params: the values of the placeholders of the SQL, by name.
+        params: the values of the placeholders of the SQL, by name; errors call them `params_name`.
         dialect, mode, isolation_level, inputs, write_format: as for a merge, with the properties `write.update.*`.
         create_branch: whether a branch that the table does not have is created from main, in the same commit.
     """
@@ -48,6 +48,7 @@ class UpdateRequest:
     set: Mapping[str, str]
     where: str | None = None
     params: Mapping[str, Any] | None = None
+    params_name: str = "params"
     dialect: str = "spark"
     mode: str | None = None
     isolation_level: str | None = None
@@ -65,7 +66,8 @@ class UpdateRequest:
         check_names(self.inputs, taken=OWN_NAMES)
         check_properties(self.snapshot_properties, own=OWN_ENTRIES)
         text = " ".join([*self.clause.expressions, self.where or ""])
-        sql_params.checked(self.params, text, mark="$" if self.dialect == "duckdb" else ":")
+        mark = "$" if self.dialect == "duckdb" else ":"
+        sql_params.checked(self.params, text, mark=mark, argument=self.params_name)
 
     @property
     def clause(self) -> MergeClause:
@@ -83,6 +85,7 @@ def update(work: Work, request: UpdateRequest) -> WriteResult:
         clauses=(request.clause,),
         dialect=request.dialect,
         params=request.params,
+        params_name=request.params_name,
         inputs=request.inputs,
         mode=request.mode,
         isolation_level=request.isolation_level,

@@ -90,24 +90,19 @@ class IcebergUndoOperator(TableOperator):
     def _selection(self, context: Context) -> Selection:
         from airflow_iceberg.operations.history.targets import Selection
 
-        if self.undo_dag_id and not self.undo_run_id and self.undo_dag_id != context["ti"].dag_id:
+        if self.undo_dag_id is not None and self.undo_run_id is None and self.undo_dag_id != context["ti"].dag_id:
             raise InvalidInputError(
                 f"undo_dag_id is {self.undo_dag_id!r}, and no undo_run_id says which of its runs is undone; give it, "
                 f"too"
             )
-        by_key, own = bool(self.operation_key), operation_key_of(context)
+        by_key, own = self.operation_key is not None, operation_key_of(context)
         dag_id = self.undo_dag_id or (None if by_key else own.dag_id)
         run_id = self.undo_run_id or (None if by_key else own.run_id)
         return Selection(
-            operation_key=self.operation_key or None,
+            operation_key=self.operation_key,
             dag_id=dag_id,
             run_id=run_id,
             started_ms=own.run_after_ms if (dag_id, run_id) == (own.dag_id, own.run_id) else None,
-            task_id=self.undo_task_id or None,
-            map_index=None if self.undo_map_index in (None, "") else _index(self.undo_map_index),
+            task_id=self.undo_task_id,
+            map_index=whole_number("undo_map_index", self.undo_map_index),
         )
-
-
-def _index(given: int | str | None) -> int | None:
-    """Return the index of a mapped task; -1 is that of a task that is not mapped."""
-    return -1 if str(given).strip() == "-1" else whole_number("undo_map_index", given)

@@ -40,7 +40,7 @@ class RefOperator(TableOperator):
     def guard(self) -> dict[str, Any]:
         """Return the fields of a request that all of these operators have."""
         return {
-            "expected_snapshot_id": snapshot_id("expected_snapshot_id", self.expected_snapshot_id),
+            "expected_snapshot_id": whole_number("expected_snapshot_id", self.expected_snapshot_id),
             "dry_run": yes_or_no("dry_run", self.is_dry_run),
         }
 
@@ -78,13 +78,6 @@ _SENTENCES = {
 }
 
 
-def snapshot_id(name: str, value: int | str | None) -> int | None:
-    """Return a snapshot id; a template that rendered to nothing is an error, since it would lift a guard."""
-    if isinstance(value, str) and value.strip() in ("", "None"):
-        raise InvalidInputError(f"{name} is {value!r}, expected the id of a snapshot; leave it out for none")
-    return whole_number(name, value)
-
-
 def age_ms(name: str, value: timedelta | int | str | None) -> int | None:
     """Return an age in milliseconds."""
     if isinstance(value, timedelta):
@@ -94,7 +87,7 @@ def age_ms(name: str, value: timedelta | int | str | None) -> int | None:
 
 def needed_snapshot(name: str, value: int | str | None) -> int:
     """Return a snapshot id that may not be left out."""
-    found = snapshot_id(name, value)
+    found = whole_number(name, value)
     if found is None:
         raise InvalidInputError(f"{name} is {value!r}, expected the id of a snapshot")
     return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_iceberg.assets import MAIN
 from airflow_iceberg.hooks.arguments import whole_number, yes_or_no
-from airflow_iceberg.operators.refs._ref import RefOperator, age_ms, snapshot_id
+from airflow_iceberg.operators.refs._ref import RefOperator, age_ms
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class IcebergBranchOperator(RefOperator):
             request = BranchRequest(
                 name=self.branch,
                 action=self.action,
-                snapshot_id=snapshot_id("snapshot_id", self.snapshot_id),
+                snapshot_id=whole_number("snapshot_id", self.snapshot_id),
                 retention=retention,
                 if_not_exists=yes_or_no("if_not_exists", self.if_not_exists),
                 if_exists=yes_or_no("if_exists", self.if_exists),
@@ -157,7 +157,7 @@ class IcebergTagOperator(RefOperator):
             request = TagRequest(
                 name=self.tag,
                 action=self.action,
-                snapshot_id=snapshot_id("snapshot_id", self.snapshot_id),
+                snapshot_id=whole_number("snapshot_id", self.snapshot_id),
                 retention=Retention(max_ref_age_ms=age_ms("max_ref_age_ms", self.max_ref_age_ms)),
                 if_not_exists=yes_or_no("if_not_exists", self.if_not_exists),
                 if_exists=yes_or_no("if_exists", self.if_exists),

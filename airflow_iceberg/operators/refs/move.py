@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.hooks.arguments import timestamp_ms
-from airflow_iceberg.operators.refs._ref import RefOperator, snapshot_id
+from airflow_iceberg.hooks.arguments import timestamp_ms, whole_number
+from airflow_iceberg.operators.refs._ref import RefOperator
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class IcebergRollbackOperator(RefOperator):
 
         with airflow_failures():
             request = RollbackRequest(
-                snapshot_id=snapshot_id("snapshot_id", self.snapshot_id),
+                snapshot_id=whole_number("snapshot_id", self.snapshot_id),
                 ref=self.ref,
                 timestamp_ms=timestamp_ms("timestamp", self.timestamp),
                 branch=self.branch,
@@ -111,7 +111,7 @@ class IcebergSetCurrentSnapshotOperator(RefOperator):
 
         with airflow_failures():
             request = SetCurrentSnapshotRequest(
-                snapshot_id=snapshot_id("snapshot_id", self.snapshot_id),
+                snapshot_id=whole_number("snapshot_id", self.snapshot_id),
                 ref=self.ref,
                 branch=self.branch,
                 **self.guard(),
@@ -156,7 +156,7 @@ class IcebergFastForwardOperator(RefOperator):
             request = FastForwardRequest(
                 branch=self.branch,
                 to=self.to,
-                to_snapshot_id=snapshot_id("to_snapshot_id", self.to_snapshot_id),
+                to_snapshot_id=whole_number("to_snapshot_id", self.to_snapshot_id),
                 **self.guard(),
             )
             result = fast_forward(self.work(context), request)

@@ -103,7 +103,7 @@ class IcebergPublishChangesOperator(PickOperator):
 
     template_fields: Sequence[str] = (*PickOperator.template_fields, "wap_id")
 
-    def __init__(self, *, wap_id: str, **kwargs: Any) -> None:
+    def __init__(self, *, wap_id: int | str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.wap_id = wap_id
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_iceberg.assets import MAIN
 from airflow_iceberg.errors import InvalidInputError
@@ -39,7 +39,7 @@ class AuditsOperator(TableOperator):
         *,
         branch: str | None = None,
         snapshot_id: int | str | None = None,
-        audits: Sequence[Audit] = (),
+        audits: Sequence[Audit] | Audit = (),
         inputs: Mapping[str, Any] | None = None,
         schema_id: int | str | None = None,
         **kwargs: Any,
@@ -58,6 +58,11 @@ class AuditsOperator(TableOperator):
     def inputs_to_read(self) -> dict[str, tables.Input]:
         """Return the inputs of the audits' SQL, to be opened."""
         return inputs_to_read(self.inputs, self.iceberg_conn_id)
+
+
+def audits_of(given: Sequence[Audit] | Audit) -> Sequence[Audit]:
+    """Return audits, given as a list or as the only one."""
+    return given if isinstance(given, list | tuple) else (cast("Audit", given),)
 
 
 def inputs_to_read(inputs: Mapping[str, Any] | None, iceberg_conn_id: str) -> dict[str, tables.Input]:
@@ -101,6 +106,7 @@ class IcebergAuditOperator(AuditsOperator):
         the fields of `AuditReport`, as plain values; see docs/reference.md.
     """
 
+    template_fields: Sequence[str] = (*AuditsOperator.template_fields, "sample_rows", "keep_branch_on_failure")
     ui_color = "#e8e0f0"
 
     def __init__(
@@ -118,8 +124,8 @@ class IcebergAuditOperator(AuditsOperator):
         with airflow_failures():
             sample_rows = whole_number("sample_rows", self.sample_rows)
             request = AuditRequest(
-                audits=self.audits,
-                branch=self.branch or None,
+                audits=audits_of(self.audits),
+                branch=self.branch,
                 snapshot_id=whole_number("snapshot_id", self.snapshot_id),
                 inputs=self.inputs_to_read(),
                 schema_id=whole_number("schema_id", self.schema_id),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.hooks.arguments import whole_number
 from airflow_iceberg.operators._job import TableOperator
+from airflow_iceberg.operators.wap.publish import audited
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class CleanUpBranchOperator(TableOperator):
     """
 
     template_fields: Sequence[str] = (*TableOperator.template_fields, "branch", "snapshot_id")
+    may_be_nothing = frozenset(("snapshot_id",))  # refused in any case, with words about the audit
     ui_color = "#f2e9d8"
 
     def __init__(self, *, branch: str, snapshot_id: int | str | None, **kwargs: Any) -> None:
@@ -64,7 +66,7 @@ class CleanUpBranchOperator(TableOperator):
         from airflow_iceberg.operations.wap.publish import audited_id
 
         with airflow_failures():
-            snapshot_id = audited_id(whole_number("snapshot_id", self.snapshot_id), self.table)
+            snapshot_id = audited_id(audited(self.snapshot_id), self.table)
             result = clean_up(self.work(context), self.branch, snapshot_id)
         kept = "is kept: it has snapshots that were not audited" if result.is_kept else "is removed"
         return self.report(context, result, [f"branch {result.branch!r} of the table {kept}"])

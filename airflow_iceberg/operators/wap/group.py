@@ -13,23 +13,24 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import TaskGroup, TriggerRule
+from airflow.sdk.definitions.taskgroup import MappedTaskGroup
 
 from airflow_iceberg.assets import asset_of
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators.wap.audit import IcebergAuditOperator
 from airflow_iceberg.operators.wap.branch import CleanUpBranchOperator, StartBranchOperator
-from airflow_iceberg.operators.wap.publish import IcebergPublishOperator, PublishTablesOperator
+from airflow_iceberg.operators.wap.publish import NO_UUID, IcebergPublishOperator, PublishTablesOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
     from airflow_iceberg.operations.wap.audits import Audit
 
-# The same in all tries of a DAG run, also after a clear, and another one in each run and group.
-_BRANCH = (
-    "wap_{{{{ macros.uuid.uuid5(macros.uuid.NAMESPACE_OID, ti.dag_id ~ ' ' ~ ti.run_id ~ ' {group}').hex[:16] }}}}"
-)
+# The same in all tries of a DAG run, also after a clear, and another one in each run and group, and in each copy of a
+# group that is mapped.
+_RUN = "ti.dag_id ~ ' ' ~ ti.run_id"
+_BRANCH = "wap_{{{{ macros.uuid.uuid5(macros.uuid.NAMESPACE_OID, " + _RUN + " ~ ' {group}'{index}).hex[:16] }}}}"
 
 
 class WapGroup(TaskGroup):
@@ -38,6 +39,7 @@ class WapGroup(TaskGroup):
     Args:
         group_id: the id of the group.
         audits: the audits of each table.
+        table: the one table, if another task names it, or the copy of a mapped group; `audits` have any name for it.
         approval, keep_branch_on_failure: as of `iceberg_wap`.
         inputs: further tables that the SQL of audits reads.
         always_audit: whether the change is audited again whenever main has moved on, also where the conflict rules
@@ -57,20 +59,26 @@ class WapGroup(TaskGroup):
         *,
         group_id: str,
         audits: Mapping[str, Sequence[Audit]],
+        table: Any = None,
         branch: str | None = None,
         approval: bool | Mapping[str, Any] | None = None,
-        keep_branch_on_failure: bool = True,
-        always_audit: bool = False,
+        keep_branch_on_failure: bool | str = True,
+        always_audit: bool | str = False,
         inputs: Mapping[str, Any] | None = None,
-        sample_rows: int = 10,
-        max_ref_age_ms: int | None = None,
+        sample_rows: int | str = 10,
+        max_ref_age_ms: int | str | None = None,
         iceberg_conn_id: str = IcebergHook.default_conn_name,
         outlets: Sequence[Any] = (),
         **kwargs: Any,
     ) -> None:
+        if approval is not None and not isinstance(approval, bool | Mapping):
+            raise InvalidInputError(f"approval is {approval!r}, expected True, False, or arguments of ApprovalOperator")
         super().__init__(group_id=group_id, **kwargs)
-        self.branch = branch or _BRANCH.format(group=self.group_id)
+        self._is_mapped = _is_in_mapped_group(self)
+        index = " ~ ' ' ~ ti.map_index" if self._is_mapped else ""
+        self.branch = _BRANCH.format(group=self.group_id, index=index) if branch is None else branch
         self._audits = audits
+        self._given = dict.fromkeys(audits, table) if table is not None else {name: name for name in audits}
         self._approval = approval
         self._options: dict[str, Any] = {
             "keep_branch_on_failure": keep_branch_on_failure,
@@ -91,7 +99,7 @@ class WapGroup(TaskGroup):
         for table in self._audits:
             self._starts[table] = StartBranchOperator(
                 task_id=self._task("create_branch", table),
-                table=table,
+                table=self._given[table],
                 branch=self.branch,
                 max_ref_age_ms=options["max_ref_age_ms"],
                 iceberg_conn_id=options["iceberg_conn_id"],
@@ -134,7 +142,7 @@ class WapGroup(TaskGroup):
         for table in self._audits:
             publish >> CleanUpBranchOperator(
                 task_id=self._task("clean_up", table),
-                table=table,
+                table=self._given[table],
                 branch=self.branch,
                 snapshot_id=self._audited(table, "snapshot_id"),
                 iceberg_conn_id=self._options["iceberg_conn_id"],
@@ -150,7 +158,7 @@ class WapGroup(TaskGroup):
     def _audit(self, table: str) -> BaseOperator:
         return IcebergAuditOperator(
             task_id=self._task("audit", table),
-            table=table,
+            table=self._given[table],
             branch=self.branch,
             audits=self._audits[table],
             schema_id=self._begun(table, "schema_id"),
@@ -170,7 +178,7 @@ class WapGroup(TaskGroup):
             table: {
                 "branch": self.branch,
                 "snapshot_id": self._audited(table, "snapshot_id"),
-                "table_uuid": self._audited(table, "table_uuid"),
+                "table_uuid": self._audited(table, "table_uuid", NO_UUID),
                 "schema_id": self._begun(table, "schema_id"),
             }
             for table in self._audits
@@ -178,7 +186,9 @@ class WapGroup(TaskGroup):
         if len(published) > 1:
             return PublishTablesOperator(task_id="publish", published=published, audits=self._audits, **options)
         [(table, given)] = published.items()
-        return IcebergPublishOperator(task_id="publish", table=table, audits=self._audits[table], **given, **options)
+        return IcebergPublishOperator(
+            task_id="publish", table=self._given[table], audits=self._audits[table], **given, **options
+        )
 
     def _approve(self) -> BaseOperator:
         from airflow.providers.standard.operators.hitl import ApprovalOperator
@@ -191,24 +201,26 @@ class WapGroup(TaskGroup):
     def _task(self, what: str, table: str) -> str:
         return f"{what}_{self._names[table]}" if len(self._audits) > 1 else what
 
-    def _audited(self, table: str, name: str) -> str:
-        return self._from_xcom(self._task("audit", table), name)
+    def _audited(self, table: str, name: str, instead: str = "") -> str:
+        return self._from_xcom(self._task("audit", table), name, instead)
 
     def _begun(self, table: str, name: str) -> str:
         return self._from_xcom(self._task("create_branch", table), name)
 
-    def _from_xcom(self, task: str, name: str) -> str:
-        """Return a template for a value that a task has returned; without it the text is empty."""
+    def _from_xcom(self, task: str, name: str, instead: str = "") -> str:
+        """Return a template for a value that a task has returned; without it, or if it is empty, another text."""
         task_id = self.child_id(task)  # type: ignore[no-untyped-call]
-        return f"{{{{ (ti.xcom_pull(task_ids='{task_id}') or {{}}).get('{name}') or '' }}}}"
+        index = ", map_indexes=ti.map_index" if self._is_mapped else ""
+        pulled = f"(ti.xcom_pull(task_ids='{task_id}'{index}) or {{}}).get('{name}', '')"
+        return f"{{{{ {pulled} or '{instead}' }}}}" if instead else f"{{{{ {pulled} }}}}"
 
 
 def iceberg_wap(
     group_id: str = "wap",
     *,
-    table: str | None = None,
+    table: Any = None,
     tables: Sequence[str] = (),
-    audits: Sequence[Audit] | Mapping[str, Sequence[Audit]],
+    audits: Audit | Sequence[Audit] | Mapping[str, Sequence[Audit]],
     approval: bool | Mapping[str, Any] | None = None,
     branch: str | None = None,
     keep_branch_on_failure: bool = True,
@@ -222,7 +234,8 @@ def iceberg_wap(
 
     Args:
         group_id: the id of the task group, which the ids of its tasks begin with.
-        table: the namespace and name of the table, `sales.orders`.
+        table: the namespace and name of the table, `sales.orders`; also a template, or the value of another task. To
+            publish as many tables as a task names, make the group inside a `@task_group`, and `expand` that over them.
         tables: several tables instead. A Nessie catalog publishes them in one commit; with other catalogs they are
             published one after the other, and a retry goes on where the one before has stopped.
         audits: what is checked, a list; for several tables a list for all of them, or a dictionary of lists by table.
@@ -237,17 +250,38 @@ def iceberg_wap(
     Raises:
         InvalidInputError: no table, or audits that are not those of its tables.
     """
-    if bool(table) == bool(tables) or isinstance(tables, str):
+    if not isinstance(tables, list | tuple) or not all(isinstance(name, str) and name.strip() for name in tables):
+        raise InvalidInputError(
+            "iceberg_wap has tables that are no list of names, expected tables=['sales.orders', …]; for tables that "
+            "another task names, make the group with table=… inside a @task_group, and expand that over them"
+        )
+    is_given = table is not None and table != ""
+    if is_given == bool(tables):
         raise InvalidInputError("iceberg_wap needs table='sales.orders', or tables=[…] with several of them")
-    names = [table] if table else list(dict.fromkeys(tables))
+    if is_given and not (isinstance(table, str) or hasattr(table, "resolve")):
+        raise InvalidInputError(f"iceberg_wap has table={table!r}, expected 'sales.orders', or the value of a task")
+    is_named = isinstance(table, str)
+    names = ([table] if is_named else [_UNNAMED]) if is_given else list(dict.fromkeys(tables))
     return WapGroup(
         group_id=group_id,
-        audits=_audits_by_table([name for name in names if name], audits),
+        table=None if not is_given or is_named else table,
+        audits=_audits_by_table(names, audits),
         branch=branch,
         approval=approval,
         keep_branch_on_failure=keep_branch_on_failure,
         **options,
     )
+
+
+_UNNAMED = "the table"
+
+
+def _is_in_mapped_group(group: Any) -> bool:
+    while group is not None:
+        if isinstance(group, MappedTaskGroup):
+            return True
+        group = group.parent_group
+    return False
 
 
 def _audits_by_table(tables: Sequence[str], audits: Any) -> dict[str, list[Audit]]:

@@ -7,16 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.assets import asset_of, tell_write, with_asset
 from airflow_iceberg.hooks.arguments import whole_number, yes_or_no
+from airflow_iceberg.hooks.given import is_nothing
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._job import TableOperator
 from airflow_iceberg.operators._key import operation_key_of
-from airflow_iceberg.operators.wap.audit import AuditsOperator, inputs_to_read
+from airflow_iceberg.operators.wap.audit import AuditsOperator, audits_of, inputs_to_read
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_iceberg.operations.wap.audits import Audit
+
+
+NO_UUID = "none"
+"""The uuid of a table of format version 1 that has none: a text, since a guard that is nothing would be none."""
 
 
 class IcebergPublishOperator(AuditsOperator):
@@ -51,6 +56,8 @@ class IcebergPublishOperator(AuditsOperator):
         "always_audit",
         "snapshot_properties",
     )
+    # It is refused in any case, with words about the audit.
+    may_be_nothing = frozenset(("snapshot_id",))
     ui_color = "#d8f0dc"
 
     def __init__(
@@ -72,10 +79,10 @@ class IcebergPublishOperator(AuditsOperator):
 
         with airflow_failures():
             request = PublishRequest(
-                snapshot_id=audited_id(whole_number("snapshot_id", self.snapshot_id), self.table),
-                branch=self.branch or None,
-                table_uuid=self.table_uuid or None,
-                audits=self.audits,
+                snapshot_id=audited_id(audited(self.snapshot_id), self.table),
+                branch=self.branch,
+                table_uuid=_uuid(self.table_uuid),
+                audits=audits_of(self.audits),
                 inputs=self.inputs_to_read(),
                 schema_id=whole_number("schema_id", self.schema_id),
                 is_always_audited=yes_or_no("always_audit", self.always_audit),
@@ -96,7 +103,10 @@ class PublishTablesOperator(TableOperator):
         the fields of `PublishTablesResult`, as plain values; see docs/reference.md.
     """
 
-    template_fields: Sequence[str] = ("iceberg_conn_id", "published", "audits", "inputs", "always_audit")
+    template_fields: Sequence[str] = (
+        *("iceberg_conn_id", "partition_keys", "published", "audits", "inputs", "always_audit"),
+    )
+    may_be_nothing = frozenset(("published",))
     ui_color = IcebergPublishOperator.ui_color
 
     def __init__(
@@ -127,9 +137,9 @@ class PublishTablesOperator(TableOperator):
             asked = []
             for table, given in self.published.items():
                 request = PublishRequest(
-                    snapshot_id=audited_id(whole_number("snapshot_id", given["snapshot_id"]), table),
+                    snapshot_id=audited_id(audited(given["snapshot_id"]), table),
                     branch=given["branch"],
-                    table_uuid=given["table_uuid"] or None,
+                    table_uuid=_uuid(given["table_uuid"]),
                     audits=self.audits[table],
                     inputs=inputs_to_read(self.inputs, self.iceberg_conn_id),
                     schema_id=whole_number("schema_id", given["schema_id"]),
@@ -150,3 +160,12 @@ class PublishTablesOperator(TableOperator):
                 partition_keys=self.partition_keys,
             )
         return published.to_xcom()
+
+
+def audited(given: int | str | None) -> int | None:
+    """Return the id that a task group's audit has returned; None for none."""
+    return None if is_nothing(given) else whole_number("snapshot_id", given)
+
+
+def _uuid(given: str | None) -> str | None:
+    return "" if given == NO_UUID else given

@@ -609,7 +609,7 @@ class TestBadInput:
             ({"upsert": True}, "a merge needs either clauses or upsert=True, and not both"),
             ({"dialect": "mysql"}, "unknown dialect 'mysql'; one of spark, duckdb"),
             ({"clauses": "delete"}, "the clauses of the merge are not understood before 'delete': expected 'when'"),
-            ({"params": {"x": 1}}, r"sql_params has 'x', and the query has no placeholder \$x"),
+            ({"params": {"x": 1}}, r"^params has 'x', and the query has no placeholder \$x"),
             (
                 {"inputs": {"target": Input(open=make)}},
                 "an input cannot be named 'target', which is the name of the table's own rows",
