@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from airflow_iceberg.commit.earlier_epochs import history_tells_all
 from airflow_iceberg.commit.operation_key import (
     SOURCE_SNAPSHOT_ID,
     OperationKey,
@@ -13,6 +12,7 @@ from airflow_iceberg.commit.operation_key import (
     keys_of,
     undone_in,
 )
+from airflow_iceberg.commit.runs.doubts import history_tells_all
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
