@@ -1,6 +1,7 @@
 """What identifies a task's work, in Airflow: another order of a mapped task, renames, and moves, after a clear."""
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -231,4 +232,40 @@ class TestATaskThatTheDagNoLongerHas:
         assert (run.state, lake.ids()) == ("success", [1, 1])
 
 
-_ = Changes
+class TestATaskThatReadsChanges:
+    """Its watermark is found by its name; another name, or another filter, is refused."""
+
+    def follow(self, lake: Any, dag_of: Any, like: Any = None, *, task_id: str = "append", **more: Any) -> Any:
+        inputs = {"o": Changes("s.orders", **more)}
+        return dag_of(lambda: append(task_id=task_id, sql="select id from o", inputs=inputs), like)
+
+    def test_is_renamed(self, lake, dag_of, run_dag):
+        lake.create()
+        lake.create("s.orders").append(pa.table({"id": [1]}))
+        dag = self.follow(lake, dag_of)
+        assert run_dag(dag).state == "success"
+        lake.append([2], "s.orders")
+        refused = run_dag(self.follow(lake, dag_of, dag, task_id="renamed"), day=DAY + timedelta(1))
+        assert f"'{dag.dag_id}.append' has read some" in refused.refusal
+        named = self.follow(lake, dag_of, dag, task_id="renamed", consumer=f"{dag.dag_id}.append")
+        assert run_dag(named, day=DAY + timedelta(2)).state == "success"
+        assert lake.ids() == [1, 2]
+
+    def test_has_another_filter(self, lake, dag_of, run_dag):
+        lake.create()
+        lake.create("s.orders").append(pa.table({"id": [1, 7]}))
+        filters = {"row_filter": "id < :most", "predicate_params": {"most": "{{ params.most }}"}}
+
+        def dag_with(most: int, like: Any = None) -> Any:
+            dag = self.follow(lake, dag_of, like, **filters)
+            dag.params = {"most": most}
+            return dag
+
+        dag = dag_with(5)
+        assert run_dag(dag).state == "success"
+        lake.append([2, 8], "s.orders")
+        refused = run_dag(dag_with(9, dag), day=DAY + timedelta(1))
+        assert "what is read of the changes is not what was read" in refused.refusal
+        assert lake.ids() == [1]
+        assert run_dag(dag_with(5, dag), day=DAY + timedelta(2)).state == "success"
+        assert lake.ids() == [1, 2]

@@ -66,7 +66,8 @@ class Selection:
         return (
             (key.dag_id, key.run_id) == (self.dag_id, self.run_id)
             and self.task_id in (None, key.task_id)
-            and self.map_index in (None, key.map_index)
+            # A part that its author has named has no index in its key.
+            and (self.map_index is None or (key.write_key is None and key.map_index == self.map_index))
         )
 
     def keys_in(self, metadata: TableMetadata, snapshot: Snapshot) -> list[OperationKey]:
