@@ -146,7 +146,7 @@ class EarlierEpochs:
             return Replaced(properties=said)
         works = OwnWorks(earlier={})
         if self._on_rerun != "append":
-            works = OwnWorks.of(metadata, self._key, self._branch, removed=self._removed(metadata, head))
+            works = OwnWorks.of(metadata, self._key, self._branch, removed=self._removed(metadata, head, removes))
         if self._on_rerun == "skip" and (there := still_there(metadata, works)):
             raise StalePlanError(
                 f"an earlier run of {self._key.work} has committed snapshot {there[0].snapshot_id} meanwhile, and "
@@ -180,7 +180,9 @@ class EarlierEpochs:
         if head is not None and self._on_rerun != "append":
             self._removed(metadata, head)
 
-    def _removed(self, metadata: TableMetadata, head: Snapshot) -> tuple[Removed, ...]:
+    def _removed(
+        self, metadata: TableMetadata, head: Snapshot, removes: Callable[[DataFile], bool] = lambda file: False
+    ) -> tuple[Removed, ...]:
         """Return the commits of the run that no task will make again, and whose rows this write takes out."""
         if self._key.on_removed == "keep":
             return ()
@@ -199,7 +201,7 @@ class EarlierEpochs:
         works = OwnWorks.of(metadata, self._key, self._branch, removed=found)
         ids = frozenset(one.snapshot.snapshot_id for one in found)
         rows = self._rows_of(metadata, replace(works, wanted=ids), head, lambda why: refused(f", and {why}"))
-        if rows.files or rows.carriers:
+        if any(not removes(entry.data_file) for entry in (*rows.files, *(one.entry for one in rows.carriers))):
             raise refused("")
         return ()
 

@@ -171,9 +171,10 @@ def find_earlier(work: Work, request: RerunRequest) -> WriteResult | None:
     landed = work.find_landed(branch)
     if landed is not None:
         return WriteResult.of([landed], table=table.name, branch=branch, outcome=Outcome.FOUND)
-    EarlierEpochs(
-        table.io, work.operation_key, branch, try_number=work.try_number, on_rerun=request.on_rerun
-    ).check_removed(table.metadata)
+    if getattr(request, "replace", None) is None:  # an overwrite may replace such rows in any case
+        EarlierEpochs(
+            table.io, work.operation_key, branch, try_number=work.try_number, on_rerun=request.on_rerun
+        ).check_removed(table.metadata)
     earlier = still_there(table.metadata, OwnWorks.of(table.metadata, work.operation_key, branch))
     if request.on_rerun == "skip" and earlier:
         _check_same_item(work.operation_key, earlier)

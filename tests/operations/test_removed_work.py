@@ -73,6 +73,13 @@ class TestATaskThatTheDagNoLongerHas:
         lake.write(task(AFTER, "u", epoch=2), 2, verb=verb)
         assert lake.ids() == [2]
 
+    @pytest.mark.parametrize("overwrite_filter", ["id = 1", None])
+    def test_rows_that_are_overwritten_in_any_case(self, overwrite_filter, lake) -> None:
+        lake.write(task(BEFORE), 1)
+        rows = pa.table({"id": [1]})
+        lake.table().overwrite(rows, overwrite_filter, operation_key=task(AFTER, "u", epoch=1))
+        assert lake.ids() == [1]
+
     def test_kept(self, lake) -> None:
         lake.write(task(BEFORE), 1)
         lake.write(task(AFTER, "u", on_removed="keep"), 2)
