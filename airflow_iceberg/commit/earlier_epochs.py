@@ -21,6 +21,7 @@ from airflow_iceberg.commit.operation_key import (
     OperationKey,
     is_later,
 )
+from airflow_iceberg.commit.runs.consumed import entries_of
 from airflow_iceberg.commit.runs.doubts import history_tells_all
 from airflow_iceberg.commit.runs.names import is_appended, name_of, parts_of
 from airflow_iceberg.commit.runs.own_works import (
@@ -187,8 +188,12 @@ class EarlierEpochs:
         if self._key.on_removed == "keep":
             return ()
         found = find_removed(metadata, self._key, self._branch)
-        if not found or self._key.on_removed == "remove":
-            return found
+        out = found if self._key.on_removed == "remove" else ()
+        # Nobody would read again the changes that such rows were made from.
+        out = tuple(one for one in out if not entries_of(metadata, one.snapshot))
+        found = tuple(one for one in found if one not in out)
+        if not found:
+            return out
 
         def refused(why: str) -> IncompatibleChangeError:
             first = found[0]
@@ -203,7 +208,7 @@ class EarlierEpochs:
         rows = self._rows_of(metadata, replace(works, wanted=ids), head, lambda why: refused(f", and {why}"))
         if any(not removes(entry.data_file) for entry in (*rows.files, *(one.entry for one in rows.carriers))):
             raise refused("")
-        return ()
+        return out
 
     def _rows_of(
         self, metadata: TableMetadata, works: OwnWorks, head: Snapshot, refused: Refused | None = None
