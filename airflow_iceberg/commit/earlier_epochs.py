@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 from airflow_iceberg.commit.attempts.kept import Kept
 from airflow_iceberg.commit.conflicts import ChangedFiles, describe
 from airflow_iceberg.commit.operation_key import (
-    APPENDED_FILE,
-    CLOCKS_DIFFER_MS,
     Kin,
     OnRerun,
     OperationKey,
-    has_picked_gone,
     is_later,
 )
+from airflow_iceberg.commit.runs.consumed import entries_of
+from airflow_iceberg.commit.runs.doubts import history_tells_all
+from airflow_iceberg.commit.runs.names import is_appended, name_of, parts_of
 from airflow_iceberg.commit.runs.own_works import (
     ON_RERUN_ENTRY,
     OwnWorks,
@@ -31,9 +32,10 @@ from airflow_iceberg.commit.runs.own_works import (
     replaced_in,
     still_there,
 )
+from airflow_iceberg.commit.runs.removed import WAYS_OUT as REMOVED_WAYS_OUT
+from airflow_iceberg.commit.runs.removed import Removed, find_removed
 from airflow_iceberg.commit.runs.replaced import MarkedRows, MarkRows, Replaced
-from airflow_iceberg.commit.runs.rows import Run, RunRows, check_row_ids, find_rows_of, has_only_new_rows, without
-from airflow_iceberg.commit.settings import ENGINE
+from airflow_iceberg.commit.runs.rows import Refused, Run, RunRows, check_row_ids, find_rows_of, without
 from airflow_iceberg.commit.write_result import CARRIED_ROWS
 from airflow_iceberg.errors import IncompatibleChangeError, StalePlanError
 from airflow_iceberg.format.manifests.entries import DataFile, ManifestContent, ManifestEntry, ManifestFile
@@ -145,7 +147,7 @@ class EarlierEpochs:
             return Replaced(properties=said)
         works = OwnWorks(earlier={})
         if self._on_rerun != "append":
-            works = OwnWorks.of(metadata, self._key, self._branch)
+            works = OwnWorks.of(metadata, self._key, self._branch, removed=self._removed(metadata, head, removes))
         if self._on_rerun == "skip" and (there := still_there(metadata, works)):
             raise StalePlanError(
                 f"an earlier run of {self._key.work} has committed snapshot {there[0].snapshot_id} meanwhile, and "
@@ -169,8 +171,50 @@ class EarlierEpochs:
         ids = rows.snapshots.union(works.undone)
         return Replaced(paths=paths, marked=marked, properties=said | replaced_entry(ids))
 
-    def _rows_of(self, metadata: TableMetadata, works: OwnWorks, head: Snapshot) -> RunRows:
+    def check_removed(self, metadata: TableMetadata) -> None:
+        """Check that no rows of the run are there that no task of it will write again, if nothing is said of them.
+
+        Raises:
+            IncompatibleChangeError: there are some, or may be.
+        """
+        head = metadata.ref_snapshot(self._branch)
+        if head is not None and self._on_rerun != "append":
+            self._removed(metadata, head)
+
+    def _removed(
+        self, metadata: TableMetadata, head: Snapshot, removes: Callable[[DataFile], bool] = lambda file: False
+    ) -> tuple[Removed, ...]:
+        """Return the commits of the run that no task will make again, and whose rows this write takes out."""
+        if self._key.on_removed == "keep":
+            return ()
+        found = find_removed(metadata, self._key, self._branch)
+        out = found if self._key.on_removed == "remove" else ()
+        # Nobody would read again the changes that such rows were made from.
+        out = tuple(one for one in out if not entries_of(metadata, one.snapshot))
+        found = tuple(one for one in found if one not in out)
+        if not found:
+            return out
+
+        def refused(why: str) -> IncompatibleChangeError:
+            first = found[0]
+            return IncompatibleChangeError(
+                f"snapshot {first.snapshot.snapshot_id} holds rows of this DAG run that no task will write again "
+                f"(operation {first.key}): {first.why}; the rows of operation {self._key} may be the same{why}; "
+                f"nothing was committed; {REMOVED_WAYS_OUT}"
+            )
+
+        works = OwnWorks.of(metadata, self._key, self._branch, removed=found)
+        ids = frozenset(one.snapshot.snapshot_id for one in found)
+        rows = self._rows_of(metadata, replace(works, wanted=ids), head, lambda why: refused(f", and {why}"))
+        if any(not removes(entry.data_file) for entry in (*rows.files, *(one.entry for one in rows.carriers))):
+            raise refused("")
+        return out
+
+    def _rows_of(
+        self, metadata: TableMetadata, works: OwnWorks, head: Snapshot, refused: Refused | None = None
+    ) -> RunRows:
         """Return where the rows are that earlier epochs have written, by this write and by others of the task."""
+        refused = refused or self._refused
 
         def taken_out(snapshot: Snapshot) -> frozenset[int]:
             # Older versions did not say; they have replaced whatever was there.
@@ -184,10 +228,10 @@ class EarlierEpochs:
             kept=works.kept,
             current=works.current,
             replaced_in=taken_out,
-            has_new_rows=lambda snapshot, path: works.has_new_rows(snapshot, path, self._refused),
+            has_new_rows=lambda snapshot, path: works.has_new_rows(snapshot, path, refused),
         )
         live = [entry for entry in self._entries_of(head) if entry.is_live]
-        return find_rows_of(self._files, metadata, run, live, self._refused)
+        return find_rows_of(self._files, metadata, run, live, refused)
 
     def _marked(self, metadata: TableMetadata, rows: RunRows, rewrites: Callable[[DataFile], bool]) -> MarkedRows:
         if not rows.carriers:
@@ -240,7 +284,7 @@ class EarlierEpochs:
             return []
         live = self._live(head)
         start = f"carried-{self._key.file_token}-{self._key.epoch}-"
-        found = [live[path].data_file for path in sorted(live) if _name(path).startswith(start)]
+        found = [live[path].data_file for path in sorted(live) if name_of(path).startswith(start)]
         # A first try is the only one, but for a task that is given up while it runs.
         if not found and self._may_have_expired:
             raise IncompatibleChangeError(
@@ -287,7 +331,7 @@ class EarlierEpochs:
         A later try replaces what it finds by its name.
         """
         for path in sorted(named):
-            _, epoch, try_number = _parts(_name(path))
+            _, epoch, try_number = parts_of(path)
             if not self._may_have_expired and epoch == self._key.epoch and try_number > 1:
                 raise IncompatibleChangeError(
                     f"operation {self._key} was superseded: try {try_number} of the same task has added file {path}; "
@@ -302,7 +346,7 @@ class EarlierEpochs:
         """
         found: set[str] = set()
         for path in live:
-            token, epoch, try_number = _parts(_name(path))
+            token, epoch, try_number = parts_of(path)
             if token not in self._key.file_tokens:
                 continue
             own = self._key.epoch if token == self._key.file_token else self._key.older_epoch
@@ -352,49 +396,5 @@ class EarlierEpochs:
         return tuple(read_entries(self._io, manifest))
 
 
-def history_tells_all(metadata: TableMetadata, head: Snapshot, after_ms: int | None) -> bool:
-    """Whether no commit of a work can have left a branch's history by expiry.
-
-    Args:
-        after_ms: a time before all commits of the work; None if none is known.
-    """
-    history = list(metadata.ancestors(head.snapshot_id))
-    since = history if after_ms is None else [s for s in history if s.timestamp_ms >= after_ms - CLOCKS_DIFFER_MS]
-    if has_picked_gone(metadata, since):
-        return False
-    oldest = history[-1]
-    if oldest.parent_snapshot_id is None:
-        return True
-    # The clock of a worker may be behind: here no commit is given a time before the start of its run, or before the
-    # last commit.
-    slack_ms = 0 if oldest.summary.get("engine-name") == ENGINE["engine-name"] else CLOCKS_DIFFER_MS
-    return after_ms is not None and oldest.timestamp_ms < after_ms - slack_ms
-
-
-def is_appended(metadata: TableMetadata, entry: ManifestEntry) -> bool:
-    """Whether a file is known to hold new rows, and not rows of older files."""
-    if APPENDED_FILE.match(_name(entry.data_file.file_path)):
-        return True
-    snapshot = None if entry.snapshot_id is None else metadata.snapshot(entry.snapshot_id)
-    return snapshot is not None and has_only_new_rows(snapshot)
-
-
-def token_of(path: str) -> str | None:
-    """Return the token of the task in the path of a file with new rows; None for any other file."""
-    return _parts(_name(path))[0]
-
-
-def _parts(name: str) -> tuple[str | None, int, int]:
-    """Return token, epoch and try in the name of a file with new rows; None for the token of any other file."""
-    if not APPENDED_FILE.match(name):
-        return None, 0, 0
-    token, epoch, try_number, _ = name.split("-", 3)
-    return token, int(epoch), int(try_number)
-
-
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def _name(path: str) -> str:
-    return path.rsplit("/", 1)[-1]

@@ -15,10 +15,10 @@ from airflow_iceberg.commit.operation_key import (
     APPENDED_FILE,
     Kin,
     OperationKey,
-    is_of_other_installation,
     keys_of,
     kin_of,
 )
+from airflow_iceberg.commit.runs.doubts import is_of_other_installation
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.format.manifests.entries import EntryStatus, ManifestContent
 from airflow_iceberg.format.snapshots import Snapshot

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import quote, unquote
 
 from airflow_iceberg.errors import InvalidInputError, came
@@ -29,6 +29,8 @@ TASK_ID = "airflow.task-id"
 MAP_INDEX = "airflow.map-index"
 TRY_NUMBER = "airflow.try-number"
 WRITE = "airflow.write"
+# In a snapshot of a mapped task: a digest of what its index stands for, see `OperationKey.item`.
+ITEM = "airflow.map-item"
 # In a snapshot that publishes others: the keys of the tasks that wrote the rows, one a line.
 PUBLISHED_OPERATION_KEY = "airflow.published-operation-key"
 # In a snapshot with the changes of one that was audited on another branch: the id of that one.
@@ -49,6 +51,8 @@ installation."""
 
 OnRerun = Literal["replace", "append", "skip"]
 ON_RERUN: tuple[OnRerun, ...] = ("replace", "append", "skip")
+OnRemoved = Literal["keep", "remove"]
+ON_REMOVED: tuple[OnRemoved, ...] = ("keep", "remove")
 
 # Names of data files with new rows of a task; see `OperationKey.file_prefix`.
 APPENDED_FILE = re.compile(r"[0-9a-f]{12}-[0-9]{1,40}-[0-9]{1,20}-[0-9a-f]{12}-")
@@ -58,7 +62,10 @@ APPENDED_FILE = re.compile(r"[0-9a-f]{12}-[0-9]{1,40}-[0-9]{1,20}-[0-9a-f]{12}-"
 CLOCKS_DIFFER_MS = 10 * 60 * 1000
 
 # The digits of an epoch that hold the run's number of clears, and those that hold the task's number of tries.
-_PARTS = 10_000
+PARTS = 10_000
+# What the place of the map index begins with in a key with a `write_key`.
+_BY_AUTHOR = "="
+_LONGEST = {"write": 100, "write_key": 500}
 
 # Entries by which Iceberg's publish_changes knows staged and published snapshots.
 SOURCE_SNAPSHOT_ID = "source-snapshot-id"
@@ -80,8 +87,8 @@ def epoch_of(*, started_us: int, clear_number: int, max_tries: int) -> int:
         clear_number: the number of times that tasks of the run were cleared.
         max_tries: the number of the task's last try, which a clear of the task changes.
     """
-    clears, tries = (min(max(part, 0), _PARTS - 1) for part in (clear_number, max_tries))
-    return (max(started_us, 0) * _PARTS + clears) * _PARTS + tries
+    clears, tries = (min(max(part, 0), PARTS - 1) for part in (clear_number, max_tries))
+    return (max(started_us, 0) * PARTS + clears) * PARTS + tries
 
 
 class Kin(Enum):
@@ -95,6 +102,16 @@ class Kin(Enum):
     """The work after a clear that this process has outlived."""
 
 
+class RunTasks(Protocol):
+    """What Airflow tells a task of the tasks of its run; see `commit.runs.removed`."""
+
+    def missing(self, key: OperationKey) -> str | None:
+        """Return why no other task of the run writes under a key any more; None if one does, or nobody knows."""
+
+    def indexes(self) -> Mapping[int, bool] | None:
+        """Return the indexes of this task, and whether each has ended well; None if that is not known."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationKey:
     """The work of one task in one DAG run; the same for all automatic retries.
@@ -104,6 +121,8 @@ class OperationKey:
         epoch: greater each time that the work is to be done again: 0, 1, 2 …, or the number of `epoch_of`.
         installation: the id of the Airflow installation; None for keys of other programs, and of older versions.
         write: the name of one of several writes of a task, which is work of its own; None for the work of an operator.
+        write_key: what the author calls the part of the task's work that this is, a file or a region; it stands in the
+            key instead of the map index.
         try_number: the number of the task's try, if known; it grows over all clears of a run.
         is_cleared: whether an earlier epoch may have committed; None: if the epoch is not 0.
         run_after_ms: the earliest possible start of the DAG run, if known: the history of a table that reaches back to
@@ -111,7 +130,12 @@ class OperationKey:
         started_ms: the start of the DAG run (the last one, after a clear), if known: all tries of this epoch are newer.
         older_epoch: the epoch in the first form of this key, which had no installation: `max_tries - retries`.
 
-    The attributes after `write` are not part of the key.
+        item: a digest of the values that this index of a mapped task was expanded with.
+        on_removed: what becomes of rows of the run that no task of it will write again: "keep" or "remove" them; None:
+            a write that meets some is refused.
+        run_tasks: what tells which tasks the run has; None if nothing does, as outside of Airflow.
+
+    The attributes after `write_key` are not part of the key.
     """
 
     dag_id: str
@@ -121,11 +145,15 @@ class OperationKey:
     epoch: int = 0
     installation: str | None = None
     write: str | None = None
+    write_key: str | None = None
     try_number: int | None = field(default=None, compare=False)
     is_cleared: bool | None = field(default=None, compare=False)
     run_after_ms: int | None = field(default=None, compare=False)
     started_ms: int | None = field(default=None, compare=False)
     older_epoch: int | None = field(default=None, compare=False)
+    item: str | None = field(default=None, compare=False)
+    on_removed: OnRemoved | None = field(default=None, compare=False)
+    run_tasks: RunTasks | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.epoch < 0 or self.map_index < -1 or self.installation == "":
@@ -133,11 +161,14 @@ class OperationKey:
                 f"operation key of task {self.dag_id}.{self.task_id}: expected epoch >= 0, map index >= -1 and an "
                 f"installation that is not empty, got {self.epoch}, {self.map_index} and {self.installation!r}"
             )
-        if self.write is not None and not (self.write.strip() and self.write.isprintable() and len(self.write) <= 100):
-            raise InvalidInputError(
-                f"the write of task {self.dag_id}.{self.task_id} is named {self.write!r}, expected a name of at most "
-                f"100 characters"
-            )
+        if self.on_removed not in (None, *ON_REMOVED):
+            raise InvalidInputError(f"unknown on_removed {self.on_removed!r}; one of {', '.join(ON_REMOVED)}")
+        for what, name in (("write", self.write), ("write_key", self.write_key)):
+            if name is not None and not (name.strip() and name.isprintable() and len(name) <= _LONGEST[what]):
+                raise InvalidInputError(
+                    f"the {what} of task {self.dag_id}.{self.task_id} is named {name!r}, expected a name of at most "
+                    f"{_LONGEST[what]} characters"
+                )
 
     def __str__(self) -> str:
         return f"{self.work}/{self.epoch}"
@@ -151,7 +182,12 @@ class OperationKey:
     def task(self) -> str:
         """The task in its run, whatever the installation: `work` in the first form of the key."""
         write = "" if self.write is None else f"#{quote(self.write, safe=_SAFE)}"
-        return f"{self.run}/{quote(self.task_id, safe=_SAFE)}{write}/{self.map_index}"
+        return f"{self.run}/{quote(self.task_id, safe=_SAFE)}{write}/{self.part}"
+
+    @property
+    def part(self) -> str:
+        """The part of a mapped task: its map index, or what the author calls it."""
+        return str(self.map_index) if self.write_key is None else _BY_AUTHOR + quote(self.write_key, safe=_SAFE)
 
     @property
     def work(self) -> str:
@@ -199,7 +235,7 @@ class OperationKey:
         parts = text.split("/")
         installation = unquote(parts.pop(2)) if len(parts) == 6 else None
         try:
-            dag_id, run_id, task, map_index, epoch = parts
+            dag_id, run_id, task, part, epoch = parts
             task_id, is_named, write = task.partition("#")
             return cls(
                 installation=installation,
@@ -207,7 +243,8 @@ class OperationKey:
                 run_id=unquote(run_id),
                 task_id=unquote(task_id),
                 write=unquote(write) if is_named else None,
-                map_index=int(map_index),
+                map_index=-1 if part.startswith(_BY_AUTHOR) else int(part),
+                write_key=unquote(part.removeprefix(_BY_AUTHOR)) if part.startswith(_BY_AUTHOR) else None,
                 epoch=int(epoch),
             )
         except ValueError as error:
@@ -225,17 +262,8 @@ class OperationKey:
             MAP_INDEX: str(self.map_index),
             TRY_NUMBER: str(try_number),
             **({} if self.write is None else {WRITE: self.write}),
+            **({} if self.item is None else {ITEM: self.item}),
         }
-
-
-def has_picked_gone(metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> bool:
-    """Whether one of the snapshots has the files of a snapshot that the table does not have any more.
-
-    It may be that of the work. Other writers do not copy its operation key to the cherry-pick.
-    """
-    sources = (snapshot.summary.get(SOURCE_SNAPSHOT_ID) for snapshot in snapshots)
-    known = {str(snapshot.snapshot_id) for snapshot in metadata.snapshots}
-    return any(source is not None and source not in known for source in sources)
 
 
 def kin_of(key: OperationKey, text: str, snapshot: Snapshot) -> Kin | None:
@@ -261,13 +289,15 @@ def kin_of(key: OperationKey, text: str, snapshot: Snapshot) -> Kin | None:
 
 def has_same_start(key: OperationKey, epoch: int | None) -> bool:
     """Whether an epoch is that of a key, and holds the start of a run to the microsecond."""
-    return epoch == key.epoch and key.epoch // _PARTS**2 % 1_000_000 > 0
+    return epoch == key.epoch and key.epoch // PARTS**2 % 1_000_000 > 0
 
 
 def _kin_of_epoch(key: OperationKey, epoch: int, own: int, snapshot: Snapshot) -> Kin:
     if epoch == own:
         return Kin.SAME
-    try_number = whole_number(snapshot.summary.get(TRY_NUMBER, ""))
+    # An index of another item counts its own tries.
+    is_same_index = snapshot.summary.get(MAP_INDEX) == str(key.map_index)
+    try_number = whole_number(snapshot.summary.get(TRY_NUMBER, "")) if is_same_index else None
     return Kin.LATER if is_later(key, epoch, try_number, own=own) else Kin.EARLIER
 
 
@@ -279,38 +309,11 @@ def is_later(key: OperationKey, epoch: int, try_number: int | None, *, own: int 
         own: the epoch of `key` if it is not its own: that of an older version.
     """
     own = key.epoch if own is None else own
-    run, own_run = epoch // _PARTS, own // _PARTS
+    run, own_run = epoch // PARTS, own // PARTS
     # `max_tries` becomes smaller if a DAG author reduces the retries; the number of the try only grows.
     if run == own_run and try_number and key.try_number and try_number != key.try_number:
         return try_number > key.try_number
     return epoch > own
-
-
-def is_of_other_installation(key: OperationKey, text: str, snapshot: Snapshot) -> bool:
-    """Whether a key is of the same task in a run of the same name, of another installation."""
-    if key.installation is None or not text.startswith(f"{key.run}/") or kin_of(key, text, snapshot) is not None:
-        return False
-    try:
-        other = OperationKey.parse(text)
-    except InvalidInputError:
-        return False
-    return other.task == key.task and other.installation is not None
-
-
-def may_be_a_retry(key: OperationKey, earlier: Snapshot) -> bool:
-    """Whether the commit of an earlier epoch may be of this epoch: tasks of the run were cleared, maybe not this one.
-
-    Airflow counts the clears of a run, not those of a task. A clear of the task changes `max_tries` as well, unless its
-    retries were reduced before by just the number of its tries, or it was cleared while it ran and then failed.
-    """
-    for text in keys_of(earlier):
-        if kin_of(key, text, earlier) is Kin.EARLIER:
-            other = OperationKey.parse(text)
-            start, own_start = other.epoch // _PARTS**2, key.epoch // _PARTS**2
-            tries = other.epoch % _PARTS
-            same = key.installation is not None and other.installation is not None and start == own_start > 0
-            return same and tries == key.epoch % _PARTS
-    return False
 
 
 def find_landed(metadata: TableMetadata, key: OperationKey, branch: str) -> Snapshot | None:

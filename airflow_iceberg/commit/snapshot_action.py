@@ -20,7 +20,9 @@ from airflow_iceberg.commit.conflicts import ChangedFiles, History
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs, check_no_later_epoch
 from airflow_iceberg.commit.engine import Action, AlreadyCommittedError
 from airflow_iceberg.commit.manifest_filter import FilesToRemove, ManifestFilter, RemovedData, missing
-from airflow_iceberg.commit.operation_key import find_landed, has_picked_gone
+from airflow_iceberg.commit.operation_key import find_landed
+from airflow_iceberg.commit.runs.doubts import has_picked_gone
+from airflow_iceberg.commit.runs.removed import check_own_index
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_writer import AddedFiles, SnapshotWriter
 from airflow_iceberg.commit.write_result import Outcome
@@ -248,7 +250,10 @@ class SnapshotAction(ABC):
         key, branch = self.settings.operation_key, self.settings.branch
         if key is None or (branch != MAIN_BRANCH and branch not in metadata.refs):
             return None
-        return None if find_landed(metadata, key, branch) is None else Outcome.FOUND
+        found = find_landed(metadata, key, branch)
+        if found is not None:
+            check_own_index(key, found)
+        return None if found is None else Outcome.FOUND
 
     def has_surely_not_landed(self, metadata: TableMetadata, base: TableMetadata) -> bool:
         """Whether the history of the branch reaches back to the base: a landed snapshot would be part of it.

@@ -1,10 +1,11 @@
-"""How far a task has read the changes of its inputs: the watermark, which is committed with the rows.
+"""How far the changes of an input were read into a table: the watermark, which is committed with the rows.
 
-The summary of each snapshot says which changes its rows were made from (`write_result.INPUTS`). The newest one of the
-task in the branch's history has the watermark, so that a rollback of the table takes it back, too. Snapshots expire: so
-the same commit also sets a property of the table, which is asked where the history does not reach back far enough:
+The summary of each snapshot says which changes its rows were made from. The newest one of the consumer in the branch's
+history has the watermark, so that a rollback of the table takes it back, too. Snapshots expire: so the same commit also
+sets a property of the table, which is asked where the history does not reach back far enough (`runs.consumed`).
 
-    airflow.consumed.<digest of the task and the branch> = {"task": …, "inputs": {<name>: {"snapshot-id": …, …}}}
+A consumer is a task, with its DAG and map index, or a name that an author has given (`runs.consumers`). A task that is
+given a name goes on at its own watermark; so does one that is given the name of another task (`dag.task`).
 
 Where main becomes what a branch is, as when it is published, main gets the watermarks of the branch.
 
@@ -15,104 +16,114 @@ Not here: which snapshots of the input are read (`operations.inputs.changes`), t
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from airflow_iceberg.commit.compose import Composed
-from airflow_iceberg.commit.operation_key import (
-    SOURCE_SNAPSHOT_ID,
-    Kin,
-    OperationKey,
-    find_kin,
-    keys_of,
+from airflow_iceberg.commit.operation_key import SOURCE_SNAPSHOT_ID, Kin, OperationKey, find_kin, keys_of
+from airflow_iceberg.commit.runs.consumed import (
+    PREFIX,
+    WAYS_OUT,
+    Consumed,
+    Range,
+    all_kept,
+    are_objects,
+    document_of,
+    entry_of,
+    number_of,
+    property_of,
+    range_of,
+    texts_of,
 )
+from airflow_iceberg.commit.runs.consumers import check_is_new, is_named, name_of, task_of
 from airflow_iceberg.commit.snapshot_action import MakesSnapshot, next_sequence_number
-from airflow_iceberg.commit.write_result import INPUTS
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, StalePlanError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, RemoveProperties, SetProperties, Update
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot
-from airflow_iceberg.format.values.digits import whole_number
-
-PREFIX = "airflow.consumed."
-
-WAYS_OUT = "say in `since` which snapshot, tag or time of the input to read after, or None to read all of its rows"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Range:
-    """The changes of an input that were read.
-
-    Attributes:
-        table_uuid: the uuid of the input; empty for a table without one.
-        from_snapshot_id: the snapshot after which they begin; None: all rows of the last one.
-        to_snapshot_id: the last snapshot; None: the input had none.
-    """
-
-    table_uuid: str
-    from_snapshot_id: int | None
-    to_snapshot_id: int | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Consumed:
-    """The changes of an input that a commit's rows were made from.
-
-    Attributes:
-        name: the name of the input.
-        read: the range.
-        is_again: whether a cleared task has read its own range again.
-        is_since_last: whether the range begins at the watermark.
-        is_first: whether there was none when the work was planned.
-    """
-
-    name: str
-    read: Range
-    is_again: bool = False
-    is_since_last: bool = False
-    is_first: bool = False
 
 
 class Watermarks:
-    """The watermarks of a task in a branch of the table that it writes to."""
+    """The watermarks of a task, or a consumer with a name, in a branch of the table that it writes to."""
 
-    def __init__(self, key: OperationKey, branch: str) -> None:
+    def __init__(self, key: OperationKey, branch: str, consumer: str | None = None) -> None:
         self._key = key
         self._branch = branch
-        self._task = [key.installation or "", key.dag_id, key.task_id, key.map_index, branch]
-        self.property = _property_of(self._task)
+        self._consumer = consumer
+        self._task = task_of(key, branch, consumer)
+        self._unnamed = task_of(key, branch, None)
+        self.property = property_of(self._task)
 
     # -- where the task has come to ------------------------------------------------------------------------------------
 
-    def find(self, metadata: TableMetadata, name: str) -> Range | None:
-        """Return the last range that moved the watermark of an input; None: the task has never read changes of it.
+    def find(self, metadata: TableMetadata, name: str, table_uuid: str) -> Range | None:
+        """Return the last range that moved the watermark of an input; None: nobody has read changes of it before.
+
+        Args:
+            table_uuid: the uuid of the input; empty for a table without one.
 
         Raises:
-            IncompatibleChangeError: there was one, or may have been, and it is not known any more.
+            IncompatibleChangeError: there was one, or may have been, and it is not known any more; or it is not known
+                whose those are that the table has.
         """
         history = self._history(metadata)
         others: list[Snapshot] = []
+        names: list[str] = []
         for snapshot in history:
-            if not self._is_of_task(snapshot):
+            entry, is_of_task = entry_of(metadata, snapshot, name), self._is_of_task(snapshot)
+            if entry is None:
+                others += [snapshot] if is_of_task else []
                 continue
-            entry = _entry(metadata, snapshot, name)
-            if entry is not None and not entry.get("again"):
-                return _range(entry)
-            others += [snapshot] if entry is None else []
+            if is_of_task and entry.get("consumer") is not None:
+                names.append(str(entry["consumer"]))
+                self._check_same_name(names, is_known=self._consumer is not None)
+            if self._is_mine(snapshot, entry, is_of_task=is_of_task) and not entry.get("again"):
+                return range_of(entry)
         kept = self._expired(metadata, name, history)
         if kept is not None:
-            return _range(kept)
+            return range_of(kept)
         if others:
             raise IncompatibleChangeError(
                 f"this task has committed snapshot {others[0].snapshot_id} before, without changes of "
                 f"such an input, so that it is not known which of them are in the table; {WAYS_OUT}"
             )
+        # What a template says differs from index to index.
+        self._check_same_name(names, is_known=self._key.part != "-1")
         self._check_other_branches(metadata, name, history)
-        self._check_other_installations(metadata, history)
+        if self._consumer is None:
+            self._check_other_installations(metadata, history)
+        mine = [self._task, *self._also(metadata)]
+        check_is_new(metadata, history, key=self._key, mine=mine, name=name, table_uuid=table_uuid)
         return None
+
+    def _is_mine(self, snapshot: Snapshot, entry: Mapping[str, Any], *, is_of_task: bool) -> bool:
+        """Whether a snapshot's changes were read by this consumer, maybe before it had its name."""
+        by = entry.get("consumer")
+        if by is not None:
+            return bool(by == self._consumer)
+        names = (name_of(task_of(key, self._branch, None)) for key in _parsed(snapshot))
+        return is_of_task or (self._consumer is not None and self._consumer in names)
+
+    def _check_same_name(self, names: Sequence[str], *, is_known: bool) -> None:
+        """Refuse a task that has read under another name before, which its author has taken away.
+
+        Raises:
+            IncompatibleChangeError: so it is.
+        """
+        if names and not is_known:
+            now = "has no such name" if self._consumer is None else f"is {self._consumer!r}"
+            raise IncompatibleChangeError(
+                f"this task has read changes of the input as consumer {names[0]!r} before, and {now} now; set "
+                f"consumer={names[0]!r}, or {WAYS_OUT}, for one run"
+            )
+
+    def _also(self, metadata: TableMetadata) -> list[list[Any]]:
+        """Return the tasks whose watermarks this consumer goes on at, beside its own: those that it has the name of."""
+        if self._consumer is None:
+            return []
+        known = [task for task, _ in all_kept(metadata) if task[-1] == self._branch and not is_named(task)]
+        return [task for task in known if task == self._unnamed or name_of(task) == self._consumer]
 
     def own_range(self, metadata: TableMetadata, name: str) -> Range | None:
         """Return the range of an input that this work has read in another try or epoch; None: none is known.
@@ -123,28 +134,24 @@ class Watermarks:
         for kin, snapshot, _ in find_kin(metadata, self._key, self._branch):
             if kin is Kin.LATER:
                 continue
-            entry = _entry(metadata, snapshot, name)
+            entry = entry_of(metadata, snapshot, name)
             if entry is None:
                 raise IncompatibleChangeError(
                     f"an earlier run of {self._key.work} has committed snapshot {snapshot.snapshot_id} "
                     f"without changes of such an input, so that it is not known which it is to read again; {WAYS_OUT}"
                 )
-            return _range(entry)
+            return range_of(entry)
         kept = self._expired(metadata, name, self._history(metadata))
-        return _range(kept) if kept is not None and kept.get("work") == self._key.work else None
+        return range_of(kept) if kept is not None and kept.get("work") == self._key.work else None
 
     def _history(self, metadata: TableMetadata) -> list[Snapshot]:
         head = metadata.ref_snapshot(self._branch)
         return [] if head is None else list(metadata.ancestors(head.snapshot_id))
 
     def _is_of_task(self, snapshot: Snapshot, *, any_installation: bool = False) -> bool:
-        for text in keys_of(snapshot):
-            try:
-                other = OperationKey.parse(text)
-            except InvalidInputError:
-                continue
-            key = self._key
-            if (other.dag_id, other.task_id, other.map_index) == (key.dag_id, key.task_id, key.map_index):
+        key = self._key
+        for other in _parsed(snapshot):
+            if (other.dag_id, other.task_id, other.part) == (key.dag_id, key.task_id, key.part):
                 return any_installation or other.installation in (None, key.installation)
         return False
 
@@ -157,8 +164,8 @@ class Watermarks:
         text = metadata.properties.get(self.property)
         if text is None:
             return {}
-        found = _document(text)
-        if found.get("task") != self._task or not _are_objects(found.get("inputs")):
+        found = document_of(text)
+        if found.get("task") != self._task or not are_objects(found.get("inputs")):
             raise IncompatibleChangeError(
                 f"property {self.property} of table {metadata.location} is damaged, which says how far this task has "
                 f"read its inputs; remove it, and {WAYS_OUT}"
@@ -183,18 +190,28 @@ class Watermarks:
             return kept
         if is_whole:
             return None
-        self._check_not_rolled_back(kept, history)
+        # Older snapshots may be in the history beside it, if it has not expired itself.
+        if all(snapshot.snapshot_id != number_of(kept, "target-snapshot-id") for snapshot in history):
+            self._check_not_rolled_back(kept, history)
         return kept
 
     def _kept_of(self, metadata: TableMetadata, name: str, history: Sequence[Snapshot]) -> Mapping[str, Any] | None:
         """Return what is kept of an input for this branch, or for main, if what has expired is of both."""
-        kept = self._kept(metadata).get(name)
+        kept = self._kept_or_taken_over(metadata, name)
         if kept is not None or self._branch == MAIN_BRANCH:
             return kept
         main = metadata.ancestors(metadata.current_snapshot_id)
         if any(snapshot.snapshot_id == history[-1].snapshot_id for snapshot in main):
-            return Watermarks(self._key, MAIN_BRANCH)._kept(metadata).get(name)
+            return Watermarks(self._key, MAIN_BRANCH, self._consumer)._kept_or_taken_over(metadata, name)
         return None
+
+    def _kept_or_taken_over(self, metadata: TableMetadata, name: str) -> Mapping[str, Any] | None:
+        kept = self._kept(metadata).get(name)
+        if kept is not None:
+            return kept
+        also = [property_of(task) for task in self._also(metadata)]
+        known = {property_of(task): inputs for task, inputs in all_kept(metadata)}
+        return next((known[one][name] for one in also if name in known[one]), None)
 
     def _check_other_branches(self, metadata: TableMetadata, name: str, history: Sequence[Snapshot]) -> None:
         """Refuse where the task has read changes on another branch, which may have become a part of this one since.
@@ -204,9 +221,9 @@ class Watermarks:
         """
         if not history or history[-1].parent_snapshot_id is None:
             return
-        for task, inputs in _all_kept(metadata):
+        for task, inputs in all_kept(metadata):
             entry = inputs.get(name, {})
-            target = _number(entry, "target-snapshot-id")
+            target = number_of(entry, "target-snapshot-id")
             if task[:-1] == self._task[:-1] and entry and metadata.snapshot(target) is None:
                 raise IncompatibleChangeError(
                     f"this task has read changes on branch {str(task[-1])[:100]!r}, and its snapshot {target} has "
@@ -215,7 +232,7 @@ class Watermarks:
 
     def _check_not_rolled_back(self, kept: Mapping[str, Any], history: Sequence[Snapshot]) -> None:
         """Refuse a watermark whose snapshot is not in the part of the history that is as old as it is."""
-        number, moment_ms = _number(kept, "sequence-number"), _number(kept, "timestamp-ms")
+        number, moment_ms = number_of(kept, "sequence-number"), number_of(kept, "timestamp-ms")
         for snapshot in history:
             is_older = snapshot.sequence_number < number if number else snapshot.timestamp_ms <= moment_ms
             if is_older:
@@ -226,7 +243,7 @@ class Watermarks:
 
     def _check_other_installations(self, metadata: TableMetadata, history: Sequence[Snapshot]) -> None:
         found = [snapshot.snapshot_id for snapshot in history if self._is_of_task(snapshot, any_installation=True)]
-        tasks = (_document(text).get("task") for key, text in metadata.properties.items() if key.startswith(PREFIX))
+        tasks = (document_of(text).get("task") for key, text in metadata.properties.items() if key.startswith(PREFIX))
         own = self._task
         if found or any(isinstance(one, list) and one[1:] == own[1:] and one != own for one in tasks):
             raise IncompatibleChangeError(
@@ -255,16 +272,35 @@ class Watermarks:
             "sequence-number": next_sequence_number(metadata),
             "timestamp-ms": metadata.last_updated_ms,
         }
-        inputs = {one.name: {**_texts(one.read), **place} for one in moved}
         try:
             kept = self._kept(metadata)
         except IncompatibleChangeError:
             kept = {}  # what is damaged is written anew
+        also = {tuple(task): task for task in self._also(metadata)}
+        over = [dict(inputs) for task, inputs in all_kept(metadata) if tuple(task) in also]
+        inputs = {}
+        for one in moved:
+            before = next((known[one.name] for known in (kept, *over) if one.name in known), None)
+            begun = self._key.run if one.is_first or before is None else before.get("begun")
+            inputs[one.name] = {**texts_of(one.read), **place, **({} if begun is None else {"begun": begun})}
         document = {"task": self._task, "inputs": {**kept, **inputs}}
-        return Change(updates=(SetProperties(updates={self.property: json.dumps(document)}),), requirements=())
+        updates = {self.property: json.dumps(document)}
+        return Change(updates=(SetProperties(updates=updates), *self._taken_over(metadata, inputs)), requirements=())
+
+    def _taken_over(self, metadata: TableMetadata, moved: Mapping[str, Any]) -> Iterator[Update]:
+        """Yield the updates that remove the watermarks that this consumer has taken over: one place tells."""
+        also = {tuple(task) for task in self._also(metadata)}
+        for task, inputs in all_kept(metadata):
+            left = {name: entry for name, entry in inputs.items() if name not in moved}
+            if tuple(task) not in also or len(left) == len(inputs):
+                continue
+            if left:
+                yield SetProperties(updates={property_of(task): json.dumps({"task": task, "inputs": left})})
+            else:
+                yield RemoveProperties(removals=(property_of(task),))
 
     def _check_not_moved(self, metadata: TableMetadata, one: Consumed) -> None:
-        found = self.find(metadata, one.name)
+        found = self.find(metadata, one.name, one.read.table_uuid)
         is_same = one.is_first if found is None else found.to_snapshot_id == one.read.from_snapshot_id
         if not is_same or (found is not None and one.is_first):
             raise StalePlanError(
@@ -276,118 +312,57 @@ class Watermarks:
 
 def with_watermarks(action: MakesSnapshot, consumed: Sequence[Consumed]) -> MakesSnapshot:
     """Return the action, with the watermarks of what its rows were made from in the same commit."""
-    key, snapshot_id = action.settings.operation_key, action.settings.snapshot_id
+    key, snapshot_id, branch = action.settings.operation_key, action.settings.snapshot_id, action.settings.branch
     if key is None or not consumed:
         return action
-    watermarks = Watermarks(key, action.settings.branch)
-    return Composed(lambda metadata: watermarks.advance(metadata, consumed, snapshot_id), action)
+
+    def first(metadata: TableMetadata) -> Change:
+        return Change(updates=advanced(key, consumed, metadata, branch, snapshot_id), requirements=())
+
+    return Composed(first, action)
+
+
+def advanced(
+    key: OperationKey, consumed: Sequence[Consumed], metadata: TableMetadata, branch: str, snapshot_id: int
+) -> tuple[Update, ...]:
+    """Return the updates that move the watermarks of all consumers in a task; errors as of `Watermarks.advance`."""
+    updates: list[Update] = []
+    for consumer in dict.fromkeys(one.consumer for one in consumed):
+        own = [one for one in consumed if one.consumer == consumer]
+        updates += Watermarks(key, branch, consumer).advance(metadata, own, snapshot_id).updates
+    return tuple(updates)
+
+
+def _parsed(snapshot: Snapshot) -> Iterator[OperationKey]:
+    for text in keys_of(snapshot):
+        try:
+            yield OperationKey.parse(text)
+        except InvalidInputError:
+            continue  # another writer's
 
 
 def moved_to_main(metadata: TableMetadata, head: int) -> tuple[Update, ...]:
     """Return the updates that give main, which is moved to a snapshot, the watermarks of what becomes a part of it."""
-    of_branches = [(task, inputs) for task, inputs in _all_kept(metadata) if task[-1] != MAIN_BRANCH]
+    of_branches = [(task, inputs) for task, inputs in all_kept(metadata) if task[-1] != MAIN_BRANCH]
     if not of_branches:
         return ()
     was = {one.snapshot_id for one in metadata.ancestors(metadata.current_snapshot_id)}
     published = {one.snapshot_id for one in metadata.ancestors(head)} - was
     updates: dict[str, str] = {}
     for task, inputs in of_branches:
-        moved = {name: one for name, one in inputs.items() if _number(one, "target-snapshot-id") in published}
+        moved = {name: one for name, one in inputs.items() if number_of(one, "target-snapshot-id") in published}
         if not moved:
             continue
         of_main = [*task[:-1], MAIN_BRANCH]
-        name = _property_of(of_main)
-        kept = _document(updates.get(name) or metadata.properties.get(name, "")).get("inputs")
-        known = kept if _are_objects(kept) else {}
+        name = property_of(of_main)
+        kept = document_of(updates.get(name) or metadata.properties.get(name, "")).get("inputs")
+        known = kept if are_objects(kept) else {}
         updates[name] = json.dumps({"task": of_main, "inputs": {**(known or {}), **moved}})
     return (SetProperties(updates=updates),) if updates else ()
 
 
 def removed_with(metadata: TableMetadata, branch: str) -> tuple[Update, ...]:
     """Return the updates that remove the watermarks of a branch, which is removed."""
-    names = tuple(_property_of(task) for task, _ in _all_kept(metadata) if task[-1] == branch)
+    names = tuple(property_of(task) for task, _ in all_kept(metadata) if task[-1] == branch)
     found = tuple(name for name in names if name in metadata.properties)
     return (RemoveProperties(removals=found),) if found else ()
-
-
-def _all_kept(metadata: TableMetadata) -> Iterator[tuple[list[Any], Mapping[str, Mapping[str, Any]]]]:
-    """Yield the tasks and branches of all watermarks that properties have, and what they say of each input."""
-    for name, text in metadata.properties.items():
-        found = _document(text) if name.startswith(PREFIX) else {}
-        task, inputs = found.get("task"), found.get("inputs")
-        if isinstance(task, list) and len(task) == 5 and isinstance(inputs, dict) and _are_objects(inputs):
-            yield task, inputs
-
-
-def _property_of(task: Sequence[Any]) -> str:
-    return f"{PREFIX}{hashlib.sha256(json.dumps(task).encode()).hexdigest()[:16]}"
-
-
-def consumed_by(snapshot: Snapshot) -> tuple[Consumed, ...] | None:
-    """Return which changes a snapshot's rows were made from, as its summary says; None if they were read again."""
-    entries = _document(snapshot.summary.get(INPUTS, "{}"))
-    read = {name: one for name, one in entries.items() if isinstance(one, dict) and "from-snapshot-id" in one}
-    if any(one.get("again") for one in read.values()):
-        return None
-    return tuple(
-        Consumed(name=name, read=_range(one), is_since_last=True, is_first=one["from-snapshot-id"] is None)
-        for name, one in read.items()
-    )
-
-
-def _texts(read: Range) -> dict[str, str | None]:
-    """Return a range as `_range` reads it; ids are texts, since JavaScript rounds integers above 2**53."""
-    first, last = read.from_snapshot_id, read.to_snapshot_id
-    return {
-        "table-uuid": read.table_uuid,
-        "from-snapshot-id": None if first is None else str(first),
-        "snapshot-id": None if last is None else str(last),
-    }
-
-
-def _entry(metadata: TableMetadata, snapshot: Snapshot, name: str) -> Mapping[str, Any] | None:
-    """Return what a snapshot's summary says of the changes of an input; None: its rows were not made from any.
-
-    A cherry-pick says nothing itself: the snapshot does whose files it has.
-    """
-    for each in _with_source(metadata, snapshot):
-        entry = _document(each.summary.get(INPUTS, "{}")).get(name)
-        if isinstance(entry, dict) and "mode" in entry:
-            return entry
-    return None
-
-
-def _with_source(metadata: TableMetadata, snapshot: Snapshot) -> Iterator[Snapshot]:
-    yield snapshot
-    source = whole_number(snapshot.summary.get(SOURCE_SNAPSHOT_ID, ""))
-    found = None if source is None else metadata.snapshot(source)
-    if found is not None:
-        yield found
-
-
-def _range(entry: Mapping[str, Any]) -> Range:
-    """Read a range; raises IncompatibleChangeError if it is damaged, since without ids it would be the whole table."""
-    first, last = (entry.get(name, "") for name in ("from-snapshot-id", "snapshot-id"))
-    if any(one is not None and whole_number(str(one)) is None for one in (first, last)):
-        raise IncompatibleChangeError(f"what this task has read last is damaged: {json.dumps(entry)}; {WAYS_OUT}")
-    return Range(
-        table_uuid=str(entry.get("table-uuid") or ""),
-        from_snapshot_id=None if first is None else int(first),
-        to_snapshot_id=None if last is None else int(last),
-    )
-
-
-def _number(entry: Mapping[str, Any], name: str) -> int:
-    return whole_number(str(entry.get(name))) or 0
-
-
-def _document(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _are_objects(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(one, dict) for one in value.values())

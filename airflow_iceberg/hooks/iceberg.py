@@ -98,6 +98,8 @@ class IcebergHook(BaseHook):
         context: Context | None = None,
         asset_events: bool = True,
         partition_keys: Literal["path", "value"] = "path",
+        write_key: str | None = None,
+        on_removed: Literal["keep", "remove"] | None = None,
     ) -> TaskTable:
         """Load a table for the function of a task, each of whose writes is committed exactly once.
 
@@ -108,6 +110,7 @@ class IcebergHook(BaseHook):
             name: namespace and name, `sales.orders`.
             context: that of the task; by default that of the task that runs.
             asset_events, partition_keys: as of the operators.
+            write_key, on_removed: as of `IcebergAppendOperator`, for all writes of the table that is returned.
 
         Raises:
             InvalidInputError: no task runs here.
@@ -125,6 +128,8 @@ class IcebergHook(BaseHook):
                 iceberg_conn_id=self.iceberg_conn_id,
                 asset_events=asset_events,
                 partition_keys=partition_keys,
+                write_key=write_key,
+                on_removed=on_removed,
             )
 
     def create_table(

@@ -143,8 +143,10 @@ def check_try_of_found(context: Context, table: Table, snapshot_id: int | None, 
 
 
 def _place(table: Table) -> str:
-    """Return what tells a table from others: two connections may lead to one."""
-    return table.metadata.table_uuid or table.location
+    """Return what tells a table from others: two connections may lead to one. Each `write_key` has names of its own."""
+    place = table.metadata.table_uuid or table.location
+    write_key = getattr(table, "write_key", None)
+    return place if write_key is None else f"{place}={write_key}"
 
 
 def _goes_on(context: Context) -> bool:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, came
+from airflow_iceberg.hooks.run_tasks import TasksOfRun, item_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -57,7 +59,25 @@ def operation_key_of(context: Context) -> OperationKey:
         # A run that was never cleared has had only one start.
         run_after_ms=(min(begun) if clears else begun[-1]) if begun else None,
         started_ms=begun[-1] if begun else None,
+        item=item_of(context),
+        run_tasks=TasksOfRun.of(context),
     )
+
+
+def as_said(key: OperationKey, write_key: Any, on_removed: Any) -> OperationKey:
+    """Return a key with what its author says of the task's work.
+
+    Raises:
+        InvalidInputError: a `write_key` that is no text or number, or empty; an unknown word.
+    """
+    if write_key is None:
+        return replace(key, on_removed=on_removed)
+    if isinstance(write_key, bool) or not isinstance(write_key, str | int) or str(write_key).strip() in ("", "None"):
+        raise InvalidInputError(
+            f"write_key is {came(write_key)}, expected a text that tells this part of the task's work from the others, "
+            f"as the name of its file or region; leave it out if the task has no parts"
+        )
+    return replace(key, write_key=str(write_key), on_removed=cast("Any", on_removed))
 
 
 def _older_epoch(context: Context) -> int:

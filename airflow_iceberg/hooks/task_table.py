@@ -20,7 +20,7 @@ from airflow_iceberg.commit.write_result import Outcome, WriteResult
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.own_changes import CHANGES_NO_ROWS, OwnChanges, ResultT
 from airflow_iceberg.hooks.own_writes import check_try_of_found, writes_of
-from airflow_iceberg.hooks.task_key import operation_key_of
+from airflow_iceberg.hooks.task_key import as_said, operation_key_of
 from airflow_iceberg.retries import function_failures
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class TaskTable(OwnChanges):
     _conn_id: str
     _asset_events: bool
     _partition_keys: str
+    _on_removed: str | None = None
+    write_key: str | None = None
 
     @classmethod
     def bound(
@@ -83,19 +85,23 @@ class TaskTable(OwnChanges):
         iceberg_conn_id: str,
         asset_events: bool,
         partition_keys: str,
+        write_key: str | None = None,
+        on_removed: str | None = None,
     ) -> TaskTable:
         """Load a table, and bind it to a task, as `IcebergHook.task_table` does.
 
         Args:
             catalog, name: where the table is, and its namespace and name.
             context: the context of the task.
-            iceberg_conn_id, asset_events, partition_keys: as of `IcebergHook.task_table`.
+            iceberg_conn_id, asset_events, partition_keys, write_key, on_removed: as of `IcebergHook.task_table`.
         """
         check_partition_keys(partition_keys)
         made = cls.load(catalog, name)
         assert isinstance(made, cls)
         made._context, made._conn_id = context, iceberg_conn_id
         made._asset_events, made._partition_keys = asset_events, partition_keys
+        made.write_key = as_said(operation_key_of(context), write_key, on_removed).write_key
+        made._on_removed = on_removed
         return made
 
     def append(
@@ -193,7 +199,8 @@ class TaskTable(OwnChanges):
         if "operation_key" in options:
             raise InvalidInputError("a table of a task makes the operation keys of its writes; set name instead")
         with writes_of(self._context).named(self._context, self, verb, name) as named:
-            key = replace(operation_key_of(self._context), write=named, older_epoch=None)
+            key = as_said(operation_key_of(self._context), self.write_key, self._on_removed)
+            key = replace(key, write=named, older_epoch=None)
             result = write(*args, operation_key=key, **options)
             if name is None and isinstance(result, WriteResult) and result.outcome is Outcome.FOUND:
                 check_try_of_found(self._context, self, result.snapshot_id, named)

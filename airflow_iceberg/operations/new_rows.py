@@ -16,9 +16,11 @@ from airflow_iceberg.commit.compose import with_schema
 from airflow_iceberg.commit.earlier_epochs import NO_SNAPSHOT, EarlierEpochs
 from airflow_iceberg.commit.manifest_merging import MergePolicy
 from airflow_iceberg.commit.open_table import OpenTable
-from airflow_iceberg.commit.operation_key import ON_RERUN, TRY_NUMBER, OnRerun, may_be_a_retry
+from airflow_iceberg.commit.operation_key import ON_RERUN, TRY_NUMBER, OnRerun, OperationKey
 from airflow_iceberg.commit.retry_policy import RetryPolicy
+from airflow_iceberg.commit.runs.doubts import may_be_a_retry
 from airflow_iceberg.commit.runs.own_works import OwnWorks, still_there
+from airflow_iceberg.commit.runs.removed import changed_item
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import MakesSnapshot
 from airflow_iceberg.commit.watermarks import with_watermarks
@@ -27,7 +29,7 @@ from airflow_iceberg.data.arrow_rows import Rows, to_arrow_rows
 from airflow_iceberg.data.cast.row_check import RowCheck
 from airflow_iceberg.data.write.options import WriteOptions, checked_format, in_format
 from airflow_iceberg.data.write.rows import schema_with, write_rows
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError
 from airflow_iceberg.expressions.binding import bind
 from airflow_iceberg.format.manifests.entries import DataFile
 from airflow_iceberg.format.properties.table_properties import TableProperties
@@ -169,14 +171,34 @@ def find_earlier(work: Work, request: RerunRequest) -> WriteResult | None:
     landed = work.find_landed(branch)
     if landed is not None:
         return WriteResult.of([landed], table=table.name, branch=branch, outcome=Outcome.FOUND)
+    if getattr(request, "replace", None) is None:  # an overwrite may replace such rows in any case
+        EarlierEpochs(
+            table.io, work.operation_key, branch, try_number=work.try_number, on_rerun=request.on_rerun
+        ).check_removed(table.metadata)
     earlier = still_there(table.metadata, OwnWorks.of(table.metadata, work.operation_key, branch))
     if request.on_rerun == "skip" and earlier:
+        _check_same_item(work.operation_key, earlier)
         return WriteResult.of([earlier[0]], table=table.name, branch=branch, outcome=Outcome.SKIPPED)
     if request.on_rerun == "skip":
         return _skipped_after_expiry(work, branch)
     if request.on_rerun == "append":
         return _found_in_doubt(work, branch, earlier)
     return None
+
+
+def _check_same_item(key: OperationKey, earlier: Sequence[Snapshot]) -> None:
+    """Check that the rows that are there are those of the item that this index of a mapped task stands for now.
+
+    Raises:
+        IncompatibleChangeError: it stood for another one.
+    """
+    other = changed_item(key, earlier)
+    if other is not None:
+        raise IncompatibleChangeError(
+            f"map index {key.map_index} of task {key.dag_id}.{key.task_id} was expanded with other values when it "
+            f"committed snapshot {other.snapshot_id}, and on_rerun is 'skip', so that those of today would not be "
+            f"written; nothing was committed; give the task a write_key, or set on_rerun='replace'"
+        )
 
 
 def _skipped_after_expiry(work: Work, branch: str) -> WriteResult | None:

@@ -21,6 +21,7 @@ from airflow_iceberg.commit.earlier_epochs import check_no_later_epoch
 from airflow_iceberg.commit.found_work import log_history
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import OperationKey, find_landed
+from airflow_iceberg.commit.runs.removed import check_own_index
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import MakesSnapshot
 from airflow_iceberg.commit.write_result import Outcome, WriteResult, describe
@@ -93,14 +94,17 @@ class Work:
         """Return the snapshot by which an earlier try has committed this work; None when there is work to do.
 
         Raises:
-            IncompatibleChangeError: a run after a later clear has committed already.
+            IncompatibleChangeError: a run after a later clear has committed already, or another index of the task
+                under the same `write_key`.
         """
         if self.operation_key is None:
             return None
         landed = find_landed(self.table.newest_metadata, self.operation_key, branch)
         if landed is None:
             check_no_later_epoch(self.table.newest_metadata, self.operation_key, branch)
-        elif self.deferred is not None:
+        else:
+            check_own_index(self.operation_key, landed)
+        if landed is not None and self.deferred is not None:
             self.deferred.give_up()
         log_history(self.table, self.operation_key, branch, landed)
         return landed

@@ -91,6 +91,9 @@ class Changes:
         row_filter: a predicate in SQL; only changed rows that satisfy it are read.
         predicate_params: the values of the predicate's placeholders, `:name`, by name.
         selected_fields: the columns to read.
+        consumer: the name of who reads, `"orders-to-silver"`, by which the next run finds how far it has come; by
+            default its DAG, task and map index. With a name, all of them may be renamed. The name of another task,
+            `"dag.task"`, takes over how far that has come.
     """
 
     table: str
@@ -105,6 +108,7 @@ class Changes:
     row_filter: str | None = None
     predicate_params: Mapping[str, Any] | None = None
     selected_fields: Sequence[str] = ("*",)
+    consumer: str | None = None
 
     def serialize(self) -> dict[str, Any]:
         """Return the form that Airflow stores and shows."""
@@ -128,6 +132,7 @@ class Changes:
             row_filter=self.row_filter,
             predicate_params=self.predicate_params,
             selected_fields=self.selected_fields,
+            consumer=_consumer(self.consumer),
             **_since(self.since),
         )
 
@@ -159,6 +164,12 @@ def _loader(conn_id: str, table: str, opened: Callable[[OpenTable], object]) -> 
         return found
 
     return load
+
+
+def _consumer(given: object) -> str | None:
+    if given is not None and (not isinstance(given, str) or given.strip() in ("", "None")):
+        raise InvalidInputError(f"consumer is {given!r}, expected a name, such as 'orders-to-silver'")
+    return given
 
 
 def _since(given: object) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.hooks.arguments import interval_s, whole_number
 from airflow_iceberg.hooks.given import CheckedArguments
 from airflow_iceberg.hooks.iceberg import IcebergHook
-from airflow_iceberg.operators._key import operation_key_of, request_digest
+from airflow_iceberg.operators._key import operation_key_of, request_digest, stored, taken_up
 from airflow_iceberg.redaction import printable
 from airflow_iceberg.retries import airflow_failures, from_event, tell_of_kill
 from airflow_iceberg.triggers.job import POLL_INTERVAL_S, IcebergJobTrigger
@@ -99,7 +99,7 @@ class TableOperator(CheckedArguments):
         self._opened_table = self._load_table()
         return Work(
             self._opened_table,
-            operation_key=operation_key_of(context),
+            operation_key=operation_key_of(context, self),
             try_number=int(context["ti"].try_number),
         )
 
@@ -223,7 +223,7 @@ class JobOperator(TableOperator):
         """Load the table, and return the work of this task, whose jobs run on the Spark connection."""
         work, self._instance = super().work(context), context["ti"]
         if self._key is not None:
-            work = replace(work, operation_key=self._key)
+            work = replace(work, operation_key=taken_up(self._key, work.operation_key))
         table, key = work.table, work.operation_key
         assert key is not None
 
@@ -278,7 +278,7 @@ class JobOperator(TableOperator):
         left = {
             "handle": handle,
             "reference": reference,
-            "operation_key": asdict(key),
+            "operation_key": asdict(stored(key)),
             "asked": self._asked(secrets.token_hex(16)),
             "ends_at": self._ends_at,
         }

@@ -1,35 +1,43 @@
-"""What tells whether a task is asked for the same again; its operation key is made in `hooks.task_key`."""
+"""The operation key of an operator's task, and what tells whether a task is asked for the same again."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.hooks.task_key import installation_id, operation_key_of
+from airflow_iceberg.hooks.digests import slow_digest
+from airflow_iceberg.hooks.task_key import as_said, installation_id
+from airflow_iceberg.hooks.task_key import operation_key_of as key_of_task
 
-__all__ = ["installation_id", "operation_key_of", "request_digest"]
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_iceberg.commit.operation_key import OperationKey
+
+__all__ = ["installation_id", "operation_key_of", "request_digest", "stored", "taken_up"]
+
+
+def operation_key_of(context: Context, operator: Any = None) -> OperationKey:
+    """Return the operation key of a task; that of an operator has what its author says with `write_key`."""
+    said = (getattr(operator, name, None) for name in ("write_key", "on_removed"))
+    return as_said(key_of_task(context), *said)
+
+
+def stored(key: OperationKey) -> OperationKey:
+    """Return a key as a deferred task leaves it for its next process."""
+    return replace(key, run_tasks=None)
+
+
+def taken_up(key: OperationKey, now: OperationKey | None) -> OperationKey:
+    """Return the key that a process before this one has left, with what Airflow tells this one."""
+    return replace(key, run_tasks=None if now is None else now.run_tasks)
 
 
 def request_digest(arguments: Mapping[str, Any], salt: str) -> str:
     """Return a digest of a task's rendered arguments, by which a later process knows that it is asked for the same.
 
-    It is slow on purpose: it lies in Airflow's database, and an argument may hold a short secret.
-
     Args:
         salt: a random number, in hexadecimal digits.
     """
-    text = json.dumps(_plain(arguments), sort_keys=True, default=repr)
-    return hashlib.scrypt(text.encode(), salt=bytes.fromhex(salt), n=1 << 14, r=8, p=1, dklen=32).hex()
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return [type(value).__name__, {item.name: _plain(getattr(value, item.name)) for item in fields(value)}]
-    if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return value
+    return slow_digest(arguments, salt)

@@ -194,7 +194,10 @@ class SourceOperator(InputsOperator):
 class RowsOperator(SourceOperator):
     """An operator that writes new rows; its arguments are those of `IcebergAppendOperator`."""
 
-    template_fields: Sequence[str] = (*SourceOperator.template_fields, "on_rerun", "on_empty", "schema_evolution")
+    template_fields: Sequence[str] = (
+        *SourceOperator.template_fields,
+        *("on_rerun", "on_empty", "schema_evolution", "write_key", "on_removed"),
+    )
     known_on_empty: ClassVar[tuple[str, ...]] = ("nothing", "skip", "fail")
 
     def __init__(
@@ -203,12 +206,16 @@ class RowsOperator(SourceOperator):
         on_rerun: Literal["replace", "append", "skip"] = "replace",
         on_empty: str = "nothing",
         schema_evolution: Literal["add_columns"] | None = None,
+        write_key: str | None = None,
+        on_removed: Literal["keep", "remove"] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.on_rerun = on_rerun
         self.on_empty = on_empty
         self.schema_evolution = schema_evolution
+        self.write_key = write_key
+        self.on_removed = on_removed
 
     def rows_request(self, kind: Callable[..., Request], **more: Any) -> Request:
         """Return the request of the operation, of this kind."""

@@ -35,6 +35,12 @@ class IcebergAddFilesOperator(TableOperator):
         snapshot_properties: additional entries of the snapshot's summary.
         on_rerun: what a cleared task does if its earlier run has committed: `"replace"` leaves the table with the files
             that are named now, `"append"` adds them, `"skip"` does nothing. No file is deleted from the store.
+        write_key: what this part of the task's work is for, `"{{ params.region }}"` or a file: it takes the place of
+            the map index, so that a mapped task may be expanded in another order after a clear, and with more or fewer
+            items. Each item needs one of its own.
+        on_removed: what a write does with rows of its DAG run that no task of it will write again, since a task was
+            renamed or removed, or an index is gone: `"keep"` leaves them, `"remove"` takes them out in the same commit;
+            by default it fails where it meets some.
         iceberg_conn_id: the id of the catalog's connection.
 
     Returns:
@@ -44,7 +50,7 @@ class IcebergAddFilesOperator(TableOperator):
     template_fields: Sequence[str] = (
         *TableOperator.template_fields,
         *("files", "source", "partition_filter", "check_duplicate_files", "rewrite_unfit", "branch", "create_branch"),
-        *("snapshot_properties", "on_rerun"),
+        *("snapshot_properties", "on_rerun", "write_key", "on_removed"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"partition_filter": "json", "snapshot_properties": "json"}
     ui_color = "#dbeeff"
@@ -61,6 +67,8 @@ class IcebergAddFilesOperator(TableOperator):
         create_branch: bool | str = False,
         snapshot_properties: Mapping[str, str] | None = None,
         on_rerun: Literal["replace", "append", "skip"] = "replace",
+        write_key: str | None = None,
+        on_removed: Literal["keep", "remove"] | None = None,
         **kwargs: Any,
     ) -> None:
         self.branch = branch
@@ -73,6 +81,8 @@ class IcebergAddFilesOperator(TableOperator):
         self.create_branch = create_branch
         self.snapshot_properties = snapshot_properties
         self.on_rerun = on_rerun
+        self.write_key = write_key
+        self.on_removed = on_removed
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Add the files."""

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from airflow_iceberg.commit.actions.snapshot_refs import check_expected, known_snapshot
 from airflow_iceberg.commit.checks import of_this_table
-from airflow_iceberg.commit.earlier_epochs import is_appended
 from airflow_iceberg.commit.file_filters import partition_key
 from airflow_iceberg.commit.manifest_filter import FilesToRemove
 from airflow_iceberg.commit.operation_key import OPERATION_KEY, PUBLISHED_OPERATION_KEY, SOURCE_SNAPSHOT_ID
 from airflow_iceberg.commit.refs.marks import OnceOnly
+from airflow_iceberg.commit.runs.names import is_appended
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction, check_all_there
 from airflow_iceberg.commit.snapshot_writer import AddedFiles

@@ -23,11 +23,12 @@ from airflow_iceberg.commit.operation_key import (
     OperationKey,
     keys_of,
 )
+from airflow_iceberg.commit.runs.consumed import Consumed, consumed_by
 from airflow_iceberg.commit.runs.rows import may_carry_rows
 from airflow_iceberg.commit.settings import CommitSettings
 from airflow_iceberg.commit.snapshot_action import FileChanges, SnapshotAction
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
-from airflow_iceberg.commit.watermarks import Consumed, Watermarks, consumed_by
+from airflow_iceberg.commit.watermarks import advanced
 from airflow_iceberg.commit.write_result import INPUTS, Outcome
 from airflow_iceberg.errors import IncompatibleChangeError, NotFoundError
 from airflow_iceberg.format.manifests.entries import DataFile, EntryStatus, ManifestContent, ManifestEntry
@@ -162,7 +163,7 @@ class Reapply(SnapshotAction):
         super().__init__(io, settings)
         self._audited_id = audited_id
         self._again = is_audited_again
-        self._consumed: tuple[Watermarks, tuple[Consumed, ...]] | None = None
+        self._consumed: tuple[OperationKey, tuple[Consumed, ...]] | None = None
         # What `changes` has found on the base of this attempt, for `check`.
         self._staged: tuple[Snapshot, ...] = ()
 
@@ -340,7 +341,7 @@ class Reapply(SnapshotAction):
         applied = snapshot.summary[AUDITED_SNAPSHOT_ID]
         return any(str(older.snapshot_id) == applied for older in metadata.ancestors(self._audited_id))
 
-    def _read_changes(self, staged: Staged) -> tuple[Watermarks, tuple[Consumed, ...]] | None:
+    def _read_changes(self, staged: Staged) -> tuple[OperationKey, tuple[Consumed, ...]] | None:
         """Return which changes of tables the rows were made from, and whose they are; None if they were not.
 
         Raises:
@@ -357,14 +358,13 @@ class Reapply(SnapshotAction):
                 "its rows were made from changes of a table, by several commits or by a task that was cleared, so that "
                 "a later run would not know what it is to read"
             )
-        return Watermarks(OperationKey.parse(keys[0]), self.settings.branch), consumed
+        return OperationKey.parse(keys[0]), consumed
 
     def _moved_watermarks(self, metadata: TableMetadata) -> tuple[Update, ...]:
         """Return the updates that move the watermarks; raises StalePlanError if others have moved them since."""
         if self._consumed is None:
             return ()
-        watermarks, consumed = self._consumed
-        return tuple(watermarks.advance(metadata, consumed, self.snapshot_id).updates)
+        return advanced(*self._consumed, metadata, self.settings.branch, self.snapshot_id)
 
     def _properties(self, metadata: TableMetadata, staged: Staged) -> dict[str, str]:
         """Return what the summary tells of the works whose rows are published.

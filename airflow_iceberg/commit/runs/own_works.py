@@ -7,7 +7,7 @@ Not here: where their rows are now (`rows`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from airflow_iceberg.commit.operation_key import (
@@ -20,6 +20,7 @@ from airflow_iceberg.commit.operation_key import (
     keys_of,
     kin_of,
 )
+from airflow_iceberg.commit.runs.removed import Removed
 from airflow_iceberg.commit.runs.rows import Refused, has_only_new_rows
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.manifests.entries import ManifestEntry
@@ -105,9 +106,17 @@ class OwnWorks:
     tokens: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, metadata: TableMetadata, key: OperationKey, branch: str) -> OwnWorks:
-        """Find the commits in the history of a branch."""
+    def of(
+        cls, metadata: TableMetadata, key: OperationKey, branch: str, *, removed: Sequence[Removed] = ()
+    ) -> OwnWorks:
+        """Find the commits in the history of a branch.
+
+        Args:
+            removed: commits of other tasks, or indexes, of the run whose rows the write replaces as well.
+        """
         found = list(find_own(metadata, key, branch))
+        others_of_run = {one.snapshot.snapshot_id for one in removed}
+        found += [OwnCommit(kin=Kin.EARLIER, key=one.key, snapshot=one.snapshot) for one in removed]
         head = metadata.ref_snapshot(branch)
         if head is None or not found:
             return cls(earlier={})
@@ -124,9 +133,9 @@ class OwnWorks:
         of_write = {
             one.snapshot.snapshot_id: one.snapshot
             for one in found
-            if one.kin is Kin.EARLIER and one.key.write == key.write
+            if one.kin is Kin.EARLIER and one.key.write == key.write and one.snapshot.snapshot_id not in others_of_run
         }
-        others = [snapshot for number, snapshot in earlier.items() if number not in of_write]
+        others = [s for number, s in earlier.items() if number not in of_write and number not in others_of_run]
         kept = {s.snapshot_id for s in others if EXISTING_FILES in s.summary or _said(s) in ("append", "skip")}
         wanted = {s.snapshot_id for s in others if _said(s) == "replace"} - kept
         ids = {one.snapshot.snapshot_id for one in found}
@@ -135,7 +144,7 @@ class OwnWorks:
             history=tuple(reversed(history[: oldest + 1])),
             earlier=earlier,
             current=frozenset(one.snapshot.snapshot_id for one in found if one.kin is Kin.SAME),
-            wanted=frozenset(wanted | of_write.keys()),
+            wanted=frozenset(wanted | of_write.keys() | others_of_run),
             kept=frozenset(kept),
             undone=gone,
             of_write=tuple(of_write.values()),

@@ -49,6 +49,8 @@ class PinnedChanges(Document):
         is_again: whether the task has read them before it was cleared.
         is_since_last: whether they begin where the task has read last.
         is_first: whether it has never read any.
+        consumer: the name that the author gives to who reads; None: the task is it.
+        reads: a digest of which of the changes are read; None in the plans of older versions.
     """
 
     from_snapshot_id: int | None = None
@@ -59,6 +61,8 @@ class PinnedChanges(Document):
     is_again: bool = False
     is_since_last: bool = False
     is_first: bool = False
+    consumer: str | None = None
+    reads: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

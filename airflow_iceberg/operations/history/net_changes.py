@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from airflow_iceberg.commit.conflicts import ChangedFiles
-from airflow_iceberg.commit.earlier_epochs import token_of
+from airflow_iceberg.commit.runs.names import token_of
 from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.format.manifests.entries import EntryStatus, ManifestContent, ManifestEntry
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata

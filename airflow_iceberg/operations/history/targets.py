@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from airflow_iceberg.commit.earlier_epochs import history_tells_all
 from airflow_iceberg.commit.operation_key import (
     SOURCE_SNAPSHOT_ID,
     OperationKey,
@@ -13,6 +12,7 @@ from airflow_iceberg.commit.operation_key import (
     keys_of,
     undone_in,
 )
+from airflow_iceberg.commit.runs.doubts import history_tells_all
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
@@ -66,7 +66,8 @@ class Selection:
         return (
             (key.dag_id, key.run_id) == (self.dag_id, self.run_id)
             and self.task_id in (None, key.task_id)
-            and self.map_index in (None, key.map_index)
+            # A part that its author has named has no index in its key.
+            and (self.map_index is None or (key.write_key is None and key.map_index == self.map_index))
         )
 
     def keys_in(self, metadata: TableMetadata, snapshot: Snapshot) -> list[OperationKey]:

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_iceberg.commit.conflicts import ChangedFiles, describe
-from airflow_iceberg.commit.earlier_epochs import is_appended
 from airflow_iceberg.commit.file_filters import PartitionFilter
 from airflow_iceberg.commit.operation_key import find_undone, undone_in
+from airflow_iceberg.commit.runs.names import is_appended
 from airflow_iceberg.commit.runs.own_works import replaced_in
 from airflow_iceberg.commit.runs.rows import (
     Refused,

@@ -17,7 +17,8 @@ from typing import Any
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import OperationKey
-from airflow_iceberg.commit.watermarks import WAYS_OUT, Consumed, Range, Watermarks
+from airflow_iceberg.commit.runs.consumed import WAYS_OUT, Consumed, Range
+from airflow_iceberg.commit.watermarks import Watermarks
 from airflow_iceberg.data.read.selection import choose_snapshot
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, NotFoundError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -27,6 +28,9 @@ from airflow_iceberg.plan.snapshot_range import find_appends, find_changes
 from airflow_iceberg.scan.changelog import ChangesOptions
 
 __all__ = ["Changes", "ChangesOptions", "Consumer", "choose_range", "consumed_of", "consumer_of"]
+
+
+_LONGEST = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +44,7 @@ class Changes:
         ref: the branch that is read; main by default.
         options: which changes, as of `Table.changes`.
         row_filter, predicate_params, selected_fields: as of `Input`.
+        consumer: the name of who reads, which is the same after a task is renamed; None: the task is it.
     """
 
     open: Callable[[], OpenTable]
@@ -52,8 +57,12 @@ class Changes:
     row_filter: str | None = None
     predicate_params: Mapping[str, Any] | None = None
     selected_fields: Sequence[str] = ("*",)
+    consumer: str | None = None
 
     def __post_init__(self) -> None:
+        name = self.consumer
+        if name is not None and not (name.strip() and name.isprintable() and len(name) <= _LONGEST):
+            raise InvalidInputError(f"consumer is {name!r}, expected a name of at most {_LONGEST} characters")
         if isinstance(self.selected_fields, str):
             raise InvalidInputError(f"selected_fields is the text {self.selected_fields!r}, expected a list of columns")
 
@@ -81,8 +90,8 @@ def consumer_of(work: Work, branch: str) -> Consumer:
 
 def choose_range(
     name: str, one: Changes, source: TableMetadata, consumer: Consumer
-) -> tuple[PinnedChanges, int | None]:
-    """Return which changes are read, and the last snapshot; None if the table has none.
+) -> tuple[PinnedChanges, int | None, Range | None]:
+    """Return which changes are read, the last snapshot, None if the table has none, and the watermark.
 
     Args:
         source: the table whose changes are read.
@@ -95,8 +104,9 @@ def choose_range(
     head, _ = choose_snapshot(source, snapshot_id=None, ref=one.ref, as_of_ms=None)
     last = None if head is None else head.snapshot_id
     is_again = is_first = False
+    known: Range | None = None
     if one.is_since_last:
-        known, is_again = _last_read(name, consumer)
+        known, is_again = _last_read(name, one, source, consumer)
         _check_same_table(known, source)
         is_first = known is None
         first = None if known is None else known.to_snapshot_id
@@ -114,21 +124,22 @@ def choose_range(
         is_again=is_again,
         is_since_last=one.is_since_last,
         is_first=is_first,
+        consumer=one.consumer,
     )
-    return changes, last
+    return changes, last, None if is_again else known
 
 
-def _last_read(name: str, consumer: Consumer) -> tuple[Range | None, bool]:
+def _last_read(name: str, one: Changes, source: TableMetadata, consumer: Consumer) -> tuple[Range | None, bool]:
     """Return the range that this work reads again, and True; or the one that the task has read last, and False."""
     if consumer.key is None:
         raise InvalidInputError("only a task has a last time, which its operation key tells; say where changes begin")
-    watermarks, metadata = Watermarks(consumer.key, consumer.branch), consumer.table.metadata
+    watermarks, metadata = Watermarks(consumer.key, consumer.branch, one.consumer), consumer.table.metadata
     own = watermarks.own_range(metadata, name)
     if own is not None:
         return own, True
     if consumer.key.may_be_cleared or consumer.try_number != 1:
         _check_nothing_is_there(consumer)
-    return watermarks.find(metadata, name), False
+    return watermarks.find(metadata, name, source.table_uuid or ""), False
 
 
 def _check_nothing_is_there(consumer: Consumer) -> None:
@@ -196,7 +207,9 @@ def consumed_of(tables: Sequence[PinnedTable]) -> tuple[Consumed, ...]:
                 table_uuid=table.table_uuid,
                 from_snapshot_id=table.changes.from_snapshot_id,
                 to_snapshot_id=table.snapshot_id,
+                reads=table.changes.reads,
             ),
+            consumer=table.changes.consumer,
             is_again=table.changes.is_again,
             is_since_last=table.changes.is_since_last,
             is_first=table.changes.is_first,

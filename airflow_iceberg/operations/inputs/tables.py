@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_iceberg.commit.open_table import OpenTable
+from airflow_iceberg.commit.runs.consumed import Range
 from airflow_iceberg.commit.write_result import INPUTS
 from airflow_iceberg.data.read.selection import changelog_columns, choose_snapshot, identifier_ids, project
 from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError
@@ -31,6 +32,7 @@ from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.protocol.pinned import PinnedChanges, PinnedTable, locations_of, named
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.operations.inputs.changes import Changes, Consumer, choose_range
+from airflow_iceberg.operations.inputs.reads import check_same_reads, reads_of
 from airflow_iceberg.redaction import hide
 
 # A name that every engine takes without quotes.
@@ -177,7 +179,7 @@ def _pinned(name: str, one: Input | Changes, consumer: Consumer) -> PinnedTable:
         raise UnsupportedError(f"table {table.name} is encrypted and cannot be read here")
     if not table.metadata_location:
         raise UnsupportedError(f"the catalog gives no metadata file of table {table.name}, which a job would read")
-    changes, snapshot_id, schema = _chosen(name, one, metadata, consumer)
+    changes, snapshot_id, schema, known = _chosen(name, one, metadata, consumer)
     fields = tuple(one.selected_fields)
     if changes is not None and changes.mode == "changelog":
         changelog_columns(metadata, schema, fields)
@@ -189,6 +191,10 @@ def _pinned(name: str, one: Input | Changes, consumer: Consumer) -> PinnedTable:
         )
     else:
         project(metadata, schema, fields, case_sensitive=True)
+    row_filter = parse_filter(one.row_filter, schema, params=one.predicate_params)
+    if changes is not None:
+        changes = replace(changes, reads=reads_of(changes, row_filter, fields))
+        check_same_reads(changes, known)
     return PinnedTable(
         name=name,
         table=table.name,
@@ -199,7 +205,7 @@ def _pinned(name: str, one: Input | Changes, consumer: Consumer) -> PinnedTable:
         snapshot_id=snapshot_id,
         schema=schema,
         selected_fields=fields,
-        row_filter=parse_filter(one.row_filter, schema, params=one.predicate_params),
+        row_filter=row_filter,
         locations=locations_of(table.io),
         changes=changes,
     )
@@ -207,14 +213,14 @@ def _pinned(name: str, one: Input | Changes, consumer: Consumer) -> PinnedTable:
 
 def _chosen(
     name: str, one: Input | Changes, metadata: TableMetadata, consumer: Consumer
-) -> tuple[PinnedChanges | None, int | None, Schema]:
-    """Return which changes are read, up to which snapshot, and its columns."""
+) -> tuple[PinnedChanges | None, int | None, Schema, Range | None]:
+    """Return which changes are read, up to which snapshot, its columns, and the watermark."""
     if isinstance(one, Input):
         snapshot, schema = choose_snapshot(metadata, snapshot_id=one.snapshot_id, ref=one.ref, as_of_ms=one.as_of_ms)
-        return None, None if snapshot is None else snapshot.snapshot_id, schema
-    changes, last = choose_range(name, one, metadata, consumer)
+        return None, None if snapshot is None else snapshot.snapshot_id, schema, None
+    changes, last, known = choose_range(name, one, metadata, consumer)
     place = {"snapshot_id": last, "ref": None} if changes.is_again else {"snapshot_id": None, "ref": one.ref}
-    return changes, last, choose_snapshot(metadata, as_of_ms=None, **place)[1]
+    return changes, last, choose_snapshot(metadata, as_of_ms=None, **place)[1], known
 
 
 def _narrowed(table: PinnedTable, one: Input | Changes, need: Need) -> PinnedTable:
@@ -256,5 +262,9 @@ def summary_of(tables: Sequence[PinnedTable]) -> dict[str, str]:
 def _entry(changes: PinnedChanges) -> dict[str, Any]:
     """Return what the summary says of changes: also `commit.watermarks` reads it."""
     first = changes.from_snapshot_id
-    again = {"again": True} if changes.is_again else {}
-    return {"mode": changes.mode, "from-snapshot-id": None if first is None else str(first), **again}
+    more: dict[str, Any] = {"again": True} if changes.is_again else {}
+    if changes.consumer is not None:
+        more["consumer"] = changes.consumer
+    if changes.reads is not None:
+        more["reads"] = changes.reads
+    return {"mode": changes.mode, "from-snapshot-id": None if first is None else str(first), **more}

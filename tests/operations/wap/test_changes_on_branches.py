@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_iceberg.commit.watermarks import PREFIX
+from airflow_iceberg.commit.runs.consumed import PREFIX
 from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.operations.wap.audit import AuditRequest, audit
 from airflow_iceberg.operations.wap.audits import RowCount

@@ -1,0 +1,151 @@
+"""Who reads the changes of an input into a table: a task, or the name that an author gives to who does.
+
+A consumer that has no watermark reads everything. So it has to be sure that it is a new one, and not one under another
+name whose rows are in the table already: of a task that was renamed, moved into a group or mapped, or whose DAG was
+renamed. Where the table has watermarks of others for the same input, it is refused, unless
+
+- the others have begun in the same DAG run, and are tasks that it still has: all are new;
+- all of them have names that an author has given.
+
+Not here: the watermarks themselves (`commit.watermarks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_iceberg.commit.operation_key import OperationKey, keys_of
+from airflow_iceberg.commit.runs.consumed import WAYS_OUT, all_kept, entries_of, number_of
+from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot
+
+_NAMED = ["", ""]
+
+
+def task_of(key: OperationKey, branch: str, consumer: str | None) -> list[Any]:
+    """Return what tells a consumer from others in the property that has its watermark."""
+    if consumer is not None:
+        return [*_NAMED, consumer, -1, branch]
+    return [key.installation or "", *_place(key), branch]
+
+
+def _place(key: OperationKey) -> list[Any]:
+    return [key.dag_id, key.task_id, key.map_index if key.write_key is None else key.part]
+
+
+def name_of(task: Sequence[Any]) -> str:
+    """Return the name of a consumer: `dag.task`, `dag.task[3]`, or the one that its author has given."""
+    _, dag_id, task_id, part, _ = task
+    if list(task[:2]) == _NAMED:
+        return str(task_id)
+    return f"{dag_id}.{task_id}" if part == -1 else f"{dag_id}.{task_id}[{part}]"
+
+
+def is_named(task: Sequence[Any]) -> bool:
+    """Whether the author has given the name."""
+    return list(task[:2]) == _NAMED
+
+
+def check_is_new(
+    metadata: TableMetadata,
+    history: Sequence[Snapshot],
+    *,
+    key: OperationKey,
+    mine: Sequence[Sequence[Any]],
+    name: str,
+    table_uuid: str,
+) -> None:
+    """Check that a consumer without a watermark is surely a new one.
+
+    Args:
+        history: the snapshots of the branch, newest first.
+        mine: the consumers that it is; the first one as it is now.
+        name, table_uuid: the input.
+
+    Raises:
+        IncompatibleChangeError: others have read changes of the input into the table.
+    """
+    own = {name_of(one) for one in mine}
+    for other in _others(metadata, history, name, table_uuid, branch=str(mine[0][-1])):
+        if name_of(other.task) in own or (is_named(mine[0]) and is_named(other.task)):
+            continue
+        if other.begun == key.run and not _is_gone(other.task, key):
+            continue
+        raise IncompatibleChangeError(
+            f"{name_of(mine[0])!r} has read no changes of this input yet, and {name_of(other.task)!r} has read some "
+            f"into table {metadata.location}, up to snapshot {other.snapshot_id}: if it is the same work, of which "
+            f"a task or DAG was renamed, moved or mapped, set consumer={name_of(other.task)!r}, which goes on there; "
+            f"if it is other work, {WAYS_OUT}, for one run"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Other:
+    """Somebody who has read changes of an input.
+
+    Attributes:
+        begun: the DAG and run in which it has begun to; None: nobody knows.
+        snapshot_id: the last snapshot of the input that it has read.
+    """
+
+    task: Sequence[Any]
+    begun: str | None
+    snapshot_id: object
+
+
+def _others(
+    metadata: TableMetadata, history: Sequence[Snapshot], name: str, table_uuid: str, *, branch: str
+) -> list[_Other]:
+    """Return all who have read changes of an input into a branch, by what its snapshots and properties say."""
+    ids = {snapshot.snapshot_id for snapshot in history}
+    is_whole = not history or history[-1].parent_snapshot_id is None
+    found: dict[str, _Other] = {}
+    for snapshot in reversed(history):
+        for other_name, entry in entries_of(metadata, snapshot):
+            if not _is_same(entry, other_name, name, table_uuid):
+                continue
+            for other in _keys(snapshot):
+                task = task_of(other, branch, entry.get("consumer"))
+                before = found.get(name_of(task))
+                begun = before.begun if before else other.run if is_whole else None
+                found[name_of(task)] = _Other(task=task, begun=begun, snapshot_id=entry.get("snapshot-id"))
+    for task, inputs in all_kept(metadata):
+        for other_name, entry in inputs.items():
+            target = number_of(entry, "target-snapshot-id")
+            is_gone = not is_whole and metadata.snapshot(target) is None and task[-1] in (branch, MAIN_BRANCH)
+            if _is_same(entry, other_name, name, table_uuid) and (target in ids or is_gone):
+                before = found.get(name_of(task))
+                begun = entry.get("begun") or (before.begun if before else None)
+                found[name_of(task)] = _Other(task=task, begun=begun, snapshot_id=entry.get("snapshot-id"))
+    return list(found.values())
+
+
+def _is_same(entry: Any, other_name: str, name: str, table_uuid: str) -> bool:
+    uuid = entry.get("table-uuid") or ""
+    return uuid == table_uuid if uuid and table_uuid else other_name == name
+
+
+def _keys(snapshot: Snapshot) -> Iterator[OperationKey]:
+    # Who publishes rows has read nothing himself.
+    for text in keys_of(snapshot, own=False) or keys_of(snapshot):
+        try:
+            yield OperationKey.parse(text)
+        except InvalidInputError:
+            continue  # another writer's
+
+
+def _is_gone(task: Sequence[Any], key: OperationKey) -> bool:
+    """Whether the DAG run has no such task, or index, any more."""
+    tasks, (_, dag_id, task_id, part, _) = key.run_tasks, task
+    if is_named(task) or tasks is None or isinstance(part, str):
+        return False
+    other = OperationKey(dag_id=str(dag_id), run_id=key.run_id, task_id=str(task_id), map_index=int(part))
+    if other.task_id != key.task_id:
+        return tasks.missing(other) is not None
+    if (other.map_index < 0) != (key.map_index < 0):
+        return True
+    indexes = tasks.indexes() if other.map_index >= 0 else None
+    return indexes is not None and other.map_index not in indexes

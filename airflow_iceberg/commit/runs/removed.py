@@ -1,0 +1,201 @@
+"""Work of a DAG run that no task of it will do again: its rows stay in the table, whatever the run's tasks write.
+
+A task replaces the rows of its earlier runs, which it knows by its operation key. A task that was renamed, or an index
+that stands for another file now, has another key: the rows of the old one would be there beside its own. What a run has
+written is known by the DAG and the run in the key; whether the key is still one of the run, by what Airflow tells
+(`RunTasks`) and by the table:
+
+==========================================  ============================================================================
+the DAG has no such task any more           or it is mapped now, or is no more
+another index of this task                  which the run has no more; or which stood for what this index stands for now
+another `write_key` of this task            if all its indexes have written since, or have ended, and none has this one;
+                                            any map index, if the task has a `write_key` now, and the other way round
+==========================================  ============================================================================
+
+Not here: what becomes of the rows (`commit.earlier_epochs`), and what Airflow tells (`hooks.run_tasks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from airflow_iceberg.commit.operation_key import (
+    ITEM,
+    MAP_INDEX,
+    OPERATION_KEY,
+    PARTS,
+    OperationKey,
+    find_undone,
+    keys_of,
+    undone_in,
+)
+from airflow_iceberg.commit.write_result import UPDATED_ROWS
+from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.format.values.digits import whole_number
+
+WAYS_OUT = (
+    "set on_removed='remove' to take these rows out in the same commit, on_removed='keep' to leave them, or undo the "
+    "old task's run first (airflow iceberg undo); a write_key, of which the author says what each part of the task is "
+    "for, holds in whatever order the task is expanded"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Removed:
+    """A commit of the run whose task will not replace its rows.
+
+    Attributes:
+        why: a sentence without a subject that says so.
+    """
+
+    key: OperationKey
+    snapshot: Snapshot
+    why: str
+
+
+def check_own_index(key: OperationKey, landed: Snapshot) -> None:
+    """Check that a commit that is found under a `write_key` is this index's own.
+
+    Raises:
+        IncompatibleChangeError: two indexes of the task have the same one.
+    """
+    of = landed.summary.get(MAP_INDEX)
+    if key.write_key is None or landed.summary.get(OPERATION_KEY) != str(key) or of == str(key.map_index):
+        return
+    raise IncompatibleChangeError(
+        f"map indexes {of} and {key.map_index} of task {key.dag_id}.{key.task_id} have one write_key, "
+        f"{key.write_key!r}: the first one has committed snapshot {landed.snapshot_id}, and this one would be taken "
+        f"for it; nothing was committed, give each item a write_key of its own"
+    )
+
+
+def find_removed(metadata: TableMetadata, key: OperationKey, branch: str) -> tuple[Removed, ...]:
+    """Return the commits of the run in the history of a branch that no task will make again; none are undone."""
+    tasks = key.run_tasks
+    commits = _of_run(metadata, key, branch) if tasks is not None else []
+    if tasks is None or not commits:
+        return ()
+    found = []
+    siblings = _Siblings(key, commits)
+    for other, snapshot in commits:
+        if other.task_id != key.task_id:
+            why = tasks.missing(other)
+        else:
+            why = siblings.why(other, snapshot)
+        # Changes of rows that were there, deletes and compactions add none of their own.
+        if why is not None and UPDATED_ROWS not in snapshot.summary and snapshot.operation not in ("replace", "delete"):
+            found.append(Removed(key=other, snapshot=snapshot, why=why))
+    return tuple(found)
+
+
+def changed_item(key: OperationKey, earlier: Collection[Snapshot]) -> Snapshot | None:
+    """Return an earlier commit of this index in which it stood for something else than it does now."""
+    known = (snapshot for snapshot in earlier if key.write_key is None and key.item is not None)
+    return next((one for one in known if one.summary.get(ITEM, key.item) != key.item), None)
+
+
+def _of_run(metadata: TableMetadata, key: OperationKey, branch: str) -> list[tuple[OperationKey, Snapshot]]:
+    """Return the commits of the run that are not undone, newest first."""
+    head = metadata.ref_snapshot(branch)
+    history = [] if head is None else list(metadata.ancestors(head.snapshot_id))
+    found = [(other, snapshot) for snapshot in history for other in _keys(snapshot, key)]
+    undone = find_undone(history) if found else {}
+    return [(other, snapshot) for other, snapshot in found if snapshot.snapshot_id not in undone]
+
+
+def _keys(snapshot: Snapshot, key: OperationKey) -> Iterator[OperationKey]:
+    known = (key.installation, None) if key.older_epoch is not None else (key.installation,)
+    # Who publishes rows, or undoes some, has none of his own.
+    texts = keys_of(snapshot, own=False) or ([] if undone_in(snapshot) else keys_of(snapshot))
+    for text in texts:
+        if not text.startswith(f"{key.run}/"):
+            continue
+        try:
+            other = OperationKey.parse(text)
+        except InvalidInputError:
+            continue  # another writer's
+        if other.installation in known:
+            yield other
+
+
+class _Siblings:
+    """The commits of the same task of the run, by all of its indexes.
+
+    Args:
+        commits: those of all tasks of the run, newest first.
+    """
+
+    def __init__(self, key: OperationKey, commits: Collection[tuple[OperationKey, Snapshot]]) -> None:
+        self._key = key
+        self._commits = [(other, snapshot) for other, snapshot in commits if other.task_id == key.task_id]
+        self._indexes: tuple[Mapping[int, bool] | None] | None = None
+        self._all_present: Collection[str | None] | None = None
+
+    def why(self, other: OperationKey, snapshot: Snapshot) -> str | None:
+        """Return why no index of the task will make a commit again; None if one may."""
+        key = self._key
+        if other.part == key.part or other.epoch > key.epoch:
+            return None
+        if (other.write_key is None) != (key.write_key is None):
+            return None if other.epoch == key.epoch else f"the task has {'a' if key.write_key else 'no'} write_key now"
+        if key.write_key is not None:
+            return self._why_written(other)
+        if (other.map_index < 0) != (key.map_index < 0):
+            return f"the task is {'not mapped' if key.map_index < 0 else 'mapped'} now"
+        if self._has_moved(other, snapshot):
+            return f"what map index {other.map_index} stood for is map index {key.map_index} now"
+        indexes = self._ask()
+        if indexes is not None and other.map_index not in indexes:
+            return f"the task has no map index {other.map_index} in this run any more"
+        return None
+
+    def _has_moved(self, other: OperationKey, snapshot: Snapshot) -> bool:
+        """Whether another index has written before what this one stands for now, and this one something else."""
+        item = self._key.item
+        if item is None or snapshot.summary.get(ITEM) != item or other.epoch >= self._key.epoch:
+            return False
+        own = [one for known, one in self._commits if known.part == self._key.part]
+        return all(one.summary.get(ITEM) != item for one in own)
+
+    def _ask(self) -> Mapping[int, bool] | None:
+        """Return the indexes of the task; Airflow is asked once."""
+        if self._indexes is None:
+            self._indexes = (self._key.run_tasks.indexes() if self._key.run_tasks is not None else None,)
+        return self._indexes[0]
+
+    # -- a task with a write_key -----------------------------------------------------------------------------------
+
+    def _why_written(self, other: OperationKey) -> str | None:
+        key = self._key
+        if key.map_index < 0:
+            # The next write of a function may be the one that replaces it.
+            is_last = key.write is None or key.on_removed == "remove"
+            return f"the task's write_key is {key.write_key!r} now" if is_last and other.epoch < key.epoch else None
+        present = self._present()
+        if present is None or other.write_key in present:
+            return None
+        return f"no map index of the task has write_key {other.write_key!r} any more"
+
+    def _present(self) -> Collection[str | None] | None:
+        """Return the write_keys that the indexes of the task have now; None as long as one of them may write another.
+
+        An index has its newest one, if it has written since the clear, or was not cleared.
+        """
+        if self._all_present is None:
+            indexes, newest = self._ask(), dict[int, OperationKey]()
+            for other, snapshot in self._commits:
+                index = whole_number(snapshot.summary.get(MAP_INDEX, ""))
+                if index is not None and snapshot.summary.get(OPERATION_KEY) == str(other):
+                    newest.setdefault(index, other)
+            others = [index for index in indexes or () if index != self._key.map_index]
+            for index in others:
+                is_now = index in newest and newest[index].epoch // PARTS >= self._key.epoch // PARTS
+                if indexes is None or not (is_now or indexes[index]):
+                    return None
+            if indexes is None:
+                return None
+            self._all_present = [self._key.write_key, *(newest[index].write_key for index in others if index in newest)]
+        return self._all_present

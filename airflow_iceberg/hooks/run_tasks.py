@@ -1,0 +1,91 @@
+"""Which tasks a DAG run has: what Airflow tells a worker, which sees no database.
+
+The DAG is the one that the worker has parsed: of this version of the file, or of the run's, if its bundle has versions.
+How many indexes a mapped task has is what the API server says. Not here: what follows from it (`commit.runs.removed`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow_iceberg.hooks.digests import slow_digest
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_iceberg.commit.operation_key import OperationKey
+
+log = logging.getLogger(__name__)
+
+_ENDED_WELL = ("success", "skipped")
+_REMOVED = "removed"
+
+
+class TasksOfRun:
+    """The tasks of the run of a task that runs; see `RunTasks`."""
+
+    def __init__(self, context: Context, dag: Any) -> None:
+        self._ti = context["ti"]
+        self._dag = dag
+
+    @classmethod
+    def of(cls, context: Context) -> TasksOfRun | None:
+        """Return the tasks of the run of a context; None if it has no DAG."""
+        dag = context.get("dag")
+        return None if getattr(dag, "task_dict", None) is None else cls(context, dag)
+
+    def missing(self, key: OperationKey) -> str | None:
+        """Return why no other task of the run writes under a key any more; None if one does."""
+        task = self._dag.task_dict.get(key.task_id)
+        if task is None:
+            return f"the DAG has no task {key.task_id!r} any more"
+        is_mapped = _is_mapped(task)
+        if key.write_key is None and is_mapped != (key.map_index >= 0):
+            return f"task {key.task_id!r} is {'mapped' if is_mapped else 'not mapped'} now"
+        return None
+
+    def indexes(self) -> Mapping[int, bool] | None:
+        """Return the indexes of this task, and whether each has ended well; None if the API server does not say."""
+        ti = self._ti
+        ask = getattr(ti, "get_task_states", None)
+        if ask is None:
+            return None
+        try:
+            found = ask(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id]).get(ti.run_id, {})
+        except Exception as error:  # noqa: BLE001 - what Airflow raises depends on its version
+            log.warning("Airflow does not say which map indexes task %s.%s has: %s", ti.dag_id, ti.task_id, error)
+            return None
+        start = f"{ti.task_id}_"
+        states = {name.removeprefix(start): state for name, state in found.items() if name.startswith(start)}
+        known = {int(index): state for index, state in states.items() if index.isdigit() and state != _REMOVED}
+        # The task itself is one of them, else the answer is about something else.
+        return {index: state in _ENDED_WELL for index, state in known.items()} if ti.map_index in known else None
+
+
+def _is_mapped(task: Any) -> bool:
+    groups = getattr(task, "iter_mapped_task_groups", None)
+    return bool(getattr(task, "is_mapped", False)) or (groups is not None and next(iter(groups()), None) is not None)
+
+
+def item_of(context: Context) -> str | None:
+    """Return a digest of what the index of a mapped task stands for: of its rendered arguments that differ by index.
+
+    Of the values that are given to `expand`; in a mapped group of all that are rendered.
+    """
+    ti: Any = context["ti"]
+    task: Any = context.get("task")
+    if ti.map_index is None or int(ti.map_index) < 0 or not hasattr(task, "template_fields"):
+        return None
+    mapped = getattr(context.get("dag"), "task_dict", {}).get(ti.task_id)
+    same: Mapping[str, Any] = getattr(mapped, "partial_kwargs", {})
+    values = {name: getattr(task, name, None) for name in task.template_fields if name not in same}
+    if isinstance(by_name := getattr(task, "op_kwargs", None), Mapping):
+        shared = same.get("op_kwargs") or {}
+        values["op_kwargs"] = {name: value for name, value in by_name.items() if name not in shared}
+    if not values:
+        return None
+    salt = hashlib.sha256(f"{ti.dag_id}/{ti.run_id}/{ti.task_id}".encode()).hexdigest()
+    return slow_digest(values, salt)[:16]
