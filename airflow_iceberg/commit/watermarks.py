@@ -115,7 +115,7 @@ class Watermarks:
             now = "has no such name" if self._consumer is None else f"is {self._consumer!r}"
             raise IncompatibleChangeError(
                 f"this task has read changes of the input as consumer {names[0]!r} before, and {now} now; set "
-                f"consumer={names[0]!r}, or {WAYS_OUT}, for one run"
+                f"consumer={names[0]!r}, or {WAYS_OUT}"
             )
 
     def _also(self, metadata: TableMetadata) -> list[list[Any]]:

@@ -303,9 +303,12 @@ def refuse_nothing(name: str, given: Any, rendered: Any) -> None:
     """
     for one in nothings(name, given, rendered):
         what = "None" if one.value is None else repr(one.value)
+        way = ""
+        if one.value == "None":
+            way = ", or give the other task's value itself, or set render_template_as_native_obj=True in the DAG"
         raise InvalidInputError(
-            f"{one.place} was given, and is {what} at run time, which is not taken for left out: a template rendered "
-            f"to nothing, or another task returned nothing; correct that, skip the task, or leave {one.place} out"
+            f"{one.place} is {what} at run time, although the DAG gives a value: a template rendered to nothing, or "
+            f"another task returned nothing, which is not taken for left out; correct that{way}, or skip the task"
         )
 
 

@@ -157,7 +157,7 @@ class TestGivenButNothing:
     def check(self, task, argument, value):
         text = refusal(lambda: rendered(task, it=value))
         assert text.startswith(f"{argument.name} was given, and is "), text
-        assert "at run time, which is not taken for left out" in text
+        assert "at run time, although the DAG gives a value" in text
 
     def test_few_may_be(self):
         declared = {(kind.__name__, name) for kind in CLASSES for name in kind.may_be_nothing}

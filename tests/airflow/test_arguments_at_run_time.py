@@ -23,7 +23,7 @@ from airflow_iceberg.operators import (
 )
 
 append = partial(IcebergAppendOperator, table="s.t", spark_conn_id=None)
-NOT_LEFT_OUT = "at run time, which is not taken for left out"
+NOT_LEFT_OUT = "at run time, although the DAG gives a value"
 
 
 @pytest.fixture

@@ -163,7 +163,7 @@ def test_a_watermark_that_has_expired(lake, make):
     error = refused(lake, make, inputs=changes)
     assert "input 'src'" in str(error)
     assert str(first) in str(error)
-    assert "say in `since` which snapshot, tag or time of the input" in str(error)
+    assert "say in `since`, for this one run, which snapshot, tag or time of the input" in str(error)
 
 
 @pytest.mark.costly

@@ -446,7 +446,7 @@ class TestExpiry:
         for number in (2, 3, 4):
             lake.add(number)
         lake.expire("db.o")
-        message = f"input 'o': snapshot {first}.* expired.*; say in `since` which snapshot, tag or time of the input"
+        message = f"input 'o': snapshot {first}.* expired.*; say in `since`, for this one run, which snapshot, tag or time of the input"
         with pytest.raises(InvalidInputError, match=message):
             lake.run(key("r2"), inputs=inputs)
         assert lake.ids() == [1]
@@ -530,7 +530,7 @@ class TestWhatIsNotKnown:
         lake.run(key("r1"))
         lake.table("db.o").set_current_snapshot(first)
         lake.add(3)
-        with pytest.raises(InvalidInputError, match=r"input 'o': .* rolled back.*; say in `since`"):
+        with pytest.raises(InvalidInputError, match=r"input 'o': .* rolled back.*; say in `since`, for this"):
             lake.run(key("r2"))
 
     @pytest.mark.parametrize("text", ["{", '{"task": 1}', '{"task": ["i", "d", "t", -1, "main"], "inputs": {"o": 1}}'])

@@ -24,7 +24,10 @@ from airflow_iceberg.format.values.digits import whole_number
 
 PREFIX = "airflow.consumed."
 
-WAYS_OUT = "say in `since` which snapshot, tag or time of the input to read after, or None to read all of its rows"
+WAYS_OUT = (
+    "say in `since`, for this one run, which snapshot, tag or time of the input to read after, or None to read all of "
+    "its rows"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -78,7 +78,7 @@ def check_is_new(
             f"{name_of(mine[0])!r} has read no changes of this input yet, and {name_of(other.task)!r} has read some "
             f"into table {metadata.location}, up to snapshot {other.snapshot_id}: if it is the same work, of which "
             f"a task or DAG was renamed, moved or mapped, set consumer={name_of(other.task)!r}, which goes on there; "
-            f"if it is other work, {WAYS_OUT}, for one run"
+            f"if it is other work, {WAYS_OUT}"
         )
 
 

@@ -71,5 +71,5 @@ def check_same_reads(changes: PinnedChanges, known: Range | None) -> None:
         f"what is read of the changes is not what was read up to snapshot {known.to_snapshot_id}: row_filter, its "
         f"parameters, mode, or the columns of a changelog have changed, so that rows would be left out or read twice; "
         f"nothing was committed; take back what was changed, give each filter of a mapped task a consumer of its own, "
-        f"or {WAYS_OUT}, for one run: since={known.to_snapshot_id} goes on, without the rows that were left out before"
+        f"or {WAYS_OUT}: since={known.to_snapshot_id} goes on, without the rows that were left out before"
     )
