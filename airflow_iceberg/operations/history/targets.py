@@ -158,8 +158,8 @@ def _check_alone(
         picked = None if source is None else metadata.snapshot(source)
         texts = keys_of(snapshot, own=False) + (keys_of(picked) if picked is not None else [])
         # What a cleared task had written before is not in a snapshot that has its later rows.
-        keys = filter(None, map(OperationKey.find, texts))
-        others = [key for key in keys if not selection.selects(key) and newest.get(key.work, -1) < key.epoch]
+        found = filter(None, map(OperationKey.find, texts))
+        others = [key for key in found if not selection.selects(key) and newest.get(key.work, -1) < key.epoch]
         if others:
             raise IncompatibleChangeError(
                 f"cannot undo {selection}: snapshot {snapshot.snapshot_id} has its rows together with those of "
