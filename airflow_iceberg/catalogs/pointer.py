@@ -50,8 +50,8 @@ log = logging.getLogger(__name__)
 _MOST_STATES = 4
 # Of all of them together, unless one has more: 100,000 take some 220 MB.
 MOST_SNAPSHOTS = 100_000
-# How often the files of a table to purge are listed, while other writers commit to it.
 _UNIQUE = "unique-table-location"
+# How often the files of a table to purge are listed, while other writers commit to it.
 _LOOKS_BEFORE_PURGE = 5
 
 

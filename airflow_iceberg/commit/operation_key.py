@@ -129,7 +129,6 @@ class OperationKey:
             it has all commits of the run.
         started_ms: the start of the DAG run (the last one, after a clear), if known: all tries of this epoch are newer.
         older_epoch: the epoch in the first form of this key, which had no installation: `max_tries - retries`.
-
         item: a digest of the values that this index of a mapped task was expanded with.
         on_removed: what becomes of rows of the run that no task of it will write again: "keep" or "remove" them; None:
             a write that meets some is refused.
@@ -252,6 +251,14 @@ class OperationKey:
                 f"not an operation key: {text!r}, expected dag/run/installation/task/map index/epoch"
             ) from error
 
+    @classmethod
+    def find(cls, text: str) -> OperationKey | None:
+        """Return the key that a text is; None for one of another writer."""
+        try:
+            return cls.parse(text)
+        except InvalidInputError:
+            return None
+
     def summary(self, try_number: int) -> dict[str, str]:
         """Return the entries of this key in the summary of a snapshot."""
         return {
@@ -268,13 +275,8 @@ class OperationKey:
 
 def kin_of(key: OperationKey, text: str, snapshot: Snapshot) -> Kin | None:
     """Return how the work of a key in a snapshot's summary is related to that of `key`; None: it is other work."""
-    if not text.startswith(f"{key.run}/"):
-        return None
-    try:
-        other = OperationKey.parse(text)
-    except InvalidInputError:
-        return None
-    if other.task != key.task:
+    other = OperationKey.find(text) if text.startswith(f"{key.run}/") else None
+    if other is None or other.task != key.task:
         return None
     if other.installation == key.installation:
         return _kin_of_epoch(key, other.epoch, key.epoch, snapshot)

@@ -38,7 +38,7 @@ from airflow_iceberg.commit.runs.consumed import (
 )
 from airflow_iceberg.commit.runs.consumers import check_is_new, is_named, name_of, task_of
 from airflow_iceberg.commit.snapshot_action import MakesSnapshot, next_sequence_number
-from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, StalePlanError
+from airflow_iceberg.errors import IncompatibleChangeError, StalePlanError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, RemoveProperties, SetProperties, Update
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot
@@ -334,11 +334,7 @@ def advanced(
 
 
 def _parsed(snapshot: Snapshot) -> Iterator[OperationKey]:
-    for text in keys_of(snapshot):
-        try:
-            yield OperationKey.parse(text)
-        except InvalidInputError:
-            continue  # another writer's
+    return filter(None, map(OperationKey.find, keys_of(snapshot)))
 
 
 def moved_to_main(metadata: TableMetadata, head: int) -> tuple[Update, ...]:

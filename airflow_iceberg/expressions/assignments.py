@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.merge_clauses import INSERT, TARGET, MergeClause, column_name, name_parts, quoted
-from airflow_iceberg.format.arrow.paths import spelled
+from airflow_iceberg.format.names import spelled
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import NestedField, StructType
 

@@ -26,7 +26,7 @@ from airflow_iceberg.expressions.merge_clauses import (
     quoted,
     sides_of,
 )
-from airflow_iceberg.format.arrow.paths import fold
+from airflow_iceberg.format.names import fold
 
 # Nodes that name each column whose value they use. Others may use columns that the text does not name.
 _PLAIN = (

@@ -31,7 +31,7 @@ from airflow_iceberg.expressions.merge_clauses import (
     quoted,
 )
 from airflow_iceberg.expressions.queries.names import lost_words
-from airflow_iceberg.format.arrow.paths import Path, fold
+from airflow_iceberg.format.names import Path, fold
 
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}

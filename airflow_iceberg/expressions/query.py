@@ -22,7 +22,7 @@ from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.queries.grammar import parsed, understood, used
 from airflow_iceberg.expressions.queries.names import Names, lost_words, sources
 from airflow_iceberg.expressions.queries.rows import VALUES, Rows
-from airflow_iceberg.format.arrow.paths import fold
+from airflow_iceberg.format.names import fold
 from airflow_iceberg.format.schemas.schema import Schema
 
 

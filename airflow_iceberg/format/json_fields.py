@@ -4,6 +4,7 @@ Only the shape is checked here. The classes that are built from the values check
 """
 
 import builtins
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -19,6 +20,20 @@ _NAMES: Mapping[type, str] = {dict: "object", tuple: "list", type(None): "null"}
 def json_type_name(value: object) -> str:
     """Return the word for a JSON value in messages: bool, int, float, str, list, object or null."""
     return _NAMES.get(type(value), type(value).__name__)
+
+
+class KeyTwice(ValueError):
+    """An object has a key twice: readers disagree about which of its values counts."""
+
+
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the keys and values of an object as a decoder of `json` gives them; raises KeyTwice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
+        shown = twice[:100].encode(errors="backslashreplace").decode()  # half of a surrogate pair is no character
+        raise KeyTwice(f"an object has the key '{shown}' twice")
+    return found
 
 
 # The getters are named like the types they return, so the types themselves are spelled `builtins.int` below.

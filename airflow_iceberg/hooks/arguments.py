@@ -13,6 +13,16 @@ from airflow_iceberg.errors import InvalidInputError, came
 from airflow_iceberg.redaction import secrets_of
 
 
+def is_nothing(value: Any) -> bool:
+    """Tell whether a rendered value is nothing: None, an empty text, list or dictionary, or the text 'None'."""
+    return is_empty(value) or (isinstance(value, str) and value.strip() in ("", "None"))
+
+
+def is_empty(value: Any) -> bool:
+    """Tell whether a value is None, or an empty text, list, dictionary or set."""
+    return value is None or (isinstance(value, str | list | tuple | dict | set | frozenset) and len(value) == 0)
+
+
 def timestamp_ms(name: str, value: Any) -> int | None:
     """Return a moment in milliseconds since the epoch, given as a datetime, as ISO text, or as an age before now."""
     if value is None:

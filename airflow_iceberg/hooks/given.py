@@ -24,7 +24,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.bases.operator import BaseOperatorMeta
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.arguments import mask_secrets
+from airflow_iceberg.hooks.arguments import is_empty, is_nothing, mask_secrets
 from airflow_iceberg.hooks.signatures import arguments_of
 from airflow_iceberg.retries import airflow_failures
 
@@ -161,7 +161,7 @@ class CheckedArguments(BaseOperator, metaclass=_CheckedMeta):
         for attribute, before in given.items():
             name, after = names.get(attribute, attribute), getattr(self, attribute)
             is_free = name in _OF_FUNCTIONS or (name in self.may_be_empty and isinstance(after, list | tuple))
-            if name not in self.may_be_nothing and not (is_free and _is_empty(after)):
+            if name not in self.may_be_nothing and not (is_free and is_empty(after)):
                 refuse_nothing(name, _MAPPED if name in mapped else before, after)
         for argument in arguments_of(type(self)):
             if argument.attribute in given:
@@ -227,17 +227,17 @@ def nothings(place: str, given: Any, rendered: Any, *, is_data: bool = False) ->
         given: the value before rendering.
         is_data: whether the value is data, of which only the text that a template makes of None is refused.
     """
-    is_text = isinstance(rendered, str) and rendered.strip() in ("", "None")
+    is_text = isinstance(rendered, str) and is_nothing(rendered)
     if is_data:
         if is_text and rendered.strip() == "None" and isinstance(given, str) and given != rendered:
             yield Nothing(place=place, value=rendered)
-    elif is_text or (_is_empty(rendered) and not _is_empty(given)):
+    elif is_text or (is_empty(rendered) and not is_empty(given)):
         # An empty text is no way to leave an argument out, also where no template has made it.
         yield Nothing(place=place, value=rendered)
     for part in _parts(place, given, rendered):
         # What a mapping of an author's own names has by himself is a value, also if it is empty.
         if part.is_field or not (isinstance(part.given, str) and part.given == part.rendered):
-            is_of_function = part.name in _OF_FUNCTIONS and _is_empty(part.rendered)
+            is_of_function = part.name in _OF_FUNCTIONS and is_empty(part.rendered)
             if not is_of_function:
                 is_value = is_data or (part.is_value and not part.is_field)
                 yield from nothings(part.place, part.given, part.rendered, is_data=is_value)
@@ -284,15 +284,6 @@ def _parts(place: str, given: Any, rendered: Any) -> Iterator[_Part]:
         for index, after in enumerate(rendered):
             before = given[index] if known else _MAPPED
             yield _Part(place=f"{place}[{index}]", name="", given=before, rendered=after, is_value=name in _DATA)
-
-
-def is_nothing(value: Any) -> bool:
-    """Tell whether a rendered value is nothing: None, an empty text, list or dictionary, or the text 'None'."""
-    return _is_empty(value) or (isinstance(value, str) and value.strip() in ("", "None"))
-
-
-def _is_empty(value: Any) -> bool:
-    return value is None or (isinstance(value, str | list | tuple | dict | set | frozenset) and len(value) == 0)
 
 
 def refuse_nothing(name: str, given: Any, rendered: Any) -> None:

@@ -70,10 +70,15 @@ def _is_mapped(task: Any) -> bool:
     return bool(getattr(task, "is_mapped", False)) or (groups is not None and next(iter(groups()), None) is not None)
 
 
+# What these say of reruns, they say of all items; they are changed for one clear.
+_ABOUT_RERUNS = frozenset(("on_removed", "on_rerun"))
+
+
 def item_of(context: Context) -> str | None:
     """Return a digest of what the index of a mapped task stands for: of its rendered arguments that differ by index.
 
-    Of the values that are given to `expand`; in a mapped group of all that are rendered.
+    Of the values that are given to `expand`; in a mapped group of all that are given and rendered. Those that are left
+    out do not count: an argument that is given to all items later changes none of them.
     """
     ti: Any = context["ti"]
     task: Any = context.get("task")
@@ -81,7 +86,9 @@ def item_of(context: Context) -> str | None:
         return None
     mapped = getattr(context.get("dag"), "task_dict", {}).get(ti.task_id)
     same: Mapping[str, Any] = getattr(mapped, "partial_kwargs", {})
-    values = {name: getattr(task, name, None) for name in task.template_fields if name not in same}
+    given = vars(task).get("_BaseOperator__init_kwargs", task.template_fields)
+    names = [name for name in task.template_fields if name in given and name not in {*same, *_ABOUT_RERUNS}]
+    values = {name: getattr(task, name, None) for name in names}
     if isinstance(by_name := getattr(task, "op_kwargs", None), Mapping):
         shared = same.get("op_kwargs") or {}
         values["op_kwargs"] = {name: value for name, value in by_name.items() if name not in shared}

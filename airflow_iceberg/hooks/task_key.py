@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from airflow_iceberg.errors import InvalidInputError, came
+from airflow_iceberg.hooks.arguments import is_nothing
 from airflow_iceberg.hooks.run_tasks import TasksOfRun, item_of
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def as_said(key: OperationKey, write_key: Any, on_removed: Any) -> OperationKey:
     """
     if write_key is None:
         return replace(key, on_removed=on_removed)
-    if isinstance(write_key, bool) or not isinstance(write_key, str | int) or str(write_key).strip() in ("", "None"):
+    if isinstance(write_key, bool) or not isinstance(write_key, str | int) or is_nothing(write_key):
         raise InvalidInputError(
             f"write_key is {came(write_key)}, expected a text that tells this part of the task's work from the others, "
             f"as the name of its file or region; leave it out if the task has no parts"

@@ -20,7 +20,8 @@ import pyarrow as pa
 from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET, quoted
 from airflow_iceberg.format.arrow.buffers import number_array
-from airflow_iceberg.format.arrow.paths import fold_ascii, twins
+from airflow_iceberg.format.arrow.paths import twins
+from airflow_iceberg.format.names import fold_ascii
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.duckdb.reader import Reader

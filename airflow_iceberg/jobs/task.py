@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from airflow_iceberg.format.arrow.paths import Path
+from airflow_iceberg.format.names import Path
 from airflow_iceberg.jobs.exchange import Slice
 from airflow_iceberg.jobs.protocol.merge_task import Clause
 from airflow_iceberg.jobs.protocol.result import FileChange, InventoryUnitResult, JobError

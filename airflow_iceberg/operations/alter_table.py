@@ -19,6 +19,7 @@ from airflow_iceberg.commit.write_result import OperationResult
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.format.manifests.entries import ManifestContent
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.names import fold
 from airflow_iceberg.format.properties.kinds import property_text
 from airflow_iceberg.format.properties.known import check_values
 from airflow_iceberg.format.properties.table_properties import TableProperties
@@ -157,8 +158,8 @@ def _warn_of_case(table: str, before: Schema, after: Schema) -> None:
 
 
 def _same_but_for_case(schema: Schema) -> set[str]:
-    counts = Counter(name.casefold() for name in schema.names)
-    return {name for name in schema.names if counts[name.casefold()] > 1}
+    counts = Counter(map(fold, schema.names))
+    return {name for name in schema.names if counts[fold(name)] > 1}
 
 
 def differences(metadata: TableMetadata, schema: Mapping[str, Any] | Schema) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.backends.config import checked_fields
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.arguments import timestamp_ms, whole_number, yes_or_no
+from airflow_iceberg.hooks.arguments import is_nothing, timestamp_ms, whole_number, yes_or_no
 from airflow_iceberg.hooks.iceberg import IcebergHook
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _loader(conn_id: str, table: str, opened: Callable[[OpenTable], object]) -> 
 
 
 def _consumer(given: object) -> str | None:
-    if given is not None and (not isinstance(given, str) or given.strip() in ("", "None")):
+    if given is not None and (not isinstance(given, str) or is_nothing(given)):
         raise InvalidInputError(f"consumer is {given!r}, expected a name, such as 'orders-to-silver'")
     return given
 

@@ -22,9 +22,10 @@ from airflow_iceberg.assets import MAIN, check_partition_keys, declare_asset, te
 from airflow_iceberg.backends.config import SparkConfig
 from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.hooks.arguments import interval_s, whole_number
+from airflow_iceberg.hooks.digests import slow_digest
 from airflow_iceberg.hooks.given import CheckedArguments
 from airflow_iceberg.hooks.iceberg import IcebergHook
-from airflow_iceberg.operators._key import operation_key_of, request_digest, stored, taken_up
+from airflow_iceberg.operators._key import operation_key_of, stored, taken_up
 from airflow_iceberg.redaction import printable
 from airflow_iceberg.retries import airflow_failures, from_event, tell_of_kill
 from airflow_iceberg.triggers.job import POLL_INTERVAL_S, IcebergJobTrigger
@@ -295,7 +296,7 @@ class JobOperator(TableOperator):
     def _asked(self, salt: str) -> dict[str, str]:
         """Return what tells whether a task asks for the same again; it shows no argument."""
         arguments = {name: getattr(self, name, None) for name in self.template_fields}
-        return {"salt": salt, "digest": request_digest(arguments, salt)}
+        return {"salt": salt, "digest": slow_digest(arguments, salt)}
 
     def _ask_anew(self, context: Context, handle: Handle) -> None:
         """Give up a job that has run for another request, and wait for the job of this one.

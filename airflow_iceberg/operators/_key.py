@@ -1,12 +1,10 @@
-"""The operation key of an operator's task, and what tells whether a task is asked for the same again."""
+"""The operation key of an operator's task, also over the processes of a deferred one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.hooks.digests import slow_digest
 from airflow_iceberg.hooks.task_key import as_said, installation_id
 from airflow_iceberg.hooks.task_key import operation_key_of as key_of_task
 
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 
     from airflow_iceberg.commit.operation_key import OperationKey
 
-__all__ = ["installation_id", "operation_key_of", "request_digest", "stored", "taken_up"]
+__all__ = ["installation_id", "operation_key_of", "stored", "taken_up"]
 
 
 def operation_key_of(context: Context, operator: Any = None) -> OperationKey:
@@ -32,12 +30,3 @@ def stored(key: OperationKey) -> OperationKey:
 def taken_up(key: OperationKey, now: OperationKey | None) -> OperationKey:
     """Return the key that a process before this one has left, with what Airflow tells this one."""
     return replace(key, run_tasks=None if now is None else now.run_tasks)
-
-
-def request_digest(arguments: Mapping[str, Any], salt: str) -> str:
-    """Return a digest of a task's rendered arguments, by which a later process knows that it is asked for the same.
-
-    Args:
-        salt: a random number, in hexadecimal digits.
-    """
-    return slow_digest(arguments, salt)

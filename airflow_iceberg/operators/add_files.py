@@ -35,12 +35,7 @@ class IcebergAddFilesOperator(TableOperator):
         snapshot_properties: additional entries of the snapshot's summary.
         on_rerun: what a cleared task does if its earlier run has committed: `"replace"` leaves the table with the files
             that are named now, `"append"` adds them, `"skip"` does nothing. No file is deleted from the store.
-        write_key: what this part of the task's work is for, `"{{ params.region }}"` or a file: it takes the place of
-            the map index, so that a mapped task may be expanded in another order after a clear, and with more or fewer
-            items. Each item needs one of its own.
-        on_removed: what a write does with rows of its DAG run that no task of it will write again, since a task was
-            renamed or removed, or an index is gone: `"keep"` leaves them, `"remove"` takes them out in the same commit;
-            by default it fails where it meets some.
+        write_key, on_removed: as of `IcebergAppendOperator`.
         iceberg_conn_id: the id of the catalog's connection.
 
     Returns:
@@ -67,7 +62,7 @@ class IcebergAddFilesOperator(TableOperator):
         create_branch: bool | str = False,
         snapshot_properties: Mapping[str, str] | None = None,
         on_rerun: Literal["replace", "append", "skip"] = "replace",
-        write_key: str | None = None,
+        write_key: str | int | None = None,
         on_removed: Literal["keep", "remove"] | None = None,
         **kwargs: Any,
     ) -> None:

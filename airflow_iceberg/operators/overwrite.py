@@ -62,12 +62,7 @@ class IcebergOverwriteOperator(RowsOperator):
         on_rerun: what a cleared task does if its earlier run has committed: `"replace"` also replaces the rows of the
             earlier run by the new ones in one commit, wherever they are; `"append"` keeps those of them that the filter
             does not select; `"skip"` does nothing.
-        write_key: what this part of the task's work is for, `"{{ params.region }}"` or a file: it takes the place of
-            the map index, so that a mapped task may be expanded in another order after a clear, and with more or fewer
-            items. Each item needs one of its own.
-        on_removed: what a write does with rows of its DAG run that no task of it will write again, since a task was
-            renamed or removed, or an index is gone: `"keep"` leaves them, `"remove"` takes them out in the same commit;
-            by default it fails where it meets some.
+        write_key, on_removed: as of `IcebergAppendOperator`.
         on_empty: what happens if the source has no rows: `"nothing"` commits nothing and the task succeeds, `"delete"`
             deletes the rows that would be replaced (not for partitions), `"skip"` marks the task as skipped, `"fail"`
             fails it.

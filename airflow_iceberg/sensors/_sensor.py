@@ -12,8 +12,8 @@ from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.arguments import iso_ms, to_ms
-from airflow_iceberg.hooks.given import CheckedArguments, is_nothing
+from airflow_iceberg.hooks.arguments import is_nothing, iso_ms, to_ms
+from airflow_iceberg.hooks.given import CheckedArguments
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:

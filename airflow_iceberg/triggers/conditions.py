@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError, came
-from airflow_iceberg.hooks.arguments import from_json, iso_ms, names, seconds, whole_number, yes_or_no
-from airflow_iceberg.hooks.given import is_nothing, refuse_nothing
+from airflow_iceberg.hooks.arguments import from_json, is_nothing, iso_ms, names, seconds, whole_number, yes_or_no
+from airflow_iceberg.hooks.given import refuse_nothing
 from airflow_iceberg.retries import to_event
 from airflow_iceberg.triggers._table_poll import poll_of
 from airflow_iceberg.triggers.waiting import Found, Waiting
@@ -133,11 +133,11 @@ def make_condition(kind: str, arguments: Mapping[str, Any]) -> Condition:
     """
     if kind not in _MAKE:
         raise InvalidInputError(f"unknown condition {kind!r}, expected one of {', '.join(_MAKE)}")
-    given = arguments
-    for name in _TEXTS & given.keys():
-        if given[name] is not None and not isinstance(given[name], str):
-            raise InvalidInputError(f"{name} is {came(given[name])}, expected a name as text")
-    return _MAKE[kind](given)
+    for name in _TEXTS & arguments.keys():
+        given = arguments[name]
+        if given is not None and not isinstance(given, str):
+            raise InvalidInputError(f"{name} is {came(given)}, expected a name as text")
+    return _MAKE[kind](arguments)
 
 
 def _snapshot(given: Mapping[str, Any]) -> Condition:

@@ -18,10 +18,12 @@ from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.definitions._internal.mixins import ResolveMixin
 
 from airflow_iceberg import operators, sensors
+from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.decorators import iceberg as decorators
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.given import CheckedArguments
 from airflow_iceberg.hooks.signatures import Argument, arguments_of
+from airflow_iceberg.hooks.task_key import as_said
 from airflow_iceberg.operations.wap import audits
 from airflow_iceberg.operators._inputs import Changes, Input
 from airflow_iceberg.operators.wap.branch import CleanUpBranchOperator, StartBranchOperator
@@ -346,6 +348,11 @@ class TestTheTypeAfterRendering:
         assert "spec_id is 0.5" in refusal(
             lambda: rendered(made(operators.IcebergRewriteManifestsOperator, spec_id=0.5))
         )
+
+    @pytest.mark.parametrize("given", [7, "{{ it }}", Output(7)])
+    def test_the_key_of_a_part_may_be_a_number(self, given):
+        task = rendered(made(operators.IcebergAppendOperator, native=True, write_key=given), it=7)
+        assert as_said(OperationKey(dag_id="d", run_id="r", task_id="t"), task.write_key, None).part == "=7"
 
     @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
     def test_a_connection_has_an_id(self, kind):

@@ -125,6 +125,17 @@ class TestAnotherOrderAfterAClear:
         assert run.state == "failed"
         assert "what map index 1 stood for is map index 0 now" in str(run.failures)
 
+    @pytest.mark.parametrize("more", [{"on_removed": "remove"}, {"on_rerun": "replace", "poll_interval": 7}])
+    def test_an_item_is_known_again_beside_other_arguments(self, more, lake, dag_of, run_dag, again):
+        for name in ("s.a", "s.b"):
+            lake.create(name)
+        files = str(lake.write_file("a.parquet", [1]))
+        dag = dag_of(lambda: mapped(table=None, files=files).expand(table=["s.a", "s.b"]))
+        run = run_dag(dag)
+        run = again(dag_of(lambda: mapped(table=None, files=files, **more).expand(table=["s.b", "s.a"]), dag), run)
+        assert (lake.ids("s.a"), lake.ids("s.b")) == ([1], [1])
+        assert run.state == ("success" if "on_removed" in more else "failed")
+
     def test_over_fewer_files(self, lake, dag_of, run_dag, again):
         lake.create()
         dag = dag_of(over(lake, ["f1", "f2", "f3"]))

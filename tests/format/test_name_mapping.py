@@ -68,7 +68,7 @@ class TestWhatIsRefused:
             ('[{"field-id": "1", "names": ["id"]}]', r"type str \(expected int\) in 'mapping\[0\]\.field-id'"),
             ('[{"field-id": -1, "names": ["id"]}]', "unexpected number -1"),
             (f'[{{"field-id": {2**31}, "names": ["id"]}}]', f"unexpected number {2**31}"),
-            ('[{"field-id": 1, "field-id": 2, "names": ["id"]}]', "one of its keys twice"),
+            ('[{"field-id": 1, "field-id": 2, "names": ["id"]}]', "an object has the key 'field-id' twice"),
             (
                 '[{"field-id": 1, "names": ["id"], "fields": {}}]',
                 r"type object \(expected list\) in 'mapping\[0\]\.fields'",

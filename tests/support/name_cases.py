@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_iceberg.expressions.merge_clauses import field_of, quoted
-from airflow_iceberg.format.arrow.paths import fold
+from airflow_iceberg.format.names import fold
 
 COLUMNS, FIELDS = ["id", "ID", "v", "V", "ä", "Ä", "a", "A", "b", "s"], ["id", "ID", "x", "X", "a", "ä", "Ä"]
 Row = dict[str, Any]

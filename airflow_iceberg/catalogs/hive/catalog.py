@@ -74,7 +74,7 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
         found = self._find(table)
         if found is None:
             return None
-        if not is_iceberg(found) and "VIEW" in _type_of(found).upper():
+        if not is_iceberg(found) and _is_view(found):
             raise self.not_a_table(table, "a view")
         if not is_iceberg(found):
             raise NotFoundError(f"table {table} in catalog {self.name} is no Iceberg table (it is {_type_of(found)})")
@@ -87,7 +87,7 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
         found = self._find(table)
         if found is None or is_iceberg(found):
             return None
-        return "a view" if "VIEW" in _type_of(found).upper() else "a table of Hive's, and none of Iceberg"
+        return "a view" if _is_view(found) else "a table of Hive's, and none of Iceberg"
 
     def table_exists(self, table: str | TableId) -> bool:
         found = self._find(self.id_of(table))
@@ -259,7 +259,7 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
         with suppress(HiveError, IcebergError):
             names = sorted(self._client.call("get_all_tables", db_name=database))
             for found in self._client.tables(database, names[:1]):
-                kind = "table" if "VIEW" not in _type_of(found).upper() else "view"
+                kind = "view" if _is_view(found) else "table"
                 return self._not_empty((database,), kind, found.tableName)
         return InvalidInputError(f"namespace {database} is not empty: {error}; drop what it holds first")
 
@@ -323,6 +323,10 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
 
     def _failed(self, what: str, error: HiveError) -> StorageError:
         return StorageError(f"catalog {self.name}: the metastore cannot {what}: {error}")
+
+
+def _is_view(found: Table) -> bool:
+    return "VIEW" in _type_of(found).upper()
 
 
 def _type_of(found: Table) -> str:

@@ -12,13 +12,13 @@ Not here: the watermarks themselves (`commit.watermarks`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from airflow_iceberg.commit.operation_key import OperationKey, keys_of
 from airflow_iceberg.commit.runs.consumed import WAYS_OUT, all_kept, entries_of, number_of
-from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError
+from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot
 
@@ -107,7 +107,9 @@ def _others(
         for other_name, entry in entries_of(metadata, snapshot):
             if not _is_same(entry, other_name, name, table_uuid):
                 continue
-            for other in _keys(snapshot):
+            # Who publishes rows has read nothing himself.
+            texts = keys_of(snapshot, own=False) or keys_of(snapshot)
+            for other in filter(None, map(OperationKey.find, texts)):
                 task = task_of(other, branch, entry.get("consumer"))
                 before = found.get(name_of(task))
                 begun = before.begun if before else other.run if is_whole else None
@@ -126,15 +128,6 @@ def _others(
 def _is_same(entry: Any, other_name: str, name: str, table_uuid: str) -> bool:
     uuid = entry.get("table-uuid") or ""
     return uuid == table_uuid if uuid and table_uuid else other_name == name
-
-
-def _keys(snapshot: Snapshot) -> Iterator[OperationKey]:
-    # Who publishes rows has read nothing himself.
-    for text in keys_of(snapshot, own=False) or keys_of(snapshot):
-        try:
-            yield OperationKey.parse(text)
-        except InvalidInputError:
-            continue  # another writer's
 
 
 def _is_gone(task: Sequence[Any], key: OperationKey) -> bool:

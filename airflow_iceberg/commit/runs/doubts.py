@@ -14,7 +14,6 @@ from airflow_iceberg.commit.operation_key import (
     kin_of,
 )
 from airflow_iceberg.commit.settings import ENGINE
-from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 
@@ -33,11 +32,8 @@ def is_of_other_installation(key: OperationKey, text: str, snapshot: Snapshot) -
     """Whether a key is of the same task in a run of the same name, of another installation."""
     if key.installation is None or not text.startswith(f"{key.run}/") or kin_of(key, text, snapshot) is not None:
         return False
-    try:
-        other = OperationKey.parse(text)
-    except InvalidInputError:
-        return False
-    return other.task == key.task and other.installation is not None
+    other = OperationKey.find(text)
+    return other is not None and other.task == key.task and other.installation is not None
 
 
 def may_be_a_retry(key: OperationKey, earlier: Snapshot) -> bool:

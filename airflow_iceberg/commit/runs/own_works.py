@@ -22,7 +22,6 @@ from airflow_iceberg.commit.operation_key import (
 )
 from airflow_iceberg.commit.runs.removed import Removed
 from airflow_iceberg.commit.runs.rows import Refused, has_only_new_rows
-from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.manifests.entries import ManifestEntry
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
@@ -55,17 +54,10 @@ def find_own(metadata: TableMetadata, key: OperationKey, branch: str) -> Iterato
     head = metadata.ref_snapshot(branch)
     for snapshot in () if head is None else metadata.ancestors(head.snapshot_id):
         for text in keys_of(snapshot):
-            other = _parsed(text) if text.startswith(f"{key.run}/") else None
+            other = OperationKey.find(text) if text.startswith(f"{key.run}/") else None
             kin = None if other is None else kin_of(replace(key, write=other.write), text, snapshot)
             if other is not None and kin is not None:
                 yield OwnCommit(kin=kin, key=other, snapshot=snapshot)
-
-
-def _parsed(text: str) -> OperationKey | None:
-    try:
-        return OperationKey.parse(text)
-    except InvalidInputError:
-        return None  # another writer's
 
 
 def replaced_in(snapshot: Snapshot) -> frozenset[int]:

@@ -31,7 +31,7 @@ from airflow_iceberg.commit.operation_key import (
     undone_in,
 )
 from airflow_iceberg.commit.write_result import UPDATED_ROWS
-from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError
+from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.format.values.digits import whole_number
@@ -111,13 +111,8 @@ def _keys(snapshot: Snapshot, key: OperationKey) -> Iterator[OperationKey]:
     # Who publishes rows, or undoes some, has none of his own.
     texts = keys_of(snapshot, own=False) or ([] if undone_in(snapshot) else keys_of(snapshot))
     for text in texts:
-        if not text.startswith(f"{key.run}/"):
-            continue
-        try:
-            other = OperationKey.parse(text)
-        except InvalidInputError:
-            continue  # another writer's
-        if other.installation in known:
+        other = OperationKey.find(text) if text.startswith(f"{key.run}/") else None
+        if other is not None and other.installation in known:
             yield other
 
 

@@ -18,6 +18,7 @@ from airflow_iceberg.data.cast.variants import BadVariant, check_variant_type, v
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.types import value_to_scalar
+from airflow_iceberg.format.names import fold
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.values.defaults import write_default
@@ -78,7 +79,7 @@ def _check_fields(found: Sequence[pa.Field], wanted: Sequence[t.NestedField], pr
 
 
 def _fail_extra(name: str, wanted: Sequence[t.NestedField], prefix: str, source: str) -> NoReturn:
-    near = next((item.name for item in wanted if item.name.casefold() == name.casefold()), None)
+    near = next((item.name for item in wanted if fold(item.name) == fold(name)), None)
     if near is not None:
         advice = f"names are matched by case, and the table's column is '{prefix}{near}'"
     else:

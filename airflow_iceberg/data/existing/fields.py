@@ -24,6 +24,7 @@ from airflow_iceberg.data.variant_shredding import check_variant_columns
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.metadata_columns import METADATA_IDS
+from airflow_iceberg.format.names import fold
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.promotion import is_promotion
 
@@ -135,7 +136,7 @@ class FieldCheck:
                     f"column '{name}' has field id {found.field_id} in the file and {field.id} in the table: it was "
                     f"written for another table; append its rows instead"
                 )
-            if found.name.lower() == field.name.lower():
+            if fold(found.name) == fold(field.name):
                 self._refuse(
                     f"the file has column '{found.name}' and the table '{name}', and names are compared with their "
                     f"case; add the name '{found.name}' to the table's property '{TableProperties.name_mapping}'"

@@ -20,6 +20,7 @@ from airflow_iceberg.data.existing.partition import HIVE_NULL
 from airflow_iceberg.data.existing.target import ExistingFile
 from airflow_iceberg.data.read.open_source import open_handle
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.format.names import fold
 from airflow_iceberg.format.schemas.arrow import schema_from_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.storage.base import FileIO
@@ -61,9 +62,9 @@ def infer_schema(columns: Iterable[pa.Schema], files: Sequence[ExistingFile]) ->
         found = pa.unify_schemas(list(distinct.values()), promote_options="permissive")
     except pa.ArrowException as error:
         raise InvalidInputError(f"the files have columns that do not fit together: {error}; give the schema") from error
-    known = {name.lower() for name in found.names}
+    known = set(map(fold, found.names))
     for name in folder_names(files):
-        if name.lower() not in known:
+        if fold(name) not in known:
             found = found.append(pa.field(name, _type_of([file.folders[name] for file in files])))
     return schema_from_arrow(found)
 

@@ -13,7 +13,7 @@ from typing import NoReturn
 from airflow_iceberg.data.existing.target import ColumnRange, ExistingFile, Target
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format import types as t
-from airflow_iceberg.format.arrow.paths import spelled
+from airflow_iceberg.format.names import spelled
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.transforms.transform import BucketTransform, IdentityTransform, VoidTransform

@@ -14,7 +14,7 @@ from sqlglot import expressions as sql
 from sqlglot.tokens import TokenType
 
 from airflow_iceberg.expressions.queries.grammar import argument, joins_of
-from airflow_iceberg.format.arrow.paths import fold
+from airflow_iceberg.format.names import fold
 
 # The schemas and catalogs in which DuckDB may look for the tables; one of them may have such a name, too.
 _SCHEMAS = ("main", "temp", "memory", "system")

@@ -25,7 +25,7 @@ from airflow_iceberg.expressions.queries.grammar import argument, joins_of, kind
 from airflow_iceberg.expressions.queries.names import Names, sources
 from airflow_iceberg.expressions.sql import parse_sql
 from airflow_iceberg.format import types as t
-from airflow_iceberg.format.arrow.paths import fold
+from airflow_iceberg.format.names import fold
 from airflow_iceberg.format.schemas.schema import Schema
 
 # What a condition may consist of.

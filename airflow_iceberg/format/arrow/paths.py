@@ -1,9 +1,9 @@
-"""Paths of fields in Arrow columns, in exact spelling, and which names an engine takes for one.
+"""Paths of fields in Arrow columns, in exact spelling.
 
     spelled_path(("a", "ID"), schema)      ->      ("a", "id"), as the schema spells it
     at_path(table, ("a", "id"))            ->      the values of field id of column a
 
-Not here: the fields of a table by name and id (`format.schemas.schema`).
+Not here: names by themselves (`format.names`), the fields of a table by name and id (`format.schemas.schema`).
 """
 
 from __future__ import annotations
@@ -14,46 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_iceberg.errors import InvalidInputError
-
-Path = tuple[str, ...]
-"""The name of a column, and those of fields below it; no list or map is between them."""
-
-_ASCII = str.maketrans({chr(upper): chr(upper + 32) for upper in range(ord("A"), ord("Z") + 1)})
-
-
-def fold(name: str) -> str:
-    """Return a name so that all those are equal which some engine may take for one."""
-    return name.upper().casefold().replace("\u0307", "")
-
-
-def fold_ascii(name: str) -> str:
-    """Return a name so that all those are equal which DuckDB takes for one: it knows no other letters than A to Z."""
-    return name.translate(_ASCII)
-
-
-def spelled(name: str, names: Iterable[str], *, where: str) -> str | None:
-    """Return the name among some that is meant by one: the same, else the only one that differs by case alone.
-
-    Args:
-        where: whose names they are, for errors.
-
-    Returns:
-        None if there is none.
-
-    Raises:
-        InvalidInputError: several differ from it by case alone.
-    """
-    known = list(names)
-    if name in known:
-        return name
-    near = [each for each in known if fold(each) == fold(name)]
-    if len(near) > 1:
-        raise InvalidInputError(
-            f"column {name!r} may be {' or '.join(map(repr, near))} of {where}, which differ by case alone: spell it "
-            f"as one of them"
-        )
-    return near[0] if near else None
+from airflow_iceberg.format.names import Path, spelled
 
 
 def spelled_path(path: Sequence[str], schema: pa.Schema, *, where: str) -> Path | None:

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError
-from airflow_iceberg.format.arrow.paths import fold
+from airflow_iceberg.format.names import fold
 from airflow_iceberg.format.schemas.schema import Schema, fresh_type
 from airflow_iceberg.format.schemas.shorthand import field_from_shorthand, unquote
 from airflow_iceberg.format.types import IcebergType, ListType, MapType, NestedField, StructType, child_fields

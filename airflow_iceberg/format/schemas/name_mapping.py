@@ -11,10 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from airflow_iceberg.errors import FormatError
-from airflow_iceberg.format.json_fields import MAX_INT, Fields
+from airflow_iceberg.format.json_fields import MAX_INT, Fields, unique
 
 _WHAT_TO_DO = "correct the property, or remove it if all files have field ids"
 
@@ -45,7 +44,7 @@ def read_name_mapping(name: str, text: str) -> tuple[MappedField, ...]:
             that stands for several columns of a struct.
     """
     try:
-        document = json.loads(text, parse_constant=_no_number, object_pairs_hook=_once)
+        document = json.loads(text, parse_constant=_no_number, object_pairs_hook=unique)
         return _fields(Fields({"mapping": document}), "mapping")
     except (ValueError, RecursionError, FormatError) as error:
         what = "it is nested too deeply" if isinstance(error, RecursionError) else error
@@ -54,13 +53,6 @@ def read_name_mapping(name: str, text: str) -> tuple[MappedField, ...]:
 
 def _no_number(text: str) -> None:
     raise ValueError(f"{text} is not JSON")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError(f"an object has one of its keys twice: {', '.join(key[:100] for key, _ in pairs)}")
-    return found
 
 
 def _fields(parent: Fields, key: str) -> tuple[MappedField, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.json_fields import MAX_INT, Fields
+from airflow_iceberg.format.names import fold
 from airflow_iceberg.format.type_json import field_to_json, type_from_json
 
 if TYPE_CHECKING:
@@ -176,9 +177,9 @@ class Schema:
         return found
 
     def _find_without_case(self, name: str) -> int | None:
-        folded = name.casefold()
+        folded = fold(name)
         for index in (self.names, self._short_names):
-            found = {known: field_id for known, field_id in index.items() if known.casefold() == folded}
+            found = {known: field_id for known, field_id in index.items() if fold(known) == folded}
             if len(found) > 1:
                 raise InvalidInputError(f"column '{name}' is ambiguous without case: {', '.join(found)}")
             if found:

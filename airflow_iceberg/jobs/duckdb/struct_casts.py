@@ -18,6 +18,7 @@ import pyarrow as pa
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.merge_clauses import MergeClause, quoted, sides_of
 from airflow_iceberg.format import types as t
+from airflow_iceberg.format.names import fold_ascii
 from airflow_iceberg.format.schemas.schema import Schema
 
 _ROWS = "rows_of_"
@@ -49,7 +50,7 @@ def check_struct_casts(
         (clause, name, text)
         for clause in clauses
         for name, text in zip(clause.columns, clause.expressions, strict=True)
-        if _has_struct(schema.find_field(name).type) and _NAME.fullmatch(text) is None
+        if _NAME.fullmatch(text) is None and _has_struct(schema.find_field(name))
     ]
     if not texts:
         return
@@ -89,8 +90,8 @@ def _first(
     return None
 
 
-def _has_struct(type_: t.IcebergType) -> bool:
-    return isinstance(type_, t.StructType) or any(_has_struct(field.type) for field in t.child_fields(type_))
+def _has_struct(column: t.NestedField) -> bool:
+    return any(isinstance(field.type, t.StructType) for field in t.walk_fields((column,)))
 
 
 def _create(connection: Any, name: str, columns: pa.Schema) -> None:
@@ -133,11 +134,11 @@ def _added(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tupl
     there, here = (one.get("type_info") or {} for one in (before, after))
     if before.get("id") == "STRUCT":
         olds, news = ({one["first"]: one["second"] for one in info["child_types"]} for info in (there, here))
-        known = {name.lower(): kind for name, kind in olds.items()}
-        if any(name.lower() not in known for name in news):
+        known = {fold_ascii(name): kind for name, kind in olds.items()}
+        if any(fold_ascii(name) not in known for name in news):
             yield list(olds), list(news)
         for name, kind in news.items():
-            yield from _added(known.get(name.lower(), {}), kind)
+            yield from _added(known.get(fold_ascii(name), {}), kind)
     elif "child_type" in there and "child_type" in here:
         # Of a map, a struct of its key and value.
         yield from _added(there["child_type"], here["child_type"])

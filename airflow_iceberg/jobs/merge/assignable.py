@@ -16,6 +16,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.merge_clauses import INSERT, MergeClause
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.arrow.types import nested_fields
+from airflow_iceberg.format.names import fold
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.merge.sql import value_name
 
@@ -67,7 +68,7 @@ class _Value:
         if "" in names:
             raise InvalidInputError(f"{what} of fields without names; the table's has {', '.join(map(repr, known))}")
         for name in (name for name in known if name not in names):
-            near = next((other for other in names if other.casefold() == name.casefold()), None)
+            near = next((other for other in names if fold(other) == fold(name)), None)
             if near is not None:
                 raise InvalidInputError(f"{what} without '{path}.{name}': names are matched by case, and {both}")
             raise InvalidInputError(

@@ -18,8 +18,9 @@ from airflow_iceberg.data.row_changes import COPY_ON_WRITE
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.json import expression_to_json
 from airflow_iceberg.expressions.merge_clauses import NOT_MATCHED_BY_SOURCE, SOURCE, TARGET, UPDATE, sides_of
-from airflow_iceberg.format.arrow.paths import Path, type_at
+from airflow_iceberg.format.arrow.paths import type_at
 from airflow_iceberg.format.metadata_columns import POSITION
+from airflow_iceberg.format.names import Path
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs import exchange

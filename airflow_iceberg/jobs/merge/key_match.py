@@ -20,9 +20,10 @@ import pyarrow.compute as pc
 
 from airflow_iceberg.expressions.merge_clauses import INSERT
 from airflow_iceberg.format.arrow.buffers import number_array, numbers_of
-from airflow_iceberg.format.arrow.paths import at_path, spelled, type_at
+from airflow_iceberg.format.arrow.paths import at_path, type_at
 from airflow_iceberg.format.arrow.types import type_to_arrow
 from airflow_iceberg.format.metadata_columns import POSITION
+from airflow_iceberg.format.names import spelled
 from airflow_iceberg.jobs import exchange
 from airflow_iceberg.jobs.merge import sql
 from airflow_iceberg.jobs.run_task import open_context, stage_rows

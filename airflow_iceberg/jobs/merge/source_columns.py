@@ -18,8 +18,9 @@ import pyarrow as pa
 from airflow_iceberg.data.cast.plain import plain_type, plainly, wider_type
 from airflow_iceberg.data.cast.rows import check_rows, conform
 from airflow_iceberg.errors import IcebergError, InvalidInputError
-from airflow_iceberg.format.arrow.paths import Path, fold, spelled_path, twins
+from airflow_iceberg.format.arrow.paths import spelled_path, twins
 from airflow_iceberg.format.arrow.types import type_to_arrow
+from airflow_iceberg.format.names import Path, fold
 from airflow_iceberg.format.schemas.arrow import schema_from_arrow
 from airflow_iceberg.format.schemas.schema import Schema, fresh_type
 from airflow_iceberg.format.types import StructType, child_fields

@@ -31,7 +31,7 @@ from airflow_iceberg.expressions.merge_clauses import (
     quoted,
     sides_of,
 )
-from airflow_iceberg.format.arrow.paths import Path, spelled
+from airflow_iceberg.format.names import Path, spelled
 from airflow_iceberg.jobs.merge.texts import without_stars
 
 # The columns of the result, which no SQL of an author sees.

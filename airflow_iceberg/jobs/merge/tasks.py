@@ -27,9 +27,10 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions import tree
 from airflow_iceberg.expressions.merge_clauses import DELETE, INSERT
 from airflow_iceberg.format.arrow.buffers import numbers_of
-from airflow_iceberg.format.arrow.paths import Path, at_path
+from airflow_iceberg.format.arrow.paths import at_path
 from airflow_iceberg.format.deletion_vectors import RowPositions
 from airflow_iceberg.format.metadata_columns import POSITION
+from airflow_iceberg.format.names import Path
 from airflow_iceberg.format.partitions.grouping import group_by_partition
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import NestedField

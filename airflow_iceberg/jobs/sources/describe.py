@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.format.arrow.paths import fold, spelled
+from airflow_iceberg.format.names import fold, spelled
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import NestedField
 from airflow_iceberg.jobs.protocol.merge_task import MergeTask

@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET
-from airflow_iceberg.format.arrow.paths import fold, twins
+from airflow_iceberg.format.arrow.paths import twins
 from airflow_iceberg.format.metadata_columns import POSITION
+from airflow_iceberg.format.names import fold
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs import exchange

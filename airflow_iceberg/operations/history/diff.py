@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.data.cast.rows import python_rows
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
-from airflow_iceberg.format.arrow.paths import Path
 from airflow_iceberg.format.manifests.entries import ManifestContent
+from airflow_iceberg.format.names import Path
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.operations.history.net_changes import live_entries

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from airflow_iceberg.commit.operation_key import (
@@ -79,15 +79,7 @@ class Selection:
         source = whole_number(snapshot.summary.get(SOURCE_SNAPSHOT_ID, ""))
         picked = None if source is None else metadata.snapshot(source)
         texts += keys_of(picked) if picked is not None else []
-        return [key for key in _parsed(texts) if self.selects(key)]
-
-
-def _parsed(texts: list[str]) -> Iterator[OperationKey]:
-    for text in texts:
-        try:
-            yield OperationKey.parse(text)
-        except InvalidInputError:
-            continue  # another writer's
+        return [key for key in filter(None, map(OperationKey.find, texts)) if self.selects(key)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,7 +158,8 @@ def _check_alone(
         picked = None if source is None else metadata.snapshot(source)
         texts = keys_of(snapshot, own=False) + (keys_of(picked) if picked is not None else [])
         # What a cleared task had written before is not in a snapshot that has its later rows.
-        others = [key for key in _parsed(texts) if not selection.selects(key) and newest.get(key.work, -1) < key.epoch]
+        found = filter(None, map(OperationKey.find, texts))
+        others = [key for key in found if not selection.selects(key) and newest.get(key.work, -1) < key.epoch]
         if others:
             raise IncompatibleChangeError(
                 f"cannot undo {selection}: snapshot {snapshot.snapshot_id} has its rows together with those of "

@@ -11,7 +11,7 @@ from airflow_iceberg.errors import NotFoundError
 from airflow_iceberg.expressions.binding import column_path
 from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET, column_name, field_of, name_parts
 from airflow_iceberg.expressions.merge_sql import key_columns
-from airflow_iceberg.format.arrow.paths import Path
+from airflow_iceberg.format.names import Path
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.protocol.merge_task import MatchKey
 

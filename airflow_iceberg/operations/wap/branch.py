@@ -211,9 +211,8 @@ def _check_own(table: OpenTable, branch: str, seen: SnapshotRef, key: OperationK
 
 
 def _is_of_run(key: OperationKey, text: str) -> bool:
-    try:
-        other = OperationKey.parse(text)
-    except InvalidInputError:
+    other = OperationKey.find(text)
+    if other is None:
         return False
     same_airflow = other.installation in (None, key.installation) or key.installation is None
     return same_airflow and (other.dag_id, other.run_id) == (key.dag_id, key.run_id)

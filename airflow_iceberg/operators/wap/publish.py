@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.assets import asset_of, tell_write, with_asset
-from airflow_iceberg.hooks.arguments import whole_number, yes_or_no
-from airflow_iceberg.hooks.given import is_nothing
+from airflow_iceberg.hooks.arguments import is_nothing, whole_number, yes_or_no
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._job import TableOperator
 from airflow_iceberg.operators._key import operation_key_of

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format import types as t
+from airflow_iceberg.format.json_fields import KeyTwice, unique
 
 
 class JsonNumber(str):
@@ -22,22 +23,9 @@ class JsonNumber(str):
     __slots__ = ()
 
 
-class KeyTwice(ValueError):
-    """An object has a key twice: readers disagree about which of its values counts."""
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise KeyTwice(f"an object has the key '{printable(twice)}' twice")
-    return found
-
-
-_DECODER = json.JSONDecoder(parse_float=JsonNumber, object_pairs_hook=_unique)
+_DECODER = json.JSONDecoder(parse_float=JsonNumber, object_pairs_hook=unique)
 # Python refuses to read whole numbers of more than 4300 digits.
-_DECODER_OF_LONG_NUMBERS = json.JSONDecoder(parse_float=JsonNumber, parse_int=JsonNumber, object_pairs_hook=_unique)
+_DECODER_OF_LONG_NUMBERS = json.JSONDecoder(parse_float=JsonNumber, parse_int=JsonNumber, object_pairs_hook=unique)
 
 
 Lines = list[tuple[int, str, dict[str, Any]]]
