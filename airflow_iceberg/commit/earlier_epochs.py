@@ -32,8 +32,7 @@ from airflow_iceberg.commit.runs.own_works import (
     replaced_in,
     still_there,
 )
-from airflow_iceberg.commit.runs.removed import WAYS_OUT as REMOVED_WAYS_OUT
-from airflow_iceberg.commit.runs.removed import Removed, find_removed
+from airflow_iceberg.commit.runs.removed import Removed, find_removed, ways_out
 from airflow_iceberg.commit.runs.replaced import MarkedRows, MarkRows, Replaced
 from airflow_iceberg.commit.runs.rows import Refused, Run, RunRows, check_row_ids, find_rows_of, without
 from airflow_iceberg.commit.write_result import CARRIED_ROWS
@@ -200,7 +199,7 @@ class EarlierEpochs:
             return IncompatibleChangeError(
                 f"snapshot {first.snapshot.snapshot_id} holds rows of this DAG run that no task will write again "
                 f"(operation {first.key}): {first.why}; the rows of operation {self._key} may be the same{why}; "
-                f"nothing was committed; {REMOVED_WAYS_OUT}"
+                f"nothing was committed; {ways_out(self._key)}"
             )
 
         works = OwnWorks.of(metadata, self._key, self._branch, removed=found)

@@ -125,5 +125,5 @@ class IcebergMergeOperator(SourceOperator):
 _SENTENCES = {
     "committed": "merged the source",
     "found": "an earlier try of this task has merged the source already",
-    "nothing": "no clause applies to a row, nothing was done",
+    "nothing": "no clause applies to a row, or all rows have their new values already: nothing was done",
 }

@@ -446,7 +446,7 @@ class TestExpiry:
         for number in (2, 3, 4):
             lake.add(number)
         lake.expire("db.o")
-        message = f"input 'o': snapshot {first}.* expired.*; say in `since`, for this one run, which snapshot, tag or time of the input"
+        message = f"input 'o': snapshot {first}.* expired.*; say in `since`, for this one run, which snapshot"
         with pytest.raises(InvalidInputError, match=message):
             lake.run(key("r2"), inputs=inputs)
         assert lake.ids() == [1]

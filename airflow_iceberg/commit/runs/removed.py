@@ -36,11 +36,16 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.format.values.digits import whole_number
 
-WAYS_OUT = (
+_WAYS_OUT = (
     "set on_removed='remove' to take these rows out in the same commit, on_removed='keep' to leave them, or undo the "
-    "old task's run first (airflow iceberg undo); a write_key, of which the author says what each part of the task is "
-    "for, holds in whatever order the task is expanded"
+    "old task's run first (airflow iceberg undo)"
 )
+_OF_INDEXES = "; a write_key, which says what each index of the task stands for, holds in any order of the items"
+
+
+def ways_out(key: OperationKey) -> str:
+    """Return what an author can do about rows of his run that the task of a key would double."""
+    return _WAYS_OUT + (_OF_INDEXES if key.map_index >= 0 and key.write_key is None else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -91,7 +91,7 @@ def _resolved(clause: C, columns: Sequence[str], source: Sequence[str], dialect:
         if missing:
             raise InvalidInputError(
                 f"'{clause.action} {'set ' if clause.action == 'update' else ''}*' needs all columns of the table in "
-                f"the source, and {', '.join(map(repr, missing))} is missing there; the source has "
+                f"the source, which lacks {', '.join(map(repr, missing))}; the source has "
                 f"{', '.join(source)}: add it to the source, or name the columns that get a value"
             )
         values = tuple(f"{SOURCE}.{quoted(found[name] or '', dialect)}" for name in columns)
