@@ -85,7 +85,8 @@ def item_of(context: Context) -> str | None:
     if isinstance(by_name := getattr(task, "op_kwargs", None), Mapping):
         shared = same.get("op_kwargs") or {}
         values["op_kwargs"] = {name: value for name, value in by_name.items() if name not in shared}
-    if not values:
+    # Without a value that tells the indexes apart, all would stand for the same.
+    if not any(values.values()):
         return None
     salt = hashlib.sha256(f"{ti.dag_id}/{ti.run_id}/{ti.task_id}".encode()).hexdigest()
     return slow_digest(values, salt)[:16]
