@@ -111,6 +111,9 @@ class RunTasks(Protocol):
     def indexes(self) -> Mapping[int, bool] | None:
         """Return the indexes of this task, and whether each has ended well; None if that is not known."""
 
+    def has_ended_well(self, run_id: str) -> bool:
+        """Whether this task, or index, is known to have ended well in another run of its DAG."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationKey:

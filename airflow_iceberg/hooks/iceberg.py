@@ -98,7 +98,7 @@ class IcebergHook(BaseHook):
         context: Context | None = None,
         asset_events: bool = True,
         partition_keys: Literal["path", "value"] = "path",
-        write_key: str | None = None,
+        write_key: str | int | None = None,
         on_removed: Literal["keep", "remove"] | None = None,
     ) -> TaskTable:
         """Load a table for the function of a task, each of whose writes is committed exactly once.

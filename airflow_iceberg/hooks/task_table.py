@@ -85,7 +85,7 @@ class TaskTable(OwnChanges):
         iceberg_conn_id: str,
         asset_events: bool,
         partition_keys: str,
-        write_key: str | None = None,
+        write_key: str | int | None = None,
         on_removed: str | None = None,
     ) -> TaskTable:
         """Load a table, and bind it to a task, as `IcebergHook.task_table` does.

@@ -67,7 +67,7 @@ class IcebergAddFilesOperator(TableOperator):
         create_branch: bool | str = False,
         snapshot_properties: Mapping[str, str] | None = None,
         on_rerun: Literal["replace", "append", "skip"] = "replace",
-        write_key: str | None = None,
+        write_key: str | int | None = None,
         on_removed: Literal["keep", "remove"] | None = None,
         **kwargs: Any,
     ) -> None:
