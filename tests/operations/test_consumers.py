@@ -263,10 +263,10 @@ class TestAnotherName:
             return
         lake.run(now[0], inputs=now[1])
         assert lake.ids() == [1, 7]
+        gone = Dag(u=None, v=None)
+        gone.ended = {"r1": {"v": "success"}}
         with pytest.raises(IncompatibleChangeError, match=WHOSE):
-            renamed = Dag(u=None, v=None)
-            renamed.ended = {"r1": {"v": "success"}}
-            lake.run(renamed.key("r3", task_id="v"))
+            lake.run(gone.key("r3", task_id="v"))
 
     @pytest.mark.parametrize("now", [{"task_id": "u"}, {"task_id": "t", "map_index": 0}])
     def test_but_not_one_that_the_run_no_longer_has(self, now, lake) -> None:
