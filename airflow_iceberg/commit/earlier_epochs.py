@@ -186,7 +186,7 @@ class EarlierEpochs:
         """Return the commits of the run that no task will make again, and whose rows this write takes out."""
         if self._key.on_removed == "keep":
             return ()
-        found = find_removed(metadata, self._key, self._branch)
+        found = find_removed(metadata, self._key, self._branch, skips=self._on_rerun == "skip")
         out = found if self._key.on_removed == "remove" else ()
         # Nobody would read again the changes that such rows were made from.
         out = tuple(one for one in out if not entries_of(metadata, one.snapshot))

@@ -36,12 +36,10 @@ PUBLISHED_OPERATION_KEY = "airflow.published-operation-key"
 # In a snapshot with the changes of one that was audited on another branch: the id of that one.
 AUDITED_SNAPSHOT_ID = "airflow.audited-snapshot-id"
 
+# In the snapshot of an undo: the ids of the snapshots whose changes it has taken back, with commas between; and the
+# operation keys of what it has undone, as a JSON list.
 UNDONE_SNAPSHOTS = "airflow.undone-snapshots"
-"""Entry of the summary of an undo: the ids of the snapshots whose changes it has taken back, with commas between."""
-
 UNDONE_KEYS = "airflow.undone-operation-keys"
-"""Entry of the summary of an undo: the operation keys of what it has undone, as a JSON list."""
-
 # In a snapshot that added existing files, whose names tell nothing of their task: all of them hold new rows.
 EXISTING_FILES = "airflow.existing-files"
 
@@ -110,6 +108,9 @@ class RunTasks(Protocol):
 
     def indexes(self) -> Mapping[int, bool] | None:
         """Return the indexes of this task, and whether each has ended well; None if that is not known."""
+
+    def has_ended_well(self, run_id: str) -> bool:
+        """Whether this task, or index, is known to have ended well in another run of its DAG."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

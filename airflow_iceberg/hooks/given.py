@@ -234,7 +234,7 @@ def nothings(place: str, given: Any, rendered: Any, *, is_data: bool = False) ->
     elif is_text or (is_empty(rendered) and not is_empty(given)):
         # An empty text is no way to leave an argument out, also where no template has made it.
         yield Nothing(place=place, value=rendered)
-    for part in _parts(place, given, rendered):
+    for part in _parts(place, given, rendered, is_data=is_data):
         # What a mapping of an author's own names has by himself is a value, also if it is empty.
         if part.is_field or not (isinstance(part.given, str) and part.given == part.rendered):
             is_of_function = part.name in _OF_FUNCTIONS and is_empty(part.rendered)
@@ -261,7 +261,7 @@ class _Part:
     is_value: bool = False
 
 
-def _parts(place: str, given: Any, rendered: Any) -> Iterator[_Part]:
+def _parts(place: str, given: Any, rendered: Any, *, is_data: bool) -> Iterator[_Part]:
     name = place.rpartition(".")[2]
     if is_dataclass(rendered) and not isinstance(rendered, type):
         for item in fields(rendered):
@@ -271,7 +271,8 @@ def _parts(place: str, given: Any, rendered: Any) -> Iterator[_Part]:
             inner = f"{place}.{item.name}"
             yield _Part(place=inner, name=item.name, given=before, rendered=after, is_field=True)
     elif isinstance(rendered, Mapping):
-        is_record = "table" in rendered
+        # An author's own names may be "table", too.
+        is_record = "table" in rendered and not is_data and name not in _DATA
         for key, after in rendered.items():
             is_dynamic = is_record or (isinstance(after, Mapping) and "table" in after)
             before = given.get(key) if isinstance(given, Mapping) else _MAPPED if is_dynamic else after

@@ -50,19 +50,34 @@ class TasksOfRun:
     def indexes(self) -> Mapping[int, bool] | None:
         """Return the indexes of this task, and whether each has ended well; None if the API server does not say."""
         ti = self._ti
-        ask = getattr(ti, "get_task_states", None)
-        if ask is None:
-            return None
-        try:
-            found = ask(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id]).get(ti.run_id, {})
-        except Exception as error:  # noqa: BLE001 - what Airflow raises depends on its version
-            log.warning("Airflow does not say which map indexes task %s.%s has: %s", ti.dag_id, ti.task_id, error)
+        found = self._states(ti.run_id)
+        if found is None:
             return None
         start = f"{ti.task_id}_"
         states = {name.removeprefix(start): state for name, state in found.items() if name.startswith(start)}
         known = {int(index): state for index, state in states.items() if index.isdigit() and state != _REMOVED}
         # The task itself is one of them, else the answer is about something else.
         return {index: state in _ENDED_WELL for index, state in known.items()} if ti.map_index in known else None
+
+    def has_ended_well(self, run_id: str) -> bool:
+        """Whether this task, or index, is known to have ended well in another run of its DAG."""
+        ti = self._ti
+        is_index = ti.map_index is not None and int(ti.map_index) >= 0
+        name = f"{ti.task_id}_{ti.map_index}" if is_index else ti.task_id
+        return (self._states(run_id) or {}).get(name) == "success"
+
+    def _states(self, run_id: str) -> Mapping[str, str | None] | None:
+        """Return the states of the instances of this task in a run; None if the API server does not say."""
+        ti = self._ti
+        ask = getattr(ti, "get_task_states", None)
+        if ask is None:
+            return None
+        try:
+            found: Mapping[str, Any] = ask(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[run_id])
+        except Exception as error:  # noqa: BLE001 - what Airflow raises depends on its version
+            log.warning("Airflow does not say which states task %s.%s has: %s", ti.dag_id, ti.task_id, error)
+            return None
+        return dict(found.get(run_id) or {})
 
 
 def _is_mapped(task: Any) -> bool:
@@ -92,7 +107,8 @@ def item_of(context: Context) -> str | None:
     if isinstance(by_name := getattr(task, "op_kwargs", None), Mapping):
         shared = same.get("op_kwargs") or {}
         values["op_kwargs"] = {name: value for name, value in by_name.items() if name not in shared}
-    if not values:
+    # Without a value that tells the indexes apart, all would stand for the same.
+    if not any(values.values()):
         return None
     salt = hashlib.sha256(f"{ti.dag_id}/{ti.run_id}/{ti.task_id}".encode()).hexdigest()
     return slow_digest(values, salt)[:16]

@@ -149,6 +149,38 @@ class TestOfAMappedTask:
         assert loaded.ids() == [1, 2, 3]
 
 
+class TestDataIsNotRefused:
+    """What an author names himself is his, also if a name of it is one of ours."""
+
+    @pytest.mark.costly
+    def test_of_functions_and_placeholders(self, loaded, new_dag, run_dag):
+        with new_dag() as dag:
+
+            @task.iceberg_append(table="s.t")
+            def rows(table: str, region: str, more: Any = None) -> Any:
+                return pa.table({"id": [7]})
+
+            rows(table="s.q", region="", more=nothing())
+            params = {"table": "x", "none": ""}
+            properties = {"table": "x", "note": ""}
+            sql = "select 8 as id where $table = 'x' and $none = ''"
+            append(task_id="sql", table="s.t", sql=sql, sql_params=params, snapshot_properties=properties)
+        run = run_dag(dag)
+        assert run.state == "success", run.failures
+        assert loaded.ids() == [1, 2, 3, 7, 8]
+
+    @pytest.mark.costly
+    def test_a_write_key_may_be_a_number(self, loaded, new_dag, run_dag):
+        file = str(loaded.write_file("new.parquet", [7]))
+        with new_dag() as dag:
+            IcebergAppendOperator.partial(task_id="task", table="s.t", spark_conn_id=None).expand_kwargs(
+                values({"files": file, "write_key": 7}, {"files": file, "write_key": 8})
+            )
+        run = run_dag(dag)
+        assert run.state == "success", run.failures
+        assert loaded.ids() == [1, 2, 3, 7, 7]
+
+
 class TestPublishingManyTables:
     """A group for the table of a mapped group publishes as many tables as a task names."""
 

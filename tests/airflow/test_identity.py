@@ -262,6 +262,22 @@ class TestATaskThatReadsChanges:
         assert run_dag(named, day=DAY + timedelta(2)).state == "success"
         assert lake.ids() == [1, 2]
 
+    def test_had_no_rows_in_the_first_run(self, lake, dag_of, run_dag):
+        lake.create()
+        lake.create("s.orders").append(pa.table({"id": [1]}))
+
+        def build():
+            for task_id, row_filter in (("low", "id < 5"), ("high", "id >= 5")):
+                inputs = {"o": Changes("s.orders", row_filter=row_filter)}
+                append(task_id=task_id, sql="select id from o", inputs=inputs)
+
+        dag = dag_of(build)
+        for day, more in enumerate(([7], [8, 2], [])):
+            run = run_dag(dag, day=DAY + timedelta(day))
+            assert run.state == "success", run.failures
+            lake.append(more, "s.orders")
+        assert lake.ids() == [1, 2, 7, 8]
+
     def test_has_another_filter(self, lake, dag_of, run_dag):
         lake.create()
         lake.create("s.orders").append(pa.table({"id": [1, 7]}))

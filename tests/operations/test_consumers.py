@@ -1,7 +1,7 @@
 """Whose watermark it is, and what it says was read: a filter that changes, tasks and DAGs that are renamed."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -48,9 +48,12 @@ class Dag:
     def __init__(self, **tasks: int | None) -> None:
         self.tasks = tasks
         self.waiting: Sequence[int] = ()
+        self.ended: Mapping[str, Mapping[str, str]] = {}  # what Airflow says of other runs
 
     def key(self, run: str, task_id: str = "t", map_index: int = -1, **more) -> OperationKey:
-        def states(**_):
+        def states(*, run_ids, **_):
+            if run_ids != [run]:
+                return self.ended
             count = self.tasks.get(task_id) or 0
             known = {number: "scheduled" if number in self.waiting else "success" for number in range(count)}
             return {run: {f"{task_id}_{number}": state for number, state in known.items()}}
@@ -234,6 +237,36 @@ class TestAnotherName:
         lake.run(dag.key("r2", map_index=1), inputs=read(lake, row_filter="id >= 5"))
         lake.run(dag.key("r2", map_index=0), inputs=read(lake, row_filter="id < 5"))
         assert lake.ids() == [1, 2, 7, 8]
+
+    @pytest.mark.parametrize(
+        ("ended", "is_new"),
+        [
+            ({"r1": {"u": "success"}}, True),
+            ({"r1": {"u": "failed"}}, False),
+            ({"r1": {"u_0": "success"}}, False),
+            ({"r1": {}}, False),
+            ({}, False),
+        ],
+    )
+    def test_who_had_no_rows_in_that_run_is_new(self, ended, is_new, lake) -> None:
+        """Nothing was committed then, and nothing is in the table that it could have read under another name."""
+        lake.add(1)
+        dag = Dag(t=None, u=None)
+        dag.ended = ended
+        lake.run(dag.key("r1"), inputs=read(lake, row_filter="id < 5"))
+        lake.run(dag.key("r1", task_id="u"), inputs=read(lake, row_filter="id >= 5"))
+        lake.add(7)
+        now = dag.key("r2", task_id="u"), read(lake, row_filter="id >= 5")
+        if not is_new:
+            with pytest.raises(IncompatibleChangeError, match=WHOSE):
+                lake.run(now[0], inputs=now[1])
+            return
+        lake.run(now[0], inputs=now[1])
+        assert lake.ids() == [1, 7]
+        gone = Dag(u=None, v=None)
+        gone.ended = {"r1": {"v": "success"}}
+        with pytest.raises(IncompatibleChangeError, match=WHOSE):
+            lake.run(gone.key("r3", task_id="v"))
 
     @pytest.mark.parametrize("now", [{"task_id": "u"}, {"task_id": "t", "map_index": 0}])
     def test_but_not_one_that_the_run_no_longer_has(self, now, lake) -> None:

@@ -2,14 +2,17 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError
+from airflow_iceberg.hooks.run_tasks import item_of
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
+from airflow_iceberg.operations.wap.publish import PublishRequest, publish
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.operations.test_changes_input import LATER_MS
@@ -305,3 +308,82 @@ class TestAWriteKey:
         assert lake.ids() == [1, 2, 3]
         run(2, "3", "2", on_removed="remove")
         assert lake.ids() == [2, 3]
+
+    @pytest.mark.parametrize("word", [None, "remove"])
+    def test_several_in_one_function_of_a_mapped_task(self, word, lake) -> None:
+        for epoch in (0, 1):
+            dag = Dag(t=2)
+            for index, name in ((0, 1), (0, 2), (1, 3), (1, 4)):
+                dag.waiting = range(index + 1, 2)
+                made = task(dag, map_index=index, epoch=epoch, write_key=f"{name}", write="append-1", on_removed=word)
+                lake.write(made, name)
+            assert lake.ids() == [1, 2, 3, 4]
+
+    def test_a_function_that_writes_also_without_one(self, lake) -> None:
+        for epoch in (0, 1):
+            lake.write(task(BEFORE, epoch=epoch, write="append-1"), 1)
+            lake.write(task(BEFORE, epoch=epoch, write_key="a", write="append-1"), 2)
+        assert lake.ids() == [1, 2]
+
+    def test_what_is_skipped_is_not_removed(self, lake) -> None:
+        """An index that leaves it at the rows that another one has written makes no commit that would tell."""
+        for epoch, names in ((0, "12"), (1, "31")):
+            dag = Dag(t=2)
+            for index in (1, 0):
+                dag.waiting = range(index)
+                made = task(dag, map_index=index, epoch=epoch, write_key=names[index], on_removed="remove")
+                lake.write(made, int(names[index]), on_rerun="skip")
+        assert lake.ids() == [1, 2, 3]
+
+    @pytest.mark.parametrize("on_rerun", ["skip", "replace"])
+    def test_what_is_skipped_in_one_function(self, on_rerun, lake) -> None:
+        """What another write has taken out is written again."""
+        for epoch, names in ((0, "12"), (1, "132")):
+            for name in names:
+                made = task(BEFORE, epoch=epoch, write_key=name, write="append-1", on_removed="remove")
+                lake.write(made, int(name), on_rerun="skip" if name == "2" else on_rerun)
+        assert lake.ids() == [1, 2, 3]
+
+    @pytest.mark.parametrize("word", [None, "remove"])
+    def test_one_index_alone_after_all_were_published(self, word, lake) -> None:
+        """The snapshot that was published names the parts, and no map index."""
+        _publish(lake, *(task(Dag(t=2), map_index=n, write_key=f"{n}", on_removed=word) for n in (0, 1)))
+        assert lake.ids() == [0, 1, 8, 9]
+        lake.write(task(Dag(t=2), map_index=0, epoch=1, write_key="0", on_removed=word), 7)
+        assert lake.ids() == [1, 7, 8, 9]
+
+    def test_a_removed_task_that_was_published_with_another_one(self, lake) -> None:
+        _publish(lake, task(Dag(t=None, v=None)), task(Dag(t=None, v=None), "v"))
+        lake.write(task(Dag(u=None, v=None, p=None), "u", epoch=1, on_removed="remove"), 7)
+        assert lake.ids() == [1, 7, 8, 9]
+
+
+def _publish(lake: Lake, *keys: OperationKey) -> None:
+    """Publish what tasks append to a branch, row 0, 1 and so on, after main has moved on."""
+    lake.write(task(BEFORE, run_id="other"), 8)
+    lake.table().create_branch("b")
+    for number, made in enumerate(keys):
+        lake.table().append(pa.table({"id": [number]}), branch="b", operation_key=made)
+    lake.write(task(BEFORE, run_id="another"), 9)
+    snapshot = lake.table().metadata.ref_snapshot("b")
+    assert snapshot is not None
+    work = Work(lake.table(), operation_key=task(Dag(t=2, p=None), "p"))
+    publish(work, PublishRequest(branch="b", snapshot_id=snapshot.snapshot_id))
+
+
+class TestIndexesThatStandForTheSame:
+    """Equal items are no sign that an index has moved."""
+
+    def test_one_that_had_failed(self, lake) -> None:
+        dag = Dag(t=3)
+        for index in (1, 2):
+            lake.write(task(dag, map_index=index, item="same"), index)
+        lake.write(task(dag, map_index=0, item="same", epoch=1), 0)
+        assert lake.ids() == [0, 1, 2]
+
+    def test_without_values_none_is_known(self) -> None:
+        ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=1)
+        given = SimpleNamespace(template_fields=("op_args", "op_kwargs"), op_args=(), op_kwargs={})
+        assert item_of({"ti": ti, "task": given}) is None
+        given.op_kwargs = {"day": 0}
+        assert item_of({"ti": ti, "task": given}) is not None

@@ -4,7 +4,8 @@ A consumer that has no watermark reads everything. So it has to be sure that it 
 name whose rows are in the table already: of a task that was renamed, moved into a group or mapped, or whose DAG was
 renamed. Where the table has watermarks of others for the same input, it is refused, unless
 
-- the others have begun in the same DAG run, and are tasks that it still has: all are new;
+- the others have begun in the same DAG run, and are tasks that it still has: all are new; so they are if the consumer
+  has ended well in that run, and had no rows;
 - all of them have names that an author has given.
 
 Not here: the watermarks themselves (`commit.watermarks`).
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from airflow_iceberg.commit.operation_key import OperationKey, keys_of
 from airflow_iceberg.commit.runs.consumed import WAYS_OUT, all_kept, entries_of, number_of
@@ -72,7 +74,7 @@ def check_is_new(
     for other in _others(metadata, history, name, table_uuid, branch=str(mine[0][-1])):
         if name_of(other.task) in own or (is_named(mine[0]) and is_named(other.task)):
             continue
-        if other.begun == key.run and not _is_gone(other.task, key):
+        if _was_there(other.begun, key) and not _is_gone(other.task, key):
             continue
         raise IncompatibleChangeError(
             f"{name_of(mine[0])!r} has read no changes of this input yet, and {name_of(other.task)!r} has read some "
@@ -128,6 +130,14 @@ def _others(
 def _is_same(entry: Any, other_name: str, name: str, table_uuid: str) -> bool:
     uuid = entry.get("table-uuid") or ""
     return uuid == table_uuid if uuid and table_uuid else other_name == name
+
+
+def _was_there(begun: str | None, key: OperationKey) -> bool:
+    """Whether the consumer was a task of a DAG run under the name that it has now."""
+    if begun is None or begun == key.run:
+        return begun is not None
+    dag, _, run = begun.partition("/")
+    return key.run_tasks is not None and unquote(dag) == key.dag_id and key.run_tasks.has_ended_well(unquote(run))
 
 
 def _is_gone(task: Sequence[Any], key: OperationKey) -> bool:

@@ -183,7 +183,9 @@ def _said(snapshot: Snapshot) -> str | None:
 
 
 def still_there(metadata: TableMetadata, works: OwnWorks) -> tuple[Snapshot, ...]:
-    """Return the earlier commits of the write whose rows no other write of the task has replaced since."""
-    own = {*works.earlier, *works.current}
-    replaced = frozenset[int]().union(*(replaced_in(one) for one in works.history if one.snapshot_id in own))
+    """Return the earlier commits of the write whose rows no other write has replaced since.
+
+    That of another part of the task, or of another task, may have taken them for rows that nobody writes again.
+    """
+    replaced = frozenset[int]().union(*(replaced_in(one) for one in works.history))
     return tuple(one for one in works.of_write if one.snapshot_id not in replaced)

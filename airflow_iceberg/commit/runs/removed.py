@@ -77,14 +77,20 @@ def check_own_index(key: OperationKey, landed: Snapshot) -> None:
     )
 
 
-def find_removed(metadata: TableMetadata, key: OperationKey, branch: str) -> tuple[Removed, ...]:
-    """Return the commits of the run in the history of a branch that no task will make again; none are undone."""
+def find_removed(
+    metadata: TableMetadata, key: OperationKey, branch: str, *, skips: bool = False
+) -> tuple[Removed, ...]:
+    """Return the commits of the run in the history of a branch that no task will make again; none are undone.
+
+    Args:
+        skips: whether a cleared task leaves it at what it has written, so that it may stand for rows without a commit.
+    """
     tasks = key.run_tasks
     commits = _of_run(metadata, key, branch) if tasks is not None else []
     if tasks is None or not commits:
         return ()
     found = []
-    siblings = _Siblings(key, commits)
+    siblings = _Siblings(key, commits, skips=skips)
     for other, snapshot in commits:
         if other.task_id != key.task_id:
             why = tasks.missing(other)
@@ -126,10 +132,14 @@ class _Siblings:
 
     Args:
         commits: those of all tasks of the run, newest first.
+        skips: as of `find_removed`.
     """
 
-    def __init__(self, key: OperationKey, commits: Collection[tuple[OperationKey, Snapshot]]) -> None:
+    def __init__(
+        self, key: OperationKey, commits: Collection[tuple[OperationKey, Snapshot]], *, skips: bool = False
+    ) -> None:
         self._key = key
+        self._skips = skips
         self._commits = [(other, snapshot) for other, snapshot in commits if other.task_id == key.task_id]
         self._indexes: tuple[Mapping[int, bool] | None] | None = None
         self._all_present: Collection[str | None] | None = None
@@ -140,7 +150,8 @@ class _Siblings:
         if other.part == key.part or other.epoch > key.epoch:
             return None
         if (other.write_key is None) != (key.write_key is None):
-            return None if other.epoch == key.epoch else f"the task has {'a' if key.write_key else 'no'} write_key now"
+            is_of_now = other.epoch == key.epoch or self._writes_both()
+            return None if is_of_now else f"the task has {'a' if key.write_key else 'no'} write_key now"
         if key.write_key is not None:
             return self._why_written(other)
         if (other.map_index < 0) != (key.map_index < 0):
@@ -158,7 +169,18 @@ class _Siblings:
         if item is None or snapshot.summary.get(ITEM) != item or other.epoch >= self._key.epoch:
             return False
         own = [one for known, one in self._commits if known.part == self._key.part]
+        if not own and len({known.part for known, one in self._commits if one.summary.get(ITEM) == item}) > 1:
+            return False  # several indexes stand for the same, and so may this one that has not written yet
         return all(one.summary.get(ITEM) != item for one in own)
+
+    def _writes_both(self) -> bool:
+        """Whether the task's function writes with a write_key and without one."""
+        kinds: dict[tuple[str | None, int], set[bool]] = {}
+        for other, snapshot in self._commits:
+            if other.write is not None:
+                place = snapshot.summary.get(MAP_INDEX), other.epoch
+                kinds.setdefault(place, set()).add(other.write_key is None)
+        return any(len(kind) > 1 for kind in kinds.values())
 
     def _ask(self) -> Mapping[int, bool] | None:
         """Return the indexes of the task; Airflow is asked once."""
@@ -170,32 +192,57 @@ class _Siblings:
 
     def _why_written(self, other: OperationKey) -> str | None:
         key = self._key
+        # Every clear is another number of the run; without one, all keys are of now.
+        is_before = other.epoch // PARTS < key.epoch // PARTS if key.map_index >= 0 else other.epoch < key.epoch
+        if not is_before:
+            return None
         if key.map_index < 0:
-            # The next write of a function may be the one that replaces it.
-            is_last = key.write is None or key.on_removed == "remove"
-            return f"the task's write_key is {key.write_key!r} now" if is_last and other.epoch < key.epoch else None
+            return f"the task's write_key is {key.write_key!r} now" if self._is_last() else None
         present = self._present()
         if present is None or other.write_key in present:
             return None
         return f"no map index of the task has write_key {other.write_key!r} any more"
 
+    def _is_last(self) -> bool:
+        """Whether the task will not write under another key; the next write of a function may do so."""
+        return self._key.write is None or (self._key.on_removed == "remove" and not self._skips)
+
     def _present(self) -> Collection[str | None] | None:
         """Return the write_keys that the indexes of the task have now; None as long as one of them may write another.
 
-        An index has its newest one, if it has written since the clear, or was not cleared.
+        An index has its newest ones, if it has written since the clear, or was not cleared.
         """
         if self._all_present is None:
-            indexes, newest = self._ask(), dict[int, OperationKey]()
-            for other, snapshot in self._commits:
-                index = whole_number(snapshot.summary.get(MAP_INDEX, ""))
-                if index is not None and snapshot.summary.get(OPERATION_KEY) == str(other):
-                    newest.setdefault(index, other)
-            others = [index for index in indexes or () if index != self._key.map_index]
-            for index in others:
-                is_now = index in newest and newest[index].epoch // PARTS >= self._key.epoch // PARTS
-                if indexes is None or not (is_now or indexes[index]):
-                    return None
+            key, indexes, newest = self._key, self._ask(), self._newest()
             if indexes is None:
                 return None
-            self._all_present = [self._key.write_key, *(newest[index].write_key for index in others if index in newest)]
+            present = {key.write_key}
+            if key.map_index in newest and (not self._is_last() or newest[key.map_index][0].epoch == key.epoch):
+                present |= {one.write_key for one in newest[key.map_index]}
+            for index in indexes:
+                if index == key.map_index:
+                    continue
+                known = newest.get(index, [])
+                is_now = any(one.epoch // PARTS >= key.epoch // PARTS for one in known)
+                # A function that has begun to write may go on; who skips his work has no newer commit.
+                if not ((is_now and key.write is None) or (indexes[index] and (is_now or not self._skips))):
+                    return None
+                # A snapshot that was published does not say whose index its rows are of.
+                present |= {one.write_key for one in known} if known else self._published()
+            self._all_present = present
         return self._all_present
+
+    def _newest(self) -> dict[int, list[OperationKey]]:
+        """Return the newest keys of each index: those of one epoch."""
+        newest: dict[int, list[OperationKey]] = {}
+        for other, snapshot in self._commits:
+            index = whole_number(snapshot.summary.get(MAP_INDEX, ""))
+            if index is None or snapshot.summary.get(OPERATION_KEY) != str(other):
+                continue
+            known = newest.setdefault(index, [])
+            if not known or known[0].epoch == other.epoch:
+                known.append(other)
+        return newest
+
+    def _published(self) -> set[str | None]:
+        return {one.write_key for one, snapshot in self._commits if snapshot.summary.get(OPERATION_KEY) != str(one)}
