@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
-from airflow_iceberg.commit.file_filters import PartitionFilter, RowFilter
+from airflow_iceberg.commit.file_filters import PartitionFilter, RowFilter, partition_key
 from airflow_iceberg.errors import InvalidInputError, StalePlanError
 from airflow_iceberg.expressions.tree import ALWAYS_FALSE, Expression
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
@@ -28,7 +28,7 @@ class FilesToRemove:
     """The files to remove; a file is removed if any of these selects it.
 
     Attributes:
-        files: data files and delete files, by name; their partitions narrow the search.
+        files: data files by their path, from their own partition alone, and delete files by name.
         paths: data files of which only the path is known: every manifest is searched.
         partitions: one file of each partition whose files are all removed, also delete files.
         row_filter: a bound predicate that selects all files that hold only matching rows.
@@ -82,15 +82,13 @@ class ManifestFilter:
         self._concurrent = concurrent
         self._min_sequence_number = with_data.min_sequence_number
         self._identities: frozenset[Identity] = frozenset(file.identity for file in removal.files)
-        self._gone = removal.paths.union(
-            (file.file_path for file in removal.files if file.content is FileContent.DATA),
-            (file.file_path for file in with_data.removed),
-        )
+        data = [file for file in removal.files if file.content is FileContent.DATA]
+        # A path may be listed in several partitions, with rows of its own in each: it is removed from those named.
+        self._places = frozenset((file.file_path, *partition_key(file)) for file in (*data, *with_data.removed))
+        self._gone = removal.paths.union(path for path, _, _ in self._places)
         self._with_vectors = frozenset(file.referenced_data_file for file in removal.new_vectors)
         self._nearby = PartitionFilter(
-            (*removal.files, *removal.new_vectors, *with_data.removed)
-            if is_for_deletes
-            else [file for file in removal.files if file.content is FileContent.DATA],
+            (*removal.files, *removal.new_vectors, *with_data.removed) if is_for_deletes else data,
             metadata,
         )
         self._partitions = PartitionFilter(removal.partitions, metadata)
@@ -98,6 +96,7 @@ class ManifestFilter:
         self.key: Hashable = (
             self._identities,
             self._gone,
+            self._places,
             self._partitions.keys,
             removal.row_filter,
             self._with_vectors,
@@ -135,15 +134,21 @@ class ManifestFilter:
                 file would have two deletion vectors.
         """
         file = entry.data_file
-        if file.identity in self._identities or self._partitions.concerns(file):
+        if self._partitions.concerns(file):
             return True
         if file.content is FileContent.DATA:
-            return file.file_path in self._gone or self._is_selected(entry)
-        return self._takes_delete(entry)
+            return self._is_gone(file.file_path, file) or self._is_selected(entry)
+        return file.identity in self._identities or self._takes_delete(entry)
+
+    def _is_gone(self, path: str, file: DataFile) -> bool:
+        """Whether a data file is removed from the partition of a file: of its own, or of deletes of its rows."""
+        if path not in self._gone:
+            return False
+        return path in self._removal.paths or (path, *partition_key(file)) in self._places
 
     def _takes_delete(self, entry: ManifestEntry) -> bool:
         file = entry.data_file
-        if file.referenced_data_file is not None and file.referenced_data_file in self._gone:
+        if file.referenced_data_file is not None and self._is_gone(file.referenced_data_file, file):
             return True
         # 0 is a file of v1, or one without a known number.
         if 0 < (entry.sequence_number or 0) < self._min_sequence_number:
@@ -178,6 +183,10 @@ class ManifestFilter:
 
 
 def missing(wanted: Iterable[DataFile], removed: Iterable[ManifestEntry]) -> list[DataFile]:
-    """Return the named files that were not there to be removed."""
-    found = {entry.data_file.identity for entry in removed}
-    return [file for file in wanted if file.identity not in found]
+    """Return the named files that were not there to be removed, data files in their partition."""
+    found = {_place_of(entry.data_file) for entry in removed}
+    return [file for file in wanted if _place_of(file) not in found]
+
+
+def _place_of(file: DataFile) -> Hashable:
+    return (file.file_path, *partition_key(file)) if file.content is FileContent.DATA else file.identity

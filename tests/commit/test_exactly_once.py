@@ -216,7 +216,7 @@ def compact(catalog):
         settings_for(table.metadata),
         written_schema=table.schema(),
         earlier=SimpleNamespace(
-            replaced=lambda metadata: Replaced(paths=live), log_replaced=lambda table, branch: None
+            replaced=lambda metadata: Replaced(paths=live), log_replaced=lambda table, branch: None, mark=None
         ),
     )
     commit(catalog, state, action)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from airflow_iceberg.data.row_changes import RowChange
-from airflow_iceberg.errors import FormatError
+from airflow_iceberg.errors import FormatError, UnsupportedError
 from airflow_iceberg.expressions.json import expression_from_json
 from airflow_iceberg.expressions.tree import Expression, all_of
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
@@ -15,6 +15,7 @@ from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.staged_files import check_stored, read_changed_files
 from airflow_iceberg.operations.work import Work
+from airflow_iceberg.plan.deletes import partition_key
 from airflow_iceberg.plan.scan import FileScanTask
 from airflow_iceberg.scan.table_scan import TableScan
 
@@ -57,6 +58,7 @@ class Done:
             raise FormatError(f"the job changed {path}, which is not one of its files", path=plan.result_location)
         for change in changes:
             _check_counts(change, tasks[change.file_path], plan)
+            _check_one_partition(change, tasks[change.file_path])
         if len(paths) < len(changes):
             raise FormatError("a file of the table is changed twice", path=plan.result_location)
         found = expression_from_json(
@@ -97,6 +99,17 @@ def _check_counts(change: RowChange, places: Sequence[FileScanTask], plan: JobPl
     if changed > rows:
         why = f"{changed} rows of a file of {rows} are said to be changed: {change.file_path}"
         raise FormatError(why, path=plan.result_location)
+
+
+def _check_one_partition(change: RowChange, places: Sequence[FileScanTask]) -> None:
+    """Check that a changed file is in one partition: the job says by its path what it has changed, and may have left
+    out the places in other partitions, where other rows match.
+    """
+    if is_change(change) and len(places) > 1 and len({partition_key(task.file) for task in places}) > 1:
+        raise UnsupportedError(
+            f"data file {change.file_path}, whose rows are to be changed, is in the table more than once, in several "
+            f"partitions; nothing was committed; compact the table before"
+        )
 
 
 def _check_new(result: JobResult, changes: tuple[RowChange, ...], written: tuple[DataFile, ...], plan: JobPlan) -> None:
