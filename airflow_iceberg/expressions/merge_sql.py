@@ -8,6 +8,7 @@ sqlglot. Not here: which rows match (`jobs.merge`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -33,6 +34,7 @@ from airflow_iceberg.expressions.merge_clauses import (
 from airflow_iceberg.expressions.queries.names import lost_words
 from airflow_iceberg.format.arrow.paths import Path, fold
 
+_MARKED = re.compile(r"[.`\"]|^\s|\s$")
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
 
@@ -177,12 +179,14 @@ class _Clauses:
         )
 
     def _column(self) -> str:
-        """Return the name of a column of the table, or of a field in it, with or without `target.` before it."""
+        """Return the name of a column of the table, or of a field in it, with or without `target.` before it.
+
+        What is no bare word is in marks, so that it is read again as it is.
+        """
         names = [self._name()]
         while self._take("."):
             names.append(self._name())
-        names = [quoted(name, "spark") if any(mark in name for mark in '.`"') else name for name in names]
-        return ".".join(names[1:] if len(names) > 1 and names[0].lower() == TARGET else names)
+        return ".".join(quoted(name, "spark") if _MARKED.search(name) else name for name in names)
 
     def _name(self) -> str:
         token = self._token()
