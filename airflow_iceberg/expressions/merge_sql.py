@@ -34,7 +34,9 @@ from airflow_iceberg.expressions.merge_clauses import (
 from airflow_iceberg.expressions.queries.names import lost_words
 from airflow_iceberg.format.arrow.paths import Path, fold
 
+_IN_MARKS = {TokenType.STRING, TokenType.IDENTIFIER}
 _MARKED = re.compile(r"[.`\"]|^\s|\s$")
+"""What a name has that is no bare one."""
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
 
@@ -106,7 +108,9 @@ class _Clauses:
         self._text = text
         self._dialect = dialect
         try:
-            self._tokens = [token for token in sqlglot.tokenize(text, read=dialect) if token.text.strip()]
+            # With its marks, since '' is a text, and a blank may be a name.
+            found = sqlglot.tokenize(text, read=dialect)
+            self._tokens = [one for one in found if text[one.start : one.end + 1].strip()]
         except SqlglotError as error:
             raise InvalidInputError(f"the clauses of the merge are no SQL: {error}") from error
         self._at = 0
@@ -190,7 +194,9 @@ class _Clauses:
 
     def _name(self) -> str:
         token = self._token()
-        if token is None or token.token_type in (TokenType.STRING, TokenType.NUMBER) or token.text in "(),=*.;":
+        if token is None or token.token_type in (TokenType.STRING, TokenType.NUMBER):
+            self._fail("expected the name of a column")
+        if token.token_type is not TokenType.IDENTIFIER and token.text in "(),=*.;":
             self._fail("expected the name of a column")
         self._at += 1
         return str(token.text)
@@ -200,8 +206,7 @@ class _Clauses:
         first, depth, cases = self._at, 0, 0
         while (token := self._token()) is not None:
             word = token.text.lower()
-            is_word = token.token_type is not TokenType.STRING and token.token_type is not TokenType.IDENTIFIER
-            if is_word and depth == 0 and cases == 0 and word in ends:
+            if token.token_type not in _IN_MARKS and depth == 0 and cases == 0 and word in ends:
                 break
             if token.token_type in _OPENING:
                 depth += 1
@@ -225,7 +230,7 @@ class _Clauses:
 
     def _peek(self, word: str) -> bool:
         token = self._token()
-        return token is not None and token.token_type is not TokenType.STRING and token.text.lower() == word
+        return token is not None and token.token_type not in _IN_MARKS and token.text.lower() == word
 
     def _take(self, word: str) -> bool:
         found = self._peek(word)

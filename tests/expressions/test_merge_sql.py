@@ -45,6 +45,8 @@ class TestAClause:
             "target.a + /* , when */ source.b",
             "date '2026-01-01' - interval 1 day",
             "a = 1 and not b or c between 1 and 2",
+            "source.a = ''",
+            "a || e''",
         ],
     )
     def test_its_sql_stays_as_it_is(self, expression):

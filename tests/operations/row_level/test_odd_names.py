@@ -49,6 +49,21 @@ class TestNamesThatLookLikeOthers:
         assert rows_of(nested) == [({odd: 1, plain: 9}, 5), ({odd: 2, plain: 1}, 0)]
 
 
+@pytest.mark.parametrize("name", ["\t", ",", "=", "*", ".", "(", "when", "then", "case", "'", "--"])
+def test_a_name_in_marks_is_no_word_of_a_clause(name):
+    schema = pa.schema([(name, pa.int64()), ("v", pa.string())])
+    table = Table.create(MemoryCatalog(), "db.t", schema=schema)
+    table.append(pa.Table.from_pylist([{name: 1, "v": "a"}, {name: 2, "v": "b"}], schema))
+    rows = pa.Table.from_pylist([{name: 1, "v": ""}, {name: 5, "v": "c"}], schema)
+    table.merge(
+        rows,
+        f'target."{name}" = source."{name}"',
+        f"""when matched and source.v = '' then update set "{name}" = 7, v = source.v || ''
+        when not matched then insert ("{name}", v) values (source."{name}", '')""",
+    )
+    assert rows_of(table) == [(2, "b"), (5, ""), (7, "")]
+
+
 class TestAStructThatIsCalledAsASide:
     @staticmethod
     def table():
@@ -93,6 +108,20 @@ class TestKeysOfFiles:
             (1, 9),
             (3, 8),
         ]
+
+    @pytest.mark.parametrize("schema", [{"k": "float", "v": "int"}, {"a": "struct<k: float>", "v": "int"}])
+    def test_a_float_of_a_query_is_rounded_to_no_other_key(self, schema):
+        catalog, is_top = MemoryCatalog(), "k" in schema
+        table = Table.create(catalog, "db.t", schema=schema)
+        row = {"k": 0.1} if is_top else {"a": {"k": 0.1}}
+        table.append(pa.Table.from_pylist([{**row, "v": 0}], table.scan().to_arrow().schema))
+        query = f"select {'k' if is_top else 'struct_pack(k := k) as a'}, 9 as v from (select 0.1::double as k)"
+        source = Source.from_sql(query, dialect="duckdb")
+        request = MergeRequest(rows=source, on=["k" if is_top else "a.k"], upsert=True, dialect="duckdb")
+        with pytest.raises(
+            InvalidInputError, match=r"column '(a\.)?k', row 1 of .*: value 0.1 \(double\) does not fit"
+        ):
+            merge(job_work(table), request)
 
     def test_a_field_beside_a_key_has_the_values_of_the_file(self, tmp_path):
         table = new_table(tmp_path, schema={"a": "struct<id: int, w: int>", "v": "int"})
