@@ -87,6 +87,13 @@ class TestAStructThatIsCalledAsASide:
         assert rows_of(table) == [({"x": 8, "y": 7}, 9)]
 
 
+def test_structs_are_checked_in_an_update_that_names_no_column():
+    table = Table.create(MemoryCatalog(), "db.t", schema={"s": "struct<x: long, y: long>"})
+    table.append(pa.Table.from_pylist([{"s": {"x": 1, "y": 2}}], table.scan().to_arrow().schema))
+    with pytest.raises(InvalidInputError, match="DuckDB makes a struct of 'y' one of 'y', 'x'"):
+        table.update({"s": "coalesce({'y': 20}, (with q as (select 1 as z) select {'x': z, 'y': z} from q))"})
+
+
 class TestKeysOfFiles:
     @staticmethod
     def source(tmp_path, rows, schema=None):
