@@ -5,7 +5,7 @@ Not here: how assignments are read (`merge_sql`), and the query that evaluates t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -69,21 +69,39 @@ class _Assignments:
 
     def _path(self, name: str) -> list[NestedField]:
         """Return the column, or the column and the fields within it."""
-        column = _named(self._schema.fields, column_name(name))
+        column = _named(self._schema.fields, name if self._has(name) else column_name(name))
         if column is not None:
             return [column]
+        # A full name of the table is that field, whatever marks and blanks are in it.
+        parts = self._schema.path(self._schema.names[name]) if name in self._schema.names else name_parts(name)
+        found = self._fields(parts)
+        if len(parts) > 1 and parts[0].lower() == TARGET:
+            of_side = self._fields(parts[1:])
+            if found is not None and of_side is not None:
+                raise InvalidInputError(
+                    f"column {name!r} of '{self._clause.action}' may be {'.'.join(parts[1:])!r} of the table or a "
+                    f"field of its column {found[0].name!r}: write {'.'.join((TARGET, *parts))!r}, or "
+                    f"{'.'.join(parts[1:])!r}"
+                )
+            found = of_side if found is None else found
+        if found is None:
+            columns = ", ".join(one.name for one in self._schema.fields)
+            raise InvalidInputError(
+                f"column {name!r} of '{self._clause.action}' is not in the table, which has {columns}"
+            )
+        return found
+
+    def _has(self, column: str) -> bool:
+        return any(one.name == column for one in self._schema.fields)
+
+    def _fields(self, parts: Sequence[str]) -> list[NestedField] | None:
+        """Return the column and the fields within it that names say; None if the table has no such, or none to set."""
         found: list[NestedField] = []
         fields: tuple[NestedField, ...] = self._schema.fields
-        parts = name_parts(name)
-        if len(parts) > 1 and parts[0].lower() == TARGET and _named(fields, parts[0]) is None:
-            parts = parts[1:]
         for part in parts:
             item = _named(fields, part)
             if item is None or (found and self._clause.action == INSERT):
-                columns = ", ".join(one.name for one in self._schema.fields)
-                raise InvalidInputError(
-                    f"column {name!r} of '{self._clause.action}' is not in the table, which has {columns}"
-                )
+                return None
             found.append(item)
             fields = item.type.fields if isinstance(item.type, StructType) else ()
         return found

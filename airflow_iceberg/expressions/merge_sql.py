@@ -8,6 +8,7 @@ sqlglot. Not here: which rows match (`jobs.merge`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -33,6 +34,9 @@ from airflow_iceberg.expressions.merge_clauses import (
 from airflow_iceberg.expressions.queries.names import lost_words
 from airflow_iceberg.format.names import Path, fold
 
+_IN_MARKS = {TokenType.STRING, TokenType.IDENTIFIER}
+_MARKED = re.compile(r"[.`\"]|^\s|\s$")
+"""What a name has that is no bare one."""
 _OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 _CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
 
@@ -104,7 +108,9 @@ class _Clauses:
         self._text = text
         self._dialect = dialect
         try:
-            self._tokens = [token for token in sqlglot.tokenize(text, read=dialect) if token.text.strip()]
+            # With its marks, since '' is a text, and a blank may be a name.
+            found = sqlglot.tokenize(text, read=dialect)
+            self._tokens = [one for one in found if text[one.start : one.end + 1].strip()]
         except SqlglotError as error:
             raise InvalidInputError(f"the clauses of the merge are no SQL: {error}") from error
         self._at = 0
@@ -177,16 +183,20 @@ class _Clauses:
         )
 
     def _column(self) -> str:
-        """Return the name of a column of the table, or of a field in it, with or without `target.` before it."""
+        """Return the name of a column of the table, or of a field in it, with or without `target.` before it.
+
+        What is no bare word is in marks, so that it is read again as it is.
+        """
         names = [self._name()]
         while self._take("."):
             names.append(self._name())
-        names = [quoted(name, "spark") if any(mark in name for mark in '.`"') else name for name in names]
-        return ".".join(names[1:] if len(names) > 1 and names[0].lower() == TARGET else names)
+        return ".".join(quoted(name, "spark") if _MARKED.search(name) else name for name in names)
 
     def _name(self) -> str:
         token = self._token()
-        if token is None or token.token_type in (TokenType.STRING, TokenType.NUMBER) or token.text in "(),=*.;":
+        if token is None or token.token_type in (TokenType.STRING, TokenType.NUMBER):
+            self._fail("expected the name of a column")
+        if token.token_type is not TokenType.IDENTIFIER and token.text in "(),=*.;":
             self._fail("expected the name of a column")
         self._at += 1
         return str(token.text)
@@ -196,8 +206,7 @@ class _Clauses:
         first, depth, cases = self._at, 0, 0
         while (token := self._token()) is not None:
             word = token.text.lower()
-            is_word = token.token_type is not TokenType.STRING and token.token_type is not TokenType.IDENTIFIER
-            if is_word and depth == 0 and cases == 0 and word in ends:
+            if token.token_type not in _IN_MARKS and depth == 0 and cases == 0 and word in ends:
                 break
             if token.token_type in _OPENING:
                 depth += 1
@@ -221,7 +230,7 @@ class _Clauses:
 
     def _peek(self, word: str) -> bool:
         token = self._token()
-        return token is not None and token.token_type is not TokenType.STRING and token.text.lower() == word
+        return token is not None and token.token_type not in _IN_MARKS and token.text.lower() == word
 
     def _take(self, word: str) -> bool:
         found = self._peek(word)

@@ -45,13 +45,15 @@ class TestAClause:
             "target.a + /* , when */ source.b",
             "date '2026-01-01' - interval 1 day",
             "a = 1 and not b or c between 1 and 2",
+            "source.a = ''",
+            "a || e''",
         ],
     )
     def test_its_sql_stays_as_it_is(self, expression):
         text = f"when matched and {expression} then update set x = {expression}, target.y = {expression}"
         clause = one(text)
         assert clause.condition == expression
-        assert (clause.columns, clause.expressions) == (("x", "y"), (expression, expression))
+        assert (clause.columns, clause.expressions) == (("x", "target.y"), (expression, expression))
         text = f"when not matched then insert (x, y) values ({expression}, {expression})"
         assert one(text).expressions == (expression, expression)
 
@@ -67,7 +69,9 @@ class TestAClause:
 
     @pytest.mark.parametrize(("dialect", "quoted"), [("spark", "`a b`"), ("duckdb", '"a b"')])
     def test_quoted_names(self, dialect, quoted):
-        assert one(f"when matched then update set target.{quoted} = source.{quoted}", dialect).columns == ("a b",)
+        assert one(f"when matched then update set target.{quoted} = source.{quoted}", dialect).columns == (
+            "target.a b",
+        )
         assert one(f"when not matched then insert ({quoted}, x) values (1, 2)", dialect).columns == ("a b", "x")
 
     def test_several_stand_in_their_order(self):

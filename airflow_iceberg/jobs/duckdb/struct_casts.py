@@ -95,8 +95,8 @@ def _has_struct(column: t.NestedField) -> bool:
 
 
 def _create(connection: Any, name: str, columns: pa.Schema) -> None:
-    """Create a table without rows."""
-    connection.register(_ROWS, columns.empty_table())
+    """Create a table without rows; DuckDB has none without columns, which is what a text gets that names none."""
+    connection.register(_ROWS, (columns if columns.names else pa.schema([(_ROWS, pa.bool_())])).empty_table())
     connection.execute(f"create temp table {quoted(name, 'duckdb')} as select * from {_ROWS} limit 0")
     connection.unregister(_ROWS)
 

@@ -7,7 +7,7 @@ that a file has, at every depth: a value without a field is refused where a row 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -22,14 +22,20 @@ from airflow_iceberg.format.schemas.schema import Schema
 is_ = pa.types
 
 
-def read_type(type_: t.IcebergType, kinds: Sequence[pa.DataType]) -> t.IcebergType:
+def read_type(
+    type_: t.IcebergType, kinds: Sequence[pa.DataType], fixed: Collection[Sequence[str]] = ()
+) -> t.IcebergType:
     """Return the type that values of a column of the table are read as: all its fields, each with a type.
 
     Args:
         kinds: the plain Arrow types of the column in the files of the source; null where nothing is known.
+        fixed: the paths below the column of what has the table's type, whatever the files have.
     """
+    if () in map(tuple, fixed):
+        return type_
     if isinstance(type_, t.StructType):
-        fields = (with_type(item, read_type(item.type, _of_field(kinds, item.name))) for item in type_.fields)
+        below = [(item, [path[1:] for path in fixed if path[0] == item.name]) for item in type_.fields]
+        fields = (with_type(one, read_type(one.type, _of_field(kinds, one.name), inner)) for one, inner in below)
         return replace(type_, fields=tuple(fields))
     if isinstance(type_, t.ListType):
         return replace(type_, element=read_type(type_.element, _of_elements(kinds)))

@@ -1,9 +1,9 @@
 """The columns of a merge's source files, over all of them: united by name, each with one type.
 
 A column of the table has the table's type as far as its values fit (`seen_types`), in CSV and JSON also if its name
-has another case there: their values have no type of their own, or too few. The types of the others are those of the
-files, those of JSON as in `sources.json.shape`, those of CSV text. A column or a field that a file does not have is
-null in its rows.
+has another case there: their values have no type of their own, or too few. A key that is compared with that of its own
+name has the table's type in any case. The types of the others are those of the files, those of JSON as in
+`sources.json.shape`, those of CSV text. A column or a field that a file does not have is null in its rows.
 """
 
 from __future__ import annotations
@@ -77,11 +77,12 @@ class SourceColumns:
         if not found.types:
             return None
         # A key is the table's value: what is no such value is in no row, and cannot be made one.
-        fixed = {fold(key.source[0]) for key in keys}
+        fixed = _own_keys(keys, table)
+        known_fields |= known_columns(table, _spelled_otherwise(fixed, found.types), any_case=True)
         read, columns = [], {}
         for name, field in known_fields.items():
             kinds = found.kinds(name)
-            kind = field.type if fold(name) in fixed else read_type(field.type, kinds)
+            kind = read_type(field.type, kinds, [path[1:] for path in fixed if path[0] == field.name])
             read.append(with_type(replace(field, name=name, required=False), kind))
             columns[name] = seen_type(kind, kinds)
         seen = {
@@ -147,6 +148,22 @@ def source_keys(keys: Sequence[MatchKey], schema: pa.Schema, source: str) -> tup
             )
         found.append(path)
     return tuple(found)
+
+
+def _own_keys(keys: Sequence[MatchKey], table: Schema) -> list[Path]:
+    """Return where the table has keys that are compared with those of the same name, whatever their case."""
+    found = [(table.path(key.field_id), key.source) for key in keys]
+    return [path for path, source in found if [*map(fold, path)] == [*map(fold, source)]]
+
+
+def _spelled_otherwise(keys: Sequence[Path], names: Collection[str]) -> list[str]:
+    """Return the columns of a source that are keys of the table, of which the only one differs by case."""
+    columns = {fold(path[0]) for path in keys if len(path) == 1}
+    by_fold: dict[str, list[str]] = {}
+    for name in names:
+        if fold(name) in columns:
+            by_fold.setdefault(fold(name), []).append(name)
+    return [near[0] for near in by_fold.values() if len(near) == 1]
 
 
 class _Found:

@@ -232,6 +232,9 @@ class _Cut:
                     exact = assigned_exactly(at_path(pa.table({field.name: column}), path), kind)
                     if path == (field.name,):
                         return exact
+                    # Floats are checked here: the whole column is rounded.
+                    leaf = NestedField(id=1, name=".".join(path), type=kind)
+                    conform(pa.table({leaf.name: exact}), Schema((leaf,)), source=self._source)
             return assigned(column, field.type)
         except pa.ArrowInvalid as error:
             raise InvalidInputError(

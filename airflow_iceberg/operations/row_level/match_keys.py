@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from airflow_iceberg.errors import NotFoundError
 from airflow_iceberg.expressions.binding import column_path
-from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET, column_name, field_of, name_parts
+from airflow_iceberg.expressions.merge_clauses import SOURCE, TARGET, field_of, name_parts
 from airflow_iceberg.expressions.merge_sql import key_columns
 from airflow_iceberg.format.names import Path
 from airflow_iceberg.format.schemas.schema import Schema
@@ -25,8 +25,8 @@ def of_columns(names: Sequence[str], schema: Schema) -> tuple[MatchKey, ...]:
     """
     keys = []
     for text in names:
-        name = text if text in schema.names else column_name(text)
-        parts = (name,) if name in schema.names and len(schema.path(schema.names[name])) == 1 else name_parts(text)
+        # A full name of the table is that field, whatever marks, blanks and dots are in it.
+        parts = schema.path(schema.names[text]) if text in schema.names else name_parts(text)
         found = schema.find_key(".".join(parts), case_sensitive=False)
         path = schema.path(found.id)
         # The source has the name as it was given: its own spelling, if that is another one than the table's.

@@ -138,7 +138,8 @@ class ChangesRows(OpenTable):
                 of the table's schema.
             mode, create_branch, write_format: as of `merge`.
 
-        DuckDB is only needed for a key whose columns are spelled in another way, or whose values are nested.
+        DuckDB is only needed for a key whose fields are spelled in another way inside a struct, or whose values are
+        nested.
 
         Raises: as `merge`; InvalidInputError also without a key, or if neither is to be done.
         """

@@ -240,10 +240,17 @@ class TestWithoutDuckdb:
             table.upsert(rows, ["a", "b"])
 
     def test_a_key_of_another_type_is_compared_by_an_engine(self):
-        table = Table.create(MemoryCatalog(), "db.t", schema={"k": "long", "n": "int"})
-        rows = pa.table({"K": pa.array([1], pa.int32()), "n": pa.array([1], pa.int32())})
+        table = Table.create(MemoryCatalog(), "db.t", schema={"s": "struct<k: long>", "n": "int"})
+        rows = pa.table({"S": pa.array([{"K": 1}], pa.struct([("K", pa.int32())])), "n": pa.array([1], pa.int32())})
         with pytest.raises(UnsupportedError, match="DuckDB, which is not installed"):
+            table.upsert(rows, ["s.k"])
+
+    def test_a_key_that_is_spelled_otherwise_needs_none(self):
+        table = Table.create(MemoryCatalog(), "db.t", schema={"k": "long", "n": "int"})
+        for number in (1, 2):
+            rows = pa.table({"K": pa.array([1], pa.int32()), "n": pa.array([number], pa.int32())})
             table.upsert(rows, ["k"])
+        assert table.refresh().scan().to_arrow().to_pylist() == [{"k": 1, "n": 2}]
 
 
 @pytest.mark.parametrize("seed", range(20))
