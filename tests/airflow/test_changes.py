@@ -72,7 +72,7 @@ class TestATaskWithChanges:
     ("arguments", "message"),
     [
         ({"since": True}, "since is True, expected 'last', a snapshot id, a tag, a time or None"),
-        ({"since": ""}, "Changes.since was given, and is '' at run time"),
+        ({"since": ""}, "Changes.since is '' at run time"),
         ({"since": "nope"}, "input 'o': no branch or tag 'nope'"),
         ({"mode": "all"}, "mode is 'all', expected one of append, changelog"),
         ({"net": True}, "net, compute_updates and identifier_columns are for mode='changelog'"),
