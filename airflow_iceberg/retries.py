@@ -58,7 +58,7 @@ _ADVICE: tuple[tuple[type[IcebergError], str], ...] = (
     (AlreadyExistsError, "choose another name, or use what exists, then clear the task"),
     (FormatError, "look at the file: another program has written it, or it is damaged; then clear the task"),
     (UnsupportedError, "nothing was changed; use another way, or install what is missing, then clear the task"),
-    (IncompatibleChangeError, "a person has to decide: look at the table's snapshots, then clear the task"),
+    (IncompatibleChangeError, "a person has to decide, as the error says; then clear the task"),
     (TableReplacedError, "nothing was committed; the next try loads the table by its name, and works on the new one"),
     (StalePlanError, "nothing was committed; the next try plans the work again on the latest snapshot"),
     (CommitConflictError, "nothing was committed; the next try commits on the latest snapshot; a pool makes it rare"),
