@@ -53,7 +53,7 @@ def named() -> str:
 def refused(run, name: str) -> None:
     assert run.state == "failed"
     assert [type(one).__name__ for one in run.failures] == ["AirflowFailException"]  # and no retry
-    assert str(run.failures[0]).startswith(f"{name} was given")
+    assert str(run.failures[0]).startswith(f"{name} is ")
     assert NOT_LEFT_OUT in str(run.failures[0])
 
 

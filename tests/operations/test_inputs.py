@@ -533,7 +533,7 @@ class TestWhatGoesWrong:
     @pytest.mark.parametrize(
         ("query", "error", "message"),
         [
-            ("select nope from orders", InvalidInputError, 'column "nope" not found'),
+            ("select nope from orders", InvalidInputError, "column 'nope' is not known: 'orders' has"),
             ("select id from orders, elsewhere", InvalidInputError, "Table with name elsewhere does not exist"),
             ("select who as id from orders", InvalidInputError, "id"),
             ("select id from read_text('/etc/passwd'), orders", InvalidInputError, "rows of the function read_text"),
