@@ -78,7 +78,7 @@ class TestMerges:
             ({"sql": "select 1 as id"}, "a merge needs either clauses or upsert=True, and not both"),
             (
                 {"sql": "select 1 as id", "upsert": True},
-                "needs all columns of the table in the source, and 'n' is missing",
+                "needs all columns of the table in the source, which lacks 'n'",
             ),
             ({"sql": "select 1 as id, 2 as n from nope", "upsert": True}, "nope"),
             ({"sql": "select null::bigint as id, 2 as n", "upsert": True}, "a null key"),

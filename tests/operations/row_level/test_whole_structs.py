@@ -290,7 +290,7 @@ class TestSourceFiles:
     @pytest.mark.costly
     def test_an_object_without_keys_is_a_column_that_is_missing(self, make, tmp_path):
         table = make()
-        with pytest.raises(InvalidInputError, match="'s' is missing"):
+        with pytest.raises(InvalidInputError, match="which lacks 's'"):
             self.upsert(table, self.json(tmp_path, {"id": 1, "s": {}}))
 
     @pytest.mark.sample(3)
