@@ -115,10 +115,10 @@ class EarlierEpochs:
             table: the table's location.
         """
         if self._found is not None:
-            what, snapshots = self._found
+            gone = ", or of work that is not in the DAG any more" if self._key.on_removed == "remove" else ""
             log.info(
-                "%s, branch %s: the task was cleared, so its new rows replaced those of its earlier run: %s, %s",
-                *(table, branch, what, snapshots),
+                "%s, branch %s: the task was cleared, so its new rows replaced those of its earlier run%s: %s, %s",
+                *(table, branch, gone, *self._found),
             )
 
     def replaced(
