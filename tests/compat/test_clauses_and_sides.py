@@ -10,9 +10,9 @@ from airflow_iceberg.operations.inputs.tables import Input
 from airflow_iceberg.operations.row_level.merge import MergeRequest, merge
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.compat.test_same_merges_as_java import PROGRAM, runs
 from tests.support.builders import new_table
 from tests.support.clause_cases import COLUMNS, FEED, SOURCE, TARGET, cases, feed, fill, sent
+from tests.support.jobs_on_spark import runs
 from tests.support.spark_programs import SPARK_4, SPARK_35
 
 CASES = cases()
@@ -58,7 +58,7 @@ def test_by_duckdb(case, tmp_path, inputs):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_on_spark(case, tmp_path, inputs, spark_of):
     version = SPARK_35 if case.number % 3 == 0 else SPARK_4
-    check(case, tmp_path, inputs, "spark", runs(spark_of(version), PROGRAM))
+    check(case, tmp_path, inputs, "spark", runs(spark_of(version)))
 
 
 @pytest.mark.java

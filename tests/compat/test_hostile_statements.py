@@ -20,8 +20,8 @@ from airflow_iceberg.operations.row_level.merge import MergeRequest, merge
 from airflow_iceberg.operations.row_level.update import UpdateRequest, update
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.compat.test_same_merges_as_java import PROGRAM, runs
 from tests.support.histories import counted
+from tests.support.jobs_on_spark import runs
 from tests.support.merge_cases import DUCKDB, SPARK
 from tests.support.spark_programs import SPARK_4
 
@@ -357,7 +357,7 @@ def test_a_statement(java_rows, hostile, spark_of, name):
     layout = number % len(LAYOUTS)
     expected = java_rows(name, layout)
     ours = made(hostile, f"spark_{number}", LAYOUTS[layout])
-    we_do(hostile, ours, STATEMENTS[name], SPARK, runs(spark_of(SPARK_4), PROGRAM))
+    we_do(hostile, ours, STATEMENTS[name], SPARK, runs(spark_of(SPARK_4)))
     check(rows_of(ours), expected)
     if STATEMENTS[name].duckdb is not None:
         ours = made(hostile, f"duck_{number}", LAYOUTS[layout])

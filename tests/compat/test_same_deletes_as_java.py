@@ -11,16 +11,17 @@ import os
 
 import pytest
 
-from tests.compat.test_same_merges_as_java import PROGRAM, check, runs
+from tests.compat.test_same_merges_as_java import check
 from tests.compat.test_same_rows_as_java import read_by_pyiceberg
 from tests.support.duck_reader import DuckReader
+from tests.support.jobs_on_spark import runs
 from tests.support.merge_cases import PER_BASE, SPARK, generate, generate_deletes
 from tests.support.merge_runs import MergeRunner
 from tests.support.sampling import SEED
 from tests.support.spark_programs import SPARK_4, SPARK_35
 
 CHOSEN = (int(os.environ.get("CASES", "120")), int(os.environ.get("CASES_SEED", SEED or 3)))
-WITHOUT_ANSI = PROGRAM.with_name("spark_program_without_ansi.py")
+WITHOUT_ANSI = ("spark.sql.ansi.enabled", "false")
 CASES = generate_deletes(*CHOSEN)
 SAMPLE = [case for case in generate_deletes(40, 3) if case.number // PER_BASE in (0, 4)][::2]
 # A sample of all kinds of statements for each of the other Sparks.
@@ -55,7 +56,7 @@ def test_every_case(runner, case, record_property):
 @pytest.mark.generated
 @pytest.mark.parametrize("case", [case for case in CASES if not case.number % 2], ids=lambda case: case.name)
 def test_every_case_on_spark(runner, spark_of, case, record_property):
-    check(runner, case, record_property, SPARK, runs(spark_of(SPARK_4), PROGRAM))
+    check(runner, case, record_property, SPARK, runs(spark_of(SPARK_4)))
 
 
 @pytest.mark.java
@@ -63,9 +64,7 @@ def test_every_case_on_spark(runner, spark_of, case, record_property):
 @pytest.mark.services
 @pytest.mark.sample(8)
 @pytest.mark.generated
-@pytest.mark.parametrize(
-    ("version", "program"), [(SPARK_35, PROGRAM), (SPARK_4, WITHOUT_ANSI)], ids=["3.5", "ansi off"]
-)
+@pytest.mark.parametrize(("version", "setting"), [(SPARK_35, ()), (SPARK_4, WITHOUT_ANSI)], ids=["3.5", "ansi off"])
 @pytest.mark.parametrize("case", OTHERS, ids=lambda case: case.name)
-def test_other_sparks(runner, spark_of, case, version, program, record_property):
-    check(runner, case, record_property, SPARK, runs(spark_of(version), program))
+def test_other_sparks(runner, spark_of, case, version, setting, record_property):
+    check(runner, case, record_property, SPARK, runs(spark_of(version), setting))

@@ -9,20 +9,18 @@ cases are had by
 """
 
 import os
-from pathlib import Path
 
 import pytest
 
-from airflow_iceberg.jobs.protocol.result import JobResult
 from tests.compat.test_same_rows_as_java import read_by_pyiceberg
 from tests.support.duck_reader import DuckReader
+from tests.support.jobs_on_spark import runs
 from tests.support.merge_cases import DUCKDB, PER_BASE, SPARK, generate
 from tests.support.merge_runs import MergeRunner, judge
 from tests.support.sampling import SEED
 from tests.support.spark_programs import SPARK_4
 
 CHOSEN = (int(os.environ.get("CASES", "280")), int(os.environ.get("CASES_SEED", SEED or 1)))
-PROGRAM = Path(__file__).parents[1] / "jobs" / "spark_program.py"
 CASES = generate(*CHOSEN)
 SAMPLE = [case for case in generate(100, 1) if case.number // PER_BASE in (0, 3, 5)][::2]
 
@@ -38,19 +36,6 @@ def check(runner, case, record_property, dialect=DUCKDB, run=None):
     wrong, departures = judge(case, outcome)
     record_property("another answer", sorted(departures))
     assert not wrong, f"{case}\n" + "\n".join(wrong)
-
-
-def runs(spark, program):
-    """Return what runs the jobs of a table on a Spark."""
-
-    def run_on(table):
-        def run(plan):
-            spark.run(program, plan.location)
-            return JobResult.from_json(table.io.read(plan.result_location))
-
-        return run
-
-    return run_on
 
 
 @pytest.mark.java
@@ -75,4 +60,4 @@ def test_every_case(runner, case, record_property):
 @pytest.mark.generated
 @pytest.mark.parametrize("case", [case for case in CASES if not case.number % 2], ids=lambda case: case.name)
 def test_every_case_on_spark(runner, spark_of, case, record_property):
-    check(runner, case, record_property, SPARK, runs(spark_of(SPARK_4), PROGRAM))
+    check(runner, case, record_property, SPARK, runs(spark_of(SPARK_4)))

@@ -13,8 +13,8 @@ from airflow_iceberg.operations.row_level.merge import MergeRequest, merge
 from airflow_iceberg.operations.row_level.update import UpdateRequest, update
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.compat.test_same_merges_as_java import PROGRAM, runs
 from tests.support.builders import new_table
+from tests.support.jobs_on_spark import runs
 from tests.support.sampling import SEED
 from tests.support.spark_programs import SPARK_4, SPARK_35
 from tests.support.struct_cases import DUCKDB, REFUSED, SPARK, arrow, cases, literal, plain, shorthand, sql_type
@@ -71,7 +71,7 @@ def test_by_duckdb(case, tmp_path):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_on_spark(case, tmp_path, spark_of):
     version = SPARK_35 if case.number % 3 == 0 else SPARK_4
-    check(case, tmp_path, SPARK, runs(spark_of(version), PROGRAM))
+    check(case, tmp_path, SPARK, runs(spark_of(version)))
 
 
 @pytest.mark.java

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from airflow_iceberg.data.cast import nulls, types
 from airflow_iceberg.data.cast.nulls import Offence, in_parent, lengths_of, mask_of, offsets_of
 from airflow_iceberg.data.cast.types import Conversion, Misfit, conversion
-from airflow_iceberg.data.cast.valid import Damaged, check_keys, check_values, has_maps
+from airflow_iceberg.data.cast.valid import Damaged, check_keys, check_values, first_refused, has_maps
 from airflow_iceberg.data.cast.variants import BadVariant, check_variant_type, variant_column
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format import types as t
@@ -251,24 +251,11 @@ def _primitive(array: pa.Array, convert: Conversion, type_: t.IcebergType, name:
     try:
         return convert(array)
     except (pa.ArrowInvalid, Misfit):
-        index = _first_misfit(array, convert)
+        index = first_refused(array, convert, (pa.ArrowInvalid, Misfit))
         shown = types.shown(array[index])
         hint = types.misfit_hint(array[index], type_) or "change the value or the column's type"
         problem = f"value {shown} ({array.type}) does not fit {type_}; {hint}"
     raise Offence(name, index, problem)
-
-
-def _first_misfit(array: pa.Array, convert: Conversion) -> int:
-    """Return the index of the first value that cannot be converted, by halving."""
-    low, high = 0, len(array)
-    while high - low > 1:
-        middle = (low + high) // 2
-        try:
-            convert(array.slice(low, middle - low))
-            low = middle
-        except (pa.ArrowInvalid, Misfit):
-            high = middle
-    return low
 
 
 def _struct(array: pa.Array, type_: t.StructType, arrow: pa.DataType, name: str) -> pa.Array:

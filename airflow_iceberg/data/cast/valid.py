@@ -169,9 +169,7 @@ def _check_leaf(array: pa.Array, name: str, problem: str) -> None:
     bytes_of = _BYTES_OF.get(str(kind))
     if bytes_of is not None:
         _require(lambda: array.view(bytes_of).validate(full=True), name)
-    index = _first_invalid(array)
-    if index is None:
-        raise Damaged(name, problem)
+    index = first_refused(array, lambda part: part.validate(full=True), (pa.ArrowInvalid,))
     if bytes_of is not None:
         raise Offence(name, index, _wrong_text(array.slice(index, 1).view(bytes_of)[0].as_py()))
     if is_.is_decimal(kind):
@@ -204,26 +202,17 @@ def _wrong_time(number: int, unit: str) -> str:
     )
 
 
-def _first_invalid(array: pa.Array) -> int | None:
-    """Return the index of the first value about which Arrow complains, by halving; None if it complains of none."""
+def first_refused(array: pa.Array, check: Callable[[pa.Array], object], errors: tuple[type[Exception], ...]) -> int:
+    """Return the index of the first value that a check refuses, by halving; the last one if it refuses none before."""
     low, high = 0, len(array)
-    if not _is_invalid(array, low, high):
-        return None
     while high - low > 1:
         middle = (low + high) // 2
-        if _is_invalid(array, low, middle):
-            high = middle
-        else:
+        try:
+            check(array.slice(low, middle - low))
             low = middle
+        except errors:
+            high = middle
     return low
-
-
-def _is_invalid(array: pa.Array, start: int, stop: int) -> bool:
-    try:
-        array.slice(start, stop - start).validate(full=True)
-    except pa.ArrowInvalid:
-        return True
-    return False
 
 
 # -- keys of maps ------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
+from airflow_iceberg.data.cast.valid import first_refused
 from airflow_iceberg.data.variant_shredding import check_variant_columns, read_variant
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format.arrow.types import type_to_arrow
@@ -59,7 +60,7 @@ def variant_column(array: pa.Array) -> pa.Array:
     try:
         plain = read_variant(array)
     except FormatError as error:
-        raise BadVariant(_first_bad(array), str(error)) from None
+        raise BadVariant(first_refused(array, read_variant, (FormatError,)), str(error)) from None
     parts = [pc.if_else(missing, b"", plain.field(name)) for name in ("metadata", "value")]
     _refuse(pc.and_not(pc.equal(pc.binary_length(parts[1]), 0), missing), "no value of a variant")
     first = pc.binary_slice(parts[0], 0, 1)
@@ -82,19 +83,6 @@ def _check_bytes(metadata: pa.Array, value: pa.Array) -> None:
                 check_variant(names, data)
             except FormatError as error:
                 raise BadVariant(index, str(error)) from None
-
-
-def _first_bad(array: pa.Array) -> int:
-    """Return the index of the first row that cannot be read, by halving."""
-    low, high = 0, len(array)
-    while high - low > 1:
-        middle = (low + high) // 2
-        try:
-            read_variant(array.slice(low, middle - low))
-            low = middle
-        except FormatError:
-            high = middle
-    return low
 
 
 def _refuse(wrong: pa.Array, problem: str) -> None:

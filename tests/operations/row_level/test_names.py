@@ -2,7 +2,6 @@
 
 import json
 import random
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,7 +10,6 @@ from airflow_iceberg.data.existing.partition import folder_values
 from airflow_iceberg.data.existing.target import ExistingFile
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
 from airflow_iceberg.format.schemas.arrow import schema_to_arrow
-from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.append import AppendRequest, append
@@ -21,12 +19,12 @@ from airflow_iceberg.operations.row_level.update import UpdateRequest, update
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.builders import new_catalog
+from tests.support.jobs_on_spark import runs
 from tests.support.memory import MemoryCatalog
 from tests.support.name_cases import OUT, Case, made, names_twins
 from tests.support.sampling import SEED, sampled
 from tests.support.spark_programs import SPARK_4, SPARK_35
 
-JOBS = Path(__file__).parents[2] / "jobs"
 COUNT = sampled(600)
 
 
@@ -88,16 +86,7 @@ def test_statements_by_duckdb():
 
 
 def on_spark(spark, *, is_exact):
-    program = JOBS / ("case_sensitive_program.py" if is_exact else "spark_program.py")
-
-    def run_on(table):
-        def run(plan):
-            spark.run(program, plan.location)
-            return JobResult.from_json(table.io.read(plan.result_location))
-
-        return run
-
-    return run_on
+    return runs(spark, ("spark.sql.caseSensitive", "true") if is_exact else ())
 
 
 @pytest.mark.spark
