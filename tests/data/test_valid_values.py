@@ -343,3 +343,18 @@ def test_rows_are_refused_exactly_if_one_of_their_values_is_none(case):
     with pytest.raises(InvalidInputError) as caught:
         conform(table, schema, source="s")
     assert any(f", row {row} of s: " in str(caught.value) for row in bad), str(caught.value)
+
+
+def test_many_rows_are_checked_by_several_threads_with_the_same_result() -> None:
+    rows = 2_000_000
+    numbers = pa.array(np.arange(rows))
+    wrong = pa.chunked_array([pa.repeat("z", rows - 1), texts(BAD)])
+    schema = schema_from_shorthand({"d": "long", "c": "string", "b": "string", "a": "long"})
+    for threads in (1, 4):
+        table = pa.table({"a": numbers, "b": wrong, "c": wrong, "d": numbers})
+        with pytest.raises(InvalidInputError) as caught:
+            conform(table, schema, source="s", first_row=11, threads=threads)
+        assert str(caught.value) == f"column 'c', row {rows + 10} of s: {NO_TEXT}"
+        right = pa.chunked_array([pa.repeat("z", rows - 1), texts(b"y")])
+        table = pa.table({"d": numbers, "c": right, "b": right, "a": numbers})
+        assert conform(table, schema, source="s", threads=threads).equals(table)

@@ -5,6 +5,7 @@ that could lose information, or that would be a guess, is rejected; see `data.ca
 """
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -25,9 +26,11 @@ from airflow_iceberg.format.values.defaults import write_default
 
 # Larger chunks are converted piece by piece: offsets of the plain Arrow types have 32 bits.
 _CHUNK_BYTES = 1024 * 1024 * 1024
+# The values of fewer rows are checked sooner than threads are started.
+_THREADED_BYTES = 32 * 1024 * 1024
 
 
-def conform(table: pa.Table, schema: Schema, *, source: str, first_row: int = 1) -> pa.Table:
+def conform(table: pa.Table, schema: Schema, *, source: str, first_row: int = 1, threads: int = 1) -> pa.Table:
     """Return the rows with exactly the columns and types of a table's schema.
 
     Columns that have the table's type are not copied.
@@ -36,12 +39,14 @@ def conform(table: pa.Table, schema: Schema, *, source: str, first_row: int = 1)
         schema: the table's schema; the result has the Arrow schema `schema_to_arrow(schema)`.
         source: the file or query, for errors.
         first_row: the number of the first row within the source, from 1, for errors.
+        threads: the number of columns whose values are checked at a time, above 1 in a process without other tasks.
     Raises:
         InvalidInputError: a column is missing, unknown, or of a type that cannot become the table's; a value does not
             fit; a required column has a null. The message names column, source, row and value.
         UnsupportedError: the table has a type that is not written yet.
     """
     check_columns(table.schema, schema, source=source)
+    _check_columns(table, schema, source, first_row, threads)
     target = schema_to_arrow(schema)
     columns = []
     for item, arrow in zip(schema.fields, target, strict=True):
@@ -131,8 +136,7 @@ def _default_column(item: t.NestedField, arrow: pa.DataType, rows: int) -> pa.Ar
 def _column(
     column: pa.ChunkedArray, item: t.NestedField, arrow: pa.DataType, source: str, first_row: int
 ) -> pa.ChunkedArray:
-    """Convert and check one column, chunk by chunk."""
-    _check_column(column, item.name, source, first_row)
+    """Convert one column, whose values are checked, and check its nulls and keys, chunk by chunk."""
     same = column.type.equals(arrow) and not _has_variant(item.type)
     # The keys of maps are required, so that maps are looked at below.
     if same and not nulls.has_required(item.type):
@@ -183,6 +187,18 @@ def python_rows(rows: pa.Table | pa.RecordBatch, *, source: str) -> list[dict[st
         check_rows(rows if isinstance(rows, pa.Table) else pa.table(rows), source=source, first_row=1)
         raise
     return found
+
+
+def _check_columns(table: pa.Table, schema: Schema, source: str, first_row: int, threads: int) -> None:
+    """Check the values of all columns of rows; of several that have a wrong one, the table's first one is reported."""
+    positions = [table.schema.get_field_index(item.name) for item in schema.fields]
+    columns = [(table.column(at), table.column_names[at]) for at in positions if at >= 0]
+    if threads < 2 or table.nbytes < _THREADED_BYTES:
+        for column, name in columns:
+            _check_column(column, name, source, first_row)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda one: _check_column(one[0], one[1], source, first_row), columns))
 
 
 def _check_column(column: pa.ChunkedArray, name: str, source: str, first_row: int) -> None:

@@ -75,7 +75,7 @@ def write_rows(
     try:
         first_row = 1
         for table in _tables(rows):
-            conformed = conform(table, filled, source=SOURCE, first_row=first_row)
+            conformed = conform(table, filled, source=SOURCE, first_row=first_row, threads=encoding_threads())
             if check is not None:
                 check.check(conformed, source=SOURCE, first_row=first_row)
             writer.write(conformed)
