@@ -125,8 +125,7 @@ class _Attempt:
     is_refused: bool
 
 
-# How an attempt ended: the work has landed (COMMITTED, or FOUND by another process with the same work), False if it has
-# not, None if nothing proves either.
+# How an attempt ended: the work has landed (FOUND: another process's), False if not, None if nothing proves either.
 _Verdict = Outcome | Literal[False] | None
 
 
@@ -159,8 +158,7 @@ class _Commit:
         self._lost: IcebergError | None = None
 
     def run(self) -> Landed:
-        started = self.clock.monotonic()
-        attempt = 0
+        started, attempt = self.clock.monotonic(), 0
         if started - self.state.loaded_s > FRESH_S:
             self._freshen()
         while True:
@@ -213,6 +211,8 @@ class _Commit:
                 self.attempts.append(_Attempt(base=self.state, location=error.metadata_location, is_refused=True))
             return None
         except CommitUnknownError as error:
+            if error.is_final:
+                raise
             log.warning("the outcome of a commit to %s is unknown, reading back: %s", self.state.table, error)
             self.attempts.append(_Attempt(base=self.state, location=error.metadata_location, is_refused=False))
             return self._resolve(error)
@@ -298,8 +298,8 @@ class _Commit:
         if versions is not None and (not versions or attempt.location is not None):
             return Outcome.COMMITTED if _name(attempt.location or "") in map(_name, versions) else False
         # A refusal is most often what it says, and its proof needs no file.
-        checks = (self._history_tells, self._versions_tell)
-        for check in (*(checks if attempt.is_refused else checks[::-1]), self._files_tell):
+        checks = (self._history_tells, self._versions_tell)[:: 1 if attempt.is_refused else -1]
+        for check in (*checks, self._files_tell):
             try:
                 verdict = check(attempt)
             except IcebergError as error:
@@ -307,7 +307,12 @@ class _Commit:
             else:
                 if verdict is not None:
                     return verdict
-        return None
+        return False if self._is_plain_refusal(attempt) else None
+
+    def _is_plain_refusal(self, attempt: _Attempt) -> bool:
+        """Whether a conflict is taken by its word: no answer was lost, and the server shows no history to judge by."""
+        has_log = bool(self.state.metadata.metadata_log or attempt.base.metadata.metadata_log or attempt.location)
+        return not has_log and all(one.is_refused for one in self.attempts)
 
     def _versions_since(self, base: TableState) -> list[str] | None:
         """Return the metadata files that followed a state; None if the log does not reach back to it.
@@ -317,18 +322,13 @@ class _Commit:
         logged = [*(location for _, location in self.state.metadata.metadata_log), self.state.metadata_location]
         names = [_name(location) for location in logged]
         name = _name(base.metadata_location)
-        if not name or names.count(name) != 1 or not self._is_same_table(base.metadata):
+        if not name or names.count(name) != 1 or not is_same_table(self.state.metadata, base.metadata.table_uuid):
             return None
         return logged[names.index(name) + 1 :]
 
-    def _is_same_table(self, base: TableMetadata) -> bool:
-        return is_same_table(self.state.metadata, base.table_uuid)
-
     def _history_tells(self, attempt: _Attempt) -> _Verdict:
         now, base = self.state.metadata, attempt.base.metadata
-        if not self._is_same_table(base):
-            return None
-        return False if self.action.has_surely_not_landed(now, base) else None
+        return False if is_same_table(now, base.table_uuid) and self.action.has_surely_not_landed(now, base) else None
 
     def _versions_tell(self, attempt: _Attempt) -> _Verdict:
         """Look into the metadata files since: a name that every writer would have chosen proves nothing."""

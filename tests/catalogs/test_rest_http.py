@@ -53,6 +53,7 @@ def table(metadata_location="file:///w/db/t/metadata/1.json", **more):
     metadata = {
         **metadata_json.to_dict(new_metadata("file:///w/db/t")),
         "table-uuid": "6a1cbe1c-7c68-4b9e-9a4e-3f3b6f1f0001",
+        "properties": {"a": "1"},  # what the commits of these tests ask for
     }
     return {"metadata-location": metadata_location, "metadata": metadata, **more}
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_iceberg.catalogs.http.refusal import Refusal
+from airflow_iceberg.catalogs.rest.changes import create_body, creation, is_plain, with_ids, with_requirements
 from airflow_iceberg.catalogs.rest.credentials import Delegation, RoutedFileIO, store_properties, table_access
 from airflow_iceberg.catalogs.rest.protocol import (
     CREATE_TABLE,
@@ -12,10 +13,6 @@ from airflow_iceberg.catalogs.rest.protocol import (
     RENAME_TABLE,
     TABLE_EXISTS,
     ServerConfig,
-    create_body,
-    creation,
-    is_plain,
-    with_requirements,
 )
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format.metadata.requirements import (
@@ -33,6 +30,7 @@ from airflow_iceberg.format.metadata.updates import (
     AddPartitionSpec,
     AddSchema,
     AddSnapshot,
+    AddSortOrder,
     Change,
     RemoveSnapshotRef,
     RemoveSnapshots,
@@ -46,7 +44,7 @@ from airflow_iceberg.format.metadata.updates import (
 from airflow_iceberg.format.partitions.spec import spec_from_shorthand
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.snapshots import Snapshot, SnapshotRef
-from airflow_iceberg.format.sort_orders import sort_order_from_shorthand
+from airflow_iceberg.format.sort_orders import UNSORTED, sort_order_from_shorthand
 
 UUID = "6a1cbe1c-7c68-4b9e-9a4e-3f3b6f1f0001"
 SCHEMA = schema_from_shorthand({"id": "long not null", "day": "date"})
@@ -363,3 +361,47 @@ class TestFilesWithDifferentCredentials:
         assert not list(io.list(base))
         assert seen[:5] == [("a", "create"), ("b", "create"), ("c", "create"), ("b", "read"), ("c", "exists")]
         assert {name for name, method in seen if method == "delete"} == {"a", "b", "c"}
+
+
+class TestShapesByTheirIds:
+    """A server is not asked to add what it has: those that are built on Iceberg Java's refuse to set it then."""
+
+    def sent(self, base, *updates):
+        change = Change(updates=updates)
+        asked = apply_change(base, change, now_ms=9, base_location=None)
+        return [one.to_dict() for one in with_ids(base, change, asked).updates]
+
+    def test_a_schema_that_was_there_is_set_by_its_id_and_a_new_one_has_the_next(self):
+        base = metadata()
+        wider = schema_from_shorthand({"id": "long not null", "day": "date", "n": "int"})
+        two = apply_change(
+            base, Change(updates=(AddSchema(schema=wider), SetCurrentSchema())), now_ms=8, base_location=None
+        )
+        assert self.sent(two, AddSchema(schema=replace(SCHEMA, schema_id=7)), SetCurrentSchema()) == [
+            {"action": "set-current-schema", "schema-id": 0}
+        ]
+        new = schema_from_shorthand({"id": "long not null", "day": "date", "n": "long"})
+        added, current = self.sent(two, AddSchema(schema=new), SetCurrentSchema())
+        assert (added["schema"]["schema-id"], current["schema-id"]) == (2, -1)
+
+    def test_so_are_specs_and_orders(self):
+        base = metadata()
+        none = spec_from_shorthand([], SCHEMA)
+        changes = (
+            AddPartitionSpec(spec=none),
+            SetDefaultSpec(),
+            AddSortOrder(sort_order=UNSORTED),
+            SetDefaultSortOrder(),
+        )
+        plain = apply_change(base, Change(updates=changes), now_ms=8, base_location=None)
+        back = (
+            AddPartitionSpec(spec=base.spec()),
+            SetDefaultSpec(),
+            AddSortOrder(sort_order=base.sort_order()),
+            SetDefaultSortOrder(),
+        )
+        assert self.sent(plain, *back) == [
+            {"action": "set-default-spec", "spec-id": base.default_spec_id},
+            {"action": "set-default-sort-order", "sort-order-id": base.default_sort_order_id},
+        ]
+        assert self.sent(base, *changes)[0]["spec"]["spec-id"] == base.default_spec_id + 1

@@ -2,17 +2,19 @@
 
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.services.launch import HOST, Server, answers, cached, free_ports, java_home
+from tests.services.seaweedfs import ACCESS_KEY, BUCKET, SECRET_KEY, SeaweedFS
 
 # The newest version whose server jar Maven Central has.
 VERSION = "0.99.0"
 ARTIFACT = f"org.projectnessie.nessie:nessie-quarkus:{VERSION}:jar:runner"
 
 
-def start_nessie() -> tuple[Server, str]:
-    """Start a server and return it with the address of its API, version 2."""
+def start_nessie(more: Mapping[str, str] | None = None) -> tuple[Server, str]:
+    """Start a server with more settings, and return it with the address of its API, version 2."""
     port, management_port = free_ports(2)
     directory = Path(tempfile.mkdtemp(prefix="airflow-iceberg-nessie-"))
     settings = {
@@ -22,6 +24,7 @@ def start_nessie() -> tuple[Server, str]:
         "quarkus.management.port": management_port,
         "quarkus.http.access-log.enabled": "false",
         "nessie.version.store.type": "IN_MEMORY",
+        **(more or {}),
     }
     options = [f"-D{name}={value}" for name, value in settings.items()]
     command = [f"{java_home(21)}/bin/java", "-Xmx512m", *options, "-jar", _jar()]
@@ -36,3 +39,22 @@ def _jar() -> Path:
         subprocess.run(command, cwd=directory, check=True, stdin=subprocess.DEVNULL, timeout=900)
 
     return cached(f"nessie-{VERSION}", fill) / f"nessie-quarkus-{VERSION}-runner.jar"
+
+
+def start_nessie_rest(s3: SeaweedFS) -> tuple[Server, str]:
+    """Start a server whose Iceberg REST endpoint has the warehouse `wh` in a bucket; return it with the address."""
+    options = "nessie.catalog.service.s3.default-options"
+    server, uri = start_nessie(
+        {
+            "nessie.catalog.default-warehouse": "wh",
+            "nessie.catalog.warehouses.wh.location": f"s3://{BUCKET}/wh",
+            f"{options}.region": "us-east-1",
+            f"{options}.endpoint": s3.s3_endpoint,
+            f"{options}.path-style-access": "true",
+            f"{options}.auth-type": "STATIC",
+            f"{options}.access-key": "urn:nessie-secret:quarkus:keys",
+            "keys.name": ACCESS_KEY,
+            "keys.secret": SECRET_KEY,
+        }
+    )
+    return server, uri.replace("/api/v2", "/iceberg")

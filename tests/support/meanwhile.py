@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from airflow_iceberg.catalogs.base import TableState
 from airflow_iceberg.catalogs.pointer import PointerCatalog
-from airflow_iceberg.catalogs.rest.protocol import with_requirements
+from airflow_iceberg.catalogs.rest.changes import with_requirements
 from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import (

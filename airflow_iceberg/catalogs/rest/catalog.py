@@ -20,22 +20,22 @@ from airflow_iceberg.catalogs.http.exchange import Answer
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import without_login
 from airflow_iceberg.catalogs.metadata_file import is_gzip_asked
-from airflow_iceberg.catalogs.rest import protocol
+from airflow_iceberg.catalogs.rest import differences, protocol
+from airflow_iceberg.catalogs.rest.changes import commit_body, create_body, creation, is_plain
+from airflow_iceberg.catalogs.rest.commits import TableCommits
 from airflow_iceberg.catalogs.rest.credentials import Delegation
 from airflow_iceberg.catalogs.rest.listings import Listings
 from airflow_iceberg.catalogs.rest.server import RestServer
-from airflow_iceberg.catalogs.rest.states import TableStates, is_another
+from airflow_iceberg.catalogs.rest.states import TableStates
 from airflow_iceberg.errors import (
     AlreadyExistsError,
-    CommitConflictError,
-    IcebergError,
     InvalidInputError,
     NotFoundError,
     StorageError,
     UnsupportedError,
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.metadata.updates import Change, apply_change
+from airflow_iceberg.format.metadata.updates import Change
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import place_of
@@ -64,6 +64,7 @@ class RestCatalog(Catalog):
         self._server = RestServer(name, self.properties)
         self._states = TableStates(name, self._server, given_io=io)
         self._listings = Listings(self._server, self._unknown_namespace)
+        self._commits = TableCommits(name, self._server, self._states, self)
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -127,14 +128,15 @@ class RestCatalog(Catalog):
         if self.table_exists(table):
             raise self._existing_table(table)
         self._require_namespace(table.namespace)
-        if not protocol.is_plain(metadata):
+        if not is_plain(metadata):
             return self._create_staged(table, metadata)
-        answer = self._create(table, protocol.create_body(table.name, metadata))
-        state = self._states.landed(f"create table {table}", lambda: self._states.state(table, answer))
-        if is_another(state.metadata, metadata):
+        answer = self._create(table, create_body(table.name, metadata))
+        purpose = f"create table {table}"
+        state = self._states.landed(purpose, lambda: self._states.state(table, answer))
+        if differences.is_another(state.metadata, metadata):
             self._states.forget(table)
             raise self._existing_table(table)
-        return state
+        return self._commits.believed(state, purpose, differences.of_creation(state.metadata, metadata))
 
     def _require_namespace(self, namespace: Namespace) -> None:
         """Reject a missing namespace, in which some servers create tables; if it is unreadable, the server decides."""
@@ -153,16 +155,14 @@ class RestCatalog(Catalog):
         )
 
     def _create_staged(self, table: TableId, metadata: TableMetadata) -> TableState:
-        answer = self._create(table, protocol.create_body(table.name, metadata, stage=True))
+        answer = self._create(table, create_body(table.name, metadata, stage=True))
         document = self._server.document(answer, f"create table {table}")
         staged = self._states.metadata(table, document, None)
-        change = protocol.creation(
-            metadata, table_uuid=staged.table_uuid or "", location=metadata.location or staged.location
-        )
+        change = creation(metadata, table_uuid=staged.table_uuid or "", location=metadata.location or staged.location)
         purpose = f"create table {table}"
         answer = self._server.change(
             protocol.COMMIT_TABLE,
-            protocol.commit_body(table, change),
+            commit_body(table, change),
             purpose,
             {404: lambda refusal: self._server.error_of(purpose, refusal), 409: lambda _: self._existing_table(table)},
             table=table,
@@ -177,26 +177,10 @@ class RestCatalog(Catalog):
             CommitConflictError: a requirement is not met (any more), or the server can't apply the change to the
                 table's newer state.
             InvalidInputError: the server can't apply it to the very state that it was made for.
+            UnsupportedError: the server keeps no branches.
+            CommitUnknownError: also if the answer is not what was asked for.
         """
-        change = self._prepared(base, change)
-        if not change.updates:
-            return base
-        purpose = f"commit to table {base.table}"
-        # After any outcome the table is read without its tag: Iceberg Java's tags are hashes of 32 bits.
-        self._states.forget(base.table)
-        answer = self._server.change(
-            protocol.COMMIT_TABLE,
-            protocol.commit_body(base.table, change),
-            purpose,
-            {
-                400: lambda refusal: self._not_applied(base, purpose, refusal),
-                404: lambda _: self._unknown_table(base.table),
-                409: lambda refusal: self._conflict(base.table, refusal),
-                422: lambda refusal: self._not_applied(base, purpose, refusal),
-            },
-            table=base.table,
-        )
-        return self._states.landed(purpose, lambda: self._states.state(base.table, answer, io=base.io))
+        return self._commits.commit(base, change)
 
     def commit_tables(self, changes: Sequence[tuple[TableState, Change]]) -> None:
         """Commit all changes to several tables, or none. Load the tables again to see their new states.
@@ -205,41 +189,7 @@ class RestCatalog(Catalog):
             CommitConflictError: a requirement of one of them is not met; no table was changed.
             UnsupportedError: the server doesn't offer it.
         """
-        prepared = [(base.table, self._prepared(base, change)) for base, change in changes]
-        bodies = [protocol.commit_body(table, change) for table, change in prepared if change.updates]
-        if not bodies:
-            return
-        tables = ", ".join(str(table) for table, _ in prepared)
-        for table, _ in prepared:
-            self._states.forget(table)
-        self._server.change(
-            protocol.COMMIT_TABLES,
-            {"table-changes": bodies},
-            f"commit to tables {tables}",
-            {409: lambda refusal: CommitConflictError(f"tables {tables} in catalog {self.name}: {refusal}")},
-        )
-
-    def _prepared(self, base: TableState, change: Change) -> Change:
-        """Return the change with all its requirements, after applying it to the base: it may be invalid."""
-        updated = apply_change(
-            base.metadata, change, now_ms=base.metadata.last_updated_ms, base_location=base.metadata_location
-        )
-        is_gzip_asked(updated.properties)
-        return protocol.with_requirements(base.metadata, change) if change.updates else change
-
-    def _not_applied(self, base: TableState, purpose: str, refusal: Refusal) -> Exception:
-        """Return the error for a change that the server rejects as invalid.
-
-        It may be a conflict that no requirement covers, as a sequence number that is too low because another branch was
-        written to. Only if the table has not changed, the change itself is invalid.
-        """
-        try:
-            now = self.load(base.table)
-        except IcebergError as error:
-            return error
-        if now.metadata_location != base.metadata_location:
-            return self._conflict(base.table, refusal)
-        return self._server.error_of(purpose, refusal)
+        self._commits.commit_tables(changes)
 
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
         """Remove a table; with `purge` the server is asked to delete its files."""
@@ -381,9 +331,6 @@ class RestCatalog(Catalog):
         )
 
     # -- errors ----------------------------------------------------------------------------------------------------
-
-    def _conflict(self, table: TableId, refusal: Refusal) -> Exception:
-        return self._changed_by_another(table, refusal.message or str(refusal))
 
     def _missing(self, table: TableId, refusal: Refusal) -> NotFoundError:
         """Return the error for a missing table, or for its namespace if the server says so."""

@@ -1,13 +1,13 @@
-"""Documents of the REST catalog protocol, without any I/O: configuration, paths, and the requirements of a change.
+"""Documents of the REST catalog protocol, without any I/O: configuration, endpoints and paths.
 
-Not here: sending (`http.client`), proofs of identity (`http.auth`), vended credentials (`rest.credentials`), and the
-request of each method (`rest.catalog`).
+Not here: the changes of tables (`rest.changes`), sending (`http.client`), proofs of identity (`http.auth`), vended
+credentials (`rest.credentials`), and the request of each method (`rest.catalog`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
@@ -16,11 +16,6 @@ from airflow_iceberg.catalogs.base import Namespace, TableId
 from airflow_iceberg.catalogs.rest.trust import request_properties
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.json_fields import Fields
-from airflow_iceberg.format.metadata import requirements as required
-from airflow_iceberg.format.metadata import updates as changed
-from airflow_iceberg.format.metadata.requirements import Requirement
-from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.format.metadata.updates import Change, Update
 
 _UNIT_SEPARATOR = "%1F"
 _NAME_IN_PATH = re.compile(r"\{(?:table|view|function)\}")
@@ -131,6 +126,11 @@ class ServerConfig:
             key_lifetime_s=None if lifetime is None else _seconds(str(lifetime)),
         )
 
+    @property
+    def is_nessie(self) -> bool:
+        """Whether the server says that it is Nessie."""
+        return {**self.defaults, **self.overrides}.get("nessie.is-nessie-catalog", "").lower() == "true"
+
     def offers(self, endpoint: Endpoint) -> bool:
         """Tell whether the server has an endpoint."""
         return str(endpoint) in self.endpoints
@@ -146,123 +146,6 @@ class ServerConfig:
         """Return a namespace in a path or query: levels and separator are percent-encoded."""
         separator = unquote(self.properties.get(_SEPARATOR) or _UNIT_SEPARATOR)
         return quote(separator, safe="").join(quote(level, safe="") for level in namespace)
-
-
-# --- changes ---------------------------------------------------------------------------------------------------------
-
-
-def commit_body(table: TableId, change: Change) -> dict[str, Any]:
-    """Return the body of a commit, with the table's name."""
-    return {"identifier": {"namespace": list(table.namespace), "name": table.name}, **change.to_dict()}
-
-
-def with_requirements(base: TableMetadata, change: Change) -> Change:
-    """Return the change with its implicit assumptions as requirements: the server may have newer metadata.
-
-    A catalog that swaps files detects another writer's commit by itself. Here the server applies the updates to the
-    table's newest state, so everything that the updates depend on must be asserted.
-    """
-    implied: list[Requirement] = [required.AssertTableUUID(uuid=base.table_uuid)] if base.table_uuid else []
-    for update in change.updates:
-        implied += _implied(base, update)
-    wanted = list(change.requirements)
-    wanted += [requirement for requirement in dict.fromkeys(implied) if requirement not in wanted]
-    return Change(updates=change.updates, requirements=tuple(wanted))
-
-
-def _implied(base: TableMetadata, update: Update) -> Iterator[Requirement]:
-    """Yield the assumptions of one update."""
-    match update.action:
-        case "add-snapshot":
-            # Differs from Java: its files fit this schema, in which a column may have become required since, and this
-            # spec, which is never removed while it is the default one. Of the format version a server sees itself
-            # whether the snapshot has the numbers that it requires.
-            yield required.AssertCurrentSchemaId(current_schema_id=base.current_schema_id)
-            yield required.AssertDefaultSpecId(default_spec_id=base.default_spec_id)
-        case "add-schema":
-            yield required.AssertLastAssignedFieldId(last_assigned_field_id=base.last_column_id)
-        case "set-current-schema":
-            yield required.AssertCurrentSchemaId(current_schema_id=base.current_schema_id)
-        case "add-spec":
-            yield required.AssertLastAssignedPartitionId(last_assigned_partition_id=base.last_partition_id)
-        case "set-default-spec":
-            yield required.AssertDefaultSpecId(default_spec_id=base.default_spec_id)
-        case "set-default-sort-order":
-            yield required.AssertDefaultSortOrderId(default_sort_order_id=base.default_sort_order_id)
-        case "set-snapshot-ref" | "remove-snapshot-ref":
-            name = update.ref_name  # type: ignore[attr-defined]  # both have it
-            yield _unmoved(base, name)
-        case "remove-snapshots":
-            # Differs from Java: a branch that moved meanwhile may need the snapshots; Java does not check that.
-            yield from (_unmoved(base, name) for name in sorted(base.refs))
-        case "remove-schemas" | "remove-partition-specs":
-            yield required.AssertCurrentSchemaId(current_schema_id=base.current_schema_id)
-            yield required.AssertDefaultSpecId(default_spec_id=base.default_spec_id)
-            yield from (_unmoved(base, name) for name in sorted(base.refs))
-
-
-def _unmoved(base: TableMetadata, name: str) -> Requirement:
-    ref = base.refs.get(name)
-    return required.AssertRefSnapshotId(ref=name, snapshot_id=None if ref is None else ref.snapshot_id)
-
-
-def is_plain(metadata: TableMetadata) -> bool:
-    """Tell whether it is the metadata of a new and empty table, which one request can create."""
-    return not (
-        metadata.snapshots
-        or metadata.refs
-        or metadata.statistics
-        or metadata.partition_statistics
-        or metadata.metadata_log
-        or len(metadata.schemas) > 1
-        or len(metadata.partition_specs) > 1
-        or any(order.order_id != metadata.default_sort_order_id and order.fields for order in metadata.sort_orders)
-    )
-
-
-def create_body(name: str, metadata: TableMetadata, *, stage: bool = False) -> dict[str, Any]:
-    """Return the request that creates a table; without a location the server chooses one."""
-    order = metadata.sort_order()
-    body: dict[str, Any] = {"name": name}
-    if metadata.location:
-        body["location"] = metadata.location
-    body["schema"] = metadata.schema().to_dict()
-    body["partition-spec"] = metadata.spec().to_dict()
-    if order.fields:
-        body["write-order"] = order.to_dict()
-    body["stage-create"] = stage
-    # The format version is a property in this request only; no server stores it as one.
-    body["properties"] = {**metadata.properties, "format-version": str(metadata.format_version)}
-    return body
-
-
-def creation(metadata: TableMetadata, *, table_uuid: str, location: str) -> Change:
-    """Return the change that creates a staged table, with snapshots, branches and tags.
-
-    Args:
-        table_uuid: the staged table's id, from the server.
-        location: the table's own location, or the server's choice.
-    """
-    updates: list[Update] = [
-        changed.AssignUUID(uuid=table_uuid),
-        changed.UpgradeFormatVersion(format_version=metadata.format_version),
-        changed.SetLocation(location=location),
-    ]
-    # The server assigns ids in this order, so that the current ones stay the same.
-    updates += [changed.AddSchema(schema=schema) for schema in metadata.schemas]
-    updates.append(changed.SetCurrentSchema(schema_id=metadata.current_schema_id))
-    updates += [changed.AddPartitionSpec(spec=spec) for spec in metadata.partition_specs]
-    updates.append(changed.SetDefaultSpec(spec_id=metadata.default_spec_id))
-    updates += [changed.AddSortOrder(sort_order=order) for order in metadata.sort_orders]
-    updates.append(changed.SetDefaultSortOrder(sort_order_id=metadata.default_sort_order_id))
-    if metadata.properties:
-        updates.append(changed.SetProperties(updates=dict(metadata.properties)))
-    updates += [changed.AddSnapshot(snapshot=snapshot) for snapshot in metadata.snapshots]
-    updates += [changed.SetSnapshotRef(ref_name=name, ref=ref) for name, ref in metadata.refs.items()]
-    updates += [
-        changed.SetStatistics(snapshot_id=int(each["snapshot-id"]), statistics=each) for each in metadata.statistics
-    ]
-    return Change(updates=tuple(updates), requirements=(required.AssertCreate(),))
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

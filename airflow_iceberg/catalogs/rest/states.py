@@ -151,18 +151,3 @@ class TableStates:
     def forget(self, table: TableId) -> None:
         with self._lock:
             self._remembered.pop(table, None)
-
-
-def is_another(found: TableMetadata, asked: TableMetadata) -> bool:
-    """Tell whether the table in an answer is surely not the one that was to be created.
-
-    Servers may leave out or add properties and put names into lower case; they don't give a new table a history, other
-    columns, or other values for its properties.
-    """
-    names = [{name.lower() for name in each.schema().names} for each in (found, asked)]
-    properties = found.properties
-    return (
-        bool(found.snapshots or found.metadata_log)
-        or names[0] != names[1]
-        or any(properties.get(name, value) != value for name, value in asked.properties.items())
-    )

@@ -1,0 +1,231 @@
+"""What the table in a server's answer lacks of what was asked: some servers ignore what they do not know.
+
+The answer to a creation or to a commit is the new metadata. Each update of a change is looked up in it; the table may
+be newer than the change, since other writers go on. Not here: what follows from a difference (`rest.catalog`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from airflow_iceberg.format.metadata import updates as changed
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.format.metadata.updates import Change, Update
+from airflow_iceberg.format.partitions.spec import PartitionSpec
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.format.snapshots import MAIN_BRANCH, SnapshotRef
+from airflow_iceberg.format.types import child_fields
+from airflow_iceberg.storage.gate import place_of
+
+
+def of_change(found: TableMetadata, base: TableMetadata, change: Change, asked: TableMetadata) -> list[str]:
+    """Return in words what an answer to a commit lacks: "branch 'audit' is missing"; empty if it has all.
+
+    Args:
+        found: the table in the answer, or a newer one.
+        asked: the base with the change.
+    """
+    return list(dict.fromkeys(one for update in change.updates for one in _lacks(found, base, update, asked)))
+
+
+def _lacks(found: TableMetadata, base: TableMetadata, update: Update, asked: TableMetadata) -> Iterator[str]:
+    match update:
+        case changed.AssignUUID():
+            if (found.table_uuid or "").lower() != update.uuid.lower():
+                yield f"it has the uuid {found.table_uuid}, asked was {update.uuid}"
+        case changed.UpgradeFormatVersion():
+            if found.format_version < update.format_version:
+                yield from _version(found, update.format_version)
+        case changed.AddSchema() | changed.SetCurrentSchema():
+            schemas = [_schema(one.schema()) for one in (found, base, asked)]
+            yield from _shape("schema", schemas, map(_schema, found.schemas))
+        case changed.AddPartitionSpec() | changed.SetDefaultSpec():
+            specs = [_spec(one.spec()) for one in (found, base, asked)]
+            yield from _shape("partition spec", specs, map(_spec, found.partition_specs))
+        case changed.AddSortOrder() | changed.SetDefaultSortOrder():
+            orders = [one.sort_order().fields for one in (found, base, asked)]
+            yield from _shape("sort order", orders, (one.fields for one in found.sort_orders))
+        case changed.AddSnapshot():
+            number = update.snapshot.snapshot_id
+            is_named = any(ref.snapshot_id == number for ref in asked.refs.values())
+            is_there = is_named or number not in {one.snapshot_id for one in asked.snapshots}
+            if not is_there and number not in _seen(found):
+                yield f"snapshot {number} is missing"
+        case changed.SetSnapshotRef():
+            yield from _ref(found, update.ref_name, update.ref)
+        case changed.RemoveSnapshotRef():
+            if update.ref_name in found.refs and found.refs[update.ref_name] == base.refs.get(update.ref_name):
+                yield f"{update.ref_name!r} is still there"
+        case changed.RemoveSnapshots():
+            left = sorted(set(update.snapshot_ids) & {one.snapshot_id for one in found.snapshots})
+            if left:
+                yield f"snapshots are still there: {_some(left)}"
+        case changed.RemoveSchemas():
+            yield from _left("schemas", update.schema_ids, (one.schema_id for one in found.schemas))
+        case changed.RemovePartitionSpecs():
+            yield from _left("partition specs", update.spec_ids, (one.spec_id for one in found.partition_specs))
+        case changed.SetLocation():
+            if place_of(found.location) != place_of(update.location):
+                yield f"its location is {found.location}, asked was {update.location}"
+        case changed.SetProperties():
+            yield from _properties(found, update.updates)
+        case changed.RemoveProperties():
+            before = {name: base.properties[name] for name in update.removals if name in base.properties}
+            kept = [name for name, value in before.items() if found.properties.get(name) == value]
+            if kept:
+                yield f"properties are still there: {_some(kept)}"
+        case changed.SetStatistics():
+            if not any(one.get("snapshot-id") == update.snapshot_id for one in found.statistics):
+                yield f"the statistics of snapshot {update.snapshot_id} are missing"
+
+
+def of_creation(found: TableMetadata, asked: TableMetadata) -> list[str]:
+    """Return in words what an answer to a creation lacks; a server gives a new table its own ids of fields."""
+    return [
+        *_version(found, asked.format_version),
+        *_new("schema", _named_schema(found), _named_schema(asked)),
+        *_new("partition spec", _named_spec(found), _named_spec(asked)),
+        *_new("sort order", _named_order(found), _named_order(asked)),
+        *_properties(found, asked.properties),
+    ]
+
+
+def is_another(found: TableMetadata, asked: TableMetadata) -> bool:
+    """Tell whether the table in an answer is surely not the one that was to be created, but was there before.
+
+    Servers may leave out and add properties, write values in their own way, put names into lower case, and create a
+    table in several steps; they don't give a new table snapshots, other columns, or other values for its properties.
+    """
+    names = [{name.lower() for name in each.schema().names} for each in (found, asked)]
+    values = found.properties
+    return (
+        bool(found.snapshots)
+        or names[0] != names[1]
+        or not all(_is_value(values.get(name, value), value) for name, value in asked.properties.items())
+    )
+
+
+def _version(found: TableMetadata, version: int) -> Iterator[str]:
+    if found.format_version != version:
+        yield f"it has format version {found.format_version}, asked was {version}"
+
+
+def _shape(what: str, sides: Sequence[object], known: Iterable[object]) -> Iterator[str]:
+    """Compare what is current; another writer may have changed it since, and then the table still knows it.
+
+    Args:
+        sides: as found, as it was before, and as asked.
+    """
+    found, base, asked = sides
+    if found == asked or (found != base and asked in list(known)):
+        return
+    yield f"it has {'the old' if found == base else 'another'} {what}"
+
+
+def _new(what: str, found: object, asked: object) -> Iterator[str]:
+    if found != asked:
+        yield f"it has another {what}"
+
+
+def _schema(schema: Schema) -> tuple[Any, ...]:
+    return schema.fields, frozenset(schema.identifier_field_ids)
+
+
+def _spec(spec: PartitionSpec) -> tuple[Any, ...]:
+    return tuple((field.name, str(field.transform), field.source_ids or (field.source_id,)) for field in spec.fields)
+
+
+def _named_schema(metadata: TableMetadata) -> tuple[Any, ...]:
+    schema = metadata.schema()
+    columns = {(_folded(schema, number), _kind(field), field.required) for number, field in schema.fields_by_id.items()}
+    return columns, {_folded(schema, number) for number in schema.identifier_field_ids}
+
+
+def _kind(field: Any) -> str:
+    return type(field.type).__name__ if child_fields(field.type) else str(field.type)
+
+
+def _named_spec(metadata: TableMetadata) -> tuple[Any, ...]:
+    return tuple((str(field.transform), _sources(metadata, field)) for field in metadata.spec().fields)
+
+
+def _named_order(metadata: TableMetadata) -> tuple[Any, ...]:
+    fields = metadata.sort_order().fields
+    return tuple((str(one.transform), _sources(metadata, one), one.direction, one.null_order) for one in fields)
+
+
+def _sources(metadata: TableMetadata, field: Any) -> tuple[str, ...]:
+    return tuple(_folded(metadata.schema(), number) for number in field.source_ids or (field.source_id,))
+
+
+def _folded(schema: Schema, field_id: int) -> str:
+    """Return a name as it is compared: a server may put the names of a new table into lower case."""
+    return (schema.find_name(field_id) or "").lower()
+
+
+def _ref(found: TableMetadata, name: str, asked: SnapshotRef) -> Iterator[str]:
+    kind = "tag" if asked.type == "tag" else "branch"
+    there = found.refs.get(name)
+    if there is None:
+        main = found.refs.get(MAIN_BRANCH)
+        yield (
+            f"{kind} {name!r} is missing, and main is at snapshot {main.snapshot_id}"
+            if main is not None
+            else f"{kind} {name!r} is missing"
+        )
+    elif there.type != asked.type:
+        yield f"{name!r} is a {there.type}, asked was a {kind}"
+    elif there.snapshot_id != asked.snapshot_id and asked.snapshot_id not in _history(found, there.snapshot_id):
+        yield f"{kind} {name!r} is at snapshot {there.snapshot_id}, asked was {asked.snapshot_id}"
+
+
+def _history(metadata: TableMetadata, snapshot_id: int) -> set[int | None]:
+    """Return the snapshots of a branch, with the parents of those that the table does not show any more."""
+    return {one.parent_snapshot_id for one in metadata.ancestors(snapshot_id)} | {snapshot_id}
+
+
+def _seen(metadata: TableMetadata) -> set[int | None]:
+    return {number for one in metadata.snapshots for number in (one.snapshot_id, one.parent_snapshot_id)}
+
+
+def _left(what: str, removed: Sequence[int], found: Iterable[int]) -> Iterator[str]:
+    left = sorted(set(removed) & set(found))
+    if left:
+        yield f"{what} are still there: {_some(left)}"
+
+
+def _properties(found: TableMetadata, asked: Mapping[str, str]) -> Iterator[str]:
+    """Compare properties; their values are not shown, as they may be secrets."""
+    other = [name for name, value in asked.items() if not _is_value(found.properties.get(name), value)]
+    if other:
+        yield f"properties are missing or have other values: {_some(sorted(other))}"
+
+
+def _is_value(found: str | None, asked: str) -> bool:
+    """Whether a value is what was asked for, perhaps written in the server's own way.
+
+    Some write `TRUE` as `true` and cut a slash; SeaweedFS completes a name mapping with all columns.
+    """
+    if found is None:
+        return False
+    if found.strip().rstrip("/").lower() == asked.strip().rstrip("/").lower():
+        return True
+    try:
+        return _contains(json.loads(found), json.loads(asked))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _contains(found: Any, asked: Any) -> bool:
+    """Whether a document has all that is in another one."""
+    if isinstance(asked, dict):
+        return isinstance(found, dict) and all(name in found and _contains(found[name], asked[name]) for name in asked)
+    if isinstance(asked, list):
+        return isinstance(found, list) and all(any(_contains(one, item) for one in found) for item in asked)
+    return bool(found == asked)
+
+
+def _some(items: Sequence[object]) -> str:
+    return ", ".join(map(str, items[:5])) + (", …" if len(items) > 5 else "")
