@@ -428,7 +428,16 @@ class TestConfiguration:
 
     def test_credentials_for_files_are_asked_for(self, server, catalog):
         catalog.load("db.t")
-        assert server.seen[-1].headers["X-Iceberg-Access-Delegation"] == "vended-credentials"
+        assert server.seen[-1].headers["X-Iceberg-Access-Delegation"] == "vended-credentials,remote-signing"
+
+    def test_a_registered_table_is_loaded_with_its_credentials(self, server, catalog):
+        """Some servers lend none with the answer to a registration, and the same tag would keep them back for ever."""
+        server.on("POST /v1/namespaces/db/register", document(table(), ETag='"7"'))
+        server.on(LOAD, document(table(config={"s3.region": "eu-1"}), ETag='"7"'))
+        catalog.register_table("db.t", "file:///w/db/t/metadata/1.json")
+        assert server.seen[-1].headers["X-Iceberg-Access-Delegation"] == "vended-credentials,remote-signing"
+        assert catalog.load("db.t").io is not None
+        assert "If-None-Match" not in server.seen[-1].headers
 
     def test_a_netrc_does_not_take_the_place_of_our_token(self, server, waits, tmp_path, monkeypatch):
         (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password pw\n")

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.rest.changes import create_body, creation, is_plain, with_ids, with_requirements
-from airflow_iceberg.catalogs.rest.credentials import Delegation, RoutedFileIO, store_properties, table_access
+from airflow_iceberg.catalogs.rest.credentials import Delegation, RoutedFileIO, store_properties, table_access, table_io
 from airflow_iceberg.catalogs.rest.protocol import (
     CREATE_TABLE,
     LOAD_TABLE,
@@ -14,6 +14,7 @@ from airflow_iceberg.catalogs.rest.protocol import (
     TABLE_EXISTS,
     ServerConfig,
 )
+from airflow_iceberg.catalogs.rest.trust import StoreAccess
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format.metadata.requirements import (
     AssertCreate,
@@ -361,6 +362,24 @@ class TestFilesWithDifferentCredentials:
         assert not list(io.list(base))
         assert seen[:5] == [("a", "create"), ("b", "create"), ("c", "create"), ("b", "read"), ("c", "exists")]
         assert {name for name, method in seen if method == "delete"} == {"a", "b", "c"}
+
+    def test_the_credentials_of_the_longest_prefix_win_also_over_those_of_the_bucket(self):
+        """The table's own entry is one of them, and each store has one spelling."""
+        entries = {"s3://lake/": "bucket", "s3a://lake/db/t": "table", "s3n://lake/db/t/data/x=1": "part"}
+        delegation = Delegation(
+            credentials=tuple((prefix, {"s3.access-key-id": key}) for prefix, key in entries.items()),
+        )
+
+        def access_of(where, found):
+            return StoreAccess(properties=found.properties_for(where), is_theirs=(True, False, False))
+
+        for scheme in ("s3", "s3a", "s3n"):
+            io = table_io(f"{scheme}://lake/db/t", delegation, access_of, lambda given: delegation)
+            assert io.current_properties()["s3.access-key-id"] == "table"  # for jobs
+            ends = {"": "table", "/metadata/1.json": "table", "/data/x=1/1.parquet": "part", "/data/x=2/1": "table"}
+            for end, key in ends.items():
+                assert io._io(f"{scheme}://lake/db/t{end}").current_properties()["s3.access-key-id"] == key
+            assert io._io(f"{scheme}://lake/other/1").current_properties()["s3.access-key-id"] == "bucket"
 
 
 class TestShapesByTheirIds:

@@ -242,8 +242,12 @@ class RestCatalog(Catalog):
             purpose,
             {404: missing, 409: lambda _: self._existing_table(table)},
             namespace=table.namespace,
+            headers=self._states.delegation_header(),
         )
-        return self._states.landed(purpose, lambda: self._states.state(table, answer))
+        state = self._states.landed(purpose, lambda: self._states.state(table, answer))
+        # Some servers lend nothing with this answer: the next load asks for all, credentials too.
+        self._states.forget(table)
+        return state
 
     def default_location(self, table: str | TableId) -> str:
         """Return nothing: the server chooses the location of a new table."""

@@ -19,9 +19,11 @@ from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.addresses import is_same_origin, signer_url, warn_once
 from airflow_iceberg.storage.base import FileIO, FileStatus
+from airflow_iceberg.storage.gate import STORE_OF_SCHEME
 
 DELEGATION_HEADER = "X-Iceberg-Access-Delegation"
-DELEGATION = "vended-credentials"
+# Both ways in which a server may give access to files; it chooses.
+DELEGATION = "vended-credentials,remote-signing"
 
 # The catalog's own secrets and settings: a store needs none of them, and must not show them.
 _NOT_FOR_STORES = ("header.", "rest.", "oauth2-", "ssl.", "token-")
@@ -60,9 +62,19 @@ class Delegation:
 
     def properties_for(self, location: str) -> dict[str, str]:
         """Return the properties for one location: those of the longest prefix, then those of the whole table."""
-        matching = [each for each in self.credentials if location.startswith(each[0])]
+        matching = [each for each in self.credentials if _is_prefix(each[0], location)]
         best = max(matching, key=lambda each: len(each[0]), default=("", {}))
         return {**self.config, **best[1]}
+
+
+def _is_prefix(prefix: str, location: str) -> bool:
+    """Whether a location begins with a prefix, whichever of the schemes of their store both have."""
+    return _spelled(location).startswith(_spelled(prefix))
+
+
+def _spelled(location: str) -> str:
+    scheme, separator, rest = location.partition("://")
+    return f"{STORE_OF_SCHEME.get(scheme.lower(), scheme)}{separator}{rest}"
 
 
 def store_properties(catalog: Mapping[str, str]) -> dict[str, str]:
@@ -179,10 +191,14 @@ def table_io(
         return load_file_io(found, refresh=newer if expires or is_signed(found) else None)
 
     own = delegation.properties_for(location)
-    others = {
-        prefix: open_(prefix) for prefix, config in delegation.credentials if {**delegation.config, **config} != own
+    otherwise = open_(location)
+    # The prefix of the table itself, too: it is longer than that of its bucket.
+    by_prefix = {
+        prefix: otherwise if {**delegation.config, **config} == own else open_(prefix)
+        for prefix, config in delegation.credentials
     }
-    return RoutedFileIO(others, otherwise=open_(location)) if others else open_(location)
+    is_one = all(io is otherwise for io in by_prefix.values())
+    return otherwise if is_one else RoutedFileIO(by_prefix, otherwise=otherwise)
 
 
 class RoutedFileIO(FileIO):
@@ -200,8 +216,13 @@ class RoutedFileIO(FileIO):
     def __repr__(self) -> str:
         return "RoutedFileIO()"
 
+    def current_properties(self) -> Mapping[str, str]:
+        """Return the properties of the table's own location, secrets included: a job has one set of them."""
+        lent = getattr(self._otherwise, "current_properties", None)
+        return {} if lent is None else lent()
+
     def _io(self, location: str) -> FileIO:
-        return next((io for prefix, io in self._by_prefix if location.startswith(prefix)), self._otherwise)
+        return next((io for prefix, io in self._by_prefix if _is_prefix(prefix, location)), self._otherwise)
 
     def read(self, location: str, *, offset: int = 0, length: int | None = None) -> bytes:
         return self._io(location).read(location, offset=offset, length=length)

@@ -208,7 +208,7 @@ def _properties(found: TableMetadata, asked: Mapping[str, str]) -> Iterator[str]
 
 
 def _is_value(found: str | None, asked: str) -> bool:
-    """Whether a value is what was asked for, perhaps written in the server's own way: `TRUE` as `true`, or a slash cut."""
+    """Whether a value is what was asked for, perhaps as the server writes it: `TRUE` as `true`, or a slash cut."""
     return found is not None and found.strip().rstrip("/").lower() == asked.strip().rstrip("/").lower()
 
 
