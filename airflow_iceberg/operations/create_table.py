@@ -12,7 +12,7 @@ from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
 from airflow_iceberg.commit.checks import check_writable
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.commit.write_result import OperationResult, Outcome
-from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError
+from airflow_iceberg.errors import AlreadyExistsError, CommitUnknownError, IcebergError, InvalidInputError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.format.partitions.spec import PartitionField, spec_from_shorthand
 from airflow_iceberg.format.properties.kinds import property_text
@@ -98,8 +98,16 @@ def create_table(catalog: Catalog, table: TableId, request: CreateTableRequest) 
         if not request.if_not_exists:
             raise
         existing = catalog.load(table)
-        _warn_if_different(existing.metadata, metadata, str(table))
-        return existing
+    except CommitUnknownError as error:
+        # A lost answer: whoever has made the table, there is one now. An answer that is another table is told.
+        if not request.if_not_exists or error.is_final:
+            raise
+        try:
+            existing = catalog.load(table)
+        except IcebergError:
+            raise error from None
+    _warn_if_different(existing.metadata, metadata, str(table))
+    return existing
 
 
 def checked_properties(properties: Mapping[str, str]) -> dict[str, str]:

@@ -33,6 +33,7 @@ from airflow_iceberg.errors import (
     UnsupportedError,
 )
 from airflow_iceberg.format.metadata import json as metadata_json
+from airflow_iceberg.table import Table
 from tests.catalogs.contract import make_table, new_metadata, setting
 from tests.support.faults import all_texts
 from tests.support.http_server import HttpServer, Reply, document
@@ -227,7 +228,7 @@ class TestOtherChanges:
     """Creations, drops and renamings have the same three outcomes."""
 
     def test_a_lost_answer_leaves_it_open(self, server, catalog):
-        server.on("DELETE /v1/namespaces/db/tables/t", error(502))
+        server.on("DELETE /v1/namespaces/db/tables/t", error(502))  # and the table is there
         with pytest.raises(CommitUnknownError, match=r"cannot tell whether it did drop table db\.t"):
             catalog.drop_table("db.t")
         server.on("POST /v1/tables/rename", lambda _: None)
@@ -238,6 +239,57 @@ class TestOtherChanges:
         server.on("POST /v1/namespaces/db/tables", error(504))
         with pytest.raises(CommitUnknownError, match=r"cannot tell whether it did create table db\.t"):
             make_table(catalog)
+
+    def test_one_more_look_tells_what_was_made(self, server, catalog):
+        """A request that has not arrived yet may still do; one whose work is seen has."""
+        space, spaces = "GET /v1/namespaces/db", "POST /v1/namespaces"
+        there, gone = document({"namespace": ["db"], "properties": {"a": "1"}}), error(404, "NoSuchNamespaceException")
+        lost = error(502)
+        for what in ("DELETE /v1/namespaces/db/tables/t", "POST /v1/tables/rename", spaces, "DELETE /v1/namespaces/db"):
+            server.on(what, lost)
+        server.on("POST /v1/namespaces/db/properties", lost)
+        server.on("POST /v1/namespaces/db/register", lost)
+        server.on(LOAD, error(404))
+        catalog.drop_table("db.t")
+        server.on(space, there)
+        server.on("GET /v1/namespaces/db/tables/u", document(table()))
+        catalog.rename_table("db.t", "db.u")
+        catalog.create_namespace("db", {"a": "1"})
+        catalog.update_namespace_properties("db", {"a": "1"}, ["b"])
+        server.on(LOAD, document(table("file:///w/7.json")))
+        assert catalog.register_table("db.t", "file:///w/7.json").metadata_location == "file:///w/7.json"
+        unknown = [
+            lambda: catalog.create_namespace("db", {"a": "2"}),
+            lambda: catalog.update_namespace_properties("db", {"a": "2"}),
+            lambda: catalog.register_table("db.t", "file:///w/8.json"),
+            lambda: catalog.drop_namespace("db"),
+            lambda: catalog.rename_table("db.t", "db.u"),
+        ]
+        for change in unknown:
+            with pytest.raises(CommitUnknownError, match="cannot tell whether it did"):
+                change()
+        server.on(space, gone)
+        catalog.drop_namespace("db")
+
+    def test_a_table_that_is_there_after_a_lost_answer_is_enough_if_it_may_exist(self, server, catalog):
+        server.on(space := "GET /v1/namespaces/db", document({"namespace": ["db"], "properties": {}}))
+        server.on("POST /v1/namespaces/db/tables", error(504))
+        for is_made in (True, False):
+            server.on(LOAD, error(404), document(table()) if is_made else error(404))
+            if is_made:
+                made = Table.create(catalog, "db.t", schema={"id": "long"}, if_not_exists=True)
+                assert made.location == "file:///w/db/t"
+            else:
+                with pytest.raises(CommitUnknownError, match="cannot tell whether it did create table"):
+                    Table.create(catalog, "db.t", schema={"id": "long"}, if_not_exists=True)
+        assert space in server.calls()
+
+    def test_who_may_create_need_not_be_allowed_to_look(self, server, catalog):
+        server.on(LOAD, error(403))
+        server.on("GET /v1/namespaces/db", error(403))
+        new = {**table()["metadata"], "properties": {"owner": "me"}}
+        server.on("POST /v1/namespaces/db/tables", document({**table(), "metadata": new}))
+        assert make_table(catalog, owner="me").metadata_location == "file:///w/db/t/metadata/1.json"
 
     def test_what_the_server_does_not_offer_is_not_asked_for(self, waits):
         with Script(endpoints=["GET /v1/{prefix}/namespaces"]) as server:

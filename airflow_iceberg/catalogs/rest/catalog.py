@@ -22,7 +22,7 @@ from airflow_iceberg.catalogs.http.settings import without_login
 from airflow_iceberg.catalogs.metadata_file import is_gzip_asked
 from airflow_iceberg.catalogs.rest import differences, protocol
 from airflow_iceberg.catalogs.rest.changes import commit_body, create_body, creation, is_plain
-from airflow_iceberg.catalogs.rest.commits import TableCommits
+from airflow_iceberg.catalogs.rest.commits import TableCommits, looked_up
 from airflow_iceberg.catalogs.rest.credentials import Delegation
 from airflow_iceberg.catalogs.rest.listings import Listings
 from airflow_iceberg.catalogs.rest.server import RestServer
@@ -125,7 +125,13 @@ class RestCatalog(Catalog):
         is_gzip_asked(metadata.properties)
         # Differs from Java: checked first, since a server (SeaweedFS) may answer the creation of an existing table with
         # success.
-        if self.table_exists(table):
+        try:
+            is_there = self.table_exists(table)
+        except StorageError as error:
+            if not error.is_denied:
+                raise
+            is_there = False  # who may create may not be allowed to look: the server decides
+        if is_there:
             raise self._existing_table(table)
         self._require_namespace(table.namespace)
         if not is_plain(metadata):
@@ -195,14 +201,15 @@ class RestCatalog(Catalog):
         """Remove a table; with `purge` the server is asked to delete its files."""
         table = self.id_of(table)
         self._states.forget(table)
-        self._server.change(
-            protocol.DROP_TABLE,
-            None,
-            f"drop table {table}",
-            {404: lambda _: self._no_table(table)},
-            table=table,
-            query={"purgeRequested": "true" if purge else "false"},
-        )
+        with looked_up(lambda: not self.table_exists(table)):
+            self._server.change(
+                protocol.DROP_TABLE,
+                None,
+                f"drop table {table}",
+                {404: lambda _: self._no_table(table)},
+                table=table,
+                query={"purgeRequested": "true" if purge else "false"},
+            )
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
         table, to = self.id_of(table), self.id_of(to)
@@ -211,12 +218,13 @@ class RestCatalog(Catalog):
         purpose = f"rename table {table} to {to}"
         self._server.way(protocol.RENAME_TABLE, purpose)
         self._require_namespace(to.namespace)
-        self._server.change(
-            protocol.RENAME_TABLE,
-            {"source": protocol.identifier(table), "destination": protocol.identifier(to)},
-            purpose,
-            {404: lambda _: self._no_table(table), 409: lambda _: self._existing_target(table, to)},
-        )
+        with looked_up(lambda: self.table_exists(to) and not self.table_exists(table)):
+            self._server.change(
+                protocol.RENAME_TABLE,
+                {"source": protocol.identifier(table), "destination": protocol.identifier(to)},
+                purpose,
+                {404: lambda _: self._no_table(table), 409: lambda _: self._existing_target(table, to)},
+            )
 
     def register_table(self, table: str | TableId, metadata_location: str, *, overwrite: bool = False) -> TableState:
         """Bring an existing table into the catalog by its metadata file.
@@ -236,15 +244,22 @@ class RestCatalog(Catalog):
                 return self._unknown_namespace(table.namespace)
             return NotFoundError(f"cannot {purpose} from {metadata_location}: {refusal}")
 
-        answer = self._server.change(
-            protocol.REGISTER_TABLE,
-            body,
-            purpose,
-            {404: missing, 409: lambda _: self._existing_table(table)},
-            namespace=table.namespace,
-            headers=self._states.delegation_header(),
-        )
-        state = self._states.landed(purpose, lambda: self._states.state(table, answer))
+        self._require_namespace(table.namespace)
+        answers: list[Answer] = []
+        with looked_up(lambda: self.load(table).metadata_location == metadata_location):
+            answers.append(
+                self._server.change(
+                    protocol.REGISTER_TABLE,
+                    body,
+                    purpose,
+                    {404: missing, 409: lambda _: self._existing_table(table)},
+                    namespace=table.namespace,
+                    headers=self._states.delegation_header(),
+                )
+            )
+        if not answers:
+            return self.load(table)
+        state = self._states.landed(purpose, lambda: self._states.state(table, answers[0]))
         # Some servers lend nothing with this answer: the next load asks for all, credentials too.
         self._states.forget(table)
         return state
@@ -275,9 +290,10 @@ class RestCatalog(Catalog):
         purpose = f"create namespace {'.'.join(namespace)}"
         body = {"namespace": list(namespace), "properties": properties}
         try:
-            self._server.change(
-                protocol.CREATE_NAMESPACE, body, purpose, {409: lambda refusal: AlreadyExistsError(str(refusal))}
-            )
+            with looked_up(lambda: _has(self.load_namespace_properties(namespace), properties)):
+                self._server.change(
+                    protocol.CREATE_NAMESPACE, body, purpose, {409: lambda refusal: AlreadyExistsError(str(refusal))}
+                )
         except AlreadyExistsError:
             return False
         return True
@@ -301,9 +317,9 @@ class RestCatalog(Catalog):
                 return self._unknown_namespace(namespace)
             return InvalidInputError(f"namespace {name} is not empty, drop {'.'.join(inside[0])} first")
 
-        self._server.change(
-            protocol.DROP_NAMESPACE, None, purpose, {400: not_empty, 404: missing, 409: not_empty}, namespace=namespace
-        )
+        refusals = {400: not_empty, 404: missing, 409: not_empty}
+        with looked_up(lambda: not self.namespace_exists(namespace)):
+            self._server.change(protocol.DROP_NAMESPACE, None, purpose, refusals, namespace=namespace)
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
         above = self.levels_of(parent) if parent else ()
@@ -326,13 +342,18 @@ class RestCatalog(Catalog):
         return self._server.parsed(answer, purpose, lambda found: protocol.config_texts(found, "properties"))
 
     def _update_namespace(self, namespace: Namespace, new: dict[str, str], old: frozenset[str]) -> None:
-        self._server.change(
-            protocol.UPDATE_NAMESPACE,
-            {"removals": sorted(old), "updates": new},
-            f"change properties of namespace {'.'.join(namespace)}",
-            {404: lambda _: self._unknown_namespace(namespace)},
-            namespace=namespace,
-        )
+        def is_done() -> bool:
+            found = self.load_namespace_properties(namespace)
+            return _has(found, new) and old.isdisjoint(found)
+
+        with looked_up(is_done):
+            self._server.change(
+                protocol.UPDATE_NAMESPACE,
+                {"removals": sorted(old), "updates": new},
+                f"change properties of namespace {'.'.join(namespace)}",
+                {404: lambda _: self._unknown_namespace(namespace)},
+                namespace=namespace,
+            )
 
     # -- errors ----------------------------------------------------------------------------------------------------
 
@@ -341,3 +362,7 @@ class RestCatalog(Catalog):
         if refusal.type == _NO_NAMESPACE:
             return self._unknown_namespace(table.namespace)
         return self._unknown_table(table, refusal.page) if refusal.page else self._no_table(table)
+
+
+def _has(found: Mapping[str, str], asked: Mapping[str, str]) -> bool:
+    return all(found.get(name) == value for name, value in asked.items())

@@ -5,7 +5,9 @@ Not here: the documents (`rest.protocol`), what an answer lacks (`rest.differenc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
@@ -24,6 +26,8 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, SetSnapshotRef, apply_change
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
+
+log = logging.getLogger(__name__)
 
 _LOOK = "look at the table before you try again: the server may have made something else of it"
 _NO_BRANCHES = "use a catalog that keeps branches; with Nessie a connection with type=nessie"
@@ -191,3 +195,21 @@ class TableCommits:
 
     def _conflict(self, table: TableId, refusal: Refusal) -> Exception:
         return self._catalog._changed_by_another(table, refusal.message or str(refusal))
+
+
+@contextmanager
+def looked_up(is_done: Callable[[], bool]) -> Iterator[None]:
+    """Let one more look tell whether a change was made whose answer is lost.
+
+    Raises:
+        CommitUnknownError: it was not, so that it may still arrive, or nothing can be seen.
+    """
+    try:
+        yield
+    except CommitUnknownError as error:
+        try:
+            if not is_done():
+                raise error
+        except IcebergError:
+            raise error from None
+        log.info("%s; it was made, as a look has shown", error)
