@@ -271,7 +271,7 @@ class RestCatalog(Catalog):
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         namespace = self.levels_of(namespace)
-        return self._found_in(namespace, tuple(sorted(self._listings.tables(namespace))))
+        return self._found_in(namespace, tuple(sorted(set(self._listings.tables(namespace)))))
 
     def some_names(self, above: Namespace) -> Iterable[str]:
         if above:
