@@ -90,6 +90,19 @@ def test_each_update_is_looked_up() -> None:
         assert words in missing
 
 
+def test_what_a_change_takes_back_itself_is_not_asked_for() -> None:
+    updates = (
+        to("for-a-moment", 2, "tag"),
+        changed.RemoveSnapshotRef(ref_name="for-a-moment"),
+        changed.SetProperties(updates={"q": "1", "r": "1"}),
+        changed.RemoveProperties(removals=("q",)),
+        changed.RemoveSnapshotRef(ref_name="v1"),
+        to("v1", 2, "tag"),
+    )
+    asked = after(BASE, *updates)
+    assert of_change(asked, BASE, Change(updates=updates), asked) == []
+
+
 def test_a_table_on_which_others_go_on_has_what_was_asked() -> None:
     rows = (changed.AddSnapshot(snapshot=snapshot(3, 2)), to(MAIN_BRANCH, 3))
     asked = after(BASE, *rows)

@@ -54,9 +54,11 @@ def _lacks(found: TableMetadata, base: TableMetadata, update: Update, asked: Tab
             if not is_there and number not in _seen(found):
                 yield f"snapshot {number} is missing"
         case changed.SetSnapshotRef():
-            yield from _ref(found, update.ref_name, update.ref)
+            if update.ref_name in asked.refs:  # a change may remove it again
+                yield from _ref(found, update.ref_name, asked.refs[update.ref_name])
         case changed.RemoveSnapshotRef():
-            if update.ref_name in found.refs and found.refs[update.ref_name] == base.refs.get(update.ref_name):
+            kept = update.ref_name not in asked.refs and found.refs.get(update.ref_name)
+            if kept and kept == base.refs.get(update.ref_name):
                 yield f"{update.ref_name!r} is still there"
         case changed.RemoveSnapshots():
             left = sorted(set(update.snapshot_ids) & {one.snapshot_id for one in found.snapshots})
@@ -70,12 +72,12 @@ def _lacks(found: TableMetadata, base: TableMetadata, update: Update, asked: Tab
             if place_of(found.location) != place_of(update.location):
                 yield f"its location is {found.location}, asked was {update.location}"
         case changed.SetProperties():
-            yield from _properties(found, update.updates)
+            yield from _properties(found, {k: v for k, v in asked.properties.items() if k in update.updates})
         case changed.RemoveProperties():
-            before = {name: base.properties[name] for name in update.removals if name in base.properties}
-            kept = [name for name, value in before.items() if found.properties.get(name) == value]
-            if kept:
-                yield f"properties are still there: {_some(kept)}"
+            gone = [name for name in update.removals if name in base.properties and name not in asked.properties]
+            left_over = [name for name in gone if found.properties.get(name) == base.properties[name]]
+            if left_over:
+                yield f"properties are still there: {_some(left_over)}"
         case changed.SetStatistics():
             if not any(one.get("snapshot-id") == update.snapshot_id for one in found.statistics):
                 yield f"the statistics of snapshot {update.snapshot_id} are missing"
