@@ -10,6 +10,7 @@ applies them to the table's current state. The metadata in its answer is authori
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +29,7 @@ from airflow_iceberg.catalogs.rest.states import TableStates, is_another
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
+    FormatError,
     IcebergError,
     InvalidInputError,
     NotFoundError,
@@ -38,8 +40,8 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO
-from airflow_iceberg.storage.gate import place_of
-from airflow_iceberg.storage.trust import Trust
+
+log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _NO_NAMESPACE = "NoSuchNamespaceException"
@@ -77,17 +79,12 @@ class RestCatalog(Catalog):
                 self._own_io = load_file_io(self._server.store_properties)
             return self._own_io
 
-    def _is_expected(self, state: TableState) -> bool:
-        """Whether the server answers for a table's location: it lends credentials for it, or names the namespace's."""
-        return self._states.is_lent(state.io) or super()._is_expected(state)
+    def _is_lent(self, state: TableState) -> bool:
+        return self._states.is_lent(state.io)
 
     def _is_home(self, table: TableId, location: str) -> bool:
-        folder = self.load_namespace_properties(table.namespace).get("location") or ""
-        return bool(folder) and place_of(f"{folder.rstrip('/')}/{table.name}") == place_of(location)
-
-    def trust_in(self, table: TableId, location: str) -> Trust:
-        """Return the locations that the user's own properties trust, whatever the server says."""
-        return self._trusted(Trust.of(self.properties), table, location)
+        """Return False: the server chooses, and says so with the location of a namespace, which others can set."""
+        return False
 
     # -- tables ----------------------------------------------------------------------------------------------------
 
@@ -127,6 +124,7 @@ class RestCatalog(Catalog):
         if self.table_exists(table):
             raise self._existing_table(table)
         self._require_namespace(table.namespace)
+        self.check_new_name(table)
         if not protocol.is_plain(metadata):
             return self._create_staged(table, metadata)
         answer = self._create(table, protocol.create_body(table.name, metadata))
@@ -242,8 +240,14 @@ class RestCatalog(Catalog):
         return self._server.error_of(purpose, refusal)
 
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
-        """Remove a table; with `purge` the server is asked to delete its files."""
+        """Remove a table; with `purge` the server is asked to delete its files.
+
+        Raises:
+            InvalidInputError: another table surely is in the place of the one to purge; nothing was dropped.
+        """
         table = self.id_of(table)
+        if purge:
+            self._refuse_shared(table)
         self._states.forget(table)
         self._server.change(
             protocol.DROP_TABLE,
@@ -254,6 +258,19 @@ class RestCatalog(Catalog):
             query={"purgeRequested": "true" if purge else "false"},
         )
 
+    def _refuse_shared(self, table: TableId) -> None:
+        """Refuse to purge a table in whose place another one is; who cannot look there leaves it to the server."""
+        try:
+            is_shared = self.is_surely_shared(self.load(table))
+        except (StorageError, FormatError, InvalidInputError, UnsupportedError) as error:
+            log.info("cannot look for other tables in the place of %s: %s", table, error)
+            return
+        if is_shared:
+            raise InvalidInputError(
+                f"cannot purge {table}, nothing was dropped: another table is in its place, in one above, or in one below "
+                f"it; drop it without purge"
+            )
+
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
         table, to = self.id_of(table), self.id_of(to)
         self._states.forget(table)
@@ -261,6 +278,7 @@ class RestCatalog(Catalog):
         purpose = f"rename table {table} to {to}"
         self._server.way(protocol.RENAME_TABLE, purpose)
         self._require_namespace(to.namespace)
+        self.check_new_name(to)
         self._server.change(
             protocol.RENAME_TABLE,
             {"source": protocol.identifier(table), "destination": protocol.identifier(to)},
@@ -279,6 +297,7 @@ class RestCatalog(Catalog):
         body: dict[str, Any] = {"name": table.name, "metadata-location": metadata_location}
         if overwrite:
             body["overwrite"] = True
+        self.check_new_name(table)
         self._states.forget(table)
 
         def missing(refusal: Refusal) -> Exception:

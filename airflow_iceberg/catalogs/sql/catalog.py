@@ -205,6 +205,7 @@ class SqlCatalog(PointerCatalog):
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
         table, to = self.id_of(table), self.id_of(to)
         self._require_namespace(to.namespace)
+        self.check_new_name(to)
         statement = (
             update(self._tables)
             .where(self._is_table(table))
