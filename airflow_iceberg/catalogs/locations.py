@@ -17,7 +17,15 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_iceberg.catalogs.names import Namespace, TableId
-from airflow_iceberg.errors import AlreadyExistsError, IcebergError, InvalidInputError, NotFoundError
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    FormatError,
+    IcebergError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
 from airflow_iceberg.inventory.ownership import foreign_file, neighbour, places_of, proven_gate
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import SETTING, Gate, GatedFileIO, check_own, place_of, ungated
@@ -176,12 +184,24 @@ class Locations(ABC):
         """Return the namespace of a folder in the warehouse; without levels if there is none."""
         return tuple(folders)
 
-    def is_surely_shared(self, state: TableState) -> bool:
-        """Whether another table surely is at a table's location, above or below it; False if it cannot be told."""
-        gate = self.gate(state.table, state.metadata, state.metadata_location)
-        io = GatedFileIO(ungated(state.io or self.io), gate)
-        proven, is_final = self._proven_gate(io, state)
-        return is_final and gate.owns(state.metadata.location) and not proven.owns(state.metadata.location)
+    def refuse_shared(self, table: TableId) -> None:
+        """Refuse to let a server purge a table in whose place another one is; it decides if we cannot look there.
+
+        Raises:
+            InvalidInputError: another table surely is there.
+        """
+        try:
+            state = self.load(table)
+            gate = self.gate(table, state.metadata, state.metadata_location)
+            proven, is_final = self._proven_gate(GatedFileIO(ungated(state.io or self.io), gate), state)
+        except (StorageError, FormatError, InvalidInputError, UnsupportedError) as error:
+            log.info("cannot look for other tables in the place of %s: %s", table, error)
+            return
+        if is_final and gate.owns(state.metadata.location) and not proven.owns(state.metadata.location):
+            raise InvalidInputError(
+                f"cannot purge {table}, nothing was dropped: another table is in its place, {state.metadata.location}, "
+                f"or in one above or below it; drop it without purge"
+            )
 
     def check_deletable(self, state: TableState, location: str, verb: str) -> None:
         """Refuse a folder of a table that may be another table's, or hold one.

@@ -10,7 +10,6 @@ applies them to the table's current state. The metadata in its answer is authori
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -29,7 +28,6 @@ from airflow_iceberg.catalogs.rest.states import TableStates, is_another
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
-    FormatError,
     IcebergError,
     InvalidInputError,
     NotFoundError,
@@ -40,8 +38,6 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO
-
-log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _NO_NAMESPACE = "NoSuchNamespaceException"
@@ -247,7 +243,7 @@ class RestCatalog(Catalog):
         """
         table = self.id_of(table)
         if purge:
-            self._refuse_shared(table)
+            self.refuse_shared(table)
         self._states.forget(table)
         self._server.change(
             protocol.DROP_TABLE,
@@ -257,19 +253,6 @@ class RestCatalog(Catalog):
             table=table,
             query={"purgeRequested": "true" if purge else "false"},
         )
-
-    def _refuse_shared(self, table: TableId) -> None:
-        """Refuse to purge a table in whose place another one is; who cannot look there leaves it to the server."""
-        try:
-            is_shared = self.is_surely_shared(self.load(table))
-        except (StorageError, FormatError, InvalidInputError, UnsupportedError) as error:
-            log.info("cannot look for other tables in the place of %s: %s", table, error)
-            return
-        if is_shared:
-            raise InvalidInputError(
-                f"cannot purge {table}, nothing was dropped: another table is in its place, in one above, or in one below "
-                f"it; drop it without purge"
-            )
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
         table, to = self.id_of(table), self.id_of(to)

@@ -24,6 +24,7 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    not_,
     or_,
     select,
     update,
@@ -224,6 +225,19 @@ class SqlCatalog(PointerCatalog):
         table = self.id_of(table)
         own = self._namespace_rows(table.namespace).get(_LOCATION)
         return f"{self._base_location(table, own, '/'.join(table.namespace))}/{table.name}"
+
+    def _owner_of(self, table: TableId, location: str) -> TableId | None:
+        """Return also a table whose metadata lies at a location that is not that of its name."""
+        columns, prefix = self._tables.c, f"{location.rstrip('/')}/metadata/"
+        is_there = self._same(func.substr(columns.metadata_location, 1, len(prefix)), prefix)
+        wanted = select(columns.table_namespace, columns.table_name).where(
+            self._same(columns.catalog_name, self.name), is_there, not_(self._has_name(table))
+        )
+        with self._database().read() as connection:
+            row = connection.execute(wanted.limit(1)).first()
+        if row is not None:
+            return TableId(namespace=tuple(str(row[0]).split(".")), name=str(row[1]))
+        return super()._owner_of(table, location)
 
     # -- namespaces ----------------------------------------------------------------------------------------------
 
