@@ -263,8 +263,13 @@ class Locations(ABC):
             raise self._place_taken(table, location, found)
 
     def check_registered(self, table: TableId, metadata: TableMetadata, metadata_location: str) -> None:
-        """Refuse metadata whose location is another table's, or lies in one or above one; as `check_place`."""
+        """Refuse metadata whose location is another table's, or lies in one or above one; as `check_place`.
+
+        A table of the first versions may have no uuid, by which it is told from others.
+        """
         gate = self.gate(table, metadata, metadata_location)
+        if metadata.table_uuid is None:
+            return
         try:
             found = foreign_file(GatedFileIO(ungated(self.io), gate), metadata, metadata_location)
         except IcebergError as error:

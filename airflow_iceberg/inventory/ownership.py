@@ -234,7 +234,7 @@ class _LookForOthers(_Look):
         seen, own = look_at(self.io, path), self.metadata
         if seen is None:
             return None
-        if seen.uuid != own.table_uuid and (seen.uuid is not None or not self._is_beside_pointer(path)):
+        if seen.uuid is not None and seen.uuid != own.table_uuid:
             return f"{path} is of a table with uuid {seen.uuid}, this one has {own.table_uuid}"
         if self._is_beside_pointer(path):
             return None
