@@ -216,7 +216,7 @@ class _LookForOthers(_Look):
                 files = self._metadata_files(folder)
             except StorageError as error:
                 if self.is_lent and folder != location.rstrip("/") and _is_denied(error):
-                    break  # nor can anything be deleted there
+                    break  # nor does what can be deleted reach further up
                 raise
             yield from self._foreign(files)
         for folder in self._below(location, is_home=self.is_home or self.is_lent):
@@ -236,13 +236,13 @@ class _LookForOthers(_Look):
             return None
         if seen.uuid is not None and seen.uuid != own.table_uuid:
             return f"{path} is of a table with uuid {seen.uuid}, this one has {own.table_uuid}"
-        if self._is_beside_pointer(path):
+        if seen.uuid is not None and self._is_beside_pointer(path):
             return None
         # A table that was moved keeps its uuid. One that pretends to be another has the uuid of that one, and perhaps
         # its location, but no metadata file in its folder.
         if not _is_same(seen.location, own.location):
             return f"{path} is of a table at {seen.location}, this one is at {own.location}"
-        if not self.is_home:
+        if not (self.is_home or self._is_beside_pointer(path)):
             return f"{path} is of a table with the uuid of this one, which has its metadata in {self.folder}"
         return None
 
