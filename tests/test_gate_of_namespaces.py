@@ -357,6 +357,25 @@ attacks = st.builds(
 )
 
 
+# What is tried with each server.
+WORST = [
+    *(
+        Attack(location=location, name=name, way=way)
+        for way in ("created", "at home")
+        for location, name in [
+            ("{}", "data"),
+            ("{}/data", "x"),
+            (f"{WAREHOUSE}/hr", "salaries"),
+            (WAREHOUSE, "hr"),
+            (SECRET, "t"),
+            ("file:///etc", "t"),
+        ]
+    ),
+    *(Attack(location=location, way="there", has_uuid=True) for location in ("{}", f"{WAREHOUSE}/hr", SECRET)),
+    *(Attack(location="{}", way=way) for way in ("twin", "copy")),
+]
+
+
 class TestNamespacesOfOthers:
     @pytest.mark.costly
     @pytest.mark.parametrize("make", [sql, memory, hadoop])
@@ -382,12 +401,8 @@ class TestNamespacesOfOthers:
     @pytest.mark.parametrize("make", [hive, nessie, glue])
     def test_with_a_server(self, make, tmp_path, request):
         wrong = []
-        for way in ("created", "at home", "there", "twin", "copy"):
-            for location in ("{}", "{}/data", f"{WAREHOUSE}/hr", WAREHOUSE, SECRET, "file:///etc"):
-                for name in ("salaries", "data", "hr") if way != "twin" else ("t",):
-                    world = World(make, tmp_path, request)
-                    attack = Attack(location=location, name=name, way=way, has_uuid=way == "there")
-                    wrong += carried_out(world, attack, ["expire", "orphans", "take victim", "purge"])
+        for attack in WORST:
+            wrong += carried_out(World(make, tmp_path, request), attack, ["expire", "orphans", "take victim", "purge"])
         assert wrong == []
 
     @pytest.mark.costly

@@ -12,8 +12,10 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_iceberg.catalogs.names import Namespace, TableId
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MOST_GATES = 64
+# With more tables in the catalog it is not asked whether one of them is at a place.
+_MOST_TABLES = 1000
+_THREADS = 16
 # How long it is remembered that a place is a table's alone: an expiry asks several times.
 _REMEMBERED_S = 60.0
 
@@ -63,6 +68,12 @@ class Locations(ABC):
 
     @abstractmethod
     def namespace_exists(self, namespace: str | Namespace) -> bool: ...
+
+    @abstractmethod
+    def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]: ...
+
+    @abstractmethod
+    def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]: ...
 
     @abstractmethod
     def load(self, table: str | TableId) -> TableState: ...
@@ -153,7 +164,40 @@ class Locations(ABC):
         if owner is not None:
             log.warning("nothing of %s is deleted, since %s is where table %s is", table, location, owner)
             return Gate(allowed=io.gate.allowed), True
-        return proven_gate(io, state.metadata, state.metadata_location, is_home=is_home, is_lent=self._is_lent(state))
+        return proven_gate(
+            io,
+            state.metadata,
+            state.metadata_location,
+            is_home=is_home,
+            is_lent=self._is_lent(state),
+            is_in_use=partial(self._is_in_use, table, location),
+        )
+
+    def _is_in_use(self, table: TableId, location: str) -> bool:
+        """Whether another table of the catalog may lie at a location, above or below it: all are loaded."""
+        place = place_of(location)
+
+        def is_there(name: TableId) -> bool:
+            try:
+                there = place_of(self.load(name).metadata.location)
+            except NotFoundError:
+                return False  # dropped meanwhile
+            return there.is_below(place) or place.is_below(there)
+
+        try:
+            names = list(islice(self._others(table), _MOST_TABLES + 1))
+            with ThreadPoolExecutor(_THREADS) as pool:
+                return len(names) > _MOST_TABLES or any(pool.map(is_there, names))
+        except IcebergError as error:
+            log.info("cannot tell whether another table is at %s: %s", location, error)
+            return True
+
+    def _others(self, table: TableId) -> Iterator[TableId]:
+        waiting: list[Namespace | None] = [None]
+        while waiting:
+            namespace = waiting.pop()
+            waiting += [inner for inner in self.list_namespaces(namespace) if inner != namespace]
+            yield from (name for name in (self.list_tables(namespace) if namespace else ()) if name != table)
 
     def _owner_of(self, table: TableId, location: str) -> TableId | None:
         """Return the table of another name that is at a location, if that is the location of its name.

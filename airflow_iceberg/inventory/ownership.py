@@ -11,7 +11,7 @@ import logging
 import re
 import zlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -64,7 +64,13 @@ class _UncheckedError(Exception):
 
 
 def proven_gate(
-    io: GatedFileIO, metadata: TableMetadata, metadata_location: str, *, is_home: bool, is_lent: bool = False
+    io: GatedFileIO,
+    metadata: TableMetadata,
+    metadata_location: str,
+    *,
+    is_home: bool,
+    is_lent: bool = False,
+    is_in_use: Callable[[], bool] = lambda: True,
 ) -> tuple[Gate, bool]:
     """Return the gate of a table's files without the own locations that may be another table's.
 
@@ -75,6 +81,8 @@ def proven_gate(
         metadata_location: the file to which the catalog's pointer leads.
         is_home: whether the location is that of the table's name in the warehouse: then it may have many folders.
         is_lent: whether a server lends credentials for the location alone: then others need not be readable.
+        is_in_use: whether another table may be at the location. It is asked where the table's own place has metadata
+            files of another one, which may have been dropped without its files.
 
     Returns:
         The gate, and whether all was looked at: otherwise another look may find more.
@@ -83,7 +91,7 @@ def proven_gate(
     for location in io.gate.own:
         at_home = is_home and place_of(location).is_below(root)
         folder = metadata_location.rpartition("/")[0]
-        look = _LookForOthers(io, metadata.location, metadata, folder, is_home=at_home, is_lent=is_lent)
+        look = _LookForOthers(io, metadata.location, metadata, folder, at_home, is_lent, is_in_use)
         try:
             foreign = look.foreign(location)
         except IcebergError as error:
@@ -102,7 +110,7 @@ def foreign_file(io: GatedFileIO, metadata: TableMetadata, metadata_location: st
         IcebergError: it cannot be told.
     """
     folder = metadata_location.rpartition("/")[0]
-    look = _LookForOthers(io, metadata.location, metadata, folder, is_home=True)
+    look = _LookForOthers(io, metadata.location, metadata, folder, is_home=True, is_lent=False)
     return next((path for path, _ in look.found(metadata.location)), None)
 
 
@@ -197,13 +205,14 @@ class _LookForOthers(_Look):
 
     Attributes:
         folder: that of the metadata file to which the catalog's pointer leads.
-        is_home, is_lent: see `proven_gate`.
+        is_home, is_lent, is_in_use: see `proven_gate`.
     """
 
     metadata: TableMetadata
     folder: str
     is_home: bool
-    is_lent: bool = False
+    is_lent: bool
+    is_in_use: Callable[[], bool] = lambda: True
 
     def foreign(self, location: str) -> str | None:
         """Say which metadata file of another table is in the location, above or below it; None if there is none."""
@@ -218,7 +227,11 @@ class _LookForOthers(_Look):
                 if self.is_lent and folder != location.rstrip("/") and _is_denied(error):
                     break  # nor does what can be deleted reach further up
                 raise
-            yield from self._foreign(files)
+            others = self._foreign(files)
+            if (self.is_home or self.is_lent) and _is_same(folder, self.home):
+                found = [*others]
+                others = iter(found if found and self.is_in_use() else ())
+            yield from others
         for folder in self._below(location, is_home=self.is_home or self.is_lent):
             yield from self._foreign(self._metadata_files(folder))
 

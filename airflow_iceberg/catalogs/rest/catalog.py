@@ -78,10 +78,6 @@ class RestCatalog(Catalog):
     def _is_lent(self, state: TableState) -> bool:
         return self._states.is_lent(state.io)
 
-    def _is_home(self, table: TableId, location: str) -> bool:
-        """Return False: the server chooses, and says so with the location of a namespace, which others can set."""
-        return False
-
     # -- tables ----------------------------------------------------------------------------------------------------
 
     def load(self, table: str | TableId) -> TableState:
