@@ -12,19 +12,17 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_iceberg.catalogs.names import Namespace, TableId
+from airflow_iceberg.catalogs.owners import is_in_use, names_of_folder, namesakes, owner_among
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     FormatError,
     IcebergError,
     InvalidInputError,
-    NotFoundError,
     StorageError,
     UnsupportedError,
 )
@@ -40,9 +38,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MOST_GATES = 64
-# With more tables in the catalog it is not asked whether one of them is at a place.
-_MOST_TABLES = 1000
-_THREADS = 16
 # How long it is remembered that a place is a table's alone: an expiry asks several times.
 _REMEMBERED_S = 60.0
 
@@ -170,45 +165,12 @@ class Locations(ABC):
             state.metadata_location,
             is_home=is_home,
             is_lent=self._is_lent(state),
-            is_in_use=partial(self._is_in_use, table, location),
+            is_in_use=partial(is_in_use, self, table, location),
         )
 
-    def _is_in_use(self, table: TableId, location: str) -> bool:
-        """Whether another table of the catalog may lie at a location, above or below it: all are loaded."""
-        place = place_of(location)
-
-        def is_there(name: TableId) -> bool:
-            try:
-                there = place_of(self.load(name).metadata.location)
-            except NotFoundError:
-                return False  # dropped meanwhile
-            return there.is_below(place) or place.is_below(there)
-
-        try:
-            names = list(islice(self._others(table), _MOST_TABLES + 1))
-            with ThreadPoolExecutor(_THREADS) as pool:
-                return len(names) > _MOST_TABLES or any(pool.map(is_there, names))
-        except IcebergError as error:
-            log.info("cannot tell whether another table is at %s: %s", location, error)
-            return True
-
-    def _others(self, table: TableId) -> Iterator[TableId]:
-        waiting: list[Namespace | None] = [None]
-        while waiting:
-            namespace = waiting.pop()
-            waiting += [inner for inner in self.list_namespaces(namespace) if inner != namespace]
-            yield from (name for name in (self.list_tables(namespace) if namespace else ()) if name != table)
-
     def _owner_of(self, table: TableId, location: str) -> TableId | None:
-        """Return the table of another name that is at a location, if that is the location of its name.
-
-        A pointer may lead to a copy of another table's metadata, or to the very file: no look at the files tells.
-        """
-        for name in self._names_of(location):
-            with suppress(NotFoundError):
-                if name != table and place_of(self.load(name).metadata.location) == place_of(location):
-                    return name
-        return None
+        """Return the table of another name that is at a location, as far as names lead to it."""
+        return owner_among(self, (*self._names_of(location), *namesakes(self, location)), table, location)
 
     def _names_of(self, location: str) -> Iterator[TableId]:
         """Yield the names of tables whose home a location is, see `_is_home`."""
@@ -218,11 +180,11 @@ class Locations(ABC):
         home, place = place_of(warehouse), place_of(location)
         if place == home or not place.is_below(home):
             return
-        *folders, name = place.path[len(home.path) :].strip("/").split("/")
-        for end in dict.fromkeys(("", *(found[0] for found in self.unique_end.finditer(name)))):
+        *folders, _ = place.path[len(home.path) :].strip("/").split("/")
+        for name in names_of_folder(place.path, self.unique_end):
             with suppress(InvalidInputError):  # no name
-                if (namespace := self._namespace_of(folders)) and name.endswith(end):
-                    yield TableId(namespace=namespace, name=name.removesuffix(end))
+                if namespace := self._namespace_of(folders):
+                    yield TableId(namespace=namespace, name=name)
 
     def _namespace_of(self, folders: Sequence[str]) -> Namespace:
         """Return the namespace of a folder in the warehouse; without levels if there is none."""
@@ -339,7 +301,7 @@ class Locations(ABC):
             return
         for depth in range(2, len(namespace) + 1):
             level = TableId(namespace=namespace[: depth - 1], name=namespace[depth - 1])
-            if self._is_there(partial(self.table_exists, level)):
+            if self._is_taken_name(partial(self.table_exists, level)):
                 raise AlreadyExistsError(
                     f"table {level} exists already in catalog {self.name}: a namespace of its name would have its "
                     f"tables within the table's folder; give the namespace another name"
@@ -354,13 +316,13 @@ class Locations(ABC):
         self.check_new_namespace(table.namespace)
         if self.names_are_compared or self.namespaces_are_folders:
             return
-        if self._is_there(partial(self.namespace_exists, (*table.namespace, table.name))):
+        if self._is_taken_name(partial(self.namespace_exists, (*table.namespace, table.name))):
             raise AlreadyExistsError(
                 f"{table} exists already in catalog {self.name}: it is a namespace, whose tables would lie within the "
                 f"table's folder; give the new table another name"
             )
 
-    def _is_there(self, look: Callable[[], bool]) -> bool:
+    def _is_taken_name(self, look: Callable[[], bool]) -> bool:
         """Whether a name is taken; if the catalog does not say, or knows no such names, it decides itself."""
         with suppress(IcebergError):
             return look()

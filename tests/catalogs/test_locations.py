@@ -9,7 +9,6 @@ from contextlib import suppress
 import pytest
 
 from airflow_iceberg.catalogs.base import TableId
-from airflow_iceberg.catalogs.glue.catalog import GlueCatalog
 from airflow_iceberg.catalogs.load import load_catalog
 from airflow_iceberg.catalogs.nessie.catalog import NessieCatalog
 from airflow_iceberg.catalogs.rest.catalog import RestCatalog
@@ -20,10 +19,12 @@ from airflow_iceberg.format.metadata.updates import Change, SetProperties
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
 from airflow_iceberg.operations.work import Work
+from airflow_iceberg.storage.gate import place_of
 from airflow_iceberg.table import Table
-from tests.services.glue import KEYS
+from tests.catalogs.places import glue, hive, nessie
 from tests.support.builders import id_rows
 from tests.support.memory import MemoryCatalog, MemoryFileIO
+from tests.support.other_programs import table_at
 from tests.support.recording import RecordingFileIO, commit_foreign_file
 
 SCHEMA = {"id": "long"}
@@ -104,7 +105,7 @@ class TestANamespaceCalledLikeATable:
         catalog = sql(io, tmp_path)
         above = filled(catalog, "hr.salaries")
         before = files_of(above)
-        inner = _as_other_engines_do(catalog, f"hr.salaries.{name}", f"{above.location}/{name}")
+        inner = _made_by_others(catalog, f"hr.salaries.{name}", f"{above.location}/{name}")
         for action in ("delete", "quarantine"):
             with pytest.raises(IcebergError, match=r"outside of the table's own|shares its location"):
                 remove_orphans(Table.load(catalog, str(inner)), action)
@@ -117,7 +118,7 @@ class TestANamespaceCalledLikeATable:
         io = MemoryFileIO()
         catalog = sql(io, tmp_path)
         above = filled(catalog, "hr.salaries")
-        inner = _as_other_engines_do(catalog, f"hr.salaries.{name}", f"{above.location}/{name}")
+        inner = _made_by_others(catalog, f"hr.salaries.{name}", f"{above.location}/{name}")
         live = {status.location for status in io.list(f"{above.location}/{name}")}
         victim = next(path for path in live if path.endswith(".json"))
         commit_foreign_file(catalog, "hr.salaries", victim)
@@ -129,15 +130,10 @@ class TestANamespaceCalledLikeATable:
         assert catalog.table_exists(inner)
 
 
-def _as_other_engines_do(catalog, name, location):
-    """Create a table without any check, with files of its own."""
-    table = TableId.of(name)
-    template = filled(catalog, f"tmp{uuid.uuid4().hex[:6]}.t")
-    metadata = dataclasses.replace(template.metadata, location=location, table_uuid=str(uuid.uuid4()))
-    path = f"{location}/metadata/00000-{uuid.uuid4()}.metadata.json"
-    catalog.io.create(path, _json(metadata))
-    catalog.swap_pointer(table, expected=None, new=path)
-    return table
+def _made_by_others(catalog, name, location):
+    table = table_at(catalog, name, location)
+    table.append(id_rows([1, 2]))
+    return table.identifier
 
 
 def _json(metadata):
@@ -170,7 +166,7 @@ class TestANamespaceInTheFolderOfATable:
         before = files_of(victim)
         location = place.format(victim.location)
         catalog.create_namespace("evil", {"location": location.rpartition("/")[0]})
-        evil = _as_other_engines_do(catalog, f"evil.{location.rpartition('/')[2]}", location)
+        evil = _made_by_others(catalog, f"evil.{location.rpartition('/')[2]}", location)
         for path in sorted(before):
             with suppress(IcebergError):
                 commit_foreign_file(catalog, str(evil), path)
@@ -233,6 +229,50 @@ class TestATableThatPretendsToBeAnother:
         expire(Table.load(catalog, "evil.t"))
         catalog.drop_table("evil.t", purge=True)
         assert files_of(victim) >= before
+
+    def test_nor_where_the_other_one_is_found_by_its_folder(self, tmp_path, caplog):
+        catalog = memory(MemoryFileIO(), tmp_path)
+        victim = filled(catalog, "hr.salaries", location=f"{WAREHOUSE}/far/away/salaries")
+        before = files_of(victim)
+        catalog.create_namespace("evil")
+        catalog.swap_pointer(TableId.of("evil.t"), expected=None, new=victim.metadata_location)
+        expire(Table.load(catalog, "evil.t"))
+        catalog.drop_table("evil.t", purge=True)
+        assert files_of(victim) >= before
+        assert "is where table hr.salaries is" in caplog.text
+
+
+class TestWhatADroppedTableHasLeft:
+    """Other programs make a new table in the folder of one that was dropped without its files, or renamed."""
+
+    @pytest.mark.parametrize("make", [sql, memory])
+    def test_it_does_not_keep_the_new_one_from_being_cleaned(self, make, tmp_path):
+        catalog = make(MemoryFileIO(), tmp_path)
+        first = filled(catalog, "db.t")
+        catalog.drop_table("db.t")
+        new = table_at(catalog, "db.t", first.location)
+        new.append(id_rows([1]))
+        new.overwrite(id_rows([2]))
+        result = expire(new)
+        assert (result.deleted_data_files, result.kept_files) == (1, 0)
+        catalog.drop_table("db.t", purge=True)
+        assert files_of(first) >= {task.file.file_path for task in first.scan().plan_files()}
+
+    @pytest.mark.parametrize("make", [sql, memory])
+    def test_what_a_renamed_table_has_there_is_its_own(self, make, tmp_path):
+        catalog = make(MemoryFileIO(), tmp_path)
+        first = filled(catalog, "db.t")
+        before = files_of(first)
+        catalog.create_namespace("other")
+        catalog.rename_table("db.t", "other.u")
+        new = table_at(catalog, "db.t", first.location)
+        new.append(id_rows([1]))
+        for path in before:
+            commit_foreign_file(catalog, "db.t", path)
+        new.refresh().delete("id > 0")
+        expire(new)
+        catalog.drop_table("db.t", purge=True)
+        assert files_of(first) >= before
 
 
 class TestTheLocationOfANamespace:
@@ -382,12 +422,41 @@ class _OnlyBelow(RecordingFileIO):
 
 
 @pytest.mark.services
-class TestGlue:
-    def test_a_database_in_the_folder_of_a_table(self, glue_address):
-        properties = {"glue.endpoint": glue_address, "warehouse": WAREHOUSE, **KEYS}
-        catalog = GlueCatalog("prod", properties, io=MemoryFileIO())
-        name = f"hr{uuid.uuid4().hex[:8]}"
-        victim = filled(catalog, f"{name}.salaries")
-        catalog.create_namespace(f"evil{name}", {"location": victim.location})
+@pytest.mark.parametrize("place_in", [hive("2_3_10", {}), glue, nessie], ids=["hive", "glue", "nessie"])
+class TestWithServers:
+    """A namespace in the folder of a table, of which the server knows nothing."""
+
+    def test_nothing_of_the_table_above_is_deleted(self, place_in, request, tmp_path):
+        catalog = load_catalog("prod", **place_in(request, tmp_path))
+        catalog.io = RecordingFileIO(catalog.io)
+        for name in ("hr", "evil"):
+            with suppress(IcebergError):
+                catalog.create_namespace(name)
+        victim = Table.create(catalog, "hr.salaries", schema=SCHEMA, properties={"gc.enabled": "true"})
+        victim.append(id_rows([3]))
+        before = files_of(victim)
+        inside = f"{victim.location}/data"
+        catalog.create_namespace("inside", {"location": victim.location})
         with pytest.raises(InvalidInputError, match="cannot lie at"):
-            Table.create(catalog, f"evil{name}.data", schema=SCHEMA)
+            Table.create(catalog, "inside.data", schema=SCHEMA)
+        evil = table_at(catalog, "inside.data", inside, properties={"gc.enabled": "true"})
+        evil.append(id_rows([1]))
+        for path in before:
+            commit_foreign_file(catalog, "inside.data", path)
+        evil.refresh().delete("id > 0")
+        expire(evil)
+        with pytest.raises(IcebergError, match=r"outside of the table's own|shares its location"):
+            remove_orphans(evil)
+        catalog.drop_table("inside.data", purge=True)
+        assert files_of(victim) >= before
+        assert [
+            call for call in catalog.io.calls if not place_of(call[1]).path.startswith(f"{tmp_path}/warehouse")
+        ] == []
+
+    def test_a_location_elsewhere_counts_for_nothing(self, place_in, request, tmp_path):
+        catalog = load_catalog("prod", **place_in(request, tmp_path))
+        catalog.io = RecordingFileIO(catalog.io)
+        catalog.create_namespace("away", {"location": f"{tmp_path.as_uri()}/elsewhere"})
+        with pytest.raises(InvalidInputError, match="'allowed-locations'"):
+            Table.create(catalog, "away.t", schema=SCHEMA)
+        assert catalog.io.calls == []

@@ -20,6 +20,7 @@ from airflow_iceberg.catalogs.http.exchange import Answer
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import without_login
 from airflow_iceberg.catalogs.metadata_file import is_gzip_asked
+from airflow_iceberg.catalogs.owners import owner_among
 from airflow_iceberg.catalogs.rest import protocol
 from airflow_iceberg.catalogs.rest.credentials import Delegation
 from airflow_iceberg.catalogs.rest.listings import Listings
@@ -74,6 +75,10 @@ class RestCatalog(Catalog):
             if self._own_io is None:
                 self._own_io = load_file_io(self._server.store_properties)
             return self._own_io
+
+    def _owner_of(self, table: TableId, location: str) -> TableId | None:
+        """Return the table whose name leads to a location; that each table has its own is the server's matter."""
+        return owner_among(self, self._names_of(location), table, location)
 
     def _is_lent(self, state: TableState) -> bool:
         return self._states.is_lent(state.io)

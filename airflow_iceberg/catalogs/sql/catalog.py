@@ -34,6 +34,7 @@ from sqlalchemy.exc import IntegrityError
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, child_namespaces, listed_tables
 from airflow_iceberg.catalogs.missing import MOST_NAMES
+from airflow_iceberg.catalogs.owners import owner_among
 from airflow_iceberg.catalogs.pointer import Outside, Pointer, PointerCatalog
 from airflow_iceberg.catalogs.sql.database import Database
 from airflow_iceberg.catalogs.sql.tables import TYPE_COLUMN, catalog_tables, prepare, schema_version
@@ -227,7 +228,7 @@ class SqlCatalog(PointerCatalog):
         return f"{self._base_location(table, own, '/'.join(table.namespace))}/{table.name}"
 
     def _owner_of(self, table: TableId, location: str) -> TableId | None:
-        """Return also a table whose metadata lies at a location that is not that of its name."""
+        """Return the table whose metadata is at a location, or whose name leads to it."""
         columns, prefix = self._tables.c, f"{location.rstrip('/')}/metadata/"
         is_there = self._same(func.substr(columns.metadata_location, 1, len(prefix)), prefix)
         wanted = select(columns.table_namespace, columns.table_name).where(
@@ -237,7 +238,7 @@ class SqlCatalog(PointerCatalog):
             row = connection.execute(wanted.limit(1)).first()
         if row is not None:
             return TableId(namespace=tuple(str(row[0]).split(".")), name=str(row[1]))
-        return super()._owner_of(table, location)
+        return owner_among(self, self._names_of(location), table, location)
 
     # -- namespaces ----------------------------------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from airflow_iceberg.catalogs.base import TableId
 from airflow_iceberg.catalogs.glue.catalog import GlueCatalog
 from airflow_iceberg.catalogs.hadoop.catalog import HadoopCatalog
-from airflow_iceberg.catalogs.hive.catalog import HiveCatalog
 from airflow_iceberg.catalogs.nessie.catalog import NessieCatalog
 from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 from airflow_iceberg.commit.operation_key import OperationKey
@@ -29,7 +28,6 @@ from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, 
 from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
-from tests.catalogs.hive_contract import empty_metastore
 from tests.services.glue import KEYS
 from tests.support.builders import id_rows
 from tests.support.faults import AgedFileIO
@@ -109,12 +107,6 @@ def memory(io: Any, _folder: Any, _request: Any) -> Any:
     return MemoryCatalog(io=io, namespaces=())
 
 
-def hive(io: Any, _folder: Any, request: Any) -> Any:
-    uri = request.getfixturevalue("hive_2_3_10").uri
-    empty_metastore(uri)
-    return HiveCatalog("prod", {"uri": uri, "warehouse": WAREHOUSE}, io=io)
-
-
 def nessie(io: Any, _folder: Any, request: Any) -> Any:
     server = {"uri": request.getfixturevalue("nessie"), "warehouse": WAREHOUSE}
     branch = f"gate-{uuid.uuid4().hex[:8]}"
@@ -181,7 +173,7 @@ class World:
         """Carry it out; None if the catalog refuses it."""
         place = attack.location and attack.location.format(self.victims[0].location)
         place = None if isinstance(self.catalog, HadoopCatalog) else place
-        has_one_level = isinstance(self.catalog, GlueCatalog | HiveCatalog | NessieCatalog)
+        has_one_level = isinstance(self.catalog, GlueCatalog | NessieCatalog)
         levels = attack.namespace.split(".")[-1] if has_one_level else attack.namespace
         table = TableId.of(f"{levels}.{attack.name}")
         template = self._filled("attackers.t")
@@ -398,12 +390,13 @@ class TestNamespacesOfOthers:
         assert carried_out(World(sql, tmp_path), attack, ["expire", "orphans", "purge"]) == []
 
     @pytest.mark.services
-    @pytest.mark.parametrize("make", [hive, nessie, glue])
+    @pytest.mark.parametrize("make", [nessie, glue])
     def test_with_a_server(self, make, tmp_path, request):
+        """A Hive Metastore makes the folders of its databases, and has none in memory: see `test_locations`."""
         wrong = []
         for attack in WORST:
             wrong += carried_out(World(make, tmp_path, request), attack, ["expire", "orphans", "take victim", "purge"])
-        assert wrong == []
+        assert wrong == [], "\n".join(wrong[:20])
 
     @pytest.mark.costly
     @pytest.mark.parametrize("make", [sql, memory, hadoop])
