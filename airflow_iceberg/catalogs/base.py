@@ -6,11 +6,9 @@ Not here: names (`names`), catalogs that store a pointer to a metadata file (`po
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_iceberg.catalogs.locations import Locations
@@ -20,6 +18,7 @@ from airflow_iceberg.catalogs.names import check_names
 from airflow_iceberg.catalogs.names import child_namespaces as child_namespaces
 from airflow_iceberg.catalogs.names import listed_tables as listed_tables
 from airflow_iceberg.catalogs.names import parse_namespace as parse_namespace
+from airflow_iceberg.catalogs.state import TableState as TableState
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -35,27 +34,6 @@ from airflow_iceberg.storage.base import FileIO
 if TYPE_CHECKING:
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
     from airflow_iceberg.format.metadata.updates import Change
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TableState:
-    """A table at one moment.
-
-    Attributes:
-        table: its name in the catalog.
-        metadata: the parsed metadata.
-        metadata_location: the file that the metadata came from.
-        token: the catalog's own version of this state, which it compares when it swaps; opaque to other modules.
-        io: access to the table's files, if it differs from the catalog's `io`: with credentials of its own.
-        loaded_s: when that moment was, in seconds of `time.monotonic`.
-    """
-
-    table: TableId
-    metadata: TableMetadata
-    metadata_location: str
-    token: object = None
-    io: FileIO | None = field(default=None, compare=False, repr=False)
-    loaded_s: float = field(default_factory=time.monotonic, compare=False, repr=False)
 
 
 class Catalog(Locations):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow_iceberg.catalogs.names import Namespace, TableId
 from airflow_iceberg.catalogs.owners import is_in_use, names_of_folder, namesakes, owner_among
+from airflow_iceberg.catalogs.state import TableState
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     FormatError,
@@ -32,7 +33,6 @@ from airflow_iceberg.storage.gate import SETTING, Gate, GatedFileIO, check_own, 
 from airflow_iceberg.storage.trust import Trust, is_location, untrusted
 
 if TYPE_CHECKING:
-    from airflow_iceberg.catalogs.base import TableState
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 
 log = logging.getLogger(__name__)
@@ -170,7 +170,9 @@ class Locations(ABC):
 
     def _owner_of(self, table: TableId, location: str) -> TableId | None:
         """Return the table of another name that is at a location, as far as names lead to it."""
-        return owner_among(self, (*self._names_of(location), *namesakes(self, location)), table, location)
+        return owner_among(
+            self, (*self._names_of(location), *namesakes(self, location, self.unique_end)), table, location
+        )
 
     def _names_of(self, location: str) -> Iterator[TableId]:
         """Yield the names of tables whose home a location is, see `_is_home`."""

@@ -12,14 +12,12 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from airflow_iceberg.catalogs.names import Namespace, TableId
+from airflow_iceberg.catalogs.state import TableState
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError
 from airflow_iceberg.storage.gate import Place, place_of
-
-if TYPE_CHECKING:
-    from airflow_iceberg.catalogs.locations import Locations
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +26,17 @@ _MOST_TABLES = 1000
 _THREADS = 16
 
 
-def is_in_use(catalog: Locations, table: TableId, location: str) -> bool:
+class HasTables(Protocol):
+    """What is asked of a catalog; see `Catalog`."""
+
+    def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]: ...
+
+    def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]: ...
+
+    def load(self, table: str | TableId) -> TableState: ...
+
+
+def is_in_use(catalog: HasTables, table: TableId, location: str) -> bool:
     """Whether another table of the catalog may lie at a location, above or below it: all are loaded.
 
     True if that cannot be told.
@@ -49,7 +57,7 @@ def is_in_use(catalog: Locations, table: TableId, location: str) -> bool:
         return True
 
 
-def owner_among(catalog: Locations, names: Iterable[TableId], table: TableId, location: str) -> TableId | None:
+def owner_among(catalog: HasTables, names: Iterable[TableId], table: TableId, location: str) -> TableId | None:
     """Return the one of some tables, other than the given one, that is at a location."""
     place, others = place_of(location), [name for name in dict.fromkeys(names) if name != table]
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -57,10 +65,10 @@ def owner_among(catalog: Locations, names: Iterable[TableId], table: TableId, lo
         return next((name for name, there in zip(others, places, strict=True) if there == place), None)
 
 
-def namesakes(catalog: Locations, location: str) -> Iterator[TableId]:
+def namesakes(catalog: HasTables, location: str, unique_end: re.Pattern[str]) -> Iterator[TableId]:
     """Yield the names that the last folder of a location may have in each namespace of a catalog."""
     for namespace in _namespaces(catalog):
-        for name in names_of_folder(location, catalog.unique_end):
+        for name in names_of_folder(location, unique_end):
             with suppress(InvalidInputError):
                 yield TableId(namespace=namespace, name=name)
 
@@ -72,7 +80,7 @@ def names_of_folder(location: str, unique_end: re.Pattern[str]) -> list[str]:
     return [name.removesuffix(end) for end in ends if name.endswith(end) and name != end]
 
 
-def _namespaces(catalog: Locations) -> Iterator[Namespace]:
+def _namespaces(catalog: HasTables) -> Iterator[Namespace]:
     waiting: list[Namespace | None] = [None]
     while waiting:
         namespace = waiting.pop()
@@ -81,7 +89,7 @@ def _namespaces(catalog: Locations) -> Iterator[Namespace]:
             yield namespace
 
 
-def _place(catalog: Locations, name: TableId) -> Place | None:
+def _place(catalog: HasTables, name: TableId) -> Place | None:
     try:
         return place_of(catalog.load(name).metadata.location)
     except NotFoundError:
