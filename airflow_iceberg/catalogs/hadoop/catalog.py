@@ -29,8 +29,10 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.purge import delete_files
+from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.conditional_create import Presence, find_directory, require_conditional_create
 from airflow_iceberg.storage.directories import FsspecDirectories, open_directory
+from airflow_iceberg.storage.gate import Gate
 from airflow_iceberg.storage.trust import Trust
 
 _OWN_DIRECTORIES = {"data", "metadata"}
@@ -115,7 +117,7 @@ class HadoopCatalog(PointerCatalog):
         self._probe(directory)
         directory.forget_checksum(location)
         try:
-            self.io.create(location, data)
+            self._in_warehouse.create(location, data)
         except StorageError as error:
             self._resolve(directory, location, data, error)
         try:
@@ -129,7 +131,7 @@ class HadoopCatalog(PointerCatalog):
     def _probe(self, directory: MetadataDirectory) -> None:
         """Reject a store that ignores the condition that commits rely on; checked once for each catalog object."""
         if directory.is_conditional and not self._is_probed:
-            require_conditional_create(self.io, directory.location)
+            require_conditional_create(self._in_warehouse, directory.location)
             self._is_probed = True
 
     def _look_again(
@@ -177,7 +179,7 @@ class HadoopCatalog(PointerCatalog):
         if cause is not None and cause.is_refused and not directory.is_local:
             raise cause
         try:
-            found = self.io.read(location)
+            found = self._in_warehouse.read(location)
         except NotFoundError as error:
             if cause is None:
                 raise _unknown(location, "the file existed and was then deleted") from error
@@ -274,8 +276,7 @@ class HadoopCatalog(PointerCatalog):
             )
         location = self.default_location(table)
         try:
-            with open_directory(self.io, location, "remove") as (store, path):
-                store.check_no_link(path)
+            with open_directory(self._in_warehouse, location, "remove") as (store, path):
                 # Metadata first: half a removal must not leave a table whose files are gone.
                 store.remove_tree(f"{path}/metadata")
                 store.remove_tree(path)
@@ -315,7 +316,7 @@ class HadoopCatalog(PointerCatalog):
         """Create the directory, and those above it."""
         if properties:
             raise self._no_properties(namespace)
-        with open_directory(self.io, self._location(namespace), "create the directory") as (store, path):
+        with open_directory(self._in_warehouse, self._location(namespace), "create the directory") as (store, path):
             if not store.is_directory(path):
                 warn_of_new_warehouse(self, self._location(namespace))
                 store.make_directory(path)
@@ -328,7 +329,7 @@ class HadoopCatalog(PointerCatalog):
         """Remove the directory if it is empty."""
         namespace = self._require_namespace(namespace)
         location = self._location(namespace)
-        with open_directory(self.io, location, "remove the directory") as (store, path):
+        with open_directory(self._in_warehouse, location, "remove the directory") as (store, path):
             if held := store.children(path):
                 raise InvalidInputError(
                     f"namespace {'.'.join(namespace)} is not empty: {location} holds {held[0][0]}; drop that first"
@@ -342,7 +343,7 @@ class HadoopCatalog(PointerCatalog):
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
         namespace = self.levels_of(namespace)
-        with open_directory(self.io, self._location(namespace), "look for") as (store, path):
+        with open_directory(self._in_warehouse, self._location(namespace), "look for") as (store, path):
             is_there = store.is_directory(path)
         return is_there and not self._is_table(namespace)
 
@@ -360,21 +361,23 @@ class HadoopCatalog(PointerCatalog):
 
     # -- directories -------------------------------------------------------------------------------------------------
 
+    @property
+    def _in_warehouse(self) -> FileIO:
+        """Access to the warehouse alone: a link below it would lead to the files of others."""
+        return Gate(allowed=(self._warehouse,), own=(self._warehouse,)).around(self.io)
+
     def _metadata_directory(self, table: TableId) -> MetadataDirectory:
-        location = self.default_location(table)
-        # Before the first look: others could lead to the metadata of another table, or out of the warehouse.
-        self.io.follow_no_links(location)
-        return MetadataDirectory(self.io, f"{location}/metadata")
+        return MetadataDirectory(self._in_warehouse, f"{self.default_location(table)}/metadata")
 
     def _location(self, names: Namespace) -> str:
         return below(self._warehouse, names, self.name)
 
     def _directories(self, names: Namespace) -> list[str]:
-        with open_directory(self.io, self._location(names), "list") as (store, path):
+        with open_directory(self._in_warehouse, self._location(names), "list") as (store, path):
             return [name for name, is_directory in store.children(path) if is_directory]
 
     def _is_table(self, names: Namespace) -> bool:
-        with open_directory(self.io, f"{self._location(names)}/metadata", "list") as (store, path):
+        with open_directory(self._in_warehouse, f"{self._location(names)}/metadata", "list") as (store, path):
             return any(version_of(name) is not None for name in store.names(path, "v"))
 
     def _is_same_place(self, location: str, other: str) -> bool:

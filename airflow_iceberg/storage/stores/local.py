@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, BinaryIO
 
-from airflow_iceberg.storage.stores.guarded import Guarded, open_in
-from airflow_iceberg.storage.stores.store import Location, RefusedError, Settings, Store
+from airflow_iceberg.storage.local_roots import LocalRoots
+from airflow_iceberg.storage.stores.guarded import Guarded, open_in, refuse_link
+from airflow_iceberg.storage.stores.store import Location, Settings, Store
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _TRIES = 100
@@ -30,25 +31,27 @@ class LocalStore(Store):
     is_local = True
     answers_are_final = True
 
-    def __init__(self, instance: str, settings: Settings) -> None:
+    def __init__(self, instance: str, settings: Settings, roots: LocalRoots | None = None) -> None:
+        """See `Store`.
+
+        Args:
+            roots: the folders that may be used, below which no link is followed; None for all, and links are followed.
+        """
         super().__init__(instance, settings)
-        self._guarded = Guarded()
+        self._guarded = Guarded(roots)
 
     @classmethod
     def path_of(cls, location: Location) -> str:
         return location.path
 
-    def follow_no_links(self, path: str) -> None:
-        self._guarded.add(path)
-
-    def follows_no_link(self, path: str) -> bool:
-        """Whether a path is below a directory below which no link is followed."""
-        return self._guarded.is_below(path)
-
     def filesystem(self) -> Any:
+        if self._guarded.follows_links:
+            from fsspec.implementations.local import LocalFileSystem
+
+            return LocalFileSystem(auto_mkdir=True)
         from airflow_iceberg.storage.stores.guarded_files import GuardedFileSystem
 
-        return GuardedFileSystem(self, auto_mkdir=True)
+        return GuardedFileSystem(self)
 
     def open_new(self, path: str) -> BinaryIO:
         """Return a new file, open for writing, in a directory that need not exist."""
@@ -121,15 +124,20 @@ class LocalStore(Store):
             return []
         try:
             with os.scandir(folder) as entries:
-                return sorted((entry.name, entry.is_dir()) for entry in entries)
+                return sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
         finally:
             os.close(folder)
 
     def is_directory(self, path: str) -> bool:
-        return os.path.isdir(path)
+        try:
+            with self._guarded.parent(path) as (folder, name):
+                status = os.stat(name, dir_fd=folder, follow_symlinks=folder is None)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return stat.S_ISDIR(status.st_mode)
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        self._guarded.make_folder(path)
 
     def remove_directory(self, path: str) -> None:
         with self._guarded.parent(path) as (folder, name):
@@ -146,12 +154,9 @@ class LocalStore(Store):
         with suppress(OSError), self._guarded.parent(above) as (folder, name):
             os.rmdir(name, dir_fd=folder)
 
-    def check_no_link(self, path: str) -> None:
-        if os.path.islink(path):
-            raise RefusedError(errno.ELOOP, "it is a symbolic link: remove the link itself", path)
-
     def remove_tree(self, path: str) -> None:
         with suppress(FileNotFoundError), self._guarded.parent(path) as (folder, name):
+            refuse_link(folder, name)
             shutil.rmtree(name, dir_fd=folder)
 
     @contextmanager
@@ -190,8 +195,8 @@ class LocalStore(Store):
             except FileNotFoundError:
                 if not left:
                     raise
-            with suppress(FileNotFoundError):
-                if not self._guarded.is_below(path):
+            if self._guarded.follows_links:
+                with suppress(FileNotFoundError):
                     os.makedirs(os.path.dirname(path), exist_ok=True)
         raise AssertionError("the last try returns or raises")
 
@@ -257,7 +262,7 @@ def _link(folder: int | None, temporary: str, path: str) -> None:
 
 
 def _sync_directory(folder: int | None, directory: str) -> None:
-    descriptor = os.open(directory, os.O_RDONLY) if folder is None else os.dup(folder)
+    descriptor = os.open(directory if folder is None else ".", os.O_RDONLY, dir_fd=folder)
     try:
         os.fsync(descriptor)
     except OSError as error:
