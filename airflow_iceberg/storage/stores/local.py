@@ -8,11 +8,11 @@ import shutil
 import stat
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any, BinaryIO
 
 from airflow_iceberg.storage.local_roots import LocalRoots
-from airflow_iceberg.storage.stores.guarded import Guarded, open_in, refuse_link
+from airflow_iceberg.storage.stores.guarded import Guarded, open_in
 from airflow_iceberg.storage.stores.store import Location, Settings, Store
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -21,6 +21,7 @@ _TRIES = 100
 _PRIVATE = "/plan.json"
 # Deeper folders are of no table.
 _MOST_LEVELS = 200
+_OPEN_INNER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _COPIED_AT_ONCE = 8 << 20
 _NO_DIRECTORY_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF}
 
@@ -144,20 +145,16 @@ class LocalStore(Store):
             os.rmdir(name, dir_fd=folder)
 
     def remove_empty(self, path: str, above: str) -> None:
-        with suppress(OSError), self._guarded.parent(path) as (folder, name):
-            for _, names, _, directory in os.fwalk(name, topdown=False, dir_fd=folder):
-                for inner in names:
-                    with suppress(OSError):
-                        os.rmdir(inner, dir_fd=directory)
-            with suppress(OSError):
+        for place, has_inner in ((path, True), (above, False)):
+            with suppress(OSError), self._guarded.parent(place) as (folder, name):
+                if has_inner:
+                    _clear(self._guarded.open_folder(place), 0, with_files=False)
                 os.rmdir(name, dir_fd=folder)
-        with suppress(OSError), self._guarded.parent(above) as (folder, name):
-            os.rmdir(name, dir_fd=folder)
 
     def remove_tree(self, path: str) -> None:
         with suppress(FileNotFoundError), self._guarded.parent(path) as (folder, name):
-            refuse_link(folder, name)
-            shutil.rmtree(name, dir_fd=folder)
+            _clear(self._guarded.open_folder(path), 0)
+            os.rmdir(name, dir_fd=folder)
 
     @contextmanager
     def _written(
@@ -204,8 +201,7 @@ class LocalStore(Store):
 def _walk(folder: int, below: str) -> Iterator[tuple[str, int, int | None]]:
     """Yield the files of an open directory, and close it."""
     try:
-        if below.count("/") > _MOST_LEVELS:
-            raise OSError(errno.ELOOP, f"more than {_MOST_LEVELS} folders in each other", below)
+        _check_depth(below.count("/"), below)
         # By descriptor, since the kernel looks up the whole path again for each status otherwise.
         with os.scandir(folder) as found:
             entries = list(found)
@@ -223,12 +219,38 @@ def _walk(folder: int, below: str) -> Iterator[tuple[str, int, int | None]]:
         for name in inner:
             try:
                 # From its parent: a link may have taken the place of either meanwhile.
-                opened = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+                opened = os.open(name, _OPEN_INNER, dir_fd=folder)
             except (FileNotFoundError, NotADirectoryError):
                 continue  # it was removed during the walk: it has no files
             yield from _walk(opened, f"{below}{name}/")
     finally:
         os.close(folder)
+
+
+def _clear(folder: int, level: int, *, with_files: bool = True) -> None:
+    """Remove what is in an open directory, or its empty directories alone, and close it.
+
+    The standard library's `rmtree` opens what has taken the place of a directory, and looks afterwards where it is.
+    """
+    try:
+        _check_depth(level, "")
+        with os.scandir(folder) as found:
+            entries = list(found)
+        for entry in entries:
+            with suppress(FileNotFoundError):  # another one is removing them, too
+                if entry.is_dir(follow_symlinks=False):
+                    _clear(os.open(entry.name, _OPEN_INNER, dir_fd=folder), level + 1, with_files=with_files)
+                    with nullcontext() if with_files else suppress(OSError):
+                        os.rmdir(entry.name, dir_fd=folder)
+                elif with_files:
+                    os.unlink(entry.name, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _check_depth(level: int, place: str) -> None:
+    if level > _MOST_LEVELS:
+        raise OSError(errno.ELOOP, f"more than {_MOST_LEVELS} folders in each other", place)
 
 
 def _temporary_name(path: str) -> str:
