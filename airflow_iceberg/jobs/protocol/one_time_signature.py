@@ -34,13 +34,22 @@ def public_key(seed: str) -> str:
 
 def sign(data: bytes, seed: str) -> bytes:
     """Return the signature of a document, one line of text."""
-    numbers = _numbers(data)
+    numbers = _numbers(hashlib.sha256(data).hexdigest())
     links = (_walk(_start(seed, chain), chain, 0, number) for chain, number in enumerate(numbers))
     return b"".join(links).hex().encode()
 
 
+SIGNATURE_BYTES = 2 * 32 * _CHAINS
+"""The length of a signature."""
+
+
 def is_signed(data: bytes, signature: bytes, key: str) -> bool:
     """Whether the seed of a public key has signed a document."""
+    return is_digest_signed(hashlib.sha256(data).hexdigest(), signature, key)
+
+
+def is_digest_signed(sha256: str, signature: bytes, key: str) -> bool:
+    """Whether the seed of a public key has signed the document that has this SHA-256."""
     try:
         links = bytes.fromhex(signature.decode())
     except ValueError:
@@ -48,12 +57,11 @@ def is_signed(data: bytes, signature: bytes, key: str) -> bool:
     if len(links) != _CHAINS * 32:
         return False
     found = (links[32 * chain : 32 * chain + 32] for chain in range(_CHAINS))
-    ends = [_walk(link, chain, number, _LAST) for chain, (link, number) in enumerate(zip(found, _numbers(data)))]
+    ends = [_walk(link, chain, number, _LAST) for chain, (link, number) in enumerate(zip(found, _numbers(sha256)))]
     return hmac.compare_digest(_key_of(ends), key)
 
 
-def _numbers(data: bytes) -> list[int]:
-    digest = hashlib.sha256(data).hexdigest()
+def _numbers(digest: str) -> list[int]:
     checksum = sum(_LAST - int(digit, 16) for digit in digest)
     return [int(digit, 16) for digit in f"{digest}{checksum:0{_CHECKSUM_DIGITS}x}"]
 
