@@ -67,9 +67,9 @@ class LocalRoots:
             here = os.path.join(here, name)
             if os.path.islink(here):
                 here = os.path.realpath(here)
-                if self._holds(here):
-                    top, way = self._from_top(_text(_names(here)))
-                    return top, (*way, *names[number:])
+            if self._holds(here):
+                top, way = self._from_top(_text(_names(here)))
+                return top, (*way, *names[number:])
         return None
 
     def real(self, path: str) -> Located | None:
