@@ -509,13 +509,13 @@ class TestSignature:
         monkeypatch.setattr(result_module, "_KEPT_BYTES", 10)
         write_result(plan, table.io, JobResult(status="succeeded", record_count=4), secret="s")
         signed = table.io.read(plan.result_location)
-        check = result_module.is_digest_signed
+        check = result_module.is_signed
 
         def exchanged(*args: Any) -> bool:
             put(table, plan.result_location, signed.replace(b": 4", b": 5"))
             return check(*args)
 
-        monkeypatch.setattr(result_module, "is_digest_signed", exchanged)
+        monkeypatch.setattr(result_module, "is_signed", exchanged)
         with pytest.raises(FormatError, match="is not the one that was written"):
             read_result(plan, table.io, key=public_key("s"))
 

@@ -32,7 +32,7 @@ from airflow_iceberg.inventory.purge import delete_files
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.conditional_create import Presence, find_directory, require_conditional_create
 from airflow_iceberg.storage.directories import FsspecDirectories, open_directory
-from airflow_iceberg.storage.gate import Gate
+from airflow_iceberg.storage.gate import Gate, GatedFileIO
 from airflow_iceberg.storage.trust import Trust
 
 _OWN_DIRECTORIES = {"data", "metadata"}
@@ -71,6 +71,7 @@ class HadoopCatalog(PointerCatalog):
         self._sleep = sleep
         self._warehouse = warehouse.rstrip("/") or "/"
         self._is_probed = False
+        self._gated: GatedFileIO | None = None
         self.io.filesystem(self._warehouse)  # an unknown scheme, or a missing driver, is reported at once
 
     def __repr__(self) -> str:
@@ -244,8 +245,7 @@ class HadoopCatalog(PointerCatalog):
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         namespace = self._require_namespace(namespace)
-        names = self._directories(namespace)
-        tables = listed_tables(namespace, filter(is_plain, names))
+        tables = listed_tables(namespace, self.some_names(namespace))
         return tuple(table for table in tables if self._is_table((*namespace, table.name)))
 
     def some_names(self, above: Namespace) -> Iterable[str]:
@@ -338,8 +338,7 @@ class HadoopCatalog(PointerCatalog):
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
         above = self._require_namespace(parent) if parent else ()
-        names = (name for name in self._directories(above) if is_plain(name))
-        return tuple(sorted((*above, name) for name in names if not self._is_table((*above, name))))
+        return tuple(sorted((*above, name) for name in self.some_names(above) if not self._is_table((*above, name))))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
         namespace = self.levels_of(namespace)
@@ -364,7 +363,9 @@ class HadoopCatalog(PointerCatalog):
     @property
     def _in_warehouse(self) -> FileIO:
         """Access to the warehouse alone: a link below it would lead to the files of others."""
-        return Gate(allowed=(self._warehouse,), own=(self._warehouse,)).around(self.io)
+        if self._gated is None or self._gated.inner is not self.io:
+            self._gated = GatedFileIO(self.io, Gate(allowed=(self._warehouse,), own=(self._warehouse,)))
+        return self._gated
 
     def _metadata_directory(self, table: TableId) -> MetadataDirectory:
         return MetadataDirectory(self._in_warehouse, f"{self.default_location(table)}/metadata")
@@ -381,10 +382,9 @@ class HadoopCatalog(PointerCatalog):
             return any(version_of(name) is not None for name in store.names(path, "v"))
 
     def _is_same_place(self, location: str, other: str) -> bool:
-        with open_directory(self.io, location, "open") as (first, path):
-            with open_directory(self.io, other, "open") as (second, there):
-                is_same_store = first is second or type(first) is type(second) is FsspecDirectories
-                return is_same_store and path.rstrip("/") == there.rstrip("/")
+        with open_directory(self.io, location, "open") as (one, path), open_directory(self.io, other, "open") as found:
+            is_same_store = one is found[0] or type(one) is type(found[0]) is FsspecDirectories
+            return is_same_store and path.rstrip("/") == found[1].rstrip("/")
 
 
 def _base_version(base: TableState) -> int:

@@ -16,10 +16,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from typing import Protocol
 
 _LAST = 15  # the largest number of a chain
 _CHECKSUM_DIGITS = 3
 _CHAINS = 64 + _CHECKSUM_DIGITS
+
+
+class Digest(Protocol):
+    """The SHA-256 of a document that was hashed in parts, as of `hashlib`."""
+
+    def hexdigest(self) -> str: ...
 
 
 def new_seed() -> str:
@@ -43,13 +50,9 @@ SIGNATURE_BYTES = 2 * 32 * _CHAINS
 """The length of a signature."""
 
 
-def is_signed(data: bytes, signature: bytes, key: str) -> bool:
-    """Whether the seed of a public key has signed a document."""
-    return is_digest_signed(hashlib.sha256(data).hexdigest(), signature, key)
-
-
-def is_digest_signed(sha256: str, signature: bytes, key: str) -> bool:
-    """Whether the seed of a public key has signed the document that has this SHA-256."""
+def is_signed(data: bytes | Digest, signature: bytes, key: str) -> bool:
+    """Whether the seed of a public key has signed a document, or one that has a digest."""
+    digest = hashlib.sha256(data) if isinstance(data, bytes) else data
     try:
         links = bytes.fromhex(signature.decode())
     except ValueError:
@@ -57,7 +60,10 @@ def is_digest_signed(sha256: str, signature: bytes, key: str) -> bool:
     if len(links) != _CHAINS * 32:
         return False
     found = (links[32 * chain : 32 * chain + 32] for chain in range(_CHAINS))
-    ends = [_walk(link, chain, number, _LAST) for chain, (link, number) in enumerate(zip(found, _numbers(sha256)))]
+    ends = [
+        _walk(link, chain, number, _LAST)
+        for chain, (link, number) in enumerate(zip(found, _numbers(digest.hexdigest())))
+    ]
     return hmac.compare_digest(_key_of(ends), key)
 
 

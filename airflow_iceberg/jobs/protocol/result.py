@@ -19,7 +19,7 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.protocol.document import Document, StoredDocument, read_bytes
-from airflow_iceberg.jobs.protocol.one_time_signature import SIGNATURE_BYTES, is_digest_signed, public_key, sign
+from airflow_iceberg.jobs.protocol.one_time_signature import SIGNATURE_BYTES, is_signed, public_key, sign
 from airflow_iceberg.jobs.protocol.seal import SealedFile, changed
 from airflow_iceberg.redaction import without_secrets
 
@@ -241,7 +241,7 @@ def _signed_content(plan: JobPlan, io: FileIO, key: str) -> bytes:
         if end <= _KEPT_BYTES:
             kept.append(chunk)
         chunk = b"" if is_last else io.read(path, offset=end, length=_CHUNK_BYTES)
-    if not is_digest_signed(digest.hexdigest(), signature, key):
+    if not is_signed(digest, signature, key):
         raise changed(JobResult.title, path)
     if end <= _KEPT_BYTES:
         return b"".join(kept)
