@@ -115,8 +115,6 @@ class OpenTable:
 
     def _take(self, state: TableState) -> None:
         self._state, self._newest = state, None
-        # Others can write there, and could lead this process to other files.
-        self._io.follow_no_links(state.metadata.location)
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 

@@ -147,7 +147,7 @@ class _Side:
         mine, others = (self.deletes.of(change.file, files).positions for files in (here, there))
         if others is None:
             return False
-        return mine is None or bool(len(np.setdiff1d(others.to_array(), mine.to_array(), assume_unique=True)))
+        return mine is None or not mine.covers(others)
 
     def scan(self, hasher: RowHasher) -> None:
         """Read all rows once, and keep their hashes, and the rows if they are few."""

@@ -182,8 +182,8 @@ class _Editor(FileChanger):
             return
         before = self.positions_before(unit) or NO_POSITIONS
         twice = selected.cardinality + before.cardinality - selected.union(before).cardinality
-        beyond = np.count_nonzero(selected.to_array() >= file.record_count)
-        edits.check_count(selected.cardinality - twice - int(beyond))
+        beyond = selected.cardinality - selected.count_below(file.record_count)
+        edits.check_count(selected.cardinality - twice - beyond)
 
     def _write_updated(self, unit: Unit, edits: _Edits) -> None:
         """Write the rows of a file that get new values; only columns that are not assigned are read."""

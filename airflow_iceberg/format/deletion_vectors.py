@@ -144,6 +144,13 @@ class RowPositions:
         cut = self._containers.get(last)
         return count if cut is None else count + int(np.count_nonzero(cut.mask()[: end & (_SPAN - 1)]))
 
+    def covers(self, other: RowPositions) -> bool:
+        """Whether all positions of another set are in this one; memory and time grow with the stored sizes alone."""
+        if other.cardinality > self.cardinality:
+            return False
+        pairs = ((self._containers.get(key), theirs) for key, theirs in other._containers.items())
+        return all(mine is not None and _covers(mine, theirs) for mine, theirs in pairs)
+
     def without(self, other: RowPositions) -> RowPositions:
         """Return the positions that are not in the other set."""
         import numpy as np
@@ -201,6 +208,23 @@ def _container(values: Array) -> _Container:
     mask = np.zeros(_SPAN, np.bool_)
     mask[values] = True
     return _Container(kind="bitmap", data=np.packbits(mask, bitorder="little"), cardinality=len(values))
+
+
+def _covers(container: _Container, other: _Container) -> bool:
+    import numpy as np
+
+    if container is other or container.cardinality == _SPAN:
+        return True
+    if other.cardinality > container.cardinality:
+        return False
+    if container.kind == "array":  # then both are small
+        return bool(np.all(np.isin(other.positions(), container.data)))
+    if "bitmap" in (container.kind, other.kind):
+        return not np.any(other.mask() & ~container.mask())
+    starts, more = container.data.astype(np.int64).T
+    first, length = other.data.astype(np.int64).T if other.kind == "runs" else (other.positions(), 0)
+    run = np.searchsorted(starts, first, "right") - 1
+    return bool(np.all((run >= 0) & (starts[run] + more[run] >= first + length)))
 
 
 def _unite(containers: Sequence[_Container]) -> _Container:

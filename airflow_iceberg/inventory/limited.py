@@ -73,8 +73,9 @@ class LimitedFileIO(FileIO):
     def exists(self, location: str) -> bool:
         return self.inner.exists(location)
 
-    def follow_no_links(self, folder: str) -> None:
-        self.inner.follow_no_links(folder)
+    def within(self, roots: Any) -> FileIO | None:
+        inner = self.inner.within(roots)
+        return None if inner is None else LimitedFileIO(inner, self.limits)
 
     def filesystem(self, location: str) -> tuple[Any, str]:
         return self.inner.filesystem(location)

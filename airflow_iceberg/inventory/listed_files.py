@@ -6,7 +6,6 @@ listed in parallel. Not here: which files are the table's (`operations.remove_or
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -172,10 +171,7 @@ def _children(io: FileIO, root: str, folder: str) -> list[str]:
         return []
     with directory(f"{root}{folder}" if folder else root.rstrip("/"), "list") as (store, path):
         found = store.children(path)
-        is_plain = all(
-            is_directory and name and not (store.is_local and os.path.islink(os.path.join(path, name)))
-            for name, is_directory in found
-        )
+        is_plain = all(is_directory and name for name, is_directory in found)
     if not found or not is_plain:
         return []
     return [f"{folder}/{name}" if folder else name for name, _ in found if folder or name != QUARANTINE_FOLDER]

@@ -187,8 +187,7 @@ class _Look:
         return True
 
     def _children(self, folder: str) -> list[tuple[str, bool]]:
-        self.io.gate.check(folder, "look at")
-        with open_directory(self.io.inner, folder, "list") as (store, path):
+        with self.io.any_directory(folder, "look at") as (store, path):
             return store.children(path)
 
     def _metadata_files(self, folder: str) -> list[str]:

@@ -47,7 +47,6 @@ def run_job(
         StorageError: the result document cannot be written.
     """
     timings = Timings()
-    io.follow_no_links(plan.table_location)
     io = plan.gated(io)
     try:
         result = run_plan(plan, io, start(timings), timings)

@@ -29,7 +29,6 @@ PERMANENT = (InvalidInputError, FormatError, NotFoundError, UnsupportedError)
 
 def open_context(plan: JobPlan, io: FileIO) -> TaskContext[Any]:
     """Return what the tasks of a job share."""
-    io.follow_no_links(plan.table_location)
     return _CONTEXTS[type(plan.task)](plan=plan, task=plan.task, io=plan.gated(io))
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     import fsspec
 
+    from airflow_iceberg.storage.local_roots import LocalRoots
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileStatus:
@@ -77,13 +79,14 @@ class FileIO(Protocol):
         """Tell whether there is a file (not a directory) at the location."""
         ...
 
-    def follow_no_links(self, folder: str) -> None:
-        """Follow no symbolic link below a folder from now on, where the store has links: a table's location.
+    def within(self, roots: LocalRoots) -> FileIO | None:
+        """Return access to the same files, of those on this machine only to the ones in some folders.
 
-        Others can write there. `read` and `exists` find no file behind a link, nothing is listed, created or deleted
-        there, and a link that is met is an error.
+        Below these folders no symbolic link is followed: others can write there. `read` and `exists` find no file
+        behind a link, nothing is listed, created or deleted there, and a link that is met is an error. None if this
+        FileIO cannot do that: then its caller has to look for links, and one that is put there later is followed.
         """
-        return
+        return None
 
     def filesystem(self, location: str) -> tuple[fsspec.AbstractFileSystem, str]:
         """Return the fsspec file system of a location and the path in it: for the readers and writers of data files."""

@@ -33,7 +33,10 @@ class Directories(Protocol):
         return [name for name, is_directory in self.children(path) if name.startswith(prefix) and not is_directory]
 
     def children(self, path: str) -> list[tuple[str, bool]]:
-        """Return (name, is it a directory) of all that is directly in a directory; nothing if it does not exist."""
+        """Return (name, is it a directory) of all that is directly in a directory; nothing if it does not exist.
+
+        A symbolic link is no directory.
+        """
         ...
 
     def is_directory(self, path: str) -> bool: ...
@@ -48,10 +51,6 @@ class Directories(Protocol):
     def remove_empty(self, path: str, above: str) -> None:
         """Remove a directory, those in it and the one above it, each if it is empty; never raises `OSError`."""
         return  # by default a directory without files does not exist
-
-    def check_no_link(self, path: str) -> None:
-        """Raise `OSError` if a directory is a symbolic link: what is in it belongs to another one."""
-        return  # most stores have no links
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory with all that is in it; one that does not exist is no error."""

@@ -7,16 +7,16 @@ each call. Not here: which locations a connection trusts (`storage.trust`), and 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.storage.base import FileIO, FileStatus
 from airflow_iceberg.storage.directories import Directories, open_directory
+from airflow_iceberg.storage.local_roots import LocalRoots, Located, path_of
 from airflow_iceberg.storage.paths_within import decodings
 from airflow_iceberg.storage.stores.store import parse_location
 
@@ -34,11 +34,7 @@ STORE_OF_SCHEME: Mapping[str, str] = {
     **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs", "az", "adl"), "adls"),
 }
 _HDFS_PORT = ":8020"
-# How long the target of a local directory is remembered: each look at it costs more than a file of it.
-_REMEMBERED_S = 1.0
-_MOST_REMEMBERED = 4096
 _MOST_SHOWN = 5
-_real_directories: dict[str, tuple[float, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,7 @@ def place_of(location: str) -> Place:
     """
     found = parse_location(location)
     if found.scheme == LOCAL:
-        return Place(LOCAL, "", _real_path(found.path).rstrip("/"))
+        return Place(LOCAL, "", os.path.realpath(found.path).rstrip("/"))
     if any(_is_relative(part) for part in (found.authority, *found.path.split("/"))):
         raise InvalidInputError(f"{location!r} is not a location of a table: its path contains '.' or '..'")
     store = STORE_OF_SCHEME.get(found.scheme, found.scheme)
@@ -100,30 +96,14 @@ def _is_relative(part: str) -> bool:
     return any(each in (".", "..") for text in decodings(part) for each in text.replace("\\", "/").split("/"))
 
 
-def _real_path(path: str) -> str:
-    """Return a local path without symbolic links; those of its directory are looked up once in a while."""
-    directory, name = os.path.split(path)
-    if name in ("", ".", ".."):
-        return os.path.realpath(path)
-    known, now = _real_directories.get(directory), time.monotonic()
-    if known is None or now - known[0] > _REMEMBERED_S:
-        if len(_real_directories) >= _MOST_REMEMBERED:
-            _real_directories.clear()
-        known = _real_directories[directory] = (now, os.path.realpath(directory))
-    real = os.path.join(known[1], name)
-    return os.path.realpath(real) if os.path.islink(real) else real
-
-
 class _Prefixes:
-    """Locations, each with all that is below it."""
+    """Remote locations, each with all that is below it."""
 
     def __init__(self, locations: Iterable[str]) -> None:
         self.places = tuple(place_of(location) for location in locations)
         # Most paths are spelled as the table's location is, and need no parsing.
         texts = ((place, location.rstrip("/")) for place, location in zip(self.places, locations, strict=True))
-        self.texts = tuple(
-            f"{text}/" for place, text in texts if not place.is_local and place.authority and "://" in text
-        )
+        self.texts = tuple(f"{text}/" for place, text in texts if place.authority and "://" in text)
 
     def cover(self, location: str) -> bool:
         """Whether a location is one of these or below one; raises `InvalidInputError` for one that is none."""
@@ -140,7 +120,14 @@ def is_plain(location: str) -> bool:
 
 @lru_cache(maxsize=512)
 def _prefixes(locations: tuple[str, ...]) -> _Prefixes:
-    return _Prefixes(locations)
+    """Return the remote ones of some locations."""
+    return _Prefixes(tuple(each for each in locations if local_path(each) is None))
+
+
+def local_path(location: str) -> str | None:
+    """Return the path of a local location; None for a remote one."""
+    found = parse_location(location)
+    return found.path if found.scheme == LOCAL else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,18 +148,11 @@ class Gate:
         Raises:
             InvalidInputError: it is outside, or is no location.
         """
-        if not _prefixes(self.allowed).cover(location):
-            raise InvalidInputError(
-                f"cannot {verb} {_shown(location)}: it is outside of the locations that its table may use "
-                f"({_listed(self.allowed)}); if it is trusted, add its prefix to '{SETTING}' of the connection"
-            )
+        OpenGate(self).allowed(location, verb)
 
     def owns(self, location: str) -> bool:
         """Whether a location is below the table's own locations, so that it may be deleted."""
-        try:
-            return _prefixes(self.own).cover(location)
-        except InvalidInputError:
-            return False
+        return OpenGate(self).own(location) is not None
 
     def check_own(self, location: str, verb: str = "delete") -> None:
         """Refuse a location that is not the table's own.
@@ -180,15 +160,86 @@ class Gate:
         Raises:
             InvalidInputError: it may be another table's.
         """
-        if not self.owns(location):
-            raise InvalidInputError(
-                f"cannot {verb} {_shown(location)}: it is outside of the table's own locations ({_listed(self.own)}), "
-                f"and may belong to another table; delete it yourself if it does not"
-            )
+        OpenGate(self).checked_own(location, verb)
 
     def around(self, io: FileIO) -> FileIO:
         """Return access to files through this gate only."""
         return io if isinstance(io, GatedFileIO) and io.gate == self else GatedFileIO(io, self)
+
+
+class OpenGate:
+    """A gate with its local folders as they are now: what is asked for each call.
+
+    Args:
+        follows_links: whether who uses the answers follows links below these folders. Then a local path is the one
+            that it leads to at this moment.
+
+    Attributes:
+        roots: the local folders.
+    """
+
+    def __init__(self, gate: Gate, *, follows_links: bool = True) -> None:
+        self._gate = gate
+        self._follows_links = follows_links
+        self.roots = LocalRoots(filter(None, map(local_path, gate.allowed)))
+        places = (self._located(path) for path in filter(None, map(local_path, gate.own)))
+        self._own = tuple(place for place in places if place is not None)
+
+    def allowed(self, location: str, verb: str) -> str:
+        """Return the location by which a store is to be asked.
+
+        Raises:
+            InvalidInputError: it is outside, or is no location.
+        """
+        known = _prefixes(self._gate.allowed)
+        if location.startswith(known.texts) and is_plain(location):
+            return location
+        path = local_path(location)
+        if path is None and known.cover(location):
+            return location
+        place = None if path is None else self._located(path)
+        if place is None:
+            raise InvalidInputError(
+                f"cannot {verb} {_shown(location)}: it is outside of the locations that its table may use "
+                f"({_listed(self._gate.allowed)}); if it is trusted, add its prefix to '{SETTING}' of the connection"
+            )
+        return self._spelled(location, path, place)
+
+    def own(self, location: str) -> str | None:
+        """Return the location by which a store is to be asked; None for one that is not the table's own."""
+        try:
+            path = local_path(location)
+            if path is None:
+                return location if _prefixes(self._gate.own).cover(location) else None
+            place = self._located(path)
+        except InvalidInputError:
+            return None
+        if place is None or not any(_is_below(place, each) for each in self._own):
+            return None
+        return self._spelled(location, path, place)
+
+    def checked_own(self, location: str, verb: str) -> str:
+        """Return what `own` does; `InvalidInputError` for a location that may be another table's."""
+        found = self.own(location)
+        if found is None:
+            raise InvalidInputError(
+                f"cannot {verb} {_shown(location)}: it is outside of the table's own locations "
+                f"({_listed(self._gate.own)}), and may belong to another table; delete it yourself if it does not"
+            )
+        return found
+
+    def _located(self, path: str) -> Located | None:
+        return self.roots.real(path) if self._follows_links else self.roots.resolve(path)
+
+    def _spelled(self, location: str, path: str | None, place: Located) -> str:
+        # A path that a link leads into a folder, say "/latest/a", is one in the folder from here on: the link may be
+        # changed before the store comes to it.
+        is_same = self._follows_links or path is None or self.roots.locate(path) is not None
+        return location if is_same else path_of(place)
+
+
+def _is_below(place: Located, other: Located) -> bool:
+    return place[0] == other[0] and place[1][: len(other[1])] == other[1]
 
 
 class GatedFileIO(FileIO):
@@ -201,6 +252,15 @@ class GatedFileIO(FileIO):
     def __init__(self, inner: FileIO, gate: Gate) -> None:
         self.inner = inner
         self.gate = gate
+        self._open = OpenGate(gate, follows_links=False)
+        self._files = inner
+        if self._open.roots:
+            within = getattr(inner, "within", None)
+            guarded = None if within is None else within(self._open.roots)
+            if guarded is None:
+                self._open = OpenGate(gate)
+            else:
+                self._files = guarded
 
     def __repr__(self) -> str:
         return f"GatedFileIO({self.inner!r})"
@@ -211,47 +271,53 @@ class GatedFileIO(FileIO):
         return {} if lent is None else lent()
 
     def read(self, location: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        self.gate.check(location, "read")
-        return self.inner.read(location, offset=offset, length=length)
+        return self._files.read(self._open.allowed(location, "read"), offset=offset, length=length)
 
     def create(self, location: str, data: bytes) -> None:
-        self.gate.check(location, "create")
-        self.inner.create(location, data)
+        self._files.create(self._open.allowed(location, "create"), data)
 
     def list(self, prefix: str) -> Iterator[FileStatus]:
-        self.gate.check(prefix, "list")
-        return self.inner.list(prefix)
+        place = self._open.allowed(prefix, "list")
+        found = self._files.list(place)
+        if place == prefix:
+            return found
+        return (replace(each, location=f"{prefix.rstrip('/')}{each.location[len(place) :]}") for each in found)
 
     def delete(self, locations: Iterable[str]) -> None:
         """Delete files; nothing is deleted if one of them is outside of the table's own locations."""
-        checked = [*locations]
-        for location in checked:
-            self.gate.check_own(location)
-        self.inner.delete(checked)
+        self._files.delete([self._open.checked_own(location, "delete") for location in locations])
 
     def exists(self, location: str) -> bool:
-        self.gate.check(location, "look for")
-        return self.inner.exists(location)
+        return self._files.exists(self._open.allowed(location, "look for"))
 
-    def follow_no_links(self, folder: str) -> None:
-        self.inner.follow_no_links(folder)
+    def owns(self, location: str) -> bool:
+        """Whether a location is below the table's own locations, so that it may be deleted."""
+        return self._open.own(location) is not None
+
+    def within(self, roots: LocalRoots) -> FileIO | None:
+        """Return None: another gate around this one looks for links itself, and this one follows none."""
+        return None
 
     def filesystem(self, location: str) -> tuple[fsspec.AbstractFileSystem, str]:
-        self.gate.check(location, "open")
-        return self.inner.filesystem(location)
+        return self._files.filesystem(self._open.allowed(location, "open"))
 
     @contextmanager
     def directory(self, location: str, verb: str) -> Iterator[tuple[Directories, str]]:
         """Yield the store of one of the table's own directories, and the path in it; see `open_directory`."""
-        self.gate.check_own(location, verb)
-        with open_directory(self.inner, location, verb) as found:
+        with open_directory(self._files, self._open.checked_own(location, verb), verb) as found:
+            yield found
+
+    @contextmanager
+    def any_directory(self, location: str, verb: str) -> Iterator[tuple[Directories, str]]:
+        """Yield the store of a directory that may be another table's, only to be looked at, and the path in it."""
+        with open_directory(self._files, self._open.allowed(location, verb), verb) as found:
             yield found
 
 
 def own_only(io: FileIO, locations: Iterable[str]) -> tuple[list[str], int]:
     """Return the locations that may be deleted through a FileIO, and the number of the others."""
     given = [*locations]
-    own = [each for each in given if io.gate.owns(each)] if isinstance(io, GatedFileIO) else given
+    own = [each for each in given if io.owns(each)] if isinstance(io, GatedFileIO) else given
     return own, len(given) - len(own)
 
 

@@ -22,7 +22,7 @@ def native_name(filesystem: Any, path: str, *, new: bool = False) -> Iterator[st
         new: whether the file is created, in a directory that need not exist.
     """
     store = getattr(filesystem, "store", None)
-    if store is None or not store.follows_no_link(path) or not os.path.isdir(_DESCRIPTORS):
+    if store is None or not os.path.isdir(_DESCRIPTORS):
         if new:
             os.makedirs(os.path.dirname(path), exist_ok=True)
         yield path

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.storage.gate import LOCAL, SETTING, STORE_OF_SCHEME, Gate, Place, place_of
+from airflow_iceberg.storage.gate import LOCAL, SETTING, STORE_OF_SCHEME, Gate, OpenGate, Place, local_path, place_of
+from airflow_iceberg.storage.local_roots import LocalRoots
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,10 +60,16 @@ class Trust:
         return tuple(dict.fromkeys((*map(bucket_of, self.roots), *self.allowed)))
 
     def covers(self, location: str) -> bool:
-        """Whether a location is trusted; a local one never is beside a warehouse that is not."""
+        """Whether a location is trusted; a local one never is beside a warehouse that is not.
+
+        A local one is by its names, since no link below a trusted one is followed.
+        """
+        path = local_path(location)
+        if path is not None:
+            if self.has_remote_root:
+                return False
+            return LocalRoots(filter(None, map(local_path, self.prefixes))).resolve(path) is not None
         place = place_of(location)
-        if place.is_local and self.has_remote_root:
-            return False
         return any(place.is_below(place_of(prefix)) for prefix in self.prefixes)
 
     def gate(self, location: str, *, own: Sequence[str] = ()) -> Gate:
@@ -71,20 +78,22 @@ class Trust:
         Args:
             own: the table's own locations; those that are not trusted, or hold more than a table, are left out.
         """
-        prefixes = [*self.prefixes, bucket_of(location)]
-        if not place_of(location).is_local:
-            prefixes = [each for each in prefixes if not place_of(each).is_local]
-        allowed = tuple(dict.fromkeys(prefixes))
-        places = [place_of(each) for each in allowed]
+        if local_path(location) is None:
+            prefixes = [*(each for each in self.prefixes if local_path(each) is None), bucket_of(location)]
+        else:
+            # A local table is no place of trust itself: links on the way from one to the table are not followed.
+            prefixes = [*self.prefixes, *([] if self.covers(location) else [location])]
+        gate = Gate(allowed=tuple(dict.fromkeys(prefixes)))
+        opened = OpenGate(gate, follows_links=False)
 
         def is_own(text: str) -> bool:
             try:
-                place = place_of(text)
+                opened.allowed(text, "own")
+                return not self._is_too_wide(place_of(text))
             except InvalidInputError:
                 return False
-            return any(place.is_below(each) for each in places) and not self._is_too_wide(place)
 
-        return Gate(allowed=allowed, own=tuple(text for text in dict.fromkeys(own) if is_own(text)))
+        return replace(gate, own=tuple(text for text in dict.fromkeys(own) if is_own(text)))
 
     def gate_of_metadata_file(self, location: str) -> Gate:
         """Return the gate of a table without a catalog, which is only read: its user has named the metadata file.

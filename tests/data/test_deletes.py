@@ -148,11 +148,55 @@ class TestVectors:
         with pytest.raises(FormatError, match=message):
             ids(file, vector(tmp_path, file.file_path, [3, 4], **changes))
 
+    def test_one_of_more_rows_than_the_data_file_may_have(self, tmp_path, monkeypatch):
+        """Some writers name a few rows that a file lacks; a vector of millions of them is meant to fill the memory."""
+        file = data_file(tmp_path)
+        assert ids(file, vector(tmp_path, file.file_path, [3, *range(100, 4000, 2)])) == [0, 1, 2, *range(4, 10)]
+        hostile = vector(tmp_path, file.file_path, [3], record_count=1 << 30)
+        reads = []
+        monkeypatch.setattr(FsspecFileIO, "read", lambda *args, **kwargs: reads.append(args))
+        for changes in ({"record_count": 1 << 30}, {"content_size_in_bytes": 1 << 30}):
+            with pytest.raises(FormatError, match=r"unexpected size of a deletion vector, .*, which has 10 rows"):
+                ids(file, replace(hostile, **{"record_count": 1, **changes}))
+        assert reads == []
+
     def test_a_file_that_is_gone(self, tmp_path):
         file = data_file(tmp_path)
         gone = vector(tmp_path, file.file_path, [3], file_path=str(tmp_path / "gone.puffin"))
         with pytest.raises(NotFoundError, match=r"delete file .*gone\.puffin does not exist, although"):
             ids(file, gone)
+
+
+class TestRowsThatTheTableDoesNotCount:
+    """A delete file of a few bytes may hold any number of equal rows: no more are read than the table says."""
+
+    @pytest.mark.parametrize("file_format", FORMATS)
+    def test_positions(self, tmp_path, file_format):
+        file = data_file(tmp_path)
+        bomb = replace(position_deletes(tmp_path, file_format, *[(file.file_path, 1)] * 1000), record_count=900)
+        with pytest.raises(FormatError, match="has more rows than the table says, 900"):
+            ids(file, bomb)
+
+    def test_keys(self, tmp_path):
+        file, keys = data_file(tmp_path), TABLE.select(["id"])
+        bomb = replace(equality_deletes(tmp_path, "parquet", keys, [{"id": 1}] * 1000, 1), record_count=900)
+        with pytest.raises(FormatError, match="has more rows than the table says, 900"):
+            ids(file, bomb)
+
+    def test_equal_positions_are_held_once(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(deletes_module, "_WHOLE_FILE_ROWS", 10)
+        file, held = data_file(tmp_path), []
+        of = RowPositions.of
+
+        def counted(positions):
+            held.append(len(positions))
+            return of(positions)
+
+        monkeypatch.setattr(RowPositions, "of", staticmethod(counted))
+        monkeypatch.setattr(deletes_module, "BATCH_SIZE", 7)
+        deletes = position_deletes(tmp_path, "parquet", *[(file.file_path, n % 3) for n in range(100)])
+        assert ids(file, deletes) == [3, 4, 5, 6, 7, 8, 9]
+        assert max(held) <= 20
 
 
 class TestKeys:

@@ -1,6 +1,7 @@
 """Puffin files and deletion vectors: read, written, and refused where they are damaged."""
 
 import struct
+import tracemalloc
 import zlib
 from collections.abc import Iterable
 from typing import Any
@@ -69,6 +70,14 @@ class TestADeletionVectorIsAPortableRoaringBitmap:
         assert set(both.to_array().tolist()) == left | right
         assert RowPositions.from_blob(both.to_blob()) == both
 
+    @given(POSITIONS, POSITIONS)
+    @examples(30)
+    def test_one_covers_another(self, left: set[int], right: set[int]) -> None:
+        mine, theirs = (RowPositions.from_blob(sealed(roaring(positions))) for positions in (left, right))
+        assert mine.covers(theirs) is (right <= left)
+        assert mine.union(theirs).covers(theirs)
+        assert not mine.covers(RowPositions.of([*left, max(left, default=0) + 1]))
+
     @given(POSITIONS, st.integers(0, 70_000), st.integers(0, 140_000))
     @examples(60)
     def test_the_mask_of_some_rows(self, positions: set[int], start: int, count: int) -> None:
@@ -120,6 +129,27 @@ class TestAHugeVector:
         vectors = [RowPositions.of(range(start, 65_536, 50)) for start in range(50)]
         merged = vectors[0].union(*vectors[1:])
         assert (merged.cardinality, len(masks)) == (65_536, 0)
+
+
+class TestAHostileVector:
+    """A few bytes say that all rows of a huge file are deleted."""
+
+    def test_two_of_them_are_compared_in_their_own_size(self) -> None:
+        bitmap = BitMap64()
+        bitmap.add_range(0, 300 << 16)
+        other = bitmap.copy()
+        other.discard(5)
+        blobs = [sealed(bytes(each.serialize())) for each in (bitmap, other) if each.run_optimize() or True]
+        assert max(map(len, blobs)) < 4_500
+        tracemalloc.start()
+        full, holed = map(RowPositions.from_blob, blobs)
+        assert full.covers(holed)
+        assert not holed.covers(full)
+        assert RowPositions.from_blob(blobs[1]).covers(holed)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert full.cardinality == 300 << 16
+        assert peak < 2 << 20
 
 
 class TestADamagedVectorIsRefused:

@@ -152,9 +152,6 @@ class OneFileReplaced:
             return self._content[offset : None if length is None else offset + length]
         return _stored(self._io, location, offset, length)
 
-    def follow_no_links(self, folder: str) -> None:
-        self._io.follow_no_links(folder)
-
 
 @cache
 def _stored(io: object, location: str, offset: int, length: int | None) -> bytes:

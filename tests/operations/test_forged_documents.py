@@ -4,6 +4,7 @@ import gzip
 import json
 import threading
 import time
+import tracemalloc
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,7 +19,8 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, StalePlanError
 from airflow_iceberg.jobs import compact_sorted, exchange, main
-from airflow_iceberg.jobs.protocol.one_time_signature import is_signed, new_seed, public_key, sign
+from airflow_iceberg.jobs.protocol import result as result_module
+from airflow_iceberg.jobs.protocol.one_time_signature import SIGNATURE_BYTES, is_signed, new_seed, public_key, sign
 from airflow_iceberg.jobs.protocol.plan import InventoryTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult, read_result, write_result
 from airflow_iceberg.jobs.protocol.source import Source
@@ -39,6 +41,7 @@ from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 from airflow_iceberg.table import Table
 from tests.support.append_steps import plan_append
 from tests.support.builders import id_rows, ids
+from tests.support.memory import MemoryFileIO
 
 KEY = OperationKey(dag_id="d", run_id="r", task_id="t")
 LONG_AGO = 2**62
@@ -464,6 +467,57 @@ class TestSignature:
             put(table, plan.result_location, data.replace(b": 4", b": 5") if forged == "changed" else b"")
         with pytest.raises(FormatError, match="the job result is not the one that was written"):
             staging.read_result(table.io, plan, key=public_key("s"))
+
+    def test_a_large_one_is_read_in_parts_and_a_second_time(
+        self, plan: JobPlan, table: Table, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whoever made it larger does not fill the memory before the signature is checked."""
+        monkeypatch.setattr(result_module, "_CHUNK_BYTES", 5000)
+        monkeypatch.setattr(result_module, "_KEPT_BYTES", 12_000)
+        for count in (1, 100, 500):
+            written = JobResult(status="succeeded", warnings=("some words",) * count)
+            table.io.delete([plan.result_location])
+            write_result(plan, table.io, written, secret="s")
+            assert read_result(plan, table.io, key=public_key("s")) == written
+        put(table, plan.result_location, table.io.read(plan.result_location) + b" ")
+        with pytest.raises(FormatError, match="is not the one that was written"):
+            read_result(plan, table.io, key=public_key("s"))
+
+    def test_a_huge_one_is_not_held(self, plan: JobPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(result_module, "_CHUNK_BYTES", 1 << 20)
+        monkeypatch.setattr(result_module, "_KEPT_BYTES", 4 << 20)
+        for first in (b"", b"0" * SIGNATURE_BYTES + b"\n"):
+
+            class Huge(MemoryFileIO):
+                def read(
+                    self, location: str, *, offset: int = 0, length: int | None = None, first: Any = first
+                ) -> bytes:
+                    assert length is not None
+                    left = min(length, (40 << 20) - offset)
+                    return (first if offset == 0 else b"").ljust(left, b" ")[:left]
+
+            tracemalloc.start()
+            with pytest.raises(FormatError, match="is not the one that was written"):
+                read_result(plan, Huge(), key=public_key("s"))
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            assert peak < 16 << 20
+
+    def test_one_that_is_exchanged_after_the_check(
+        self, plan: JobPlan, table: Table, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(result_module, "_KEPT_BYTES", 10)
+        write_result(plan, table.io, JobResult(status="succeeded", record_count=4), secret="s")
+        signed = table.io.read(plan.result_location)
+        check = result_module.is_signed
+
+        def exchanged(*args: Any) -> bool:
+            put(table, plan.result_location, signed.replace(b": 4", b": 5"))
+            return check(*args)
+
+        monkeypatch.setattr(result_module, "is_signed", exchanged)
+        with pytest.raises(FormatError, match="is not the one that was written"):
+            read_result(plan, table.io, key=public_key("s"))
 
     def test_one_of_another_job_is_refused(self, plan: JobPlan, table: Table, source: Source) -> None:
         other = plan_append(table, source)

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import IcebergError, InvalidInputError, StorageError
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.gate import STORE_OF_SCHEME, Gate, GatedFileIO, own_only, place_of
 from airflow_iceberg.storage.stores.fsspec_io import _STORES
@@ -149,11 +149,12 @@ class TestLocalLocations:
     @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "FILE://localhost{}"])
     def test_every_spelling(self, gate, tmp_path, form):
         assert passes(gate, form.format(f"{tmp_path}/wh/db/t/data/a"))
-        assert passes(gate, form.format(f"{tmp_path}/wh/x/../db//t/./a b%2F.parquet"))
+        assert passes(gate, form.format(f"{tmp_path}/wh/./db//t/./a b%2F.parquet"))
         assert passes(gate, form.format(f"{tmp_path}/old/a"))
         assert gate.owns(form.format(f"{tmp_path}/wh/db/t/a"))
         assert not gate.owns(form.format(f"{tmp_path}/wh/db/u/a"))
-        for away in ("dags/a.py", "wh/../dags/a.py", "whx/a", "", "wh/db/t/../../../dags/a"):
+        # Nobody has to know what ".." means behind a link.
+        for away in ("dags/a.py", "wh/../dags/a.py", "whx/a", "", "wh/db/t/../../../dags/a", "wh/db/../db/t/a"):
             assert not passes(gate, form.format(f"{tmp_path}/{away}"))
 
     def test_a_link_to_a_file_a_folder_or_the_way_back_does_not_lead_out(self, gate, tmp_path):
@@ -162,14 +163,18 @@ class TestLocalLocations:
         os.symlink(tmp_path / "dags", data / "folder")
         os.symlink(tmp_path / "nothing", data / "dangling")
         io = GatedFileIO(load_file_io(), gate)
-        for name in ("a.parquet", "folder/a.py", "dangling", "folder/../a.py"):
-            with pytest.raises(InvalidInputError, match="outside of the locations"):
+        for name in ("a.parquet", "folder/a.py", "dangling"):
+            assert not passes(gate, f"{data}/{name}")
+            with pytest.raises(StorageError, match="is a symbolic link"):
                 io.read(f"{data}/{name}")
-            with pytest.raises(InvalidInputError, match="outside of the locations"):
+            with pytest.raises(IcebergError, match=r"is a symbolic link|exists already"):
                 io.create(f"{data}/{name}", b"")
-        with pytest.raises(InvalidInputError, match="outside of the table's own"):
+        with pytest.raises(InvalidInputError, match=r"its path contains '\.\.'"):
+            io.read(f"{data}/folder/../a.py")
+        with pytest.raises(StorageError, match="is a symbolic link"):
             io.delete([f"{data}/folder/a.py"])
-        assert (tmp_path / "dags" / "a.py").exists()
+        assert [path.name for path in (tmp_path / "dags").iterdir()] == ["a.py"]
+        assert (tmp_path / "dags" / "a.py").read_text() == "secret"
 
     def test_a_link_within_is_followed(self, gate, tmp_path):
         os.symlink(tmp_path / "wh" / "db" / "u", tmp_path / "wh" / "db" / "link")

@@ -43,6 +43,14 @@ class RecordingFileIO(FileIO):
         self.calls.append(("exists", location))
         return self.inner.exists(location)
 
+    def within(self, roots: Any) -> FileIO | None:
+        inner = self.inner.within(roots)
+        if inner is None:
+            return None
+        found = RecordingFileIO(inner)
+        found.calls = self.calls
+        return found
+
     def filesystem(self, location: str) -> tuple[Any, str]:
         self.calls.append(("open", location))
         return self.inner.filesystem(location)

@@ -38,9 +38,6 @@ class RelocatedFileIO:
     def exists(self, location: str) -> bool:
         return self.inner.exists(self.actual(location))
 
-    def follow_no_links(self, folder: str) -> None:
-        self.inner.follow_no_links(self.actual(folder))
-
     def filesystem(self, location: str) -> tuple[fsspec.AbstractFileSystem, str]:
         return self.inner.filesystem(self.actual(location))
 

@@ -29,8 +29,10 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.purge import delete_files
+from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.conditional_create import Presence, find_directory, require_conditional_create
 from airflow_iceberg.storage.directories import FsspecDirectories, open_directory
+from airflow_iceberg.storage.gate import Gate, GatedFileIO
 from airflow_iceberg.storage.trust import Trust
 
 _OWN_DIRECTORIES = {"data", "metadata"}
@@ -70,6 +72,7 @@ class HadoopCatalog(PointerCatalog):
         self._sleep = sleep
         self._warehouse = warehouse.rstrip("/") or "/"
         self._is_probed = False
+        self._gated: GatedFileIO | None = None
         self.io.filesystem(self._warehouse)  # an unknown scheme, or a missing driver, is reported at once
 
     def __repr__(self) -> str:
@@ -116,7 +119,7 @@ class HadoopCatalog(PointerCatalog):
         self._probe(directory)
         directory.forget_checksum(location)
         try:
-            self.io.create(location, data)
+            self._in_warehouse.create(location, data)
         except StorageError as error:
             self._resolve(directory, location, data, error)
         try:
@@ -130,7 +133,7 @@ class HadoopCatalog(PointerCatalog):
     def _probe(self, directory: MetadataDirectory) -> None:
         """Reject a store that ignores the condition that commits rely on; checked once for each catalog object."""
         if directory.is_conditional and not self._is_probed:
-            require_conditional_create(self.io, directory.location)
+            require_conditional_create(self._in_warehouse, directory.location)
             self._is_probed = True
 
     def _look_again(
@@ -178,7 +181,7 @@ class HadoopCatalog(PointerCatalog):
         if cause is not None and cause.is_refused and not directory.is_local:
             raise cause
         try:
-            found = self.io.read(location)
+            found = self._in_warehouse.read(location)
         except NotFoundError as error:
             if cause is None:
                 raise _unknown(location, "the file existed and was then deleted") from error
@@ -243,8 +246,7 @@ class HadoopCatalog(PointerCatalog):
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         namespace = self._require_namespace(namespace)
-        names = self._directories(namespace)
-        tables = listed_tables(namespace, filter(is_plain, names))
+        tables = listed_tables(namespace, self.some_names(namespace))
         return tuple(table for table in tables if self._is_table((*namespace, table.name)))
 
     def some_names(self, above: Namespace) -> Iterable[str]:
@@ -277,8 +279,7 @@ class HadoopCatalog(PointerCatalog):
         location = self.default_location(table)
         self.check_deletable(state, location, "drop")
         try:
-            with open_directory(self.io, location, "remove") as (store, path):
-                store.check_no_link(path)
+            with open_directory(self._in_warehouse, location, "remove") as (store, path):
                 # Metadata first: half a removal must not leave a table whose files are gone.
                 store.remove_tree(f"{path}/metadata")
                 store.remove_tree(path)
@@ -318,7 +319,7 @@ class HadoopCatalog(PointerCatalog):
         """Create the directory, and those above it."""
         if properties:
             raise self._no_properties(namespace)
-        with open_directory(self.io, self._location(namespace), "create the directory") as (store, path):
+        with open_directory(self._in_warehouse, self._location(namespace), "create the directory") as (store, path):
             if not store.is_directory(path):
                 warn_of_new_warehouse(self, self._location(namespace))
                 store.make_directory(path)
@@ -331,7 +332,7 @@ class HadoopCatalog(PointerCatalog):
         """Remove the directory if it is empty."""
         namespace = self._require_namespace(namespace)
         location = self._location(namespace)
-        with open_directory(self.io, location, "remove the directory") as (store, path):
+        with open_directory(self._in_warehouse, location, "remove the directory") as (store, path):
             if held := store.children(path):
                 raise InvalidInputError(
                     f"namespace {'.'.join(namespace)} is not empty: {location} holds {held[0][0]}; drop that first"
@@ -340,12 +341,11 @@ class HadoopCatalog(PointerCatalog):
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
         above = self._require_namespace(parent) if parent else ()
-        names = (name for name in self._directories(above) if is_plain(name))
-        return tuple(sorted((*above, name) for name in names if not self._is_table((*above, name))))
+        return tuple(sorted((*above, name) for name in self.some_names(above) if not self._is_table((*above, name))))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
         namespace = self.levels_of(namespace)
-        with open_directory(self.io, self._location(namespace), "look for") as (store, path):
+        with open_directory(self._in_warehouse, self._location(namespace), "look for") as (store, path):
             is_there = store.is_directory(path)
         return is_there and not self._is_table(namespace)
 
@@ -363,28 +363,31 @@ class HadoopCatalog(PointerCatalog):
 
     # -- directories -------------------------------------------------------------------------------------------------
 
+    @property
+    def _in_warehouse(self) -> FileIO:
+        """Access to the warehouse alone: a link below it would lead to the files of others."""
+        if self._gated is None or self._gated.inner is not self.io:
+            self._gated = GatedFileIO(self.io, Gate(allowed=(self._warehouse,), own=(self._warehouse,)))
+        return self._gated
+
     def _metadata_directory(self, table: TableId) -> MetadataDirectory:
-        location = self.default_location(table)
-        # Before the first look: others could lead to the metadata of another table, or out of the warehouse.
-        self.io.follow_no_links(location)
-        return MetadataDirectory(self.io, f"{location}/metadata")
+        return MetadataDirectory(self._in_warehouse, f"{self.default_location(table)}/metadata")
 
     def _location(self, names: Namespace) -> str:
         return below(self._warehouse, names, self.name)
 
     def _directories(self, names: Namespace) -> list[str]:
-        with open_directory(self.io, self._location(names), "list") as (store, path):
+        with open_directory(self._in_warehouse, self._location(names), "list") as (store, path):
             return [name for name, is_directory in store.children(path) if is_directory]
 
     def _is_table(self, names: Namespace) -> bool:
-        with open_directory(self.io, f"{self._location(names)}/metadata", "list") as (store, path):
+        with open_directory(self._in_warehouse, f"{self._location(names)}/metadata", "list") as (store, path):
             return any(version_of(name) is not None for name in store.names(path, "v"))
 
     def _is_same_place(self, location: str, other: str) -> bool:
-        with open_directory(self.io, location, "open") as (first, path):
-            with open_directory(self.io, other, "open") as (second, there):
-                is_same_store = first is second or type(first) is type(second) is FsspecDirectories
-                return is_same_store and path.rstrip("/") == there.rstrip("/")
+        with open_directory(self.io, location, "open") as (one, path), open_directory(self.io, other, "open") as found:
+            is_same_store = one is found[0] or type(one) is type(found[0]) is FsspecDirectories
+            return is_same_store and path.rstrip("/") == found[1].rstrip("/")
 
 
 def _base_version(base: TableState) -> int:

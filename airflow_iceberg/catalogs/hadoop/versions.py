@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 _VERSION = re.compile(r"v([0-9]{1,18})(?:\.metadata\.json|\.gz\.metadata\.json|\.metadata\.json\.gz)")
 _PLAIN, _GZIP, _OLD_GZIP = ".metadata.json", ".gz.metadata.json", ".metadata.json.gz"
 _HINT = "version-hint.text"
+# A number and white space; others can write there.
+_MOST_HINT_BYTES = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,7 +166,7 @@ class MetadataDirectory:
     def read_hint(self) -> int | None:
         """Return the version in the hint, or None if there is none."""
         try:
-            text = self._io.read(f"{self.location}/{_HINT}").strip()
+            text = self._io.read(f"{self.location}/{_HINT}", length=_MOST_HINT_BYTES).strip()
         except NotFoundError:
             return None
         except IcebergError as error:

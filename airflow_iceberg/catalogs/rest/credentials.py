@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_iceberg.catalogs.http.settings import without_login
 from airflow_iceberg.catalogs.rest.protocol import ServerConfig, config_texts
@@ -20,6 +20,9 @@ from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.addresses import is_same_origin, signer_url, warn_once
 from airflow_iceberg.storage.base import FileIO, FileStatus
 from airflow_iceberg.storage.gate import STORE_OF_SCHEME
+
+if TYPE_CHECKING:
+    from airflow_iceberg.storage.local_roots import LocalRoots
 
 DELEGATION_HEADER = "X-Iceberg-Access-Delegation"
 # Both ways in which a server may give access to files; it chooses.
@@ -244,9 +247,12 @@ class RoutedFileIO(FileIO):
     def exists(self, location: str) -> bool:
         return self._io(location).exists(location)
 
-    def follow_no_links(self, folder: str) -> None:
-        for io in (*(io for _, io in self._by_prefix), self._otherwise):
-            io.follow_no_links(folder)
+    def within(self, roots: LocalRoots) -> FileIO | None:
+        found = [(prefix, io.within(roots)) for prefix, io in (*self._by_prefix, ("", self._otherwise))]
+        if any(io is None for _, io in found):
+            return None
+        *by_prefix, (_, otherwise) = cast("list[tuple[str, FileIO]]", found)
+        return RoutedFileIO(dict(by_prefix), otherwise=otherwise)
 
     def filesystem(self, location: str) -> tuple[Any, str]:
         return self._io(location).filesystem(location)

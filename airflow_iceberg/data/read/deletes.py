@@ -48,6 +48,8 @@ POSITION_SCHEMA = Schema((_PATH, _POSITION))
 CACHE_BYTES = 256 << 20
 # A position delete file is read once for all its data files, unless it is larger than this.
 _WHOLE_FILE_ROWS = 5_000_000
+# Deleted positions that a data file does not have; more of them are no writer's.
+_MOST_BEYOND = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,16 +122,17 @@ class DeleteReader:
             if delete.content is FileContent.EQUALITY_DELETES:
                 by_ids.setdefault(tuple(sorted(delete.equality_ids or ())), []).append(delete)
             else:
-                positions.append(self._positions(delete, file.file_path))
+                positions.append(self._positions(delete, file))
         keys = tuple((self._key_schemas(ids), self._keys(ids, deletes)) for ids, deletes in by_ids.items())
         merged = positions[0].union(*positions[1:]) if positions else None
         return RowDeletes(positions=merged, keys=keys)
 
     # --- positions ----------------------------------------------------------------------------------------------------
 
-    def _positions(self, delete: DataFile, path: str) -> RowPositions:
+    def _positions(self, delete: DataFile, file: DataFile) -> RowPositions:
         if delete.is_deletion_vector:
-            return self._vector(delete, path)
+            return self._vector(delete, file)
+        path = file.file_path
         if delete.record_count > _WHOLE_FILE_ROWS:
             return self._read_positions(delete, path).get(path, RowPositions.of(()))
         return self._whole_file(delete).get(path, RowPositions.of(()))
@@ -146,20 +149,29 @@ class DeleteReader:
         """Return the positions in a delete file by data file, or only those of one data file."""
         column = Column(_PATH.name, _PATH.id, _PATH.type, (_PATH.name,))
         row_filter = None if path is None else Comparison("=", column, path)
-        parts: dict[str, list[Any]] = {}
+        parts: dict[str, _Positions] = {}
         for batch in self._rows(delete, (POSITION_SCHEMA,), row_filter):
             for found, positions in _by_path(batch.column(_PATH), batch.column(_POSITION), delete):
                 if path is None or found == path:
-                    parts.setdefault(found, []).append(positions)
-        return {found: RowPositions.of(np.concatenate(positions)) for found, positions in parts.items()}
+                    parts.setdefault(found, _Positions()).add(positions)
+        return {found: positions.all() for found, positions in parts.items()}
 
-    def _vector(self, delete: DataFile, path: str) -> RowPositions:
+    def _vector(self, delete: DataFile, file: DataFile) -> RowPositions:
         offset, size = delete.content_offset, delete.content_size_in_bytes
         where = delete.file_path
-        if delete.referenced_data_file != path:
-            raise FormatError(f"expected a deletion vector of {path}, got one of {delete.referenced_data_file}")
+        if delete.referenced_data_file != file.file_path:
+            raise FormatError(
+                f"expected a deletion vector of {file.file_path}, got one of {delete.referenced_data_file}"
+            )
         if offset is None or size is None or offset < 0 or size < OVERHEAD:
             raise FormatError(f"unexpected span of {size} bytes at byte {offset} of a deletion vector", path=where)
+        most = _most_positions(file)
+        if delete.record_count > most or size > _most_vector_bytes(most):
+            raise FormatError(
+                f"unexpected size of a deletion vector, {delete.record_count} positions in {size} bytes, for data file "
+                f"{file.file_path}, which has {file.record_count} rows",
+                path=where,
+            )
         try:
             blob = self._io.read(where, offset=offset, length=size)
         except NotFoundError as error:
@@ -214,10 +226,51 @@ class DeleteReader:
             for field in (field for schema in schemas for field in schema.fields):
                 if field.id not in known and not isinstance(field.type, UnknownType):
                     raise FormatError(f"a delete file has no column '{field.name}' (field id {field.id})")
+            left = delete.record_count
             for part in source.parts():
                 ranges = part.ranges(schemas[0]) if row_filter is not None else None
                 if row_filter is None or ranges is None or may_match(row_filter, ranges):
-                    yield from part.read(schemas, BATCH_SIZE)
+                    for rows in part.read(schemas, BATCH_SIZE):
+                        left -= rows.count
+                        if left < 0:  # a few bytes may hold any number of equal rows
+                            raise FormatError(
+                                f"a delete file has more rows than the table says, {delete.record_count}",
+                                path=delete.file_path,
+                            )
+                        yield rows
+
+
+def _most_positions(file: DataFile) -> int:
+    """Return how many positions of a data file may be deleted; some writers name rows that it does not have."""
+    return file.record_count + _MOST_BEYOND
+
+
+def _most_vector_bytes(positions: int) -> int:
+    """Return the largest size of a vector: with a bitmap and a container for each position."""
+    return 64 + 32 * positions
+
+
+class _Positions:
+    """The positions of one data file, in the order of a delete file: held as a set whenever there are many."""
+
+    def __init__(self) -> None:
+        self._parts: list[Any] = []
+        self._waiting = 0
+        self._found: list[RowPositions] = []
+
+    def add(self, positions: Any) -> None:
+        self._parts.append(positions)
+        self._waiting += len(positions)
+        if self._waiting > _WHOLE_FILE_ROWS:
+            self.all()
+
+    def all(self) -> RowPositions:
+        """Return the set of all positions."""
+        if self._parts:
+            self._found.append(RowPositions.of(np.concatenate(self._parts)))
+        self._parts, self._waiting = [], 0
+        self._found = [self._found[0].union(*self._found[1:])]
+        return self._found[0]
 
 
 def check_delete_file(delete: DataFile) -> None:

@@ -6,6 +6,7 @@ Not here: the formats (`parquet_file`, `avro_file`), when a file ends and which 
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import uuid
@@ -130,8 +131,9 @@ def storage_errors(location: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # pyarrow puts the place and the same words into the text.
-        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        # pyarrow puts the place and the same words into the text; of a link the store has more to say.
+        own_words = error.strerror if error.errno == errno.ELOOP else str(error)
+        reason = os.strerror(error.errno).lower() if error.errno and error.errno != errno.ELOOP else str(own_words)
         failed = store_error(f"cannot write {location}", error, reason)
         if failed.advice is None:
             failed = advised(failed, "check that the place exists, has room and may be written to")

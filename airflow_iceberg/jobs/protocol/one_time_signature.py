@@ -16,10 +16,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from typing import Protocol
 
 _LAST = 15  # the largest number of a chain
 _CHECKSUM_DIGITS = 3
 _CHAINS = 64 + _CHECKSUM_DIGITS
+
+
+class Digest(Protocol):
+    """The SHA-256 of a document that was hashed in parts, as of `hashlib`."""
+
+    def hexdigest(self) -> str: ...
 
 
 def new_seed() -> str:
@@ -34,13 +41,18 @@ def public_key(seed: str) -> str:
 
 def sign(data: bytes, seed: str) -> bytes:
     """Return the signature of a document, one line of text."""
-    numbers = _numbers(data)
+    numbers = _numbers(hashlib.sha256(data).hexdigest())
     links = (_walk(_start(seed, chain), chain, 0, number) for chain, number in enumerate(numbers))
     return b"".join(links).hex().encode()
 
 
-def is_signed(data: bytes, signature: bytes, key: str) -> bool:
-    """Whether the seed of a public key has signed a document."""
+SIGNATURE_BYTES = 2 * 32 * _CHAINS
+"""The length of a signature."""
+
+
+def is_signed(data: bytes | Digest, signature: bytes, key: str) -> bool:
+    """Whether the seed of a public key has signed a document, or one that has a digest."""
+    digest = hashlib.sha256(data) if isinstance(data, bytes) else data
     try:
         links = bytes.fromhex(signature.decode())
     except ValueError:
@@ -48,12 +60,14 @@ def is_signed(data: bytes, signature: bytes, key: str) -> bool:
     if len(links) != _CHAINS * 32:
         return False
     found = (links[32 * chain : 32 * chain + 32] for chain in range(_CHAINS))
-    ends = [_walk(link, chain, number, _LAST) for chain, (link, number) in enumerate(zip(found, _numbers(data)))]
+    ends = [
+        _walk(link, chain, number, _LAST)
+        for chain, (link, number) in enumerate(zip(found, _numbers(digest.hexdigest())))
+    ]
     return hmac.compare_digest(_key_of(ends), key)
 
 
-def _numbers(data: bytes) -> list[int]:
-    digest = hashlib.sha256(data).hexdigest()
+def _numbers(digest: str) -> list[int]:
     checksum = sum(_LAST - int(digit, 16) for digit in digest)
     return [int(digit, 16) for digit in f"{digest}{checksum:0{_CHECKSUM_DIGITS}x}"]
 

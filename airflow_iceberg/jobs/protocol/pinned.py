@@ -105,8 +105,7 @@ class PinnedTable(Document):
         return cls.read(fields, schema=schema, row_filter=row_filter)
 
     def gated(self, io: FileIO) -> FileIO:
-        """Return access to the table's files, through its gate and without following links."""
-        io.follow_no_links(self.table_location)
+        """Return access to the table's files, through its gate."""
         # The gate of the table that is written to does not let it through.
         return io if self.locations is None else self.locations.gate.around(ungated(io))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.protocol.document import Document, StoredDocument, read_bytes
-from airflow_iceberg.jobs.protocol.one_time_signature import is_signed, public_key, sign
+from airflow_iceberg.jobs.protocol.one_time_signature import SIGNATURE_BYTES, is_signed, public_key, sign
 from airflow_iceberg.jobs.protocol.seal import SealedFile, changed
 from airflow_iceberg.redaction import without_secrets
 
@@ -32,6 +33,7 @@ SUCCEEDED, FAILED = "succeeded", "failed"
 UNEXPECTED = "IcebergError"
 # Some million data files.
 _MOST_BYTES = 2 << 30
+_KEPT_BYTES, _CHUNK_BYTES = 64 << 20, 8 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -210,13 +212,43 @@ def read_result(plan: JobPlan, io: FileIO, *, key: str | None) -> JobResult:
         NotFoundError: there is none.
     """
     path = plan.result_location
-    data = read_bytes(io, path, title=JobResult.title, most_bytes=_MOST_BYTES)
-    if key is not None:
-        signature, _, document = data.partition(b"\n")
-        if not is_signed(_named(document, plan), signature, key):
-            raise changed(JobResult.title, path)
-        data = document
+    if key is None:
+        data = read_bytes(io, path, title=JobResult.title, most_bytes=_MOST_BYTES)
+    else:
+        data = _signed_content(plan, io, key)
     return JobResult.from_json(data, path=path)
+
+
+def _signed_content(plan: JobPlan, io: FileIO, key: str) -> bytes:
+    """Return a signed document without its signature.
+
+    Anybody may have made it larger. So no more than `_KEPT_BYTES` of it are held before the signature is checked; a
+    larger one is read a second time.
+    """
+    path = plan.result_location
+    digest, end = hashlib.sha256(_named(b"", plan)), 0
+    kept: list[bytes] = []
+    signature, chunk = b"", io.read(path, offset=0, length=_CHUNK_BYTES)
+    while chunk:
+        is_last, end = len(chunk) < _CHUNK_BYTES, end + len(chunk)
+        if end > _MOST_BYTES:
+            raise FormatError(f"{JobResult.title} has more than {_MOST_BYTES} bytes", path=path)
+        if not signature:
+            signature, _, chunk = chunk.partition(b"\n")
+            if len(signature) != SIGNATURE_BYTES:
+                break
+        digest.update(chunk)
+        if end <= _KEPT_BYTES:
+            kept.append(chunk)
+        chunk = b"" if is_last else io.read(path, offset=end, length=_CHUNK_BYTES)
+    if not is_signed(digest, signature, key):
+        raise changed(JobResult.title, path)
+    if end <= _KEPT_BYTES:
+        return b"".join(kept)
+    data = io.read(path, offset=SIGNATURE_BYTES + 1, length=end - SIGNATURE_BYTES - 1)
+    if hashlib.sha256(_named(data, plan)).digest() != digest.digest():
+        raise changed(JobResult.title, path)
+    return data
 
 
 def _signed(document: bytes, plan: JobPlan, secret: str) -> bytes:

@@ -141,7 +141,7 @@ def read_unit(unit: Unit, io: "FileIO", *, schema: "Schema", options: Mapping[st
 
 
 def _expand_one(pattern: str, io: "FileIO") -> list[SourceFile]:
-    filesystem, path = open_filesystem(pattern, io)
+    filesystem, path = open_filesystem(pattern, io, lists=True)
     try:
         if filesystem.isfile(path):
             return [SourceFile(location=pattern, size_bytes=_size(filesystem.info(path)))]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from airflow_iceberg.jobs.sources.unit import Unit, open_filesystem
+from airflow_iceberg.storage.local_names import native_name
 
 if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
@@ -16,7 +18,8 @@ def open_binary(location: str, io: FileIO) -> Any:
     """Return a file for pyarrow, which reads a local one without Python."""
     filesystem, path = open_filesystem(location, io)
     if is_local(filesystem):
-        return pa.memory_map(path) if filesystem.size(path) else pa.OSFile(path)
+        with native_name(filesystem, path) as name:
+            return pa.memory_map(name) if os.path.getsize(name) else pa.OSFile(name)
     return pa.PythonFile(filesystem.open(path, "rb"), mode="r")
 
 

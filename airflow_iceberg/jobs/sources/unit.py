@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_iceberg.data.arrow_version import explained
 from airflow_iceberg.errors import FormatError, UnsupportedError
-from airflow_iceberg.storage.gate import ungated
+from airflow_iceberg.storage.gate import GatedFileIO, ungated
 
 if TYPE_CHECKING:
     import fsspec
@@ -53,11 +53,17 @@ class Unit:
         return max(self.size_bytes // shrink, 1)
 
 
-def open_filesystem(location: str, io: FileIO) -> tuple[fsspec.AbstractFileSystem, str]:
-    """Return the file system of a source location, which may be any fsspec URL, and the path in it."""
+def open_filesystem(location: str, io: FileIO, *, lists: bool = False) -> tuple[fsspec.AbstractFileSystem, str]:
+    """Return the file system of a source location, which may be any fsspec URL, and the path in it.
+
+    Args:
+        lists: whether files are searched for, and not read.
+    """
     try:
-        # The DAG names the files of a source: the gate is for paths that come from metadata.
-        return ungated(io).filesystem(location)
+        # The DAG names the files of a source: the gate is for paths that come from metadata. But others can write
+        # where the table's own files are, such as rows that were staged.
+        is_own = not lists and isinstance(io, GatedFileIO) and io.owns(location)
+        return (io if is_own else ungated(io)).filesystem(location)
     except UnsupportedError as error:
         not_ours = error
     import fsspec.core

@@ -13,13 +13,13 @@ import logging
 import socket
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     IcebergError,
-    InvalidInputError,
     StorageError,
     UnsupportedError,
     missing_file,
@@ -28,6 +28,8 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.redaction import hidden_texts, replaced
 from airflow_iceberg.storage.base import FileIO, FileStatus
 from airflow_iceberg.storage.library_logs import redact_library_logs
+from airflow_iceberg.storage.local_roots import LocalRoots
+from airflow_iceberg.storage.stores.local import LocalStore
 from airflow_iceberg.storage.stores.store import DeniedError, Refresh, RefusedError, Settings, Store, parse_location
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class FsspecFileIO(FileIO):
         self._settings = Settings(properties or {}, refresh)
         self._stores: dict[tuple[str, str], Store] = {}
         self._opening = threading.Lock()
+        self._local: LocalStore | None = None
 
     def __repr__(self) -> str:
         return "FsspecFileIO()"  # the properties may hold keys
@@ -131,12 +134,11 @@ class FsspecFileIO(FileIO):
         with self.directory(location, "look for") as (store, path):
             return store.is_file(path)
 
-    def follow_no_links(self, folder: str) -> None:
-        # No driver is loaded for it: the other stores have no links, or none that lead out of them.
-        with suppress(InvalidInputError):
-            if parse_location(folder).scheme == "file":
-                store, path = self._resolve(folder)
-                store.follow_no_links(path)
+    def within(self, roots: LocalRoots) -> FileIO:
+        # With the stores of this object, but for the local one.
+        found = copy(self)
+        found._local = LocalStore("", self._settings, roots)
+        return found
 
     def filesystem(self, location: str) -> tuple[fsspec.AbstractFileSystem, str]:
         with self.directory(location, "open") as (store, path):
@@ -150,6 +152,8 @@ class FsspecFileIO(FileIO):
 
     def _resolve(self, location: str) -> tuple[Store, str]:
         found = parse_location(location)
+        if found.scheme == "file" and self._local is not None:
+            return self._local, found.path
         entry = _STORES.get(found.scheme)
         if entry is None:
             known = ", ".join(f"{name}://" for name in sorted(_STORES))

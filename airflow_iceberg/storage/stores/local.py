@@ -8,11 +8,12 @@ import shutil
 import stat
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any, BinaryIO
 
+from airflow_iceberg.storage.local_roots import LocalRoots
 from airflow_iceberg.storage.stores.guarded import Guarded, open_in
-from airflow_iceberg.storage.stores.store import Location, RefusedError, Settings, Store
+from airflow_iceberg.storage.stores.store import Location, Settings, Store
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _TRIES = 100
@@ -20,6 +21,7 @@ _TRIES = 100
 _PRIVATE = "/plan.json"
 # Deeper folders are of no table.
 _MOST_LEVELS = 200
+_OPEN_INNER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _COPIED_AT_ONCE = 8 << 20
 _NO_DIRECTORY_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF}
 
@@ -30,25 +32,27 @@ class LocalStore(Store):
     is_local = True
     answers_are_final = True
 
-    def __init__(self, instance: str, settings: Settings) -> None:
+    def __init__(self, instance: str, settings: Settings, roots: LocalRoots | None = None) -> None:
+        """See `Store`.
+
+        Args:
+            roots: the folders that may be used, below which no link is followed; None for all, and links are followed.
+        """
         super().__init__(instance, settings)
-        self._guarded = Guarded()
+        self._guarded = Guarded(roots)
 
     @classmethod
     def path_of(cls, location: Location) -> str:
         return location.path
 
-    def follow_no_links(self, path: str) -> None:
-        self._guarded.add(path)
-
-    def follows_no_link(self, path: str) -> bool:
-        """Whether a path is below a directory below which no link is followed."""
-        return self._guarded.is_below(path)
-
     def filesystem(self) -> Any:
+        if self._guarded.follows_links:
+            from fsspec.implementations.local import LocalFileSystem
+
+            return LocalFileSystem(auto_mkdir=True)
         from airflow_iceberg.storage.stores.guarded_files import GuardedFileSystem
 
-        return GuardedFileSystem(self, auto_mkdir=True)
+        return GuardedFileSystem(self)
 
     def open_new(self, path: str) -> BinaryIO:
         """Return a new file, open for writing, in a directory that need not exist."""
@@ -121,38 +125,36 @@ class LocalStore(Store):
             return []
         try:
             with os.scandir(folder) as entries:
-                return sorted((entry.name, entry.is_dir()) for entry in entries)
+                return sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
         finally:
             os.close(folder)
 
     def is_directory(self, path: str) -> bool:
-        return os.path.isdir(path)
+        try:
+            with self._guarded.parent(path) as (folder, name):
+                status = os.stat(name, dir_fd=folder, follow_symlinks=folder is None)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return stat.S_ISDIR(status.st_mode)
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        self._guarded.make_folder(path)
 
     def remove_directory(self, path: str) -> None:
         with self._guarded.parent(path) as (folder, name):
             os.rmdir(name, dir_fd=folder)
 
     def remove_empty(self, path: str, above: str) -> None:
-        with suppress(OSError), self._guarded.parent(path) as (folder, name):
-            for _, names, _, directory in os.fwalk(name, topdown=False, dir_fd=folder):
-                for inner in names:
-                    with suppress(OSError):
-                        os.rmdir(inner, dir_fd=directory)
-            with suppress(OSError):
+        for place, has_inner in ((path, True), (above, False)):
+            with suppress(OSError), self._guarded.parent(place) as (folder, name):
+                if has_inner:
+                    _clear(self._guarded.open_folder(place), 0, with_files=False)
                 os.rmdir(name, dir_fd=folder)
-        with suppress(OSError), self._guarded.parent(above) as (folder, name):
-            os.rmdir(name, dir_fd=folder)
-
-    def check_no_link(self, path: str) -> None:
-        if os.path.islink(path):
-            raise RefusedError(errno.ELOOP, "it is a symbolic link: remove the link itself", path)
 
     def remove_tree(self, path: str) -> None:
         with suppress(FileNotFoundError), self._guarded.parent(path) as (folder, name):
-            shutil.rmtree(name, dir_fd=folder)
+            _clear(self._guarded.open_folder(path), 0)
+            os.rmdir(name, dir_fd=folder)
 
     @contextmanager
     def _written(
@@ -190,8 +192,8 @@ class LocalStore(Store):
             except FileNotFoundError:
                 if not left:
                     raise
-            with suppress(FileNotFoundError):
-                if not self._guarded.is_below(path):
+            if self._guarded.follows_links:
+                with suppress(FileNotFoundError):
                     os.makedirs(os.path.dirname(path), exist_ok=True)
         raise AssertionError("the last try returns or raises")
 
@@ -199,8 +201,7 @@ class LocalStore(Store):
 def _walk(folder: int, below: str) -> Iterator[tuple[str, int, int | None]]:
     """Yield the files of an open directory, and close it."""
     try:
-        if below.count("/") > _MOST_LEVELS:
-            raise OSError(errno.ELOOP, f"more than {_MOST_LEVELS} folders in each other", below)
+        _check_depth(below.count("/"), below)
         # By descriptor, since the kernel looks up the whole path again for each status otherwise.
         with os.scandir(folder) as found:
             entries = list(found)
@@ -218,12 +219,38 @@ def _walk(folder: int, below: str) -> Iterator[tuple[str, int, int | None]]:
         for name in inner:
             try:
                 # From its parent: a link may have taken the place of either meanwhile.
-                opened = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+                opened = os.open(name, _OPEN_INNER, dir_fd=folder)
             except (FileNotFoundError, NotADirectoryError):
                 continue  # it was removed during the walk: it has no files
             yield from _walk(opened, f"{below}{name}/")
     finally:
         os.close(folder)
+
+
+def _clear(folder: int, level: int, *, with_files: bool = True) -> None:
+    """Remove what is in an open directory, or its empty directories alone, and close it.
+
+    The standard library's `rmtree` opens what has taken the place of a directory, and looks afterwards where it is.
+    """
+    try:
+        _check_depth(level, "")
+        with os.scandir(folder) as found:
+            entries = list(found)
+        for entry in entries:
+            with suppress(FileNotFoundError):  # another one is removing them, too
+                if entry.is_dir(follow_symlinks=False):
+                    _clear(os.open(entry.name, _OPEN_INNER, dir_fd=folder), level + 1, with_files=with_files)
+                    with nullcontext() if with_files else suppress(OSError):
+                        os.rmdir(entry.name, dir_fd=folder)
+                elif with_files:
+                    os.unlink(entry.name, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _check_depth(level: int, place: str) -> None:
+    if level > _MOST_LEVELS:
+        raise OSError(errno.ELOOP, f"more than {_MOST_LEVELS} folders in each other", place)
 
 
 def _temporary_name(path: str) -> str:
@@ -257,7 +284,7 @@ def _link(folder: int | None, temporary: str, path: str) -> None:
 
 
 def _sync_directory(folder: int | None, directory: str) -> None:
-    descriptor = os.open(directory, os.O_RDONLY) if folder is None else os.dup(folder)
+    descriptor = os.open(directory if folder is None else ".", os.O_RDONLY, dir_fd=folder)
     try:
         os.fsync(descriptor)
     except OSError as error:

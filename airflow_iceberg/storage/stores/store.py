@@ -92,10 +92,6 @@ class Store(Directories, Protocol):
         """Return the path of a location in the store and in its fsspec file system."""
         ...
 
-    def follow_no_links(self, path: str) -> None:
-        """Follow no symbolic link below a directory; see `FileIO.follow_no_links`."""
-        return
-
     def filesystem(self) -> Any:
         """Return the fsspec file system, for data files."""
         ...
