@@ -175,8 +175,12 @@ class Catalog(ABC):
     def remember_states(self) -> None:  # noqa: B027 - most catalogs compare the state by themselves, or cannot
         """From now on, return the same state again from `load` while the table's pointer has not moved."""
 
-    def limit_reads(self) -> None:  # noqa: B027 - most catalogs ask a server for metadata
-        """From now on, read metadata files of limited size alone: for processes that do the work of others, too."""
+    def limit_reads(self, check: Callable[[], None] | None = None) -> None:  # noqa: B027 - most ask a server
+        """From now on, read metadata files of limited size alone: for processes that do the work of others, too.
+
+        Args:
+            check: called before each request to a store; raises what ends the work that sends it.
+        """
 
     @abstractmethod
     def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
