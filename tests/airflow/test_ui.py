@@ -190,6 +190,22 @@ class TestWhatIsNotThere:
         assert "The catalog or a store did not give an answer" in answer.text
         assert SECRET not in answer.text
 
+    @pytest.mark.costly
+    def test_no_page_makes_what_it_does_not_find(self, pages, tmp_path, monkeypatch):
+        (tmp_path / "lake").mkdir()
+        extra = {"warehouse": (tmp_path / "lake" / "warehouse").as_uri()}
+        for kind, host in (("sql", f"sqlite:///{tmp_path}/lake/mistyped.db"), ("hadoop", None)):
+            connection = {"conn_type": "iceberg_catalog", "host": host, "extra": {"type": kind, **extra}}
+            monkeypatch.setenv("AIRFLOW_CONN_NEW", json.dumps(connection))
+            assert "There is no table here" in pages.get("/connections/new").text
+            for answer in (
+                pages.table(conn_id="new"),
+                pages.get("/connections/new", namespace="s"),
+                pages.get("/connections/new/snapshot", name="s.t", snapshot_id="1"),
+            ):
+                assert answer.status_code == 404, kind
+            assert list((tmp_path / "lake").iterdir()) == [], kind
+
     def test_a_catalog_that_hangs_holds_up_no_other_page(self, pages, lake, monkeypatch):
         lake.create()
         with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -81,7 +81,11 @@ class TestDeadConnections:
         monkeypatch.setattr(threads, "TIMEOUT_S", 0.3)
         answers = [until_refused(pages, name) for name in names]
         assert {one.status_code for one in answers} == {503}
-        for part in ("This connection is not asked any more", "'dead_0'", "4 requests to it have got no answer in time"):
+        for part in (
+            "This connection is not asked any more",
+            "'dead_0'",
+            "4 requests to it have got no answer in time",
+        ):
             assert part in html.unescape(answers[0].text)
         monkeypatch.setattr(threads, "TIMEOUT_S", 30)
         assert pages.table().status_code == 200
