@@ -98,8 +98,9 @@ LAYERS = {
     # What a task's end is looked at with: addresses, of which Airflow makes buttons.
     "links": Layer("hooks backends.pages ui.addresses", "airflow"),
     "triggers": Layer(
-        "errors retries hooks catalogs.base storage table format.snapshots format.metadata.table_metadata "
-        "plan.new_snapshot plan.snapshot_events plan.conditions paimon.new_snapshot paimon.table backends.following",
+        "errors retries hooks catalogs.base storage table inventory.limited format.snapshots "
+        "format.metadata.table_metadata plan.new_snapshot plan.snapshot_events plan.conditions paimon.new_snapshot "
+        "paimon.table backends.following",
         "airflow",
     ),
     "sensors": Layer(
