@@ -173,11 +173,6 @@ class LateThreads:
             work.is_unwanted = True  # it is given up when its time is over
             raise
 
-    def late_at(self, place: Place) -> int:
-        """Return the number of late threads of a place."""
-        with self._lock:
-            return self._counts(place).late
-
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     async def _turn(self, place: Place | None, wait_s: float | None) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
 from typing import Any
 
 from airflow_iceberg.errors import UnsupportedError
@@ -19,13 +18,14 @@ from airflow_iceberg.storage.gate import ungated
 
 # A manifest of Iceberg Java has 8 MB; 100,000 manifests are 20 MB, which PyIceberg writes as one block. All limits
 # together keep what one look at a table takes below 256 MB, whatever is in its files.
-_OF_A_MANIFEST = Limits(most_bytes=48 << 20, most_block_bytes=4 << 20, most_records=500_000)
+_OF_A_MANIFEST = Limits(most_bytes=40 << 20, most_block_bytes=4 << 20, most_records=100_000)
 _OF_A_LIST = Limits(most_bytes=32 << 20, most_block_bytes=24 << 20, most_records=100_000)
 # Of one table: metadata of thousands of snapshots.
 _MOST_KEPT_BYTES = 16 << 20
 _TEXT_BYTES = 49
+_known: dict[type, tuple[str, ...]] = {}
 _PLAIN = frozenset((str, int, float, bool, bytes, type(None)))
-MANIFESTS_AHEAD = 3
+MANIFESTS_AHEAD = 2
 """How many manifests are in memory: what their list says about their sizes may be forged."""
 
 
@@ -127,9 +127,11 @@ def is_within(value: object, most_bytes: int) -> bool:
     return left >= 0
 
 
-@cache
 def _attributes(kind: type) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else ()
+    """Return the names of the attributes of a class, if it is one of data."""
+    if kind not in _known:
+        _known[kind] = tuple(each.name for each in fields(kind)) if is_dataclass(kind) else ()
+    return _known[kind]
 
 
 def _go_on() -> None:

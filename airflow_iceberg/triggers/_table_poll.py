@@ -205,19 +205,21 @@ class TablePoll:
             self._catalog = catalog
         return self._catalog
 
-    async def _ask(self, look: Look, waiters: Iterable[_Waiter]) -> None:
-        asked = tuple(waiter for waiter in waiters if waiter in self._waiters)
-        if not asked:
-            return
+    async def _answers(self, look: Look, asked: tuple[_Waiter, ...]) -> list[tuple[_Waiter, Any, Exception | None]]:
         if look.state is not None:
             try:
-                answers = await in_thread(_answers, look, asked, place=self._place)
+                return await in_thread(_answers, look, asked, place=self._place)
             except TooSlowError as error:
                 # Its thread may keep what it has, and be in the middle of an answer.
                 self._catalog, self._look = None, None
                 look = Look(error=error, place=self._place)
-        if look.state is None:
-            answers = _answers(look, asked)  # of an error, which costs nothing
+        return _answers(look, asked)  # of an error, which costs nothing
+
+    async def _ask(self, look: Look, waiters: Iterable[_Waiter]) -> None:
+        asked = tuple(waiter for waiter in waiters if waiter in self._waiters)
+        if not asked:
+            return
+        answers = await self._answers(look, asked)
         # One at a time, of all tables: each writes to a log or ends its task, and the event loop is everybody's.
         async with _shared().waking:
             for waiter, answer, error in answers:

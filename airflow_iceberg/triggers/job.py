@@ -88,7 +88,8 @@ class IcebergJobTrigger(BaseTrigger):
         followed: Followed | None = None
         while True:
             try:
-                followed = followed or await in_thread(self._follow, place=self._place)
+                if followed is None:
+                    followed = await in_thread(self._follow, place=self._place)
                 ended = await in_thread(followed.look, place=self._place)
             except IcebergError as error:
                 if is_final(error):

@@ -52,7 +52,7 @@ def shown_run(run: Run) -> Run:
     """Return who made a snapshot, without what is longer than a page shows."""
     inputs = Inputs((name[:LONGEST_TEXT], _cut(value)) for name, value in islice(run.inputs.items(), MOST_INPUTS))
     inputs.count = len(run.inputs)
-    texts = {
+    texts: dict[str, Any] = {
         name: value[:LONGEST_TEXT]
         for name in ("operation", "dag_id", "run_id", "task_id", "operation_key", "writer")
         if isinstance(value := getattr(run, name), str)

@@ -44,6 +44,10 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+def late(threads: LateThreads, place: Place = DEAD) -> int:
+    return threads._counts(place).late
+
+
 def few(**options: int) -> LateThreads:
     return LateThreads("test", **{"most": 8, "of_a_place": 2, **options})
 
@@ -112,10 +116,10 @@ class TestALateThreadIsReplaced:
             threads, is_over = few(of_a_place=1), threading.Event()
             with pytest.raises(TooSlowError, match="no answer in 0 seconds"):
                 await threads.call(work, is_over, "late", place=DEAD, timeout_s=0.05)
-            assert (told, threads.late_at(DEAD)) == (["late"], 1)
+            assert (told, late(threads)) == (["late"], 1)
             assert await answer(threads, DEAD) == "answer"
             is_over.set()
-            await until(lambda: threads.late_at(DEAD) == 0)
+            await until(lambda: late(threads) == 0)
 
         asyncio.run(ask())
         assert stopped == ["late"] * 2
@@ -139,7 +143,7 @@ class TestALateThreadIsReplaced:
             call = asyncio.create_task(threads.call(work, place=DEAD, timeout_s=0.2))
             await until(lambda: DEAD in threads._places and threads._places[DEAD].busy == 1)
             call.cancel()
-            await until(lambda: threads.late_at(DEAD) == 1)
+            await until(lambda: late(threads) == 1)
             is_over.set()
             await until(lambda: ends == ["stopped"])
 
@@ -172,7 +176,7 @@ class TestADeadPlaceIsNotAskedAnyMore:
                 for _ in range(4):
                     with pytest.raises(TooSlowError):
                         await threads.call(is_over.wait, 60, place=place, timeout_s=0.02)
-                counts.append(threads.late_at(place))
+                counts.append(late(threads, place))
                 assert await answer(threads) == "answer"
             is_over.set()
             await until(lambda: threads._all.late == 0)
