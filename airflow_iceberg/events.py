@@ -26,7 +26,9 @@ class TableEvent:
         added_records, deleted_records: how many rows were added and deleted; None if they are not known.
         partitions: paths of the changed partitions; None if they are not known. At most 100, of `partition_count`.
         partition_count: the number of the changed partitions.
-        snapshot_count: the number of snapshots that the event stands for, if its watcher coalesces.
+        snapshot_count: the number of snapshots that the event stands for: more than 1 if its watcher coalesces, or had
+            hundreds of new ones. It then has the ids of the first and the last of them.
+        first_snapshot_id: the first of them, the one of `snapshot_id` being the last.
         dag_id, run_id, task_id: who made the snapshot; None if it is not a task of Airflow.
         operation_key: the identity of the task's work, from the summary of the snapshot.
         is_from_watcher: whether a watcher has fired the event, instead of the task that made the snapshot.
@@ -47,6 +49,7 @@ class TableEvent:
     partitions: tuple[str, ...] | None = None
     partition_count: int | None = None
     snapshot_count: int = 1
+    first_snapshot_id: int | None = None
     dag_id: str | None = None
     run_id: str | None = None
     task_id: str | None = None
@@ -120,6 +123,7 @@ def _table_event(event: Any) -> TableEvent | None:
         partition_count=_int(content.get("partition_count")),
         partitions=_texts(content.get("partitions")),
         snapshot_count=_int(content.get("snapshot_count")) or 1,
+        first_snapshot_id=first if (first := _int(content.get("first_snapshot_id"))) is not None else number,
         dag_id=_text(who.get("dag_id")),
         run_id=_text(who.get("run_id")),
         task_id=_text(who.get("task_id")),

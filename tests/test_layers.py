@@ -98,8 +98,9 @@ LAYERS = {
     # What a task's end is looked at with: addresses, of which Airflow makes buttons.
     "links": Layer("hooks backends.pages ui.addresses", "airflow"),
     "triggers": Layer(
-        "errors retries hooks catalogs.base storage table format.snapshots format.metadata.table_metadata "
-        "plan.new_snapshot plan.snapshot_events plan.conditions paimon.new_snapshot paimon.table backends.following",
+        "errors retries hooks catalogs.base storage table inventory.limited format.snapshots "
+        "format.metadata.table_metadata plan.new_snapshot plan.snapshot_events plan.conditions paimon.new_snapshot "
+        "paimon.table backends.following",
         "airflow",
     ),
     "sensors": Layer(
@@ -117,7 +118,7 @@ LAYERS = {
     "ui": Layer(
         "errors redaction assets hooks table catalogs.base commit.operation_key commit.write_result "
         "format.metadata.table_metadata format.schemas format.snapshots format.values.digits operations.history "
-        "inventory.limited inventory.listed_files plan.compact scan.counted_files",
+        "inventory.limited inventory.listed_files plan.compact scan.counted_files storage.base",
         "airflow fastapi starlette jinja2 markupsafe sqlalchemy",
     ),
     # An operator whose rows come from a function of the DAG file, which runs in this process, also if it is for Spark.

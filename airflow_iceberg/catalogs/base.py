@@ -7,7 +7,7 @@ Not here: names (`names`), catalogs that store a pointer to a metadata file (`po
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar
 
@@ -149,8 +149,12 @@ class Catalog(Locations):
     def remember_states(self) -> None:
         """From now on, return the same state again from `load` while the table's pointer has not moved."""
 
-    def limit_reads(self) -> None:
-        """From now on, read metadata files of limited size alone: for processes that do the work of others, too."""
+    def limit_reads(self, check: Callable[[], None] | None = None) -> None:
+        """From now on, read metadata files of limited size alone: for processes that do the work of others, too.
+
+        Args:
+            check: called before each request to a store; raises what ends the work that sends it.
+        """
 
     @abstractmethod
     def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:

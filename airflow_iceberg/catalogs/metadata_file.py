@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import gzip
 import re
+import threading
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 
+from airflow_iceberg.errors import StorageError
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
@@ -18,6 +20,11 @@ from airflow_iceberg.format.values.digits import whole_number
 from airflow_iceberg.inventory.limited import limits_of
 from airflow_iceberg.storage.base import FileIO
 
+# Where reads are limited, one file larger than this is read at a time; a compressed one may become any size.
+_LARGE = 4 << 20
+_ALONE_TIMEOUT_S = 20
+_alone = threading.Lock()
+_GZIP = b"\x1f\x8b"
 METADATA_SUFFIX = ".metadata.json"
 _HEAD_BYTES = 512
 _UUID = re.compile(rb'\s*\{\s*"format-version"\s*:\s*\d+\s*,\s*"table-uuid"\s*:\s*"([0-9a-fA-F-]+)"')
@@ -25,16 +32,35 @@ _UUID = re.compile(rb'\s*\{\s*"format-version"\s*:\s*\d+\s*,\s*"table-uuid"\s*:\
 
 def read_metadata(io: FileIO, location: str) -> TableMetadata:
     """Read and parse a metadata file, compressed or not."""
-    data, limits = io.read(location), limits_of(io)
+    limits = limits_of(io)
     if limits is None:
-        return metadata_json.read(data, path=location)
-    return metadata_json.read(data, path=location, most_bytes=limits.metadata_bytes, most_values=limits.metadata_values)
+        return metadata_json.read(io.read(location), path=location)
+    most = {
+        "most_bytes": limits.metadata_bytes,
+        "most_values": limits.metadata_values,
+        "most_memory": limits.metadata_memory,
+    }
+    first = min(_LARGE, limits.metadata_bytes)
+    data = io.read(location, length=first + 1)
+    is_whole = len(data) <= first
+    if is_whole and not data.startswith(_GZIP):
+        return metadata_json.read(data, path=location, **most)
+    if not is_whole:
+        data = b""
+    if not _alone.acquire(timeout=_ALONE_TIMEOUT_S):
+        raise StorageError(
+            f"cannot read {location}: large metadata files of other tables are read first, and take long"
+        )
+    try:
+        return metadata_json.read(data or io.read(location), path=location, **most)
+    finally:
+        _alone.release()
 
 
 def read_uuid(io: FileIO, location: str) -> str | None:
     """Return the uuid in a metadata file: writers put it first, and then the rest is not read."""
     head = io.read(location, length=_HEAD_BYTES)
-    if head.startswith(b"\x1f\x8b"):
+    if head.startswith(_GZIP):
         with suppress(zlib.error):
             head = zlib.decompressobj(wbits=31).decompress(head)
     found = _UUID.match(head)

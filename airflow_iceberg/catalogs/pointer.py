@@ -38,7 +38,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.format.properties import kinds
 from airflow_iceberg.format.properties.table_properties import TableProperties
-from airflow_iceberg.inventory.limited import LimitedFileIO
+from airflow_iceberg.inventory.limited import LimitedFileIO, may_keep
 from airflow_iceberg.inventory.ownership import files_of, has_metadata
 from airflow_iceberg.inventory.purge import TableFiles, delete_files, find_files
 from airflow_iceberg.storage.base import FileIO
@@ -142,8 +142,8 @@ class PointerCatalog(Catalog):
         if self.has_new_names:
             self._known = self._known or {}
 
-    def limit_reads(self) -> None:
-        self.io = LimitedFileIO(self.io)
+    def limit_reads(self, check: Callable[[], None] | None = None) -> None:
+        self.io = LimitedFileIO(self.io, check=check)
 
     def _known_state(self, table: TableId, pointer: Pointer) -> TableState | None:
         """Return the remembered state of a table, if the pointer has not moved since."""
@@ -152,7 +152,7 @@ class PointerCatalog(Catalog):
         return known if is_same else None
 
     def _keep(self, state: TableState) -> None:
-        if self._known is not None:
+        if self._known is not None and may_keep(self.io, state.metadata):
             kept = sum(len(one.metadata.snapshots) for one in (*self._known.values(), state))
             if len(self._known) >= _MOST_STATES or kept > MOST_SNAPSHOTS:
                 self._known.clear()

@@ -5,7 +5,7 @@ Importing this module is cheap; a catalog's client is imported when the catalog 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -209,8 +209,14 @@ class IcebergHook(BaseHook):
         yield from catalog_steps(self.catalog, diagnosis.cautions)
 
 
-async def load_catalog_async(iceberg_conn_id: str) -> Catalog:
-    """Open a connection's catalog from a trigger without blocking the triggerer's event loop."""
+async def load_catalog_async(
+    iceberg_conn_id: str, run: Callable[[Callable[[], Catalog]], Awaitable[Catalog]] | None = None
+) -> Catalog:
+    """Open a connection's catalog from a trigger without blocking the triggerer's event loop.
+
+    Args:
+        run: calls a function in a thread.
+    """
     import asyncio
 
     config = await read_config_async(iceberg_conn_id, "catalog", IcebergHook.conn_type, CatalogConfig)
@@ -221,4 +227,4 @@ async def load_catalog_async(iceberg_conn_id: str) -> Catalog:
         config.check_type()
         return load_catalog(config.name, **config.properties)
 
-    return await asyncio.to_thread(load)
+    return await (asyncio.to_thread(load) if run is None else run(load))

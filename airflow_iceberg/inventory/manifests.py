@@ -6,6 +6,7 @@ and which manifests are needed (`plan.scan`).
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +18,7 @@ from airflow_iceberg.format.manifests.avro import manifest_spec_id, read_manifes
 from airflow_iceberg.format.manifests.columns import EntryColumns, Unpacked, unpack
 from airflow_iceberg.format.manifests.entries import EntryStatus, ManifestEntry, ManifestFile, counted
 from airflow_iceberg.format.snapshots import Snapshot
-from airflow_iceberg.inventory.limited import list_limits, manifest_limits
+from airflow_iceberg.inventory.limited import MANIFESTS_AHEAD, list_limits, manifest_limits
 from airflow_iceberg.storage.base import FileIO
 
 Part: TypeAlias = "EntryColumns | tuple[ManifestFile, Iterator[ManifestEntry]]"
@@ -48,6 +49,7 @@ def read_columns(
 
 def _ahead(io: FileIO, manifests: Iterable[ManifestFile], most_bytes: int) -> Iterator[Unpacked]:
     limits = manifest_limits(io)
+    most = sys.maxsize if limits is None else MANIFESTS_AHEAD
 
     def open_one(manifest: ManifestFile) -> Unpacked:
         return unpack(io.read(manifest.manifest_path), manifest, limits)
@@ -57,7 +59,7 @@ def _ahead(io: FileIO, manifests: Iterable[ManifestFile], most_bytes: int) -> It
     pool = ThreadPoolExecutor(THREADS)
     try:
         while True:
-            while len(waiting) < 2 or sum(size for size, _ in waiting) < most_bytes:
+            while len(waiting) < 2 or (len(waiting) < most and sum(size for size, _ in waiting) < most_bytes):
                 manifest = next(rest, None)
                 if manifest is None:
                     break

@@ -304,8 +304,11 @@ def payload(
 
 
 def coalesced(payloads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return one payload for several: that of the last one, with the sums of the counts and all partitions."""
-    last, ids = payloads[-1], [each["snapshot_id"] for each in payloads]
+    """Return one payload for several: that of the last one, with the sums of the counts and all partitions.
+
+    Each may stand for several itself.
+    """
+    first, last = payloads[0], payloads[-1]
     sums = {
         name: sum(found) if None not in (found := [each[name] for each in payloads]) else None
         for name in ("added_records", "deleted_records", "added_data_files", "deleted_data_files")
@@ -317,8 +320,8 @@ def coalesced(payloads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         **last,
         **sums,
-        "snapshot_count": len(ids),
-        "first_snapshot_id": ids[0],
+        "snapshot_count": sum(each.get("snapshot_count", 1) for each in payloads),
+        "first_snapshot_id": first.get("first_snapshot_id", first["snapshot_id"]),
         "partitions": None if paths is None else sorted(paths)[:MOST_PARTITIONS],
         "partition_count": None if paths is None else len(paths),
     }

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_iceberg.errors import FormatError, NotFoundError
+from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
 from airflow_iceberg.format.manifests.arrow import OF_ENTRY, EntryTables
 from airflow_iceberg.format.manifests.entries import EntryStatus, ManifestContent, ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -230,14 +230,20 @@ class Inspection:
         return _table(groups.values(), **{name: (kind, itemgetter(name)) for name, kind in columns.items()})
 
     def partition_counts(
-        self, snapshot_id: int | None = None
+        self, snapshot_id: int | None = None, *, most: int | None = None
     ) -> tuple[tuple[int, tuple[Any, ...], tuple[int, int, int]], ...]:
-        """Return spec id, values, and data files, their rows and rows of position deletes, of each partition."""
+        """Return spec id, values, and data files, their rows and rows of position deletes, of each partition.
+
+        Raises:
+            UnsupportedError: there are more partitions than `most`.
+        """
         counts: dict[Hashable, list[int]] = {}
         values: dict[Hashable, tuple[int, tuple[Any, ...]]] = {}
         for spec_id, partition, content, rows, _, _ in live_files(self.io, self._manifests(snapshot_id)):
             key = (spec_id, canonical_key(partition))
             values.setdefault(key, (spec_id, tuple(partition)))
+            if most is not None and len(values) > most:
+                raise UnsupportedError(f"it has more than {most} partitions, which are not counted here")
             found = counts.setdefault(key, [0, 0, 0])
             if content == 0:
                 found[0] += 1

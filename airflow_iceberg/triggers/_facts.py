@@ -1,19 +1,44 @@
 """What the manifests of a table say, for conditions whose answer the metadata file does not have.
 
-Everything heavy is imported on use, in a thread.
+Files are read with the limits of `inventory.limited`. Everything heavy is imported on use, in a thread.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.hooks.late_threads import stopper
 from airflow_iceberg.plan.conditions.decision import PartitionCount, PartitionTexts
 
 if TYPE_CHECKING:
     from airflow_iceberg.catalogs.base import Catalog, TableState
     from airflow_iceberg.format.snapshots import Snapshot
+
+T = TypeVar("T")
+
+_MOST_PARTITIONS = 100_000
+_MOST_SNAPSHOTS = 256
+_ends_at: ContextVar[float | None] = ContextVar("airflow_iceberg_facts_end", default=None)
+
+
+class TakesLongError(UnsupportedError):
+    """The facts of a snapshot were not read within the time that its reader has for them."""
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Let facts that are read in this block, in this thread, end by `TakesLongError` if that takes longer."""
+    token = _ends_at.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _ends_at.reset(token)
 
 
 class TableFacts:
@@ -30,13 +55,14 @@ class TableFacts:
         """Return the partitions of a snapshot."""
         with self._lock:
             if snapshot_id not in self._partitions:
-                counts = self._inspection().partition_counts(snapshot_id)
-                self._partitions[snapshot_id] = tuple(
+                counts = self._inspection().partition_counts(snapshot_id, most=_MOST_PARTITIONS)
+                found = tuple(
                     PartitionCount(
                         texts=self._texts(spec_id, values), data_files=files, records=records, position_deletes=deletes
                     )
                     for spec_id, values, (files, records, deletes) in counts
                 )
+                _remember(self._partitions, snapshot_id, found, 1)
             return self._partitions[snapshot_id]
 
     def touched(self, snapshot: Snapshot) -> tuple[Mapping[str, str], ...] | None:
@@ -45,7 +71,8 @@ class TableFacts:
             number = snapshot.snapshot_id
             if number not in self._touched:
                 found = self._inspection().touched_partitions(number)
-                self._touched[number] = None if found is None else tuple(self._texts(*key) for key in found)
+                texts = None if found is None else tuple(self._texts(*key) for key in found)
+                _remember(self._touched, number, texts, _MOST_SNAPSHOTS)
             return self._touched[number]
 
     def added_records(self, snapshot: Snapshot) -> int | None:
@@ -59,6 +86,22 @@ class TableFacts:
         return PartitionTexts(texts, [name for name, value in zip(texts, values, strict=True) if value is None])
 
     def _inspection(self) -> Any:
+        from airflow_iceberg.inventory.limited import LimitedFileIO
         from airflow_iceberg.table import Table
 
-        return Table(self._state, io=self._state.io or self._catalog.io, catalog=self._catalog).inspect
+        # Bound to this thread's end: manifests are read in others.
+        end, late = _ends_at.get(), stopper()
+
+        def check() -> None:
+            late()
+            if end is not None and time.monotonic() > end:
+                raise TakesLongError("what its manifests say was not read in time")
+
+        files = LimitedFileIO(self._state.io or self._catalog.io, check=check)
+        return Table(self._state, io=files, catalog=self._catalog).inspect
+
+
+def _remember(known: dict[int, T], number: int, found: T, most: int) -> None:
+    if len(known) >= most:
+        known.clear()
+    known[number] = found

@@ -14,11 +14,14 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from airflow_iceberg.errors import NotFoundError
+from airflow_iceberg.hooks.late_threads import Place, TooSlowError, stop_if_late
 from airflow_iceberg.triggers._facts import TableFacts
+from airflow_iceberg.triggers._threads import in_thread, place_of
 
 if TYPE_CHECKING:
     from airflow_iceberg.catalogs.base import Catalog, TableState
@@ -35,11 +38,13 @@ class Look:
         state: the table; the very same object as before if it has not changed. None after an error.
         facts: what the manifests say about the state.
         error: why the table could not be loaded.
+        place: where its catalog is asked, for those who read on.
     """
 
     state: TableState | None = None
     facts: TableFacts | None = None
     error: Exception | None = None
+    place: Place | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -67,6 +72,7 @@ class TablePoll:
         self._new: list[_Waiter] = []
         self._wake = asyncio.Event()
         self._catalog: Catalog | None = None
+        self._place = place_of(conn_id)
         self._look: Look | None = None
         self._looked_s = float("-inf")
         self._welcomes: set[asyncio.Task[None]] = set()
@@ -175,27 +181,45 @@ class TablePoll:
     async def _load(self) -> Look:
         before = self._look
         try:
-            if self._catalog is None:
-                # One catalog for all looks: a client per look would log in and open connections each time.
-                from airflow_iceberg.hooks.iceberg import load_catalog_async
-
-                self._catalog = await load_catalog_async(self.conn_id)
-                self._catalog.remember_states()
-            catalog = self._catalog
-            state = await asyncio.to_thread(catalog.load, self.table)
+            catalog = await self._opened()
+            state = await in_thread(catalog.load, self.table, place=self._place)
         except Exception as error:  # noqa: BLE001 - each waiter decides what the error means to it
             if not isinstance(error, NotFoundError):
                 self._catalog = None  # opened again for the next look: its login may have expired, or was corrected
-            return Look(error=error)
+            return Look(error=error, place=self._place)
         if before is not None and before.state is not None and _is_same(before.state, state):
             return before
-        return Look(state=state, facts=TableFacts(catalog, state))
+        return Look(state=state, facts=TableFacts(catalog, state), place=self._place)
+
+    async def _opened(self) -> Catalog:
+        if self._catalog is None:
+            # One catalog for all looks: a client per look would log in and open connections each time.
+            from airflow_iceberg.hooks.iceberg import load_catalog_async
+
+            self._place = place_of(self.conn_id)
+            catalog = await load_catalog_async(self.conn_id, partial(in_thread, place=self._place))
+            catalog.remember_states()
+            # The triggerer does the work of others, too.
+            catalog.limit_reads(stop_if_late)
+            self._place = place_of(self.conn_id, catalog.properties)
+            self._catalog = catalog
+        return self._catalog
+
+    async def _answers(self, look: Look, asked: tuple[_Waiter, ...]) -> list[tuple[_Waiter, Any, Exception | None]]:
+        if look.state is not None:
+            try:
+                return await in_thread(_answers, look, asked, place=self._place)
+            except TooSlowError as error:
+                # Its thread may keep what it has, and be in the middle of an answer.
+                self._catalog, self._look = None, None
+                look = Look(error=error, place=self._place)
+        return _answers(look, asked)  # of an error, which costs nothing
 
     async def _ask(self, look: Look, waiters: Iterable[_Waiter]) -> None:
         asked = tuple(waiter for waiter in waiters if waiter in self._waiters)
         if not asked:
             return
-        answers = await asyncio.to_thread(_answers, look, asked)
+        answers = await self._answers(look, asked)
         # One at a time, of all tables: each writes to a log or ends its task, and the event loop is everybody's.
         async with _shared().waking:
             for waiter, answer, error in answers:

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.hooks.late_threads import Place, TooSlowError
 from airflow_iceberg.retries import is_final, to_event
+from airflow_iceberg.triggers._threads import in_thread, place_of
 
 if TYPE_CHECKING:
     from airflow_iceberg.backends.following import Followed
@@ -76,32 +78,43 @@ class IcebergJobTrigger(BaseTrigger):
     async def on_kill(self) -> None:
         """End the application: a user has marked or cleared the task (Airflow 3.3 and later)."""
         try:
-            await asyncio.to_thread(self._end)
+            await in_thread(self._end, place=self._place)
         except IcebergError as error:
             log.warning("the application may still run, the task's next try ends it: %s", error)
         else:
             log.info("the application was ended, since a user has ended the task: %s", self.reference)
 
     async def _wait(self) -> dict[str, str]:
-        followed = await asyncio.to_thread(self._follow)
+        followed: Followed | None = None
         while True:
             try:
-                ended = await asyncio.to_thread(followed.look)
+                if followed is None:
+                    followed = await in_thread(self._follow, place=self._place)
+                ended = await in_thread(followed.look, place=self._place)
             except IcebergError as error:
                 if is_final(error):
                     raise
                 log.warning("cannot ask how the job is, will ask again: %s", error)
+                # A late thread may keep the client of its cluster.
+                followed = None if isinstance(error, TooSlowError) else followed
             else:
                 if ended is not None:
                     return {"status": "ended", "message": ended[:_LONGEST_MESSAGE]}
             left = self.poll_interval if self.ends_at is None else self.ends_at - time.time()
             if left <= 0:
-                return await self._give_up(followed)
+                return await self._give_up()
             await asyncio.sleep(min(left, self.poll_interval))
 
-    async def _give_up(self, followed: Followed) -> dict[str, str]:
+    @property
+    def _place(self) -> Place:
+        """Its cluster: all that the reference has, but the application."""
+        own = {"application_id", "pod", "tag"}
+        told = {name: value for name, value in self.reference.items() if name not in own}
+        return place_of("", told)._replace(name="the job's cluster")
+
+    async def _give_up(self) -> dict[str, str]:
         try:
-            await asyncio.to_thread(followed.end)
+            await in_thread(self._end, place=self._place)
         except IcebergError as error:
             message = f"the job took longer than the task's execution_timeout, and may still run: {error}"
         else:

@@ -6,16 +6,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_iceberg.errors import IcebergError, NotFoundError
+from airflow_iceberg.hooks.late_threads import TooSlowError, stop_if_late
 from airflow_iceberg.paimon import new_snapshot
 from airflow_iceberg.paimon.new_snapshot import PaimonCondition, Seen
+from airflow_iceberg.triggers._threads import in_thread, place_of
 from airflow_iceberg.triggers._trigger import SnapshotTrigger, log, wait_on
 
 if TYPE_CHECKING:
     from airflow_iceberg.paimon.table import PaimonTable
+
+T = TypeVar("T")
 
 
 def look(
@@ -93,6 +97,7 @@ class PaimonSnapshotTrigger(SnapshotTrigger):
     ) -> None:
         super().__init__(table=table, wait_for_table=wait_for_table, poll_interval=poll_interval)
         self.paimon_conn_id = paimon_conn_id
+        self._place = place_of(paimon_conn_id)
         self.branch = branch
         self.seen = None if seen is None else Seen.from_dict(seen)
         self.condition = PaimonCondition(
@@ -121,16 +126,28 @@ class PaimonSnapshotTrigger(SnapshotTrigger):
         )
 
     async def _wait(self) -> Mapping[str, Any]:
-        table = await self._open()
-        seen = self.seen
+        seen, table = self.seen, None
         while True:
-            now, found = await asyncio.to_thread(look, table, self.condition, seen, wait_for_table=self.wait_for_table)
-            if found is not None:
-                return {"status": "found", "event": found, "seen": None if now is None else now.to_dict()}
-            if now is not None and now != seen and await asyncio.to_thread(self._should_keep, table, now):
-                return {"status": "moved", "seen": now.to_dict()}
-            seen = now
+            try:
+                table = table or await self._open()
+                now, found = await self._in_thread(
+                    look, table, self.condition, seen, wait_for_table=self.wait_for_table
+                )
+                is_progress = found is None and now is not None and now != seen
+                should_keep = is_progress and await self._in_thread(self._should_keep, table, now)
+            except TooSlowError as error:
+                log.warning("could not check table %s, will check again: %s", self.table, error)
+                table = None  # a client of its own for the next look: a late thread may keep this one
+            else:
+                if found is not None:
+                    return {"status": "found", "event": found, "seen": None if now is None else now.to_dict()}
+                if now is not None and should_keep:
+                    return {"status": "moved", "seen": now.to_dict()}
+                seen = now
             await asyncio.sleep(self.poll_interval)
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        return await in_thread(function, *arguments, place=self._place, **options)
 
     def _should_keep(self, table: PaimonTable, now: Seen) -> bool:
         try:
@@ -144,13 +161,15 @@ class PaimonSnapshotTrigger(SnapshotTrigger):
         from airflow_iceberg.hooks.paimon import load_config_async
 
         config = await load_config_async(self.paimon_conn_id)
+        self._place = place_of(self.paimon_conn_id, config.properties)
 
         def load() -> PaimonTable:
+            from airflow_iceberg.inventory.limited import LimitedFileIO
             from airflow_iceberg.paimon.table import PaimonTable
             from airflow_iceberg.storage import load_file_io
 
             location = config.location(self.table)
-            files = config.gated(location, load_file_io(config.properties))
+            files = LimitedFileIO(config.gated(location, load_file_io(config.properties)), check=stop_if_late)
             return PaimonTable(location, files, branch=self.branch)
 
-        return await asyncio.to_thread(load)
+        return await self._in_thread(load)

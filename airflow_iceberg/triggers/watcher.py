@@ -1,7 +1,8 @@
 """The trigger of an `AssetWatcher`: an event for each new snapshot of a table.
 
 `plan.snapshot_events` decides which snapshots are new and which count. Here: the watermark between two runs of the
-triggerer, and Airflow's shared streams. Not here: the poll (`_table_poll`). This module imports nothing heavy.
+triggerer, and Airflow's shared streams. Not here: the poll (`_table_poll`), and how many events a look makes
+(`_look_events`). This module imports nothing heavy.
 
 A watermark is stored after Airflow has stored the events up to it, so that no event is lost. Airflow confirms that only
 to the producer of a shared stream, so that is what this trigger is where there are any (3.3); elsewhere events count as
@@ -23,25 +24,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, came
+from airflow_iceberg.errors import InvalidInputError, NotFoundError, came
 from airflow_iceberg.hooks.arguments import interval_s, iso_ms, names, whole_number, yes_or_no
 from airflow_iceberg.hooks.iceberg import IcebergHook
-from airflow_iceberg.plan.snapshot_events import (
-    EventFilter,
-    News,
-    Watermark,
-    coalesced,
-    new_snapshots,
-    payload,
-    start_of,
-    touched_partitions,
-)
+from airflow_iceberg.plan.snapshot_events import EventFilter, Watermark, start_of
+from airflow_iceberg.triggers._look_events import EventsOf, LookEvents
 from airflow_iceberg.triggers._table_poll import Look, poll_of
+from airflow_iceberg.triggers._threads import in_thread, place_of
 
 if TYPE_CHECKING:
     from airflow_iceberg.catalogs.base import TableState
-    from airflow_iceberg.format.snapshots import Snapshot
-    from airflow_iceberg.plan.conditions.decision import Facts
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +58,8 @@ class _Raw:
 
 class IcebergTableSnapshotTrigger(BaseEventTrigger):
     """Fires an event for each snapshot that is committed to a branch of a table, oldest first.
+
+    If there are hundreds of new ones, the first 200 have an event each, and those after them have one together.
 
     It is the trigger of an `AssetWatcher`. All watchers and sensors of a triggerer share one poll for each table. The
     watermark is in the asset's state store (Airflow 3.3), so that a restarted triggerer goes on where it was.
@@ -216,47 +210,27 @@ class IcebergTableSnapshotTrigger(BaseEventTrigger):
                 raise look.error or NotFoundError(f"table {self.table} could not be loaded")
             if look.state is self._handled:
                 return [], None
-            news, events = await asyncio.to_thread(self._news, look)
+            found = await in_thread(self._found, look, place=look.place or place_of(self.iceberg_conn_id))
         except Exception as error:  # noqa: BLE001 - a watcher has nobody to fail for, and goes on with the next look
             return [], self._failed(error)
         self._failed_looks = 0
+        news = found.news
         if news.problem and news.problem != self._problem:
             log.error("watched table %s: %s", self.table, news.problem)
         self._problem = news.problem
-        self._handled = look.state
+        self._handled = look.state if found.is_complete else None
         is_new, self._seen = news.watermark != self._seen, news.watermark
-        return events, news.watermark if is_new else None
+        return found.events, news.watermark if is_new else None
 
-    def _news(self, look: Look) -> tuple[News, list[tuple[dict[str, Any], Watermark]]]:
+    def _found(self, look: Look) -> LookEvents:
         """Find what is new, in a thread."""
         assert look.state is not None
-        assert look.facts is not None
-        metadata, facts = look.state.metadata, look.facts
-        self.filter.check(metadata)
         known = self._seen
         if known is None:
-            known = start_of(metadata, self.branch, None if self._since_ms else self.since, self._since_ms)
-        news = new_snapshots(metadata, self.branch, known)
-        chosen = [each for each in news.snapshots if self._passes(look.state, each, facts)]
-        events = [(self._payload(look.state, snapshot, facts), Watermark.of(metadata, snapshot)) for snapshot in chosen]
-        if self.coalesce and events:
-            events = [(coalesced([content for content, _ in events]), news.watermark)]
-        return news, events
-
-    def _passes(self, state: TableState, snapshot: Snapshot, facts: Facts) -> bool:
-        try:
-            return self.filter.passes(state.metadata, snapshot, facts)
-        except NotFoundError as error:
-            log.warning("cannot tell what snapshot %s changed, its event is fired: %s", snapshot.snapshot_id, error)
-            return True
-
-    def _payload(self, state: TableState, snapshot: Snapshot, facts: Facts) -> dict[str, Any]:
-        try:
-            touched = touched_partitions(snapshot, facts)
-        except IcebergError as error:
-            log.warning("cannot tell which partitions snapshot %s changed: %s", snapshot.snapshot_id, error)
-            touched = None
-        return payload(self.table, state.metadata, self.branch, snapshot, touched)
+            since = None if self._since_ms else self.since
+            known = start_of(look.state.metadata, self.branch, since, self._since_ms)
+        made = EventsOf(self.table, self.branch, self.filter, coalesce=self.coalesce)
+        return made.find(look, known)
 
     def _failed(self, error: Exception) -> Watermark | None:
         """Report a look that has failed; return the watermark of a table that does not exist yet."""

@@ -1,11 +1,14 @@
 """The addresses of the pages. Each asks Airflow first whether the user may see it, and then works in a thread.
 
-There is nothing but GET: no page changes a table, or anything else.
+There is nothing but GET: no page changes a table, or anything else. A connection is read in one thread and asked in
+another, whose place has its version: one that does not answer is asked again when it was corrected.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable, Hashable
 from typing import Annotated, Any
 
 from airflow.api_fastapi.core_api.security import GetUserDep
@@ -16,6 +19,8 @@ from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError
+from airflow_iceberg.hooks.late_threads import NotAskedError, Place, TooSlowError
+from airflow_iceberg.table import Table
 from airflow_iceberg.ui import committed, render, views
 from airflow_iceberg.ui.access import (
     VisibleDags,
@@ -25,8 +30,9 @@ from airflow_iceberg.ui.access import (
     reads_connection,
     reads_task,
 )
-from airflow_iceberg.ui.opened import open_catalog
-from airflow_iceberg.ui.threads import TooSlowError, in_thread
+from airflow_iceberg.ui.opened import Connected, Opened, connect, open_catalog
+from airflow_iceberg.ui.snapshots import MOST_DAGS, properties_of, run_of, snapshot_view
+from airflow_iceberg.ui.threads import in_thread
 
 log = logging.getLogger(__name__)
 
@@ -54,15 +60,15 @@ async def _tables(connection_id: str, namespace: _Name = "") -> Response:
     """List the tables of a catalog, or of a namespace."""
 
     def work() -> Response:
-        opened = open_catalog(connection_id)
+        opened = open_catalog(connected)
         try:
             listing = opened.listing(namespace)
         except IcebergError as error:
-            return _failed(error, opened.secrets)
-        values = {"conn_id": connection_id, "namespace": namespace, "listing": listing}
-        return render.page("tables", values, secrets=opened.secrets)
+            return _failed(error, opened.secrets, (namespace,))
+        return render.page("tables", {"conn_id": connection_id, "namespace": namespace, "listing": listing})
 
-    return await in_thread(work, place=connection_id)
+    connected = await _connected(connection_id)
+    return await in_thread(work, place=connected.place)
 
 
 @app.get("/connections/{connection_id}/table", dependencies=[Depends(reads_connection)])
@@ -71,31 +77,36 @@ async def _table(user: GetUserDep, connection_id: str, name: _Name, branch: _Nam
     sees_events = await may_read_assets(user)
 
     def work() -> Response:
-        opened = open_catalog(connection_id)
+        opened = open_catalog(connected)
         try:
             found = opened.table(name)
-            metadata = found.metadata
-            values: dict[str, Any] = {
-                "facts": views.facts_of(found),
-                "refs": views.refs_of(metadata),
-                "columns": views.columns_of(found.schema()),
-                "properties": views.properties_of(found.properties),
-                "line": opened.result(
-                    found, ("line", branch, page), lambda: views.timeline(metadata, branch=branch or None, page=page)
-                ),
-                "charts": opened.result(found, "charts", lambda: views.charts_of(metadata, render.size, render.number)),
-                "health": opened.result(found, "health", lambda: views.health_of(found)),
-                "maintenance": opened.result(found, "maintenance", lambda: views.maintenance_of(metadata)),
-                "schemas": opened.result(found, "schemas", lambda: views.schema_history(metadata)),
-            }
+            values = _values_of(opened, found, branch, page)
         except IcebergError as error:
-            return _failed(error, opened.secrets)
+            return _failed(error, opened.secrets, (name, branch))
         events = committed.maintenance_events(connection_id, found.name) if sees_events else ()
         runs = (*values["line"].runs, *(one[0] for one in values["maintenance"].runs), *events)
         shown = {"conn_id": connection_id, "name": found.name, "branch": branch, "events": events}
-        return render.page("table", {**values, **shown, "dags": _dags(user, runs)}, secrets=opened.secrets)
+        return render.page("table", {**values, **shown, "dags": _dags(user, runs)})
 
-    return await in_thread(work, place=connection_id)
+    connected = await _connected(connection_id)
+    return await in_thread(work, place=connected.place)
+
+
+def _values_of(opened: Opened, found: Table, branch: str, page: int) -> dict[str, Any]:
+    """Return what the page of a table shows of its state, each part kept until the next commit."""
+    metadata = found.metadata
+    parts: dict[str, tuple[Hashable, Callable[[], Any]]] = {
+        "facts": ("facts", lambda: views.facts_of(found)),
+        "refs": ("refs", lambda: views.refs_of(metadata)),
+        "columns": ("columns", lambda: views.columns_of(found.schema())),
+        "properties": ("properties", lambda: properties_of(found.properties)),
+        "line": (("line", branch, page), lambda: views.timeline(metadata, branch=branch or None, page=page)),
+        "charts": ("charts", lambda: views.charts_of(metadata, render.size, render.number)),
+        "health": ("health", lambda: views.health_of(found)),
+        "maintenance": ("maintenance", lambda: views.maintenance_of(metadata)),
+        "schemas": ("schemas", lambda: views.schema_history(metadata)),
+    }
+    return {name: opened.result(found, what, make) for name, (what, make) in parts.items()}
 
 
 @app.get("/connections/{connection_id}/snapshot", dependencies=[Depends(reads_connection)])
@@ -103,22 +114,23 @@ async def _snapshot(user: GetUserDep, connection_id: str, name: _Name, snapshot_
     """Show a snapshot: who made it, from what, and its files."""
 
     def work() -> Response:
-        opened = open_catalog(connection_id)
+        opened = open_catalog(connected)
         try:
             if not (snapshot_id.isascii() and snapshot_id.isdigit() and len(snapshot_id) < 20):
                 raise InvalidInputError(f"{snapshot_id!r} is no snapshot id")
             found = opened.table(name)
-            run = views.run_of(found, int(snapshot_id))
-            view = opened.result(found, ("snapshot", run.snapshot_id), lambda: views.snapshot_view(found, run))
+            run = run_of(found, int(snapshot_id))
+            view = opened.result(found, ("snapshot", run.snapshot_id), lambda: snapshot_view(found, run))
         except IcebergError as error:
-            return _failed(error, opened.secrets)
+            return _failed(error, opened.secrets, (name, snapshot_id))
         dags = VisibleDags(user, (run.dag_id, *view.dag_ids))
-        shows_airflow = len(view.dag_ids) <= views.MOST_DAGS and all(map(dags.shows, view.dag_ids))
+        shows_airflow = len(view.dag_ids) <= MOST_DAGS and all(map(dags.shows, view.dag_ids))
         shown = {"shows_airflow": shows_airflow, "dags": dags}
         values = {"conn_id": connection_id, "name": found.name, "location": found.location, "view": view, **shown}
-        return render.page("snapshot", values, secrets=opened.secrets)
+        return render.page("snapshot", values)
 
-    return await in_thread(work, place=connection_id)
+    connected = await _connected(connection_id)
+    return await in_thread(work, place=connected.place)
 
 
 @app.get("/dags/{dag_id}/committed", dependencies=[Depends(reads_task)])
@@ -136,34 +148,43 @@ async def _run_committed(
     asked = committed.Work(dag_id=dag_id, run_id=run_id, task_id=task_id or None, map_index=index if task_id else None)
     named = await in_thread(committed.tables_of, asked)
     allowed = {conn_id: await may_read_connection(user, conn_id) for conn_id, _ in named}
+    # Each in a thread of its connection: one that does not answer takes its own tables from the page, and no other.
+    found = await asyncio.gather(*(_commits(asked, conn_id, name, allowed[conn_id]) for conn_id, name in named))
 
     def work() -> Response:
-        found = [
-            committed.commits_of(asked, conn_id, name)
-            if allowed[conn_id]
-            else committed.Commits(conn_id=conn_id, table=name, may_read=False)
-            for conn_id, name in named
-        ]
-        secrets = tuple(secret for one in found for secret in one.secrets)
         runs = [view.run for one in found for view in one.snapshots]
-        return render.page("committed", {"work": asked, "tables": found, "dags": _dags(user, runs)}, secrets=secrets)
+        return render.page("committed", {"work": asked, "tables": found, "dags": _dags(user, runs)})
 
-    return await in_thread(work, place=f"DAG {dag_id}")
+    return await in_thread(work)
+
+
+async def _commits(asked: committed.Work, conn_id: str, name: str, is_allowed: bool) -> committed.Commits:
+    if not is_allowed:
+        return committed.Commits(conn_id=conn_id, table=name, may_read=False)
+    try:
+        connected = await _connected(conn_id)
+        return await in_thread(committed.commits_of, asked, connected, name, place=connected.place)
+    except IcebergError as error:
+        return committed.Commits(conn_id=conn_id, table=name, error=render.error_text(error))
+
+
+async def _connected(conn_id: str) -> Connected:
+    return await in_thread(connect, conn_id, place=Place(f"Airflow's store of connection {conn_id!r}"))
 
 
 def _dags(user: Any, runs: Any) -> VisibleDags:
     return VisibleDags(user, (run.dag_id for run in runs))
 
 
-def _failed(error: IcebergError, secrets: tuple[str, ...] = ()) -> Response:
+def _failed(error: IcebergError, secrets: tuple[str, ...] = (), asked: tuple[str, ...] = ()) -> Response:
     if isinstance(error, NotFoundError):
         status, title = 404, "Not found"
     elif isinstance(error, InvalidInputError):
         status, title = 400, "This cannot be shown"
     else:
         status, title = 502, "The catalog or a store did not give an answer"
-    values = {"title": title, "text": render.message(error), "status": status}
-    return render.page("error", values, secrets=secrets, status=status)
+    values = {"title": title, "text": render.error_text(error, secrets, asked), "status": status}
+    return render.page("error", values, status=status)
 
 
 @app.exception_handler(IcebergError)
@@ -175,8 +196,10 @@ async def _iceberg_error(request: Request, error: IcebergError) -> Response:
 @app.exception_handler(TooSlowError)
 async def _too_slow(request: Request, error: TooSlowError) -> Response:
     """Say that a catalog hangs."""
-    values = {"title": "The catalog does not answer", "text": str(error), "status": 504}
-    return render.page("error", values, status=504)
+    status, title = 504, "The catalog does not answer"
+    if isinstance(error, NotAskedError):
+        status, title = 503, "This connection is not asked any more"
+    return render.page("error", {"title": title, "text": str(error), "status": status}, status=status)
 
 
 @app.exception_handler(StarletteHTTPException)

@@ -14,12 +14,14 @@ from sqlalchemy import select
 
 from airflow_iceberg.assets import SCHEME, asset_uri, table_of_uri
 from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.hooks.late_threads import GivenUpError
 from airflow_iceberg.operations.history.runs import Run, find_runs
 from airflow_iceberg.redaction import without_secrets
 from airflow_iceberg.table import Table
-from airflow_iceberg.ui.opened import Opened, open_catalog
+from airflow_iceberg.ui.opened import Connected, Opened, open_catalog
+from airflow_iceberg.ui.render import error_text
+from airflow_iceberg.ui.snapshots import SnapshotView, shown_run, snapshot_view
 from airflow_iceberg.ui.staging import StagingFolder, staging_folders
-from airflow_iceberg.ui.views import SnapshotView, snapshot_view
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +64,6 @@ class Commits:
     is_cut: bool = False
     staging: tuple[StagingFolder, ...] = ()
     error: str = ""
-    secrets: tuple[str, ...] = ()
 
 
 def tables_of(work: Work) -> list[tuple[str, str]]:
@@ -109,21 +110,23 @@ def _rows(wanted: Any, work: Work, task_id: Any, map_index: Any) -> list[Any]:
         return list(session.scalars(wanted.limit(_MOST_ROWS)))
 
 
-def commits_of(work: Work, conn_id: str, name: str) -> Commits:
+def commits_of(work: Work, connected: Connected, name: str) -> Commits:
     """Return the snapshots of a table that a run has made; an error is part of the answer."""
+    conn_id = connected.conn_id
     secrets: tuple[str, ...] = ()
     try:
-        opened = open_catalog(conn_id)
+        opened = open_catalog(connected)
         secrets = opened.secrets
         table = opened.table(name)
         mine = [run for run in find_runs(table.metadata, **_asked(work), most=_MOST_ROWS) if _is_of(run, work)]
-        shown = tuple(_view(opened, table, run) for run in mine[:MOST_SNAPSHOTS])
+        shown = tuple(_view(opened, table, shown_run(run)) for run in mine[:MOST_SNAPSHOTS])
     except IcebergError as error:
-        return Commits(conn_id=conn_id, table=name, error=without_secrets(str(error)), secrets=secrets)
+        return Commits(conn_id=conn_id, table=name, error=error_text(error, secrets, (name,)))
+    except GivenUpError:
+        raise
     except Exception:
         log.exception("cannot read table %r of connection %r", name, conn_id)
-        text = "it cannot be read; the log of the API server says why"
-        return Commits(conn_id=conn_id, table=name, error=text, secrets=secrets)
+        return Commits(conn_id=conn_id, table=name, error="it cannot be read; the log of the API server says why")
     return Commits(
         conn_id=conn_id,
         table=name,
@@ -131,7 +134,6 @@ def commits_of(work: Work, conn_id: str, name: str) -> Commits:
         snapshots=shown,
         is_cut=len(mine) > MOST_SNAPSHOTS,
         staging=_staging_of(work, table),
-        secrets=secrets,
     )
 
 

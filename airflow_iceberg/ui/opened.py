@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from airflow.sdk import BaseHook
 
 from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId
-from airflow_iceberg.errors import InvalidInputError, NotFoundError, StorageError
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, StorageError
 from airflow_iceberg.hooks.iceberg import IcebergHook
-from airflow_iceberg.redaction import hidden_texts
+from airflow_iceberg.hooks.late_threads import Place, stop_if_late, when_late
+from airflow_iceberg.inventory.limited import is_within
+from airflow_iceberg.redaction import hidden_texts, replaced
 from airflow_iceberg.table import Table
 from airflow_iceberg.ui.access import CONNECTION_TYPES
+from airflow_iceberg.ui.render import error_text
 
 T = TypeVar("T")
 
@@ -32,29 +35,33 @@ MOST_TABLES = 1_000
 _MOST_NAME = 1_000
 _MOST_CATALOGS = 8
 _MOST_KEPT = 128
+_MOST_KEPT_BYTES = 512 << 10
 _LOCK_TIMEOUT_S = 20
 
 
 class Kept:
     """The last results that were asked for, by a key; safe for threads."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, most_bytes: int | None = None) -> None:
         self._most = most
-        self._lock = threading.Lock()
+        self._most_bytes = most_bytes
+        self._lock = Lock()
         self._found: OrderedDict[Hashable, Any] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of a key, made if it is not kept; two threads may both make one.
 
-        A result that says what could not be read is not kept: the store may answer the next time.
+        A result that says what could not be read is not kept: the store may answer the next time. Nor is one that is
+        larger than what a page shows.
         """
         with self._lock:
             if key in self._found:
                 self._found.move_to_end(key)
                 found: T = self._found[key]
                 return found
+        stop_if_late()
         made = make()
-        if getattr(made, "error", ""):
+        if getattr(made, "error", "") or (self._most_bytes is not None and not is_within(made, self._most_bytes)):
             return made
         with self._lock:
             self._found[key] = made
@@ -62,8 +69,31 @@ class Kept:
                 self._found.popitem(last=False)
         return made
 
+    def forget(self, key: Hashable) -> None:
+        """Make the result of a key anew when it is asked for again."""
+        with self._lock:
+            self._found.pop(key, None)
 
-catalogs, results = Kept(_MOST_CATALOGS), Kept(_MOST_KEPT)
+
+catalogs, results = Kept(_MOST_CATALOGS), Kept(_MOST_KEPT, _MOST_KEPT_BYTES)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Connected:
+    """A connection, read but not opened.
+
+    Attributes:
+        version: a digest of the connection: another one after it was changed.
+    """
+
+    conn_id: str
+    version: str
+    hook: IcebergHook
+
+    @property
+    def place(self) -> Place:
+        """Where those wait who ask its catalog or its stores."""
+        return Place(f"connection {self.conn_id!r}", self.version)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,15 +101,14 @@ class Opened:
     """A connection's catalog.
 
     Attributes:
-        version: a digest of the connection: another one after it was changed.
-        secrets: the texts that no page may show.
+        secrets: the texts that no error may show.
     """
 
     conn_id: str
     version: str
     catalog: Catalog
     secrets: tuple[str, ...]
-    lock: threading.Lock
+    lock: Lock
 
     def table(self, name: str) -> Table:
         """Load a table, whose metadata is read again only if it has changed.
@@ -109,7 +138,13 @@ class Opened:
             metadata.last_sequence_number,
             metadata.current_snapshot_id,
         )
-        return results.get((self.version, table.name, state, what), make)
+        return results.get((self.version, table.name, state, what), lambda: self._told(make()))
+
+    def _told(self, made: T) -> T:
+        """Return a result; if it has an error, with the text of it that a page may show."""
+        problem = getattr(made, "problem", None)
+        # It is a dataclass.
+        return made if problem is None else replace(made, error=error_text(problem, self.secrets))  # type: ignore[type-var]
 
     def _alone(self, ask: Callable[[], T]) -> T:
         # Clients of catalogs are not all made for several threads; and one that hangs holds up its own pages alone.
@@ -130,8 +165,8 @@ class Listing:
     is_cut: bool = False
 
 
-def open_catalog(conn_id: str) -> Opened:
-    """Open the catalog of a connection.
+def connect(conn_id: str) -> Connected:
+    """Read a connection.
 
     Raises:
         NotFoundError: there is no such connection, or it is none of an Iceberg catalog.
@@ -147,15 +182,27 @@ def open_catalog(conn_id: str) -> Opened:
         raise NotFoundError(f"connection {conn_id!r} is not one of an Iceberg catalog")
     config = hook.config
     told = json.dumps([conn_id, config.name, dict(config.properties)], sort_keys=True, default=str)
-    version = hashlib.sha256(told.encode()).hexdigest()
+    return Connected(conn_id=conn_id, version=hashlib.sha256(told.encode()).hexdigest(), hook=hook)
+
+
+def open_catalog(connected: Connected) -> Opened:
+    """Open the catalog of a connection, or return it if it is open."""
+    version, config = connected.version, connected.hook.config
 
     def make() -> Opened:
-        catalog = hook.catalog
-        catalog.remember_states()
-        catalog.limit_reads()
         secrets = tuple(hidden_texts({**config.properties, **config.pages}))
-        return Opened(conn_id=conn_id, version=version, catalog=catalog, secrets=secrets, lock=threading.Lock())
+        try:
+            catalog = connected.hook.catalog
+        except IcebergError as error:
+            # All its words are the connection's, or ours.
+            error.args = (replaced(str(error), secrets),)
+            raise
+        catalog.remember_states()
+        catalog.limit_reads(stop_if_late)
+        return Opened(conn_id=connected.conn_id, version=version, catalog=catalog, secrets=secrets, lock=Lock())
 
+    # A thread that is given up may keep the catalog's lock, and its connections, for ever.
+    when_late(lambda: catalogs.forget(version))
     return catalogs.get(version, make)
 
 

@@ -1,42 +1,49 @@
 """Values to HTML. Everything in a table may be written by an enemy: no text reaches a page but through `_shown`.
 
-Texts lose control characters, what is longer than a page needs, and the secrets of the connection; then Jinja escapes
-them. The page allows no script and no style but its own two, by their digests, and no address but Airflow's.
+Texts lose control characters, and what is longer than a page needs; then Jinja escapes them. The page allows no script
+and no style but its own two, by their digests, and no address but Airflow's.
+
+Secrets of the connection are looked for in errors alone, and there not in the words of a table or of an address: who
+writes a guess there would see by the asterisks whether it is right. What is named like a secret is hidden in all texts.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fastapi import Response
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
-from jinja2.runtime import Context
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from airflow_iceberg.redaction import printable, replaced, without_secrets
+from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, UnsupportedError
+from airflow_iceberg.hooks.late_threads import stop_if_late
+from airflow_iceberg.redaction import HIDDEN, printable, without_secrets
 from airflow_iceberg.ui.addresses import base_path, below_airflow, page_address
 
 _FOLDER = Path(__file__).parent / "templates"
 _MOST_CHARACTERS = 2_000
 # Of those that are recognised by what is around them.
 _LONGEST_SECRET = 4_096
+# Nobody tries all texts of this length; the asterisks of a shorter one would confirm a guess.
+_NO_GUESS = 20
+_PATH = re.compile(r"\S*/\S*")
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def page(template: str, values: Mapping[str, Any], *, secrets: tuple[str, ...] = (), status: int = 200) -> Response:
+def page(template: str, values: Mapping[str, Any], *, status: int = 200) -> Response:
     """Return a page.
 
     Args:
         template: the name of its template, without the suffix.
-        secrets: texts that it must not show.
     """
-    html = _environment().get_template(f"{template}.html").render({**values, "_secrets": secrets})
+    html = _environment().get_template(f"{template}.html").render(values)
     # What surrogates are left is in no text that was cleaned.
     return Response(html.encode("utf-8", "replace"), status, headers(), media_type="text/html; charset=utf-8")
 
@@ -95,23 +102,53 @@ def _environment() -> Environment:
     return made
 
 
-@pass_context
-def _shown(context: Context, value: Any) -> Any:
+def _shown(value: Any) -> Any:
     """Return a value as Jinja escapes it: every expression of a template comes through here."""
     if isinstance(value, Markup) or value is None:
         return value if value is not None else ""
-    secrets = context.get("_secrets") or ()
-    longest = max(map(len, secrets), default=0)
-    return clean(_begun(str(value), _MOST_CHARACTERS + 1, lambda text: replaced(text, secrets), longest))
+    stop_if_late()
+    return clean(str(value)[: _MOST_CHARACTERS + 1])
 
 
-def _begun(text: str, most: int, without: Callable[[str], str], longest: int) -> str:
-    """Return so much of the beginning of a text, without secrets, and look for them in little more of it.
+def error_text(error: IcebergError, secrets: Sequence[str] = (), asked: Iterable[str] = ()) -> str:
+    """Return the text of an error without secrets.
+
+    Args:
+        secrets: those of the connection. Short ones, which one could guess, are not looked for where the words are
+            not the connection's: in paths, in what is said of a document, and in what the address asks for.
+        asked: what the address asks for.
+    """
+    is_of_a_document = isinstance(error, FormatError | UnsupportedError | InvalidInputError)
+    # The longest first: one may be a part of another.
+    each = re.compile("|".join(map(re.escape, sorted(filter(None, secrets), key=len, reverse=True))) or "(?!)")
+    own = re.compile("|".join(map(re.escape, filter(None, asked))) or "(?!)")
+
+    def without(text: str) -> str:
+        text = without_secrets(text)
+        asked_for = [found.span() for found in own.finditer(text)]
+        foreign = [(0, len(text))] if is_of_a_document else [found.span() for found in _PATH.finditer(text)]
+
+        def hidden(found: re.Match[str]) -> str:
+            is_shown = _is_in(found, asked_for) or (len(found[0]) < _NO_GUESS and _is_in(found, foreign))
+            return found[0] if is_shown else HIDDEN
+
+        return each.sub(hidden, text)
+
+    return begun(str(error), without, max((_LONGEST_SECRET, *map(len, secrets))))
+
+
+def _is_in(found: re.Match[str], spans: Iterable[tuple[int, int]]) -> bool:
+    """Whether what was found is a part of a word, and not the word a part of it."""
+    return any(start <= found.start() and found.end() <= end for start, end in spans)
+
+
+def begun(text: str, without: Callable[[str], str], longest: int = _LONGEST_SECRET) -> str:
+    """Return as much of the beginning of a text as a page shows, without secrets, which are looked for in little more.
 
     A secret must not be cut before it is found. So it is looked for in more by the length of one, which is left out of
     the answer.
     """
-    head = text[: most + longest]
+    head = text[: _MOST_CHARACTERS + 1 + longest]
     made = without(head)
     return made if len(head) == len(text) else f"{made[: max(len(made) - longest, 0)]}…"
 
@@ -123,8 +160,7 @@ def clean(text: str) -> str:
 
 def message(error: object) -> str:
     """Return a text, or that of an error, without secrets."""
-    # Those of the connection are looked for afterwards.
-    return _begun(str(error), _MOST_CHARACTERS + _LONGEST_SECRET, without_secrets, _LONGEST_SECRET)
+    return begun(str(error), without_secrets)
 
 
 def link(*path: str, **query: Any) -> Markup:

@@ -7,7 +7,9 @@ from itertools import islice
 
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.format.values.digits import whole_number
+from airflow_iceberg.hooks.late_threads import stopper
 from airflow_iceberg.hooks.task_key import installation_id
+from airflow_iceberg.inventory.limited import LimitedFileIO
 from airflow_iceberg.inventory.listed_files import STAGING_FOLDER
 from airflow_iceberg.table import Table
 
@@ -40,7 +42,7 @@ def staging_folders(table: Table, *, dag_id: str, run_id: str, task_id: str, map
     )
     root = f"{table.location}/{STAGING_FOLDER}/"
     sizes: dict[str, list[int]] = {}
-    for one in islice(table.io.list(root), _MOST_LISTED):
+    for one in islice(LimitedFileIO(table.io, check=stopper()).list(root), _MOST_LISTED):
         name, slash, _ = one.location.partition(root)[2].partition("/")
         if slash and name.removeprefix("carried-").startswith(f"{key.file_token}-"):
             sizes.setdefault(name, []).append(one.size_bytes)

@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import islice
 from typing import Any
-from urllib.parse import unquote
 
-from airflow_iceberg.commit.operation_key import DAG_ID
 from airflow_iceberg.commit.write_result import count_of
-from airflow_iceberg.errors import IcebergError, NotFoundError
+from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.format.values.digits import whole_number
+from airflow_iceberg.hooks.late_threads import stopper
 from airflow_iceberg.inventory.limited import LimitedFileIO
 from airflow_iceberg.operations.history.diff import schema_changes
 from airflow_iceberg.operations.history.runs import Run, find_runs
 from airflow_iceberg.plan.compact import RewriteOptions
-from airflow_iceberg.redaction import hide
-from airflow_iceberg.scan.counted_files import ChangedFile, CountedFiles, changed_files, count_files
+from airflow_iceberg.scan.counted_files import CountedFiles, count_files
 from airflow_iceberg.table import Table
 from airflow_iceberg.ui.chart import Chart, draw
 from airflow_iceberg.ui.health import Finding, find
+from airflow_iceberg.ui.snapshots import LONGEST_TEXT, shown_run
 
-# How operation keys stand in summaries, also in documents.
-_WORDS = re.compile(r"[\s\",\[\]{}]+")
-_SLASHES_OF_A_KEY = 4
 RUNS_ON_A_PAGE = 50
 MOST_PARTITIONS = 50
-MOST_FILES = 200
 MOST_REFS = 200
 MOST_COLUMNS = 500
 MOST_SCHEMAS = 20
 MOST_CHANGES = 100
-MOST_PROPERTIES = 300
-_MOST_CHARACTERS = 8_000
-_LONGEST_VALUE, _LONGEST_NAME = 100_000, 1_000
-MOST_DAGS = 50
 MOST_MAINTENANCE = 20
 
 
@@ -70,7 +61,7 @@ def timeline(metadata: TableMetadata, *, branch: str | None, page: int) -> Timel
     skip = (page - 1) * RUNS_ON_A_PAGE
     runs = find_runs(metadata, branch=branch, skip=skip, most=RUNS_ON_A_PAGE + 1)
     return Timeline(
-        runs=runs[:RUNS_ON_A_PAGE],
+        runs=tuple(map(shown_run, runs[:RUNS_ON_A_PAGE])),
         first=skip + 1,
         total=len(metadata.snapshots),
         newer=page - 1 if page > 1 else None,
@@ -104,10 +95,8 @@ def columns_of(schema: Schema) -> tuple[Column, ...]:
     found = []
     for name, number in list(schema.names.items())[:MOST_COLUMNS]:
         field = schema.fields_by_id[number]
-        kind = str(field.type)
-        found.append(
-            Column(field_id=number, name=name, type=kind, is_required=field.required, doc=str(field.doc or ""))
-        )
+        kind, doc = str(field.type)[:LONGEST_TEXT], str(field.doc or "")[:LONGEST_TEXT]
+        found.append(Column(field_id=number, name=name[:LONGEST_TEXT], type=kind, is_required=field.required, doc=doc))
     return tuple(found)
 
 
@@ -123,11 +112,15 @@ def schema_history(metadata: TableMetadata) -> tuple[SchemaChange, ...]:
         SchemaChange(
             schema_id=after.schema_id,
             since_ms=since.get(after.schema_id),
-            changes=() if before is None else tuple(schema_changes(before, after, by_id=True))[:MOST_CHANGES],
+            changes=() if before is None else _changes(before, after),
             is_current=after.schema_id == metadata.current_schema_id,
         )
         for before, after in reversed(pairs)
     )
+
+
+def _changes(before: Schema, after: Schema) -> tuple[str, ...]:
+    return tuple(one[:LONGEST_TEXT] for one in islice(schema_changes(before, after, by_id=True), MOST_CHANGES))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,8 +155,9 @@ def refs_of(metadata: TableMetadata) -> tuple[Ref, ...]:
             retention=", ".join(f"{what} {value}" for what, value in kept.items() if value is not None),
         )
 
-    names = sorted(metadata.refs, key=lambda name: (name != "main", metadata.refs[name].type, name))
-    return tuple(one(name) for name in names[:MOST_REFS])
+    order = metadata.refs
+    names = nsmallest(MOST_REFS, order, key=lambda name: (name != "main", order[name].type, name))
+    return tuple(one(name) for name in names)
 
 
 def _days(milliseconds: int | None) -> str | None:
@@ -191,7 +185,7 @@ def maintenance_of(metadata: TableMetadata) -> Maintenance:
     newest = {one.snapshot_id: one for one in done[::-1][:MOST_MAINTENANCE]}
     runs = find_runs(metadata, snapshot_ids=newest) if newest else ()
     return Maintenance(
-        runs=tuple((run, *_bytes(newest[run.snapshot_id])) for run in runs),
+        runs=tuple((shown_run(run), *_bytes(newest[run.snapshot_id])) for run in runs),
         count=len(done),
         fewer_files=sum(_files(one, "deleted", "removed") - _files(one, "added", "added") for one in done),
         saved_bytes=sum(removed - added for removed, added in map(_bytes, done)),
@@ -232,13 +226,14 @@ class Health:
 
     Attributes:
         small_below: the size in bytes below which a compaction rewrites a file.
-        error: why the files were not counted.
+        error, problem: why the files were not counted.
     """
 
     small_below: int
     counted: CountedFiles | None = None
     findings: tuple[Finding, ...] = ()
     error: str = ""
+    problem: IcebergError | None = None
 
 
 def health_of(table: Table) -> Health:
@@ -252,14 +247,14 @@ def health_of(table: Table) -> Health:
     try:
         counted = count_files(
             metadata,
-            LimitedFileIO(table.io),
+            LimitedFileIO(table.io, check=stopper()),
             metadata.current_snapshot(),
             small_below=small_below,
             min_small_files=options.min_input_files,
             most_partitions=MOST_PARTITIONS,
         )
     except IcebergError as error:
-        return Health(small_below=small_below, error=str(error))
+        return Health(small_below=small_below, error=str(error), problem=error)
     findings = find(counted, snapshots=len(metadata.snapshots), metadata_files=len(metadata.metadata_log))
     return Health(small_below=small_below, counted=counted, findings=findings)
 
@@ -273,11 +268,11 @@ def facts_of(table: Table) -> dict[str, Any]:
         "location": table.location,
         "metadata_location": table.metadata_location,
         "format_version": metadata.format_version,
-        "partitions": ", ".join(f"{field.name}: {field.transform}" for field in table.spec().fields),
+        "partitions": ", ".join(f"{field.name}: {field.transform}" for field in table.spec().fields)[:LONGEST_TEXT],
         "sort_order": ", ".join(
             f"{field.transform}({names.get(field.source_id, field.source_id)}) {field.direction} {field.null_order}"
             for field in table.sort_order().fields
-        ),
+        )[:LONGEST_TEXT],
         "snapshots": len(metadata.snapshots),
         "last_commit_ms": None if head is None else head.timestamp_ms,
         "updated_ms": metadata.last_updated_ms,
@@ -290,74 +285,3 @@ def facts_of(table: Table) -> dict[str, Any]:
 
 def _total(snapshot: Snapshot | None, name: str) -> int | None:
     return 0 if snapshot is None else whole_number(snapshot.summary.get(name, ""))
-
-
-def properties_of(properties: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return names and values, the values without secrets."""
-    return [(name, _without_secrets(name, value)) for name, value in sorted(properties.items())[:MOST_PROPERTIES]]
-
-
-def _without_secrets(name: str, value: str) -> str:
-    if len(name) > _LONGEST_NAME or len(value) > _LONGEST_VALUE:
-        # Nobody reads it, and to look for secrets in it would take long.
-        return f"({len(value):,} characters, not shown)"
-    return str(hide(name, value))[:_MOST_CHARACTERS]
-
-
-def named_dags(summary: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the DAGs that a summary names: that of its task, and those of the operation keys in what Airflow wrote.
-
-    More than `MOST_DAGS` stand for too many to ask for: what Airflow wrote is then shown to nobody.
-    """
-    found = {summary[DAG_ID]: None} if DAG_ID in summary else {}
-    for name, value in summary.items():
-        words = _WORDS.split(value[:_LONGEST_VALUE]) if name.startswith("airflow.") else ()
-        found |= {unquote(word.partition("/")[0]): None for word in words if word.count("/") >= _SLASHES_OF_A_KEY}
-    return tuple(found)[: MOST_DAGS + 1]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SnapshotView:
-    """One snapshot: who made it, its summary, and its files.
-
-    Attributes:
-        dag_ids: the DAGs that its summary names.
-        is_cut: whether it has changed more files than are shown.
-        error: why its files could not be read.
-    """
-
-    run: Run
-    summary: tuple[tuple[str, str], ...]
-    dag_ids: tuple[str, ...] = ()
-    files: tuple[ChangedFile, ...] = ()
-    is_cut: bool = False
-    error: str = ""
-
-
-def snapshot_view(table: Table, run: Run, most_files: int = MOST_FILES) -> SnapshotView:
-    """Return what is shown of a snapshot."""
-    snapshot = table.metadata.snapshot(run.snapshot_id)
-    if snapshot is None:
-        raise _unknown(table, run.snapshot_id)
-    said: dict[str, Any] = {"summary": tuple(properties_of(snapshot.summary)), "dag_ids": named_dags(snapshot.summary)}
-    try:
-        files, is_cut = changed_files(table.metadata, LimitedFileIO(table.io), snapshot, most=most_files)
-    except IcebergError as error:
-        return SnapshotView(run=run, **said, error=str(error))
-    return SnapshotView(run=run, **said, files=files, is_cut=is_cut)
-
-
-def run_of(table: Table, snapshot_id: int) -> Run:
-    """Return who made a snapshot.
-
-    Raises:
-        NotFoundError: the table has no such snapshot.
-    """
-    runs = find_runs(table.metadata, snapshot_ids=(snapshot_id,))
-    if not runs:
-        raise _unknown(table, snapshot_id)
-    return runs[0]
-
-
-def _unknown(table: Table, snapshot_id: int) -> NotFoundError:
-    return NotFoundError(f"table {table.name} has no snapshot {snapshot_id}; it may have expired")

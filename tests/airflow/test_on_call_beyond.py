@@ -437,6 +437,8 @@ class TestTablesThatAreMissing:
     def test_a_database_that_is_made_is_warned_of(self, scene, told, caplog):
         scene.connect(**{**scene.lake.connection, "host": f"sqlite:///{scene.folder}/mistyped.db"})
         assert told(scene.append).happened.endswith("mistyped.db: the database has no tables at all")
+        assert not (scene.folder / "mistyped.db").exists()
+        scene.run(IcebergCreateTableOperator, table="s.t", schema={"id": "long"})
         assert "mistyped.db did not exist and is made now" in caplog.text
 
     def test_a_table_of_a_server(self, scene, told):

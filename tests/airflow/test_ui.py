@@ -5,7 +5,9 @@ import hashlib
 import json
 import re
 import socket
+import sqlite3
 import tomllib
+from contextlib import closing
 from datetime import timedelta
 from html.parser import HTMLParser
 from importlib import import_module
@@ -20,7 +22,9 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.utils.session import create_session
 
+from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.errors import StorageError
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.operators.append import IcebergAppendOperator
 from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
@@ -186,6 +190,22 @@ class TestWhatIsNotThere:
         assert "The catalog or a store did not give an answer" in answer.text
         assert SECRET not in answer.text
 
+    @pytest.mark.costly
+    def test_no_page_makes_what_it_does_not_find(self, pages, tmp_path, monkeypatch):
+        (tmp_path / "lake").mkdir()
+        extra = {"warehouse": (tmp_path / "lake" / "warehouse").as_uri()}
+        for kind, host in (("sql", f"sqlite:///{tmp_path}/lake/mistyped.db"), ("hadoop", None)):
+            connection = {"conn_type": "iceberg_catalog", "host": host, "extra": {"type": kind, **extra}}
+            monkeypatch.setenv("AIRFLOW_CONN_NEW", json.dumps(connection))
+            assert "There is no table here" in pages.get("/connections/new").text
+            for answer in (
+                pages.table(conn_id="new"),
+                pages.get("/connections/new", namespace="s"),
+                pages.get("/connections/new/snapshot", name="s.t", snapshot_id="1"),
+            ):
+                assert answer.status_code == 404, kind
+            assert list((tmp_path / "lake").iterdir()) == [], kind
+
     def test_a_catalog_that_hangs_holds_up_no_other_page(self, pages, lake, monkeypatch):
         lake.create()
         with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -259,23 +279,90 @@ class TestEnemiesWriteTables:
 
 
 class TestSecretsStayInTheApiServer:
-    """No page shows a credential, whoever has written it into the table."""
+    """No page shows a credential of the connection, and none tells whether a guess of one is right."""
+
+    @pytest.fixture
+    def secret(self, lake, monkeypatch) -> str:
+        connection = lake.connection
+        connection["extra"] = {**connection["extra"], "s3.secret-access-key": SECRET, "token": "pa55w0rd"}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(connection))
+        return SECRET
 
     @pytest.mark.costly
-    def test_neither_those_of_the_connection_nor_those_of_the_table(self, pages, lake, monkeypatch):
-        connection = lake.connection
-        connection["extra"] = {**connection["extra"], "s3.secret-access-key": SECRET}
-        monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(connection))
-        table = lake.create(properties={"source.password": "hunter2hunter2", "note": f"the key is {SECRET}"})
+    def test_those_of_a_table_are_hidden_by_their_names(self, pages, lake):
+        table = lake.create(properties={"source.password": "hunter2hunter2"})
         table.alter([{"add_column": {"name": "x", "type": "long", "doc": "jdbc:x://me:hunter2hunter2@db/x"}}])
-        lake.append([1], snapshot_properties={"token": "hunter2hunter2", "comment": f"from {SECRET}"})
+        lake.append([1], snapshot_properties={"token": "hunter2hunter2"})
         html = pages.html()
         snapshot_id = lake.load().current_snapshot().snapshot_id
         snapshot = pages.get(f"/connections/{CONN_ID}/snapshot", name="s.t", snapshot_id=snapshot_id).text
         assert "hunter2" not in html + snapshot
-        assert SECRET not in html + snapshot
-        assert "the key is ***" in html
         assert "source.password" in html
+
+    @pytest.mark.costly
+    def test_the_texts_of_a_table_are_no_place_to_try_guesses(self, pages, lake, secret):
+        """Who writes a guess into a table, an address or a name sees the same, whether it is right or not."""
+        for guess in (secret, "pa55w0rd", "a-wrong-guess"):
+            name = f"s.{guess}"
+            table = lake.create(name, properties={"note": f"is it {guess}?", guess: "x"})
+            added = {"add_column": {"name": f"c_{guess}", "type": "long", "doc": f"is it {guess}?"}}
+            table.alter([added, {"set_properties": {f"of.{guess}": "x"}}])
+            lake.append([1], name, snapshot_properties={"comment": f"from {guess}", "engine-name": guess})
+            snapshot_id = lake.load(name).current_snapshot().snapshot_id
+            shown = pages.html(name)
+            snapshot = pages.get(f"/connections/{CONN_ID}/snapshot", name=name, snapshot_id=snapshot_id).text
+            listing = pages.get(f"/connections/{CONN_ID}").text
+            missing = pages.table(f"s.no-{guess}").text
+            wrong = pages.get(f"/connections/{CONN_ID}/snapshot", name=name, snapshot_id=guess).text
+            for html in (shown, snapshot, listing):
+                assert "***" not in html, guess
+                assert guess in html
+            assert [guess in html or "***" in html for html in (missing, wrong)].count(True) == 2
+
+    @pytest.mark.costly
+    def test_words_of_an_address_are_not_looked_at(self, pages, lake, secret):
+        lake.create()
+        answers = [
+            pages.table("s.pa55w0rd"),
+            pages.get(f"/connections/{CONN_ID}", namespace="pa55w0rd"),
+            pages.table(branch="pa55w0rd"),
+            pages.get(f"/connections/{CONN_ID}/snapshot", name="s.t", snapshot_id="pa55w0rd"),
+        ]
+        assert ["pa55w0rd" in one.text and "***" not in one.text for one in answers] == [True] * 4
+
+    @pytest.mark.costly
+    @pytest.mark.parametrize("part", ["listing", "table", "health"])
+    def test_errors_may_hold_those_of_the_connection(self, part, pages, lake, secret, monkeypatch):
+        lake.create()
+        lake.append([1])
+
+        def fail(*_: object, **__: object) -> None:
+            raise StorageError(f"refused: {secret} and pa55w0rd, at s3://bucket/{secret}/x")
+
+        owner, name = {
+            "listing": (SqlCatalog, "list_namespaces"),
+            "table": (SqlCatalog, "read_pointer"),
+            "health": (views, "count_files"),
+        }[part]
+        monkeypatch.setattr(owner, name, fail)
+        answer = pages.get(f"/connections/{CONN_ID}") if part == "listing" else pages.table()
+        assert "refused: *** and ***, at s3://bucket/***/x" in answer.text
+        assert answer.status_code == (200 if part == "health" else 502)
+
+    @pytest.mark.costly
+    def test_a_page_of_the_errors_of_documents_confirms_no_guess(self, pages, lake, secret):
+        table = lake.create()
+        for guess in ("pa55w0rd", "a-wrong1"):
+            path = lake.folder / "warehouse" / "s" / "t" / "metadata" / f"{guess}.metadata.json"
+            document = metadata_json.to_dict(table.metadata) | {"format-version": guess}
+            path.write_text(json.dumps(document))
+            (database,) = lake.folder.glob("*.db")
+            with closing(sqlite3.connect(database)) as rows, rows:
+                rows.execute("update iceberg_tables set metadata_location = ?", (path.as_uri(),))
+            answer = pages.table()
+            assert answer.status_code == 502
+            assert f"/{guess}.metadata.json" in answer.text
+            assert "***" not in answer.text
 
 
 class TestTheTable:

@@ -5,7 +5,6 @@ import json
 import re
 import sqlite3
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -18,9 +17,10 @@ from airflow.sdk import DAG
 
 from airflow_iceberg.catalogs.load import load_catalog
 from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.errors import StorageError
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.table import Table
-from airflow_iceberg.ui import access, app, chart, opened, render, threads, views
+from airflow_iceberg.ui import access, app, chart, opened, render, snapshots
 from tests.airflow.conftest import CONN_ID, DAY, Lake
 from tests.airflow.ui_pages import Pages, as_server, pages_of, plugins_only
 from tests.support.airflow_home import register
@@ -159,16 +159,31 @@ def lake_head(pages: Pages, name: str) -> int:
 class TestSecretsAtTheEdgeOfWhatIsShown:
     """A text is cut after secrets were removed from it: half of one would be shown."""
 
-    @pytest.mark.costly
-    def test_of_the_connection(self, pages, lake, monkeypatch):
-        connection = lake.connection
-        connection["extra"] = {**connection["extra"], "s3.secret-access-key": SECRET}
-        monkeypatch.setenv(f"AIRFLOW_CONN_{CONN_ID.upper()}", json.dumps(connection))
-        lake.create(properties={f"note{cut}": "x" * (2_000 - cut) + SECRET for cut in range(0, len(SECRET) + 1, 3)})
-        doc = "x" * 1_990 + SECRET + "y" * 9_000
-        added = {"add_column": {"name": "c", "type": "long", "doc": doc}}
-        lake.load().alter([{"set_properties": {"many": SECRET * 200}}, added])
-        assert SECRET[:3] not in pages.html()
+    @pytest.mark.parametrize("cut", range(0, len(SECRET) + 1, 3))
+    def test_of_the_connection_in_errors(self, cut):
+        for head in ("x" * (2_000 - cut), SECRET * 10 + "x" * (2_000 - cut - 10 * len("***"))):
+            shown = render.error_text(StorageError(f"{head}{SECRET}{'y' * 9_000}"), (SECRET,))
+            assert SECRET[:3] not in shown[:2_000]
+
+    @pytest.mark.parametrize("asked", ["", "h", "hunter2", "s.hunter2hunter2", "xhunter2hunter2x", "refused"])
+    def test_no_word_of_an_address_uncovers_one(self, asked):
+        text = f"refused: hunter2hunter2; there is no table {asked}"
+        assert render.error_text(StorageError(text), ("hunter2hunter2",), (asked,)) == text.replace(
+            "hunter2hunter2", "***", 1
+        )
+
+    @pytest.mark.parametrize("cut", [0, 10, 60])
+    def test_in_the_values_of_a_table(self, cut):
+        for secret in (
+            "password=hunter2hunter2 ",
+            f"s3://me:{'hunter2' * 100}@host/x",
+            '"password": "hunter2 hunter2"',
+        ):
+            (_, shown), *_ = snapshots.properties_of({"note": "x " * ((2_000 - cut) // 2) + secret + "y" * 9_000})
+            assert "hunter" not in shown[:2_000]
+        for document in ('{"note": "x", "password": ["hunter2hunter2"]', ' [{"token": {"of": "hunter2hunter2"'):
+            (_, shown), *_ = snapshots.properties_of({"note": document + " " * 9_000})
+            assert shown.endswith("characters, not shown)")
 
     @pytest.mark.parametrize("cut", [0, 5, 10, 20, 40, 600])
     def test_those_that_are_recognised_by_what_is_around_them(self, cut):
@@ -230,7 +245,7 @@ class TestAddressesOfAnEnemy:
             assert one.headers["content-security-policy"].startswith("default-src 'none'")
 
     def test_a_page_that_fails_writes_one_line_of_the_address_into_the_log(self, pages, lake, monkeypatch, caplog):
-        monkeypatch.setattr(app, "open_catalog", lambda _: 1 / 0)
+        monkeypatch.setattr(app, "connect", lambda _: 1 / 0)
         assert pages.client.get("/iceberg/connections/a%1b[31mERROR forged").status_code == 500
         (said,) = [one.getMessage() for one in caplog.records if one.getMessage().startswith("cannot show ")]
         assert "ERROR forged" in said
@@ -323,39 +338,13 @@ class TestTwoThingsAtOnce:
             path.write_bytes(data)
         assert "The files of the table cannot be counted" not in pages.html()
 
-    def test_many_pages_of_a_catalog_that_hangs_leave_threads_for_others(self, monkeypatch):
-        async def ask() -> list[Any]:
-            is_over = threading.Event()
-            hanging = [asyncio.create_task(threads.in_thread(is_over.wait, 60, place="hangs")) for _ in range(30)]
-            await asyncio.sleep(0)  # each has asked once
-            try:
-                assert threads._busy["hangs"] == threads.MOST_OF_A_PLACE
-                assert await threads.in_thread(lambda: "answer", place="other") == "answer"
-                monkeypatch.setattr(threads, "TIMEOUT_S", 0.3)
-                with pytest.raises(threads.TooSlowError):
-                    await threads.in_thread(lambda: "answer", place="hangs")
-                # Nobody waits for them any more; their threads do.
-                for one in hanging:
-                    one.cancel()
-            finally:
-                is_over.set()
-            return await asyncio.gather(*hanging, return_exceptions=True)
-
-        found = asyncio.run(ask())
-        assert {type(one) for one in found} == {asyncio.CancelledError}
-        assert threads._busy["hangs"] <= threads.MOST_OF_A_PLACE
-        assert asyncio.run(threads.in_thread(lambda: "again", place="hangs")) == "again"
-        for _ in range(100):
-            if not threads._busy:
-                break
-            time.sleep(0.05)
-        assert threads._busy == {}
-
 
 @pytest.mark.costly
 def test_more_dags_than_are_asked_for_hide_all_of_them(pages, forged):
     def change(document: dict[str, Any]) -> None:
-        keys = [str(OperationKey(dag_id=f"d{number}", run_id="r", task_id="t")) for number in range(views.MOST_DAGS)]
+        keys = [
+            str(OperationKey(dag_id=f"d{number}", run_id="r", task_id="t")) for number in range(snapshots.MOST_DAGS)
+        ]
         first, last = (one["summary"] for one in document["snapshots"])
         first |= {f"airflow.published-{number}": key for number, key in enumerate(keys)}
         last |= first | {"airflow.one-more": str(OperationKey(dag_id="hidden_dag", run_id="r", task_id="t"))}
@@ -376,4 +365,4 @@ def test_the_dags_that_a_summary_names():
         "engine": key.replace("a", "c"),
         "airflow.inputs": "{}",
     }
-    assert views.named_dags(summary) == ("d", "a/b")
+    assert snapshots.named_dags(summary) == ("d", "a/b")

@@ -198,6 +198,73 @@ class TestSchemaVersions:
         assert query(database, "select * from sqlite_master") == []
 
 
+class TestWhoOnlyReads:
+    """Nothing is created by a look: neither the file, which may be mistyped, nor the tables."""
+
+    def test_an_empty_catalog_until_the_first_change(self, properties, database, tmp_path):
+        catalog = load_catalog("prod", **properties)
+        for makes_file in (False, True):
+            if makes_file:
+                query(database, "create table other (id int)")
+            before = sorted(tmp_path.rglob("*"))
+            assert catalog.list_namespaces() == ()
+            assert not catalog.namespace_exists("db")
+            assert not catalog.table_exists("db.t")
+            assert catalog.kind_of_name(TableId.of("db.t")) is None
+            assert catalog.why_missing(TableId.of("db.t")) == "the database has no tables at all"
+            for look in (catalog.load, catalog.list_tables, catalog.load_namespace_properties):
+                with pytest.raises(NotFoundError):
+                    look("db.t")
+            assert sorted(tmp_path.rglob("*")) == before
+        assert query(database, "select name from sqlite_master") == [("other",)]
+        catalog.create_namespace("db")
+        assert catalog.list_namespaces() == (("db",),)
+        assert load_catalog("prod", **properties).namespace_exists("db")
+
+    def test_one_who_waits_sees_the_tables_that_another_makes(self, properties):
+        waiting = load_catalog("prod", **properties)
+        assert not waiting.table_exists("db.t")
+        other = load_catalog("prod", **properties)
+        other.create_namespace("db")
+        make_table(other)
+        assert waiting.load("db.t").metadata.location == other.load("db.t").metadata.location
+
+    def test_a_file_that_is_removed_meanwhile_is_not_made_again(self, properties, database):
+        catalog = load_catalog("prod", **properties)
+        catalog.create_namespace("db")
+        database.unlink()
+        with pytest.raises(StorageError, match="unable to open database file"):
+            catalog.list_namespaces()
+        assert not database.exists()
+
+    def test_a_look_with_limits_upgrades_no_table(self, properties, database):
+        query(database, TestSchemaVersions.V0)
+        old = load_catalog("prod", **properties)
+        old.create_namespace("db")
+        state = make_table(old)
+        looking = load_catalog("prod", **properties, **{"jdbc.schema-version": "V1"})
+        looking.limit_reads()
+        assert looking.load("db.t") == state
+        assert "iceberg_type" not in dict(columns_of(database, "iceberg_tables", "name, type"))
+
+    def test_a_look_with_limits_does_not_complete_tables(self, properties, database):
+        query(database, TestSchemaVersions.V0)
+        looking = load_catalog("prod", **properties)
+        looking.limit_reads()
+        with pytest.raises(NotFoundError, match="has no table iceberg_namespace_properties; the first change creates"):
+            looking.list_namespaces()
+        assert query(database, "select name from sqlite_master where type = 'table'") == [("iceberg_tables",)]
+        assert load_catalog("prod", **properties).list_namespaces() == ()
+
+    def test_a_path_with_all_signs_of_a_uri(self, properties, tmp_path):
+        folder = tmp_path / "a b%20c#d&e"
+        folder.mkdir()
+        uri = f"sqlite:///{folder}/catalog.db".replace("%", "%25")
+        load_catalog("prod", **{**properties, "uri": uri}).create_namespace("db")
+        assert load_catalog("prod", **{**properties, "uri": uri}).list_namespaces() == (("db",),)
+        assert [each.name for each in folder.iterdir()] == ["catalog.db"]
+
+
 class TestAddresses:
     """A database is named as SQLAlchemy or as JDBC does; a password stays where it is."""
 

@@ -37,13 +37,15 @@ from airflow_iceberg.catalogs.missing import MOST_NAMES
 from airflow_iceberg.catalogs.owners import owner_among
 from airflow_iceberg.catalogs.pointer import Outside, Pointer, PointerCatalog
 from airflow_iceberg.catalogs.sql.database import Database
-from airflow_iceberg.catalogs.sql.tables import TYPE_COLUMN, catalog_tables, prepare, schema_version
+from airflow_iceberg.catalogs.sql.tables import TYPE_COLUMN, catalog_tables, look, no_tables, prepare, schema_version
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     FormatError,
     InvalidInputError,
+    NotFoundError,
     StorageError,
 )
+from airflow_iceberg.inventory.limited import limits_of
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +61,8 @@ class SqlCatalog(PointerCatalog):
     Args:
         name: part of every row's key: all programs that share the catalog must use the same name.
         properties: `uri`, `warehouse`, `user` and `password` unless they are in the uri, `init_catalog_tables`
-            ("true": create missing tables), `jdbc.schema-version` ("V0" or "V1") for new tables; "V1" also upgrades
-            those of a V0 catalog.
+            ("true": the first change creates missing tables), `jdbc.schema-version` ("V0" or "V1") for new tables; "V1"
+            also upgrades those of a V0 catalog.
     """
 
     def __init__(self, name: str, properties: Mapping[str, str], **outside: Unpack[Outside]) -> None:
@@ -68,6 +70,7 @@ class SqlCatalog(PointerCatalog):
         self._opened = Database(name, properties)
         self._schema_version = schema_version(name, properties)
         self._has_type: bool | None = None
+        self._empty: Database | None = None
         self._tables, self._namespaces = catalog_tables(with_type=True)
 
     def __repr__(self) -> str:
@@ -121,7 +124,7 @@ class SqlCatalog(PointerCatalog):
     @contextmanager
     def _keys(self) -> Iterator[Connection]:
         """Open a transaction that fails with `AlreadyExistsError` for a key that is there."""
-        with self._database().write() as connection:
+        with self._prepared().write() as connection:
             try:
                 yield connection
             except IntegrityError as error:
@@ -134,7 +137,7 @@ class SqlCatalog(PointerCatalog):
             .where(self._is_table(table), tables.c.metadata_location == old)
             .values(metadata_location=new, previous_metadata_location=old)
         )
-        with self._database().write() as connection:
+        with self._prepared().write() as connection:
             if connection.execute(statement).rowcount == 1:
                 return
         self._explain_lost_race(table, old, new)
@@ -190,7 +193,7 @@ class SqlCatalog(PointerCatalog):
         return f"the database has tables of catalog {others} only; set that as catalog_name"
 
     def drop_pointer(self, table: TableId) -> None:
-        with self._database().write() as connection:
+        with self._prepared().write() as connection:
             is_gone = connection.execute(delete(self._tables).where(self._is_table(table))).rowcount == 0
         if is_gone:
             raise self._no_table(table)
@@ -198,7 +201,7 @@ class SqlCatalog(PointerCatalog):
     def drop_if_current(self, state: TableState) -> None:
         """Remove the table's row if it still has the state's location."""
         is_current = and_(self._is_table(state.table), self._tables.c.metadata_location == state.metadata_location)
-        with self._database().write() as connection:
+        with self._prepared().write() as connection:
             if connection.execute(delete(self._tables).where(is_current)).rowcount == 1:
                 return
         found = self.read_pointer(state.table)
@@ -248,7 +251,7 @@ class SqlCatalog(PointerCatalog):
         if self.namespace_exists(namespace):
             return False
         try:
-            with self._database().write() as connection:
+            with self._prepared().write() as connection:
                 self._insert_properties(connection, namespace, {**properties, _EXISTS: "true"})
         except AlreadyExistsError:
             return False
@@ -257,7 +260,7 @@ class SqlCatalog(PointerCatalog):
     def drop_namespace(self, namespace: str | Namespace) -> None:
         namespace = self._require_namespace(namespace)
         tables, namespaces = self._tables, self._namespaces
-        with self._database().write() as connection:
+        with self._prepared().write() as connection:
             kind = tables.c[TYPE_COLUMN] if self._has_type else literal(_TABLE)
             inside = connection.execute(
                 select(tables.c.table_name, kind).where(
@@ -312,7 +315,7 @@ class SqlCatalog(PointerCatalog):
         self._require_namespace(namespace)
         _check_reserved({*new, *old})
         key = self._namespaces.c.property_key
-        with self._database().write() as connection:
+        with self._prepared().write() as connection:
             # PyIceberg leaves out the row that keeps the namespace if there are properties.
             rows = {**new, _EXISTS: "true"}
             connection.execute(
@@ -376,8 +379,27 @@ class SqlCatalog(PointerCatalog):
         return and_(self._same(columns.catalog_name, self.name), self._same(columns.namespace, _joined(namespace)))
 
     def _database(self) -> Database:
-        """Return the database, after making sure once that it has the catalog's tables."""
+        """Return the database to read; until the first change has made the catalog's tables, one that has no rows."""
         if self._has_type is None:
+            try:
+                self._has_type = look(self.name, self._opened, self.properties)
+            except NotFoundError:
+                if self._changes_nothing:
+                    raise
+                return self._prepared()
+        if self._has_type is None:
+            self._empty = self._empty or no_tables()
+            return self._empty
+        return self._opened if self._changes_nothing else self._prepared()
+
+    @property
+    def _changes_nothing(self) -> bool:
+        """Whether this is a look for a page or a trigger, which does not even complete what others have made."""
+        return limits_of(self.io) is not None
+
+    def _prepared(self) -> Database:
+        """Return the database to change, after making sure once that it has the catalog's tables."""
+        if self._has_type is None or (not self._has_type and self._schema_version == "V1"):
             self._has_type = prepare(self.name, self._opened, self.properties, self._schema_version)
         return self._opened
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy
 from sqlalchemy.engine import URL, Connection, Engine, make_url
@@ -136,9 +137,15 @@ class Database:
                 raise self._failed_write(error, is_sure=_is_busy(error)) from _chain(error, self.url)
 
     def is_missing_file(self) -> bool:
-        """Tell whether the database is a file that does not exist, and that connecting to it would create."""
+        """Tell whether the database is a file that does not exist, in a folder that does."""
         path = self._file
         return bool(path) and not os.path.exists(path) and os.path.isdir(os.path.dirname(os.path.abspath(path)))
+
+    def make_file(self) -> None:
+        """Create the file of a database that does not exist; connecting to it does not."""
+        if self.is_missing_file():
+            with suppress(OSError):  # connecting says what is wrong
+                os.close(os.open(self._file, os.O_CREAT | os.O_WRONLY, 0o644))
 
     @property
     def _file(self) -> str:
@@ -310,9 +317,15 @@ def _new_sqlite_engine(url: URL) -> Engine:
     def leave_transactions_to_us(connection: Any, _: Any) -> None:
         connection.isolation_level = None
 
+    def open_what_exists(_: Any, __: Any, places: list[Any], options: dict[str, Any]) -> None:
+        # Who only looks must not leave an empty file where the name of the database is mistyped.
+        places[0], options["uri"] = f"file:{quote(places[0])}?mode=rw", True
+
     def begin(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get(_WRITES) else "BEGIN")
 
+    if url.database and not url.database.startswith((":memory:", "file:")):
+        sqlalchemy.event.listen(engine, "do_connect", open_what_exists)
     sqlalchemy.event.listen(engine, "connect", leave_transactions_to_us)
     sqlalchemy.event.listen(engine, "begin", begin)
     return engine

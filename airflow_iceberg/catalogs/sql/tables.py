@@ -45,26 +45,56 @@ def catalog_tables(*, with_type: bool) -> tuple[Table, Table]:
     return tables, table("iceberg_namespace_properties", keys, Column("property_value", String(1000)))
 
 
+def look(name: str, database: Database, properties: Mapping[str, str]) -> bool | None:
+    """Return whether the catalog's tables have the type column (V1); None if there are none. Nothing is changed.
+
+    Raises:
+        NotFoundError: there is only one of them, or they do not exist and are not created by the first change.
+    """
+    tables, namespaces = _columns(database)
+    if tables is not None and namespaces is not None:
+        return TYPE_COLUMN in tables
+    if properties.get("init_catalog_tables", "true").lower() == "false":
+        raise NotFoundError(f"catalog {name}: the {database} has no Iceberg tables and init_catalog_tables is false")
+    if tables is None:
+        return None
+    raise NotFoundError(
+        f"catalog {name}: the {database} has no table iceberg_namespace_properties; the first change creates it"
+    )
+
+
+def _columns(database: Database) -> tuple[frozenset[str] | None, frozenset[str] | None]:
+    if database.is_missing_file():
+        return None, None
+    return database.column_names("iceberg_tables"), database.column_names("iceberg_namespace_properties")
+
+
+def no_tables() -> Database:
+    """Return a database with empty tables, in memory: what a catalog looks into while its own has none."""
+    made = Database("empty", {"uri": "sqlite://"})
+    _create_tables(made, with_type=True)
+    return made
+
+
 def prepare(name: str, database: Database, properties: Mapping[str, str], version: str) -> bool:
     """Create the catalog's tables if they are missing; return whether they have the type column (V1)."""
-    is_new = database.is_missing_file()  # the first query makes it
-    columns = database.column_names("iceberg_tables")
-    if columns is None or database.column_names("iceberg_namespace_properties") is None:
+    columns = _columns(database)
+    if None in columns:
         if properties.get("init_catalog_tables", "true").lower() == "false":
-            raise NotFoundError(
-                f"catalog {name}: the {database} has no Iceberg tables and init_catalog_tables is false"
-            )
-        if is_new:
+            look(name, database, properties)
+        if database.is_missing_file():
             log.warning(
                 "catalog %s: the %s did not exist and is made now; correct the uri if it should have", name, database
             )
+            database.make_file()
         _create_tables(database, with_type=version != "V0")
-        columns = database.column_names("iceberg_tables") or frozenset()
-    if TYPE_COLUMN not in columns and version == "V1":
+        columns = _columns(database)
+    has_type = TYPE_COLUMN in (columns[0] or ())
+    if not has_type and version == "V1":
         with database.write() as connection:
             connection.exec_driver_sql(f"ALTER TABLE iceberg_tables ADD COLUMN {TYPE_COLUMN} VARCHAR(5)")
         return True
-    return TYPE_COLUMN in columns
+    return has_type
 
 
 def _create_tables(database: Database, *, with_type: bool) -> None:

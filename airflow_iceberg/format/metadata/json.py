@@ -27,6 +27,8 @@ _SUPPORTED_CODECS = (
     f"supported are gzip and none: set the table's property {TableProperties.metadata_compression_codec} with the "
     "writer that made the file"
 )
+# Measured with a million properties: key, value, and their places in two dictionaries.
+_VALUE_BYTES = 200
 _KNOWN = frozenset(
     (
         *("format-version", "table-uuid", "location", "last-sequence-number", "last-updated-ms", "last-column-id"),
@@ -38,19 +40,27 @@ _KNOWN = frozenset(
 
 
 def read(
-    data: bytes, *, path: str | None = None, most_bytes: int | None = None, most_values: int | None = None
+    data: bytes,
+    *,
+    path: str | None = None,
+    most_bytes: int | None = None,
+    most_values: int | None = None,
+    most_memory: int | None = None,
 ) -> TableMetadata:
     """Read a metadata file; gzip is detected by the first bytes, whatever the file's name.
 
     Args:
         most_bytes, most_values: the size of a document, decompressed, and about how many values it may have.
+        most_memory: how many bytes of memory it may take while it is read, about.
 
     Raises:
         FormatError: the file is torn, no JSON, or breaks the specification, or is larger than that.
         UnsupportedError: format version 4 or later, another compression, encryption, or the document of a view or a
             function.
     """
-    return from_dict(_parse(data, path, most_bytes, most_values), path=path)
+    given = [data]
+    del data  # it is not needed when its text is decoded, and both may be large
+    return from_dict(_parse(given, path, most_bytes, most_values, most_memory), path=path)
 
 
 def write(metadata: TableMetadata) -> bytes:
@@ -62,16 +72,20 @@ def write(metadata: TableMetadata) -> bytes:
         return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _parse(data: bytes, path: str | None, most_bytes: int | None, most_values: int | None) -> Mapping[str, Any]:
+def _parse(
+    given: list[bytes], path: str | None, most_bytes: int | None, most_values: int | None, most_memory: int | None
+) -> Mapping[str, Any]:
+    data = given.pop()
     if not data:
         raise FormatError("unexpected empty file (expected table metadata); the file is torn", path=path)
     try:
         if data[:2] == b"\x1f\x8b":
             data = gunzip(data, limit=most_bytes)
         refuse_other_kinds(data, "table metadata", path=path, compressed=_SUPPORTED_CODECS)
-        if most_values is not None and sum(map(data.count, (b",", b"[", b"{"))) > most_values:
-            raise ValueError(f"it has more than {most_values} values")
-        document = json.loads(data, parse_constant=_no_number)
+        _check_size(data, most_values, most_memory)
+        text = data.decode(json.detect_encoding(data), "surrogatepass")
+        del data
+        document = json.loads(text, parse_constant=_no_number)
     except (ValueError, EOFError, OSError, zlib.error, RecursionError) as error:
         raise FormatError(
             f"unexpected content (expected a JSON document: {error}); the file is torn, or not what it seems", path=path
@@ -79,6 +93,26 @@ def _parse(data: bytes, path: str | None, most_bytes: int | None, most_values: i
     if not isinstance(document, dict):
         raise FormatError(f"unexpected type {type(document).__name__} (expected object)", path=path)
     return document
+
+
+def _check_size(data: bytes, most_values: int | None, most_memory: int | None) -> None:
+    """Raise ValueError for a document with more values, or one that takes more memory, than is read here."""
+    if most_values is None and most_memory is None:
+        return
+    values = sum(map(data.count, (b",", b"[", b"{")))
+    if most_values is not None and values > most_values:
+        raise ValueError(f"it has more than {most_values} values")
+    # Its text, and the texts in it, beside its objects.
+    memory = 2 * len(data) * _width(data) + _VALUE_BYTES * values
+    if most_memory is not None and memory > most_memory:
+        raise ValueError(f"it takes more than {most_memory} bytes of memory")
+
+
+def _width(data: bytes) -> int:
+    """Return how many bytes each character takes that Python decodes from UTF-8: as many as the widest one."""
+    if data.isascii():
+        return 1
+    return 4 if data.translate(None, bytes(range(0xF0))) else 2
 
 
 def _no_number(text: str) -> Any:
