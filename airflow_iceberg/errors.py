@@ -14,7 +14,8 @@
     ├── CommitUnknownError              the commit's outcome is unknown: read back, delete nothing
     └── StorageError                    a request to a store failed; often transient
 
-A message says what, where, expected, got and what to do; it starts in lower case, has no full stop and no secrets.
+A message says what, where, expected, got and what to do; it starts in lower case, has no full stop and no secrets: it
+may repeat what a server, a driver or a user has said, so every error takes out what is recognised as one.
 Nothing in this package decides by the text of a message.
 """
 
@@ -22,7 +23,9 @@ import errno
 import sys
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from airflow_iceberg.redaction import login_scheme, without_secrets
 
 _E = TypeVar("_E", bound="IcebergError")
 
@@ -52,6 +55,10 @@ class IcebergError(Exception):
 
     advice: str | None = None
     may_have_landed = False
+
+    def __init__(self, *args: Any) -> None:
+        # Here and not where it is shown: a message is also pickled, sent as an event and kept by Airflow.
+        super().__init__(*(without_secrets(each) if isinstance(each, str) else each for each in args))
 
     @property
     def what_happened(self) -> str:
@@ -97,7 +104,7 @@ class FormatError(IcebergError):
 
     def __init__(self, message: str, *, path: str | None = None) -> None:
         super().__init__(message)
-        self.path = path
+        self.path = None if path is None else without_secrets(path)
 
     def __str__(self) -> str:
         message = super().__str__()
@@ -218,6 +225,17 @@ def described(error: BaseException) -> IcebergError:
             return store_error(str(error.filename or "a request to the system failed"), error)
         case _:
             return IcebergError(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def check_no_password(location: str) -> None:
+    """Raise `InvalidInputError` for a location with a password, which would be written into tables, logs and plans."""
+    scheme = login_scheme(location)
+    if scheme is not None:
+        raise InvalidInputError(
+            f"a location that begins with {scheme}:// contains a user and a password, which would be "
+            f"written into tables and logs: remove them, and set them as properties of the catalog's "
+            f"connection"
+        )
 
 
 def error_class(name: str) -> type[IcebergError]:

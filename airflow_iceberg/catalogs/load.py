@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from airflow_iceberg.errors import InvalidInputError, missing_package
-from airflow_iceberg.redaction import check_no_password
+from airflow_iceberg.errors import InvalidInputError, check_no_password, missing_package
 
 if TYPE_CHECKING:
     from airflow_iceberg.catalogs.base import Catalog

@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 ROOT = Path(airflow_iceberg.__file__).parent
 # What the layer table lets `jobs` import.
-MODULES = ("__init__.py", "errors.py", "redaction.py", "py.typed")
-FOLDERS = ("format", "expressions", "plan", "storage", "inventory", "data", "jobs")
+MODULES = ("__init__.py", "errors.py", "py.typed")
+FOLDERS = ("redaction", "format", "expressions", "plan", "storage", "inventory", "data", "jobs")
 # The earliest time that a zip can hold: the bytes must not depend on when the package was installed.
 EPOCH = (1980, 1, 1, 0, 0, 0)
 READABLE = 0o644 << 16

@@ -14,8 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.redaction import check_no_password
+from airflow_iceberg.errors import InvalidInputError, check_no_password
 from airflow_iceberg.storage.directories import Directories, copy_by_fsspec
 
 Refresh = Callable[[], Mapping[str, str]]
