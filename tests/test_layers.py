@@ -50,7 +50,7 @@ LAYERS = {
     ),
     # All files of a table, found in one way whenever files are removed; here or in a job.
     "inventory": Layer("errors format expressions plan storage.base storage.directories storage.gate", "pyarrow numpy"),
-    "data": Layer("errors format expressions storage", "pyarrow numpy fastavro"),
+    "data": Layer("errors redaction format expressions storage", "pyarrow numpy fastavro"),
     "catalogs": Layer(
         "errors redaction format storage inventory", "sqlalchemy requests urllib3 tenacity boto3 botocore thrift"
     ),
@@ -97,9 +97,9 @@ LAYERS = {
         "airflow openlineage attr",
     ),
     # What a task's end is looked at with: addresses, of which Airflow makes buttons.
-    "links": Layer("hooks backends.pages ui.addresses", "airflow"),
+    "links": Layer("redaction hooks backends.pages ui.addresses", "airflow"),
     "triggers": Layer(
-        "errors retries hooks catalogs.base storage table format.snapshots format.metadata.table_metadata "
+        "errors redaction retries hooks catalogs.base storage table format.snapshots format.metadata.table_metadata "
         "plan.new_snapshot plan.snapshot_events plan.conditions paimon.new_snapshot paimon.table backends.following",
         "airflow",
     ),

@@ -10,6 +10,7 @@ Patterns are texts here, compiled when they are first used: a DAG file imports t
 from __future__ import annotations
 
 import re
+from functools import cache
 
 # A pattern with the same meaning in Java and in Python: Spark uses it, too.
 STRONG = (
@@ -65,7 +66,18 @@ _NUMBER = r"[0-9.]+"
 
 def is_secret(name: str) -> bool:
     """Tell whether the value of a property, header, parameter or variable may be a secret, by its name alone."""
-    return re.search(SPARK_PATTERN, name) is not None
+    part, whole = _of_names()
+    return part.search(name) is not None and whole.search(name) is not None
+
+
+@cache
+def _of_names() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what each name of a secret has in it, which is found quickly, and the pattern of them."""
+    parts = (
+        r"(?i)secret|pass|pwd|ugi|token|cred|cookie|bearer|sas|sig|jwt|dsn|key|hmac|jaas|string|kwargs|auth|header|deleg"
+        r"|storage|assertion|saml"
+    )
+    return re.compile(parts), re.compile(SPARK_PATTERN)
 
 
 def is_kept(name: str, value: str) -> bool:

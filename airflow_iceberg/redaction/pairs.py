@@ -220,6 +220,9 @@ def _header(text: str, named: re.Match[str]) -> Iterator[Span]:
     if opened is not None:
         yield from _quoted(named[1], opened[opened.lastindex or 0], opened.start(opened.lastindex or 0))
         return
+    begun = text[start : start + 100]
+    if is_word(begun) and not re.match(_KNOWN_SCHEME, begun):
+        return
     before = text[max(0, named.start() - 1) : named.start()]
     ends = r"[\r\n]|\\r\\n|\\n" + (f"|{before}" if before in ("'", '"') else "")
     stop = re.compile(ends).search(text, start, start + 8192)
@@ -235,7 +238,7 @@ def _header(text: str, named: re.Match[str]) -> Iterator[Span]:
                 yield token.span()
             return
         start = scheme.end()
-    elif is_word(text[start:end]) or is_placeholder(text[start:end]) or not is_secret(named[1]):
+    elif is_placeholder(text[start:end]):
         return
     elif "cookie" not in named[1].lower():
         known = re.compile(r"[A-Za-z][\w-]*[ \t]+(?=\S)").match(text, start, end)

@@ -22,6 +22,7 @@ from typing import Any
 
 import airflow_iceberg
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.redaction import said
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +140,7 @@ def _ship_by_connect(spark: Any, path: str) -> None:
         add(path, pyfile=True)
     except Exception as error:  # noqa: BLE001 - what Connect raises here depends on its version
         # The session has it already; it is the same, since its name has a hash of the contents.
-        log.info("not shipped again: %s", error)
+        log.info("not shipped again: %s", said(error))
 
 
 def is_connect(spark: Any) -> bool:
