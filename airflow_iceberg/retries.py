@@ -155,7 +155,7 @@ def airflow_failures() -> AbstractContextManager[None]:
     return _told(to_airflow)
 
 
-def shown_error(error: Exception) -> Exception:
+def shown_error(error: BaseException) -> BaseException:
     """Return an error whose text, and those of its causes, have no secrets; the same one if they have none.
 
     Errors of this package have none. What a driver or a library raises may, and Airflow logs and stores it.
@@ -163,9 +163,30 @@ def shown_error(error: Exception) -> Exception:
     _clean_causes(error)
     if isinstance(error, IcebergError | AirflowException) or not _tells_secret(error):
         return error
-    found = AirflowException(without_secrets(f"{type(error).__name__}: {error}")).with_traceback(error.__traceback__)
-    found.__cause__, found.__suppress_context__ = error.__cause__, True
-    return found
+    return _stand_in(error)
+
+
+def _stand_in(error: BaseException) -> BaseException:
+    """Return an error of the same class, which a caller may catch, with the same traceback and causes."""
+    told = without_secrets(str(error))
+    try:
+        found = _told_kind(type(error)).__new__(_told_kind(type(error)))
+    except TypeError:  # not a class of exceptions that can be made of nothing
+        found = IcebergError.__new__(IcebergError)
+    found.args = (told,)
+    found.__cause__, found.__context__ = error.__cause__, error.__context__
+    found.__suppress_context__ = error.__suppress_context__
+    return found.with_traceback(error.__traceback__)
+
+
+@cache
+def _told_kind(kind: type[BaseException]) -> Any:
+    shown = {
+        "__str__": lambda error: str(error.args[0]),
+        "__repr__": lambda error: f"{kind.__name__}({error.args[0]!r})",
+    }
+    names = {"__doc__": kind.__doc__, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return type(kind.__name__, (kind,), {**shown, **names})
 
 
 def _clean_causes(error: BaseException) -> None:
@@ -179,9 +200,7 @@ def _clean_causes(error: BaseException) -> None:
             if cause is None or id(cause) in seen:
                 continue
             if not isinstance(cause, IcebergError) and _tells_secret(cause):
-                told = IcebergError(f"{type(cause).__name__}: {cause}").with_traceback(cause.__traceback__)
-                told.__cause__, told.__context__ = cause.__cause__, cause.__context__
-                told.__suppress_context__ = cause.__suppress_context__
+                told = _stand_in(cause)
                 is_suppressed = current.__suppress_context__
                 setattr(current, name, told)
                 # Setting a cause suppresses the context.
@@ -223,7 +242,7 @@ def _told(translate: Callable[[IcebergError], Exception]) -> Iterator[None]:
         tell(without_secrets(found.what_happened), advice(found) if is_known else _TRACEBACK)
         shown = shown_error(error)
         if is_final(found):
-            raise translate(found) from (error if shown is error else None)
+            raise translate(found) from shown
         if shown is error:
             raise
         raise shown from shown.__cause__

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from airflow.providers.common.compat.sdk import AirflowFailException
 
 import airflow_iceberg
 from airflow_iceberg.backends.following import Followed
@@ -103,7 +103,10 @@ class TestErrors:
             raise error
         assert raised.value is error
         assert shown_error(error) is error
-        assert type(shown_error(ValueError("password=Zq9Secret1"))) is AirflowException
+        shown = shown_error(ValueError("password=Zq9Secret1"))
+        assert (isinstance(shown, ValueError), str(shown), type(shown).__name__) == (True, "password=***", "ValueError")
+        shown = shown_error(UnicodeDecodeError("utf-8", b"password=Zq9Secret1", 0, 1, "password=Zq9Secret1"))
+        assert MARK not in str(shown) + repr(shown)
         with pytest.raises(AirflowFailException), airflow_failures():
             raise ImportError("no module: password=Zq9Secret1")
 
