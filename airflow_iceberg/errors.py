@@ -14,18 +14,25 @@
     ├── CommitUnknownError              the commit's outcome is unknown: read back, delete nothing
     └── StorageError                    a request to a store failed; often transient
 
-A message says what, where, expected, got and what to do; it starts in lower case, has no full stop and no secrets.
+A message says what, where, expected, got and what to do; it starts in lower case, has no full stop and no secrets: it
+may repeat what a server, a driver or a user has said, so every error takes out what is recognised as one.
 Nothing in this package decides by the text of a message.
 """
 
 import errno
 import sys
+from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from airflow_iceberg.redaction import login_scheme, said, without_secrets
 
 _E = TypeVar("_E", bound="IcebergError")
 
+# Longer names, and longer messages, are no use to anybody; what follows the cut is what to do.
+_MOST_OF_NAME = 1 << 16
+_MOST_OF_MESSAGE, _END_OF_MESSAGE = 30_000, 2_000
 _GONE = (
     "correct the location if a person has given it; else somebody has deleted the file: restore it from the store's "
     "versions or a backup, or go back to a state of the table that does not need it"
@@ -52,6 +59,10 @@ class IcebergError(Exception):
 
     advice: str | None = None
     may_have_landed = False
+
+    def __init__(self, *args: Any) -> None:
+        # Here and not where it is shown: a message is also pickled, sent as an event and kept by Airflow.
+        super().__init__(*(_shown_text(each) if isinstance(each, str) else each for each in args))
 
     @property
     def what_happened(self) -> str:
@@ -97,7 +108,7 @@ class FormatError(IcebergError):
 
     def __init__(self, message: str, *, path: str | None = None) -> None:
         super().__init__(message)
-        self.path = path
+        self.path = None if path is None else without_secrets(path)
 
     def __str__(self) -> str:
         message = super().__str__()
@@ -218,6 +229,66 @@ def described(error: BaseException) -> IcebergError:
             return store_error(str(error.filename or "a request to the system failed"), error)
         case _:
             return IcebergError(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def _shown_text(text: str) -> str:
+    """Return a message that every log and database can hold, without secrets.
+
+    Half of a surrogate pair, which JSON can spell, cannot be written as UTF-8, and PostgreSQL has no NUL.
+    """
+    if len(text) > _MOST_OF_MESSAGE + _END_OF_MESSAGE:
+        text = f"{said(text, _MOST_OF_MESSAGE)}…{text[-_END_OF_MESSAGE:]}"
+    if not text.isascii():
+        text = text.encode("utf-8", "backslashreplace").decode()
+    return without_secrets(text.replace("\0", "\\x00"))
+
+
+def check_text(what: str, text: str, *, is_name: bool = False) -> None:
+    """Raise `InvalidInputError` for a text that databases, documents and file systems cannot hold.
+
+    Args:
+        what: what the text is, "the name of a table"; part of the message, which does not repeat a value.
+        is_name: whether it is a name, which has no NUL character, and a limit.
+    """
+    if is_name and len(text) > _MOST_OF_NAME:
+        raise InvalidInputError(f"{what} has {len(text)} characters, expected at most {_MOST_OF_NAME}; shorten it")
+    if is_name and "\0" in text:
+        raise InvalidInputError(f"{what} contains a NUL character, which databases cannot store; remove it")
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"{what} contains half of a surrogate pair (U+{ord(text[error.start]):04X}, at character {error.start}), "
+            f"which is no character and cannot be stored; remove it"
+        ) from None
+
+
+def check_storable(whose: str, properties: Mapping[str, str], *, has_nul: bool = True) -> None:
+    """Raise `InvalidInputError` for a name or a value of properties that cannot be stored.
+
+    Args:
+        whose: "of namespace sales".
+        has_nul: whether a value may have NUL characters: in documents, not in databases.
+    """
+    for name, value in properties.items():
+        check_text(f"the name of a property {whose}", name, is_name=True)
+        what = f"property {name!r} {whose}"
+        check_text(what, value)
+        if not has_nul and "\0" in value:
+            check_text(what, "\0", is_name=True)
+
+
+def check_no_password(location: str) -> None:
+    """Raise `InvalidInputError` for a location with a password, which would be written into tables, logs and plans."""
+    scheme = login_scheme(location)
+    if scheme is not None:
+        raise InvalidInputError(
+            f"a location that begins with {scheme}:// contains a user and a password, which would be "
+            f"written into tables and logs: remove them, and set them as properties of the catalog's "
+            f"connection"
+        )
 
 
 def error_class(name: str) -> type[IcebergError]:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from airflow_iceberg.assets import table_of_uri
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.hooks.iceberg import IcebergHook
-from airflow_iceberg.redaction import without_secrets
+from airflow_iceberg.redaction import said, without_secrets
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -126,14 +126,18 @@ def _facets(table: OpenTable, snapshot: Snapshot | None) -> dict[str, Any]:
     schema_id = None if snapshot is None else snapshot.schema_id
     schema = metadata.schema() if schema_id is None else metadata.schema(schema_id)
     fields = [
-        schema_dataset.SchemaDatasetFacetFields(name=one.name, type=str(one.type), description=one.doc)
+        # Comments, properties and names are written by whoever may commit to the table.
+        schema_dataset.SchemaDatasetFacetFields(
+            name=said(one.name), type=said(one.type), description=None if one.doc is None else said(one.doc)
+        )
         for one in schema.fields
     ]
     kind, uri = _catalog(table)
     found: dict[str, Any] = {
         "schema": schema_dataset.SchemaDatasetFacet(fields=fields),
         "storage": storage_dataset.StorageDatasetFacet(
-            storageLayer="iceberg", fileFormat=metadata.properties.get(TableProperties.file_format.name, "parquet")
+            storageLayer="iceberg",
+            fileFormat=said(metadata.properties.get(TableProperties.file_format.name, "parquet")),
         ),
         "catalog": catalog_dataset.CatalogDatasetFacet(
             framework="iceberg",
@@ -156,7 +160,7 @@ def _facets(table: OpenTable, snapshot: Snapshot | None) -> dict[str, Any]:
 
 def _identifier(location: str) -> tuple[str, str]:
     """Return namespace and name of a location: `s3://bucket` and `wh/db/orders`, `file` and `/wh/db/orders`."""
-    scheme, authority, path = _parts_of(location)
+    scheme, authority, path = _parts_of(said(location))
     if scheme == "file":
         return "file", path or "/"
     is_store = scheme in _OBJECT_STORES.values()
@@ -223,7 +227,8 @@ def _without_login(uri: str | None) -> str | None:
 def _partitions(names: tuple[str, ...]) -> Any:
     from openlineage.client.facet_v2 import base_subset_dataset as subset
 
-    partitions = [subset.Partition(identifier=name, dimensions=dict(_dimensions(name))) for name in names]
+    shown = [said(name) for name in names]
+    partitions = [subset.Partition(identifier=name, dimensions=dict(_dimensions(name))) for name in shown]
     return subset.OutputSubsetOutputDatasetFacet(outputCondition=subset.PartitionSubsetCondition(partitions=partitions))
 
 
@@ -253,7 +258,7 @@ def _commit_report(snapshot: Snapshot) -> Any:
 
     summary = snapshot.summary
     metrics = {metric: _count(snapshot, name) for name, metric in _METRICS.items() if name in summary}
-    own = {name: value for name, value in summary.items() if name.startswith("airflow.")}
+    own = {name: said(value) for name, value in summary.items() if name.startswith("airflow.")}
     return IcebergCommitReport(
         snapshotId=snapshot.snapshot_id,
         sequenceNumber=snapshot.sequence_number,

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 from airflow.sdk import BaseOperatorLink
 
 from airflow_iceberg.backends.pages import SparkPages, web_address
+from airflow_iceberg.redaction import said
 from airflow_iceberg.ui.addresses import committed_address, snapshot_address, table_address
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def remember(instance: Any, key: str, value: Any) -> None:
     try:
         instance.xcom_push(key=key, value=value)
     except Exception as error:  # noqa: BLE001 - it is only for people to look at
-        log.warning("cannot store %s in XCom: %s", key, error)
+        log.warning("cannot store %s in XCom: %s", key, said(error))
 
 
 def pages(operator: Any, config: CatalogConfig, snapshot_ids: Sequence[int], ti_key: TaskInstanceKey) -> dict[str, str]:

@@ -155,6 +155,68 @@ def airflow_failures() -> AbstractContextManager[None]:
     return _told(to_airflow)
 
 
+def shown_error(error: BaseException) -> BaseException:
+    """Return an error whose text, and those of its causes, have no secrets; the same one if they have none.
+
+    Errors of this package have none. What a driver or a library raises may, and Airflow logs and stores it.
+    """
+    _clean_causes(error)
+    if isinstance(error, IcebergError | AirflowException) or not _tells_secret(error):
+        return error
+    return _stand_in(error)
+
+
+def _stand_in(error: BaseException) -> BaseException:
+    """Return an error of the same class, which a caller may catch, with the same traceback and causes."""
+    told = without_secrets(str(error))
+    try:
+        found = _told_kind(type(error)).__new__(_told_kind(type(error)))
+    except TypeError:  # not a class of exceptions that can be made of nothing
+        found = IcebergError.__new__(IcebergError)
+    found.args = (told,)
+    found.__cause__, found.__context__ = error.__cause__, error.__context__
+    found.__suppress_context__ = error.__suppress_context__
+    return found.with_traceback(error.__traceback__)
+
+
+@cache
+def _told_kind(kind: type[BaseException]) -> Any:
+    shown = {
+        "__str__": lambda error: str(error.args[0]),
+        "__repr__": lambda error: f"{kind.__name__}({error.args[0]!r})",
+    }
+    names = {"__doc__": kind.__doc__, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return type(kind.__name__, (kind,), {**shown, **names})
+
+
+def _clean_causes(error: BaseException) -> None:
+    """Put a stand-in with the same traceback in the place of each cause that tells a secret."""
+    waiting, seen = [error], set()
+    while waiting:
+        current = waiting.pop()
+        seen.add(id(current))
+        for name in ("__cause__", "__context__"):
+            cause = getattr(current, name)
+            if cause is None or id(cause) in seen:
+                continue
+            if not isinstance(cause, IcebergError) and _tells_secret(cause):
+                told = _stand_in(cause)
+                is_suppressed = current.__suppress_context__
+                setattr(current, name, told)
+                # Setting a cause suppresses the context.
+                current.__suppress_context__ = is_suppressed
+                cause = told
+            waiting.append(cause)
+
+
+def _tells_secret(error: BaseException) -> bool:
+    try:
+        text = f"{error} {error!r}"
+    except Exception:  # noqa: BLE001 - of a class of others, which may fail to show itself
+        return False
+    return without_secrets(text) != text
+
+
 def function_failures() -> AbstractContextManager[None]:
     """Tell of this package's errors as `airflow_failures` does; they keep their classes, see `to_function`."""
     return _told(to_function)
@@ -167,6 +229,7 @@ def _told(translate: Callable[[IcebergError], Exception]) -> Iterator[None]:
     except IcebergError as error:
         # Before the traceback, which Airflow logs.
         tell(error.what_happened, advice(error))
+        _clean_causes(error)
         translated = translate(error)
         if translated is error:
             raise
@@ -177,9 +240,12 @@ def _told(translate: Callable[[IcebergError], Exception]) -> Iterator[None]:
         found = described(error)
         is_known = found.advice is not None or is_final(found)
         tell(without_secrets(found.what_happened), advice(found) if is_known else _TRACEBACK)
+        shown = shown_error(error)
         if is_final(found):
-            raise translate(found) from error
-        raise
+            raise translate(found) from shown
+        if shown is error:
+            raise
+        raise shown from shown.__cause__
     except KeyboardInterrupt:
         tell("the process of the task was interrupted (SIGINT)", _INTERRUPTED)
         raise

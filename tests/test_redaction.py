@@ -12,11 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airflow_iceberg.backends.config import STORAGE_VARIABLE, SparkConfig
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, check_no_password
 from airflow_iceberg.jobs.spark.installation import environment
 from airflow_iceberg.redaction import (
     SPARK_PATTERN,
-    check_no_password,
     hidden_texts,
     hide,
     is_secret,
@@ -281,7 +280,7 @@ class TestWhereItIsUsed:
         ("GET /x?apiKey=hunter22&y=1", "GET /x?apiKey=***&y=1"),
         ("Authorization: Bearer hunter22", "Authorization: Bearer ***"),
         ("it said: bearer hunter22hunter22", "it said: bearer ***"),
-        ("cannot connect to http://me:hunter22@proxy:3128/x", "cannot connect to http://***@proxy:3128/x"),
+        ("cannot connect to http://me:hunter22@proxy:3128/x", "cannot connect to http://me:***@proxy:3128/x"),
         ("PUT /bucket/key?uploadId=7", "PUT /bucket/key?uploadId=7"),
         ('x required username="u" password="hunter22";', 'x required username="u" password="***";'),
         ("connect(host=h, password = 'hunter 22', user=u)", "connect(host=h, password = '***', user=u)"),

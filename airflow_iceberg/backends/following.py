@@ -15,6 +15,7 @@ from airflow_iceberg.backends.asking import Application, Manager
 from airflow_iceberg.backends.kubernetes import KUBERNETES, ApiServer
 from airflow_iceberg.backends.yarn import YARN, ResourceManager
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.redaction import said
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +55,10 @@ class Followed:
             return f"{self._cluster} does not know {self._id} (any more)" if is_gone else None
         self._unknown = 0
         if not found.is_running:
-            return f"{self._id} ended on {self._cluster} {found.ending}"
+            return f"{self._id} ended on {self._cluster} {said(found.ending)}"
         if found.waiting not in ("", self._waiting):
             self._waiting = found.waiting
-            log.warning("%s waits on %s: %s", self._id, self._cluster, found.waiting)
+            log.warning("%s waits on %s: %s", self._id, self._cluster, said(found.waiting))
         return None
 
     def end(self) -> None:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from airflow_iceberg.backends.asking import PATIENCE_S, TIMEOUT_S, NoAnswerError, ask_again, end_each
 from airflow_iceberg.backends.kubernetes_access import SETTINGS, Access
 from airflow_iceberg.errors import IcebergError, InvalidInputError
+from airflow_iceberg.redaction import said
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -319,16 +320,18 @@ def _pod(document: Any) -> Pod:
 
 def _reason(status: Mapping[str, Any]) -> str:
     """Return why a pod waits, or how its container ended."""
-    said = [status.get("reason"), status.get("message")]
+    told = [status.get("reason"), status.get("message")]
     for container in status.get("containerStatuses") or []:
         state = container.get("state") or {}
         for kind in ("terminated", "waiting"):
             known = state.get(kind) or {}
             code = f"exit code {known['exitCode']}" if known.get("exitCode") else None
-            said += [code, known.get("reason") if known.get("reason") != "Completed" else None, known.get("message")]
-    said += [
+            told += [code, known.get("reason") if known.get("reason") != "Completed" else None, known.get("message")]
+    told += [
         f"{one.get('reason')}: {one.get('message')}"
         for one in status.get("conditions") or []
         if one.get("type") == "PodScheduled" and one.get("status") == "False"
     ]
-    return ", ".join(" ".join(str(text).split()) for text in said if text)[:_LONGEST_REASON]
+    # Each by itself, as it is written: a key and its value may be in two lines.
+    shown = (" ".join(said(text, _LONGEST_REASON).split()) for text in told if text)
+    return ", ".join(shown)[:_LONGEST_REASON]

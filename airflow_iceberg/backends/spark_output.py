@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from airflow_iceberg.backends.pages import SparkPages, pages_told
+from airflow_iceberg.redaction import said
 
 _LACKS_PACKAGE = (
     "the Python of the driver, {python}, cannot run the job: {why}; install the package there, or set "
@@ -187,6 +188,8 @@ class SparkOutput:
     def _look(self, text: str) -> None:
         if not _ANY.search(text):
             return
+        # Before parts of it are taken: what is left of a secret may tell no longer that it is one.
+        text = said(text)
         for number, (pattern, sentence) in enumerate(_PATTERNS):
             match = pattern.search(text)
             if match:

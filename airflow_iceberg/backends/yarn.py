@@ -17,6 +17,7 @@ from typing import Any
 
 from airflow_iceberg.backends.asking import PATIENCE_S, TIMEOUT_S, NoAnswerError, ask_again, end_each
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.redaction import said
 
 YARN = "yarn"
 
@@ -26,6 +27,7 @@ RUNNING = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 _APPLICATION_ID = re.compile(r"application_[0-9]{1,20}_[0-9]{1,20}")
 _VARIABLE = re.compile(r"\$\{([^${}\s]+)\}")
 _MOST_VARIABLES = 20
+_LONGEST_DIAGNOSTICS = 2000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -248,7 +250,7 @@ def _application(document: Any) -> Application:
             application_id=_checked_id(document["id"]),
             state=str(document["state"]),
             final_status=str(document.get("finalStatus") or "UNDEFINED"),
-            diagnostics=str(document.get("diagnostics") or "").strip(),
+            diagnostics=said(str(document.get("diagnostics") or "").strip(), _LONGEST_DIAGNOSTICS),
             tags=tuple(tag.strip().lower() for tag in str(document.get("applicationTags") or "").split(",")),
         )
     except (TypeError, KeyError, AttributeError, InvalidInputError) as error:

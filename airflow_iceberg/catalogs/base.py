@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from airflow_iceberg.catalogs.locations import Locations
 from airflow_iceberg.catalogs.names import Namespace as Namespace
 from airflow_iceberg.catalogs.names import TableId as TableId
-from airflow_iceberg.catalogs.names import check_names
+from airflow_iceberg.catalogs.names import check_names, stored_properties
 from airflow_iceberg.catalogs.names import child_namespaces as child_namespaces
 from airflow_iceberg.catalogs.names import listed_tables as listed_tables
 from airflow_iceberg.catalogs.names import parse_namespace as parse_namespace
@@ -86,7 +86,7 @@ class Catalog(Locations):
         """Create a namespace; `AlreadyExistsError` if its name is a table's, or is there, unless `if_not_exists`."""
         namespace = self.levels_of(namespace)
         self.check_new_namespace(namespace)
-        is_new = self._create_namespace(namespace, {str(key): str(value) for key, value in (properties or {}).items()})
+        is_new = self._create_namespace(namespace, stored_properties(namespace, properties))
         if not is_new and not if_not_exists:
             raise AlreadyExistsError(f"namespace {'.'.join(namespace)} exists already in catalog {self.name}")
 
@@ -115,7 +115,7 @@ class Catalog(Locations):
     ) -> None:
         """Set and remove properties of a namespace; removing one that does not exist is no error."""
         namespace = self.levels_of(namespace)
-        new, old = {str(key): str(value) for key, value in (updates or {}).items()}, frozenset(removals)
+        new, old = stored_properties(namespace, updates), frozenset(removals)
         if both := sorted(old & set(new)):
             raise InvalidInputError(f"property '{both[0]}' of namespace {'.'.join(namespace)} is both set and removed")
         self._update_namespace(namespace, new, old)

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from airflow_iceberg.errors import InvalidInputError, missing_package
-from airflow_iceberg.redaction import check_no_password
+from airflow_iceberg.errors import InvalidInputError, check_no_password, check_text, missing_package
 
 if TYPE_CHECKING:
     from airflow_iceberg.catalogs.base import Catalog
@@ -42,6 +41,10 @@ def load_catalog(name: str, **properties: object) -> Catalog:
             warehouse with a password.
     """
     texts = {key: _text(value) for key, value in properties.items() if value is not None}
+    check_text("the name of a catalog", name, is_name=True)
+    for key, value in texts.items():
+        check_text(f"the name of a property of catalog {name}", key, is_name=True)
+        check_text(f"property {key!r} of catalog {name}", value, is_name=key in ("uri", "warehouse"))
     check_no_password(texts.get("warehouse", ""))
     _check_no_role(name, texts)
     kind = _kind(name, texts)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from airflow_iceberg.catalogs.names import is_name
 from airflow_iceberg.errors import IcebergError, NotFoundError, advised
-from airflow_iceberg.redaction import hide, without_secrets
+from airflow_iceberg.redaction import hide, said, without_secrets
 from airflow_iceberg.storage.conditional_create import Presence, find_directory
 from airflow_iceberg.storage.trust import is_location
 
@@ -43,7 +43,7 @@ def load_table(catalog: Catalog, table: TableId) -> TableState:
         try:
             explained = _explained(catalog, catalog.id_of(table))
         except Exception as other:  # noqa: BLE001 - whatever fails here, the table is missing
-            log.debug("cannot find out why there is no table %s: %s", table, other)
+            log.debug("cannot find out why there is no table %s: %s", table, said(other))
             raise error from None
         explained.is_unknown_name = True
         raise explained from error

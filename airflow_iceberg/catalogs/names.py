@@ -6,16 +6,17 @@ A name must not leave its place in a path, in a location or in an address.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, check_storable, check_text
 from airflow_iceberg.storage.paths_within import decodings
 
 # What would have a meaning of its own in a path, an address or a log: the separators of levels among them (0x1D of
 # Nessie, 0x1F of REST).
 _NO_NAME = re.compile(r"[\\\x00-\x1f\x7f-\x9f\u2028\u2029]")
 # Nessie alone takes what follows as a reference, in whose name slashes are usual: "orders@feature/x".
+_MOST_SHOWN = 100
 _MARK = re.compile(r"[@#]")
 
 Namespace = tuple[str, ...]
@@ -38,6 +39,7 @@ def check_names(names: Iterable[str], *, may_have_ref: bool = True) -> None:
     """
     is_ref = False
     for name in names:
+        check_text(_of(name), name, is_name="\0" not in name)
         for text in decodings(name):
             mark = _MARK.search(text) if may_have_ref else None
             plain = "" if is_ref else text[: mark.start()] if mark else text
@@ -47,6 +49,22 @@ def check_names(names: Iterable[str], *, may_have_ref: bool = True) -> None:
                     "backslashes and control characters are not allowed, also not encoded; rename it"
                 )
         is_ref = is_ref or (may_have_ref and _MARK.search(name) is not None)
+
+
+def _of(name: str) -> str:
+    shown = repr(name[:_MOST_SHOWN]) + ("…" if len(name) > _MOST_SHOWN else "")
+    return f"{shown}, the name of a table or a level of a namespace,"
+
+
+def stored_properties(namespace: Namespace, properties: Mapping[str, str] | None) -> dict[str, str]:
+    """Return properties of a namespace as texts that every catalog can store.
+
+    Raises:
+        InvalidInputError: a name or a value cannot be stored.
+    """
+    found = {str(key): str(value) for key, value in (properties or {}).items()}
+    check_storable(f"of namespace {'.'.join(namespace)}", found, has_nul=False)
+    return found
 
 
 def is_name(name: str) -> bool:

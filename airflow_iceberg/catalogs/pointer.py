@@ -41,6 +41,7 @@ from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.limited import LimitedFileIO, may_keep
 from airflow_iceberg.inventory.ownership import files_of, has_metadata
 from airflow_iceberg.inventory.purge import TableFiles, delete_files, find_files
+from airflow_iceberg.redaction import said
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import own_only
 
@@ -179,7 +180,7 @@ class PointerCatalog(Catalog):
         try:
             self._delete_forgotten_metadata(base.metadata, state)
         except Exception as error:  # noqa: BLE001 - the commit has landed: after an error its files would be deleted
-            log.warning("%s: cannot delete metadata files that are not needed any more: %s", base.table, error)
+            log.warning("%s: cannot delete metadata files that are not needed any more: %s", base.table, said(error))
         return state
 
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:

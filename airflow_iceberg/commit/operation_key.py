@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import quote, unquote
 
-from airflow_iceberg.errors import InvalidInputError, came
+from airflow_iceberg.errors import InvalidInputError, came, check_storable
 from airflow_iceberg.format.values.digits import whole_number
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ class OperationKey:
     run_tasks: RunTasks | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        check_storable("of a task", {"dag_id": self.dag_id, "run_id": self.run_id, "task_id": self.task_id})
         if self.epoch < 0 or self.map_index < -1 or self.installation == "":
             raise InvalidInputError(
                 f"operation key of task {self.dag_id}.{self.task_id}: expected epoch >= 0, map index >= -1 and an "
@@ -380,7 +381,6 @@ def check_properties(properties: Mapping[str, str], *, own: Sequence[str] = ()) 
 
     Args:
         own: further names, which the operation writes itself.
-
     Raises:
         InvalidInputError: a name is reserved, or a value is not text.
     """

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 from airflow_iceberg import __version__
 from airflow_iceberg.commit.operation_key import CLOCKS_DIFFER_MS, OperationKey, check_properties
-from airflow_iceberg.errors import StorageError
+from airflow_iceberg.errors import StorageError, check_storable
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
@@ -54,6 +54,7 @@ def settings_for(
     properties = snapshot_properties or {}
     check_properties(properties)
     own = operation_key.summary(try_number) if operation_key else {}
+    check_storable("of the snapshot", properties)
     return CommitSettings(
         table_uuid=(metadata.table_uuid or "") if table_uuid is None else table_uuid,
         format_version=metadata.format_version,

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.hooks.digests import slow_digest
+from airflow_iceberg.redaction import said
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -75,7 +76,7 @@ class TasksOfRun:
         try:
             found: Mapping[str, Any] = ask(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[run_id])
         except Exception as error:  # noqa: BLE001 - what Airflow raises depends on its version
-            log.warning("Airflow does not say which states task %s.%s has: %s", ti.dag_id, ti.task_id, error)
+            log.warning("Airflow does not say which states task %s.%s has: %s", ti.dag_id, ti.task_id, said(error))
             return None
         return dict(found.get(run_id) or {})
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from airflow_iceberg.jobs.task import TaskReport
+from airflow_iceberg.redaction import said
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ def watched(progress: Progress, ask: Callable[[], None] = lambda: None) -> Itera
             try:
                 ask()
             except Exception as error:  # noqa: BLE001 - the job goes on, whatever is known of it
-                log.debug("nothing is known of the job's tasks: %s", error)
+                log.debug("nothing is known of the job's tasks: %s", said(error))
             progress.look()
 
     thread = threading.Thread(target=look, name="iceberg-progress", daemon=True)

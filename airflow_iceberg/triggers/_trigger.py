@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import BaseTrigger
 
 from airflow_iceberg.errors import IcebergError, NotFoundError
 from airflow_iceberg.retries import is_final, to_event
+from airflow_iceberg.triggers._event import event_of, stored_failures
+
+if TYPE_CHECKING:
+    from airflow.triggers.base import TriggerEvent
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +34,12 @@ class SnapshotTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, and yield one event."""
         event: Mapping[str, Any]
-        try:
-            event = await self._wait()
-        except IcebergError as error:
-            event = to_event(error)
-        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+        with stored_failures():
+            try:
+                event = await self._wait()
+            except IcebergError as error:
+                event = to_event(error)
+        yield event_of(event)
 
     @abstractmethod
     async def _wait(self) -> Mapping[str, Any]:

@@ -13,16 +13,19 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import BaseTrigger
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError, came
 from airflow_iceberg.hooks.arguments import from_json, is_nothing, iso_ms, names, seconds, whole_number, yes_or_no
 from airflow_iceberg.hooks.given import refuse_nothing
 from airflow_iceberg.retries import to_event
+from airflow_iceberg.triggers._event import event_of, stored_failures
 from airflow_iceberg.triggers._table_poll import poll_of
 from airflow_iceberg.triggers.waiting import Found, Waiting
 
 if TYPE_CHECKING:
+    from airflow.triggers.base import TriggerEvent
+
     from airflow_iceberg.plan.conditions.decision import Condition
 
 log = logging.getLogger(__name__)
@@ -100,18 +103,22 @@ class IcebergConditionTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, and yield one event."""
         event: Mapping[str, Any]
-        try:
-            self._check_rendered()
-            if self.kind not in _imported:  # the first of its kind is imported, in a thread
-                await asyncio.to_thread(make_condition, self.kind, self.arguments)
-                _imported.add(self.kind)
-            condition = make_condition(self.kind, self.arguments)
-            waits = yes_or_no("wait_for_table", self.wait_for_table)
-            waiting = Waiting(self.table, condition, wait_for_table=waits)
-            event = {"status": "found", "result": await wait_for(waiting, self.iceberg_conn_id, self.poll_interval)}
-        except IcebergError as error:
-            event = to_event(error)
-        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+        with stored_failures():
+            try:
+                event = {"status": "found", "result": await self._wait()}
+            except IcebergError as error:
+                event = to_event(error)
+        yield event_of(event)
+
+    async def _wait(self) -> Mapping[str, Any]:
+        self._check_rendered()
+        if self.kind not in _imported:  # the first of its kind is imported, in a thread
+            await asyncio.to_thread(make_condition, self.kind, self.arguments)
+            _imported.add(self.kind)
+        condition = make_condition(self.kind, self.arguments)
+        waits = yes_or_no("wait_for_table", self.wait_for_table)
+        waiting = Waiting(self.table, condition, wait_for_table=waits)
+        return await wait_for(waiting, self.iceberg_conn_id, self.poll_interval)
 
     def _check_rendered(self) -> None:
         given = json.dumps([self.table, self.iceberg_conn_id, self.arguments], default=str)

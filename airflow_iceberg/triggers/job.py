@@ -13,14 +13,17 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import BaseTrigger
 
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.hooks.late_threads import Place, TooSlowError
 from airflow_iceberg.retries import is_final, to_event
+from airflow_iceberg.triggers._event import event_of, stored_failures
 from airflow_iceberg.triggers._threads import in_thread, place_of
 
 if TYPE_CHECKING:
+    from airflow.triggers.base import TriggerEvent
+
     from airflow_iceberg.backends.following import Followed
 
 log = logging.getLogger(__name__)
@@ -69,11 +72,12 @@ class IcebergJobTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, and yield one event: `{"status": "ended" | "timeout", "message": …, "left": …}`, or an error's."""
-        try:
-            event = await self._wait()
-        except IcebergError as error:
-            event = to_event(error)
-        yield TriggerEvent({**event, "left": self.left})  # type: ignore[no-untyped-call]
+        with stored_failures():
+            try:
+                event = await self._wait()
+            except IcebergError as error:
+                event = to_event(error)
+        yield event_of(event, left=self.left)
 
     async def on_kill(self) -> None:
         """End the application: a user has marked or cleared the task (Airflow 3.3 and later)."""

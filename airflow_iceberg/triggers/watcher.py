@@ -22,17 +22,21 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+from airflow.triggers.base import BaseEventTrigger
 
 from airflow_iceberg.errors import InvalidInputError, NotFoundError, came
 from airflow_iceberg.hooks.arguments import interval_s, iso_ms, names, whole_number, yes_or_no
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.plan.snapshot_events import EventFilter, Watermark, start_of
+from airflow_iceberg.redaction import said
+from airflow_iceberg.triggers._event import event_of
 from airflow_iceberg.triggers._look_events import EventsOf, LookEvents
 from airflow_iceberg.triggers._table_poll import Look, poll_of
 from airflow_iceberg.triggers._threads import in_thread, place_of
 
 if TYPE_CHECKING:
+    from airflow.triggers.base import TriggerEvent
+
     from airflow_iceberg.catalogs.base import TableState
 
 log = logging.getLogger(__name__)
@@ -151,7 +155,7 @@ class IcebergTableSnapshotTrigger(BaseEventTrigger):
                 try:
                     for content, own in events:
                         taken = own
-                        yield TriggerEvent(content)  # type: ignore[no-untyped-call]
+                        yield event_of(content)
                 finally:  # the event at which the generator was closed has been taken, too
                     await self._keep(taken)
                 await self._keep(mark or self._unsaved)
@@ -191,7 +195,7 @@ class IcebergTableSnapshotTrigger(BaseEventTrigger):
             async for raw in shared_stream:
                 events, mark = await self._events(raw.look)
                 for content, _ in events:
-                    yield TriggerEvent(content)  # type: ignore[no-untyped-call]
+                    yield event_of(content)
                 self._unsaved = mark or self._unsaved
                 if raw.done is None:
                     await self._keep(self._unsaved)
@@ -289,7 +293,7 @@ class IcebergTableSnapshotTrigger(BaseEventTrigger):
         try:
             await asyncio.to_thread(self._write, mark.to_dict())
         except Exception as error:  # noqa: BLE001 - a failed trigger would fire its events again
-            log.error("cannot store the watermark of watched table %s, will try again: %s", self.table, error)
+            log.error("cannot store the watermark of watched table %s, will try again: %s", self.table, said(error))
         else:
             self._unsaved = None if self._unsaved == mark else self._unsaved
 

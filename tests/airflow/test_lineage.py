@@ -11,8 +11,9 @@ from airflow.utils.state import TaskInstanceState
 from openlineage.client.serde import Serde
 
 from airflow_iceberg.assets import iceberg_asset
+from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.hooks import IcebergHook
-from airflow_iceberg.lineage import _commit_report, _identifier, _link, _without_login
+from airflow_iceberg.lineage import _commit_report, _facets, _identifier, _link, _partitions, _without_login
 from airflow_iceberg.operators import IcebergAppendOperator, IcebergExpireSnapshotsOperator
 from tests.airflow.killed_operator import context_of
 
@@ -160,6 +161,31 @@ class TestNames:
             "addedDVs": 4,
         }
         assert report._schemaURL.endswith("/IcebergCommitReportOutputDatasetFacet")
+
+
+class TestSecrets:
+    """Whoever may commit to a table writes its comments, partitions and summaries; lineage leaves no secret of them."""
+
+    def test_of_names_and_summaries(self):
+        assert _identifier("s3://b/x?token=hunter22") == ("s3://b", "x?token=***")
+        assert "hunter22" not in repr(_identifier("s3://me:hunter22@b/x"))
+        names = ("url=https%3A%2F%2Fme%3Ahunter22%40h", "day=2026-01-01")
+        assert "hunter22" not in repr(_partitions(names))
+        assert "2026-01-01" in repr(_partitions(names))
+        summary = {"airflow.run-id": "manual password=hunter22", "airflow.dag-id": "d"}
+        snapshot: Any = SimpleNamespace(snapshot_id=1, sequence_number=1, operation="append", summary=summary)
+        assert _commit_report(snapshot).metadata == {"airflow.run-id": "manual password=***", "airflow.dag-id": "d"}
+
+    def test_of_comments(self):
+        fields = [{"id": 1, "name": "id", "type": "long", "required": False, "doc": "of postgresql://me:hunter22@db/x"}]
+        schema = Schema.from_dict({"type": "struct", "schema-id": 0, "fields": fields})
+        properties = {"write.format.default": "password=hunter22"}
+        catalog = SimpleNamespace(name="lake", properties={"type": "sql", "uri": "sqlite:///x"})
+        metadata = SimpleNamespace(schema=lambda: schema, properties=properties)
+        table: Any = SimpleNamespace(metadata=metadata, catalog=catalog, name="s.t")
+        found = _facets(table, None)
+        assert found["schema"].fields[0].description == "of postgresql://me:***@db/x"
+        assert "hunter22" not in repr(found)
 
 
 class TestAnAsset:

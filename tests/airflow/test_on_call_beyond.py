@@ -120,7 +120,7 @@ class TestErrorsOfOthers:
 
     def test_a_bug_shows_its_class_and_no_secret(self, told):
         found = told(raising(KeyError("https://etl:pass-word@host/x")))
-        assert found.happened == "KeyError: 'https://***@host/x'"
+        assert found.happened == "KeyError: 'https://etl:***@host/x'"
         assert found.to_do.startswith("look at the traceback below")
         assert isinstance(found.error, KeyError)
 

@@ -15,6 +15,7 @@ from airflow_iceberg.catalogs.base import TableState
 from airflow_iceberg.catalogs.metadata_file import read_uuid
 from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError
 from airflow_iceberg.format.metadata.requirements import replaced
+from airflow_iceberg.redaction import said
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.directories import open_directory
 
@@ -130,7 +131,7 @@ class MetadataDirectory:
                 self._replace_hint(str(version).encode("ascii"))
         except (IcebergError, OSError) as error:
             log.warning(
-                "could not write %s/%s, readers will look for the newest version: %s", self.location, _HINT, error
+                "could not write %s/%s, readers will look for the newest version: %s", self.location, _HINT, said(error)
             )
 
     def forget_checksum(self, location: str) -> None:

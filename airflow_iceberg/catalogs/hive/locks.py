@@ -42,6 +42,7 @@ from airflow_iceberg.catalogs.hive.thrift_interface import (
     UnlockRequest,
 )
 from airflow_iceberg.errors import CommitConflictError, IcebergError, InvalidInputError, StorageError
+from airflow_iceberg.redaction import said
 
 log = logging.getLogger(__name__)
 
@@ -245,7 +246,9 @@ class TableLock:
             pass
         except (HiveError, IcebergError) as error:
             log.warning(
-                "cannot unlock table %s: %s; others wait until the metastore gives the lock up", self._table, error
+                "cannot unlock table %s: %s; others wait until the metastore gives the lock up",
+                self._table,
+                said(error),
             )
         finally:
             self._id = None
@@ -261,7 +264,7 @@ class TableLock:
             try:
                 found = next((lock for lock in self._locks() if lock.agentInfo == self._agent), None)
             except (HiveError, IcebergError) as error:
-                log.warning("cannot list the locks of table %s: %s", self._table, error)
+                log.warning("cannot list the locks of table %s: %s", self._table, said(error))
             else:
                 if found is not None:
                     return found

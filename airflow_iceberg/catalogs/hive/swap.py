@@ -52,6 +52,7 @@ from airflow_iceberg.errors import (
     UnsupportedError,
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.redaction import said
 
 log = logging.getLogger(__name__)
 
@@ -252,7 +253,9 @@ class Swapper:
                 raise
             # Differs from Java: its commit fails. Only Hive reads these columns, and by default its metastore refuses
             # most changes of them (hive.metastore.disallow.incompatible.col.type.changes).
-            log.warning("table %s keeps its old columns in the metastore, which refused the new ones: %s", table, error)
+            log.warning(
+                "table %s keeps its old columns in the metastore, which refused the new ones: %s", table, said(error)
+            )
             changed.sd.cols = found.sd.cols
             self._alter(connection, found, changed, lock)
 

@@ -25,6 +25,7 @@ from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.types import Value
 from airflow_iceberg.format.values.bytes import canonical_key
+from airflow_iceberg.redaction import said
 from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
@@ -262,7 +263,7 @@ class PartitionedWriter:
         try:
             self._io.delete(locations)
         except Exception as error:  # noqa: BLE001 - must not hide the error that led here
-            log.warning("could not remove %d files of an unfinished write: %s", len(locations), error)
+            log.warning("could not remove %d files of an unfinished write: %s", len(locations), said(error))
 
     def to_file(self, table: pa.Table) -> pa.Table:
         """Check the columns of rows and return them in the types of the file."""

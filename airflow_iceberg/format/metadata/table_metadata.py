@@ -10,7 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError, came
+from airflow_iceberg.errors import (
+    FormatError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedError,
+    came,
+    check_storable,
+    check_text,
+)
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.avro.schemas import avro_name
 from airflow_iceberg.format.partitions.spec import PartitionSpec, with_sources
@@ -261,12 +269,16 @@ def new_table_metadata(
         UnsupportedError: the format version.
     """
     properties = dict(properties or {})
+    check_storable("of the table", properties)
     asked_version = TableProperties.of(properties).format_version
     format_version = format_version if asked_version is None else asked_version
     if format_version not in SUPPORTED_FORMAT_VERSIONS:
         raise UnsupportedError(f"format version {format_version} is not supported (supported: 1, 2, 3)")
     for column in schema.fields:
         check_column_name(column.name)
+    for name, field_id in schema.names.items():
+        check_text("the name of a column", name, is_name=True)
+        check_text(f"the comment of column {name}", schema.fields_by_id[field_id].doc or "")
     fresh = replace(assign_fresh_ids(schema), schema_id=0)
     ids = {field_id: fresh.names[name] for name, field_id in schema.names.items()}
     new_spec = _fresh_spec(spec or PartitionSpec(spec_id=0, fields=()), ids)

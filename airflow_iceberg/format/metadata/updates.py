@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+from airflow_iceberg.errors import check_storable, check_text
 from airflow_iceberg.format.metadata.builder import LAST_ADDED, MetadataBuilder
 from airflow_iceberg.format.metadata.requirements import Requirement
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -78,6 +79,10 @@ class AddSchema(Update):
 
     action: ClassVar[str] = "add-schema"
     schema: Schema
+
+    def __post_init__(self) -> None:
+        for column_id, column in self.schema.fields_by_id.items():
+            check_text(f"the comment of column {column_id}", column.doc or "")
 
     def apply(self, table: MetadataBuilder) -> None:
         table.add_schema(self.schema)
@@ -149,6 +154,9 @@ class AddSnapshot(Update):
     action: ClassVar[str] = "add-snapshot"
     snapshot: Snapshot
 
+    def __post_init__(self) -> None:
+        check_storable("of the snapshot", self.snapshot.summary)
+
     def apply(self, table: MetadataBuilder) -> None:
         table.add_snapshot(self.snapshot)
 
@@ -160,6 +168,9 @@ class SetSnapshotRef(Update):
     action: ClassVar[str] = "set-snapshot-ref"
     ref_name: str
     ref: SnapshotRef
+
+    def __post_init__(self) -> None:
+        check_text("the name of a branch or tag", self.ref_name, is_name=True)
 
     def apply(self, table: MetadataBuilder) -> None:
         table.set_ref(self.ref_name, self.ref)
@@ -229,6 +240,9 @@ class SetProperties(Update):
 
     action: ClassVar[str] = "set-properties"
     updates: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        check_storable("of the table", self.updates)
 
     def apply(self, table: MetadataBuilder) -> None:
         table.set_properties(dict(self.updates))

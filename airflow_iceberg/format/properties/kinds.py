@@ -10,9 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, check_no_password
 from airflow_iceberg.format.values.digits import MAX_LONG, whole_number
-from airflow_iceberg.redaction import check_no_password
 
 _Number = TypeVar("_Number", int, float)
 _MOST_SHOWN = 100

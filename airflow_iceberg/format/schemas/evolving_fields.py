@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError
+from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError, check_text
 from airflow_iceberg.format.names import fold
 from airflow_iceberg.format.schemas.schema import Schema, fresh_type
 from airflow_iceberg.format.schemas.shorthand import field_from_shorthand, unquote
@@ -26,6 +26,7 @@ def check_column_name(name: str) -> None:
         InvalidInputError: it has; in Spark names that differ by case alone are the same.
     Spec: Reserved Field IDs.
     """
+    check_text("the name of a column", name, is_name=True)
     if name.lower() in RESERVED_NAMES:
         raise InvalidInputError(
             f"column '{name}' cannot have this name: it is reserved for the metadata column {name.lower()}, which "

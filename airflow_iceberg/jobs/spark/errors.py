@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError, advised
+from airflow_iceberg.redaction import said
 
 MAX_MESSAGE = 2000
 # Spark Connect puts the class of an error that Python has none for before its message: "(org.apache.spark.X) [Y] …".
@@ -61,7 +62,7 @@ def text_of(error: Exception) -> str:
         return _python_error(text)
     for end in ("\nJVM stacktrace", "\n\tat ", "\nDriver stacktrace", "\nThis stopped SparkContext", ";\n", "; line "):
         text = text.split(end, 1)[0]
-    return f"{name}: {text.strip()[:MAX_MESSAGE]}"
+    return f"{name}: {said(text.strip(), MAX_MESSAGE)}"
 
 
 def grpc_error(error: Exception) -> tuple[str | None, str]:
@@ -99,4 +100,4 @@ def _python_error(text: str) -> str:
     missing = re.match(r"ModuleNotFoundError: No module named '([^']+)'", found)
     if missing:
         return f"the Python of the executors has no package {missing[1]!r}; {_INSTALL}"
-    return found[:MAX_MESSAGE]
+    return said(found, MAX_MESSAGE)

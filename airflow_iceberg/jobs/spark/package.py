@@ -22,13 +22,14 @@ from typing import Any
 
 import airflow_iceberg
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.redaction import said
 
 log = logging.getLogger(__name__)
 
 ROOT = Path(airflow_iceberg.__file__).parent
 # What the layer table lets `jobs` import.
-MODULES = ("__init__.py", "errors.py", "redaction.py", "py.typed")
-FOLDERS = ("format", "expressions", "plan", "storage", "inventory", "data", "jobs")
+MODULES = ("__init__.py", "errors.py", "py.typed")
+FOLDERS = ("redaction", "format", "expressions", "plan", "storage", "inventory", "data", "jobs")
 # The earliest time that a zip can hold: the bytes must not depend on when the package was installed.
 EPOCH = (1980, 1, 1, 0, 0, 0)
 READABLE = 0o644 << 16
@@ -139,7 +140,7 @@ def _ship_by_connect(spark: Any, path: str) -> None:
         add(path, pyfile=True)
     except Exception as error:  # noqa: BLE001 - what Connect raises here depends on its version
         # The session has it already; it is the same, since its name has a hash of the contents.
-        log.info("not shipped again: %s", error)
+        log.info("not shipped again: %s", said(error))
 
 
 def is_connect(spark: Any) -> bool:

@@ -14,8 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.redaction import check_no_password
+from airflow_iceberg.errors import InvalidInputError, check_no_password, check_text
 from airflow_iceberg.storage.directories import Directories, copy_by_fsspec
 
 Refresh = Callable[[], Mapping[str, str]]
@@ -201,6 +200,9 @@ def check_own_credentials(kind: str, properties: Mapping[str, str], what: str) -
         )
 
 
+_ESCAPED = re.compile("[\udc80-\udcff]")
+
+
 def parse_location(location: str) -> Location:
     """Return the parts of a location: "file:///a", "file:/a" and "/a" are the same.
 
@@ -209,6 +211,8 @@ def parse_location(location: str) -> Location:
     """
     match = _SCHEME.fullmatch(location)
     scheme, rest = (match[1].lower(), match[2]) if match else ("file", location)
+    # Names of local files may be any bytes: those that are no UTF-8 are spelled as other halves of pairs.
+    check_text("a location", _ESCAPED.sub("", location) if scheme == "file" else location, is_name="\0" not in location)
     check_no_password(location)
     if scheme == "file":
         return Location(text=location, scheme=scheme, authority="", path=_local_path(location, rest))

@@ -1,0 +1,36 @@
+"""What a secret is, and how it is kept out of messages, logs, command lines and documents.
+
+The one place that decides which names are those of secrets (`names`), which texts are secrets (`tokens`, `addresses`,
+`pairs`, `couples`; `words` are none; `spellings`), and how they are removed from a text (`texts`) or from properties
+(`properties`). Hooks, back ends, stores, catalogs and errors apply it. Nothing here imports another module of this
+package.
+"""
+
+from airflow_iceberg.redaction.names import SPARK_PATTERN, is_secret
+from airflow_iceberg.redaction.properties import (
+    hidden_texts,
+    hide,
+    login_scheme,
+    printable,
+    replaced,
+    secrets_of,
+    secrets_of_argument,
+    shown_command,
+)
+from airflow_iceberg.redaction.texts import HIDDEN, said, without_secrets
+
+__all__ = [
+    "HIDDEN",
+    "SPARK_PATTERN",
+    "hidden_texts",
+    "hide",
+    "is_secret",
+    "login_scheme",
+    "printable",
+    "replaced",
+    "said",
+    "secrets_of",
+    "secrets_of_argument",
+    "shown_command",
+    "without_secrets",
+]
