@@ -11,9 +11,8 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoun
 
 from airflow_iceberg.backends import clusters
 from airflow_iceberg.backends.config import SparkConfig, storage_of
-from airflow_iceberg.backends.connect import SparkConnect
+from airflow_iceberg.backends.connect import SparkConnect, session_secret
 from airflow_iceberg.backends.pages import SparkPages
-from airflow_iceberg.backends.session_secret import session_secret
 from airflow_iceberg.backends.spark_submit import SparkSubmit
 from airflow_iceberg.errors import (
     IcebergError,

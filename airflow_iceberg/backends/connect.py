@@ -6,7 +6,9 @@ of the task finds what a try has left running whose worker died, and ends it; an
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import hmac
 import logging
 import os
@@ -36,6 +38,9 @@ log = logging.getLogger(__name__)
 # The settings of a job that means something to a server that runs already.
 _SETTINGS = ("conf", "py_files")
 _SECRET_BYTES = 32
+# A shorter one could be guessed.
+_SHORTEST_SECRET = 8
+_FERNET_KEY_BYTES = 32
 # How long the end of a session may take; a server that lives needs milliseconds.
 END_SECONDS = 10
 
@@ -186,6 +191,38 @@ def session_id_of(plan: JobPlan, staging_location: str, secret: bytes) -> str:
     """Return the id of the session of a job of this plan's table, by the job's staging folder."""
     digest = hmac.digest(secret, f"{plan.table_uuid}\n{staging_location}".encode(), "sha256")
     return str(uuid.UUID(bytes=digest[:16], version=4))
+
+
+def session_secret(properties: Mapping[str, str]) -> bytes | None:
+    """Return what makes the ids of this installation's sessions secret; None if nothing here is one.
+
+    It is made of what all workers know and no other user of the server: the secrets of the catalog's connection, who
+    knows which reads the same files, and the key by which Airflow encrypts connections.
+
+    Args:
+        properties: those of the catalog's connection.
+    """
+    found = sorted(secret for secret in secrets_of(properties) if len(secret) >= _SHORTEST_SECRET)
+    found += _fernet_keys()[-1:]
+    digests = b"".join(hashlib.sha256(secret.encode()).digest() for secret in found)
+    return hashlib.sha256(b"airflow_iceberg session\n" + digests).digest() if found else None
+
+
+def _fernet_keys() -> list[str]:
+    """Return the keys of `[core] fernet_key`, the newest first; without those that are none.
+
+    Where no worker has one, Airflow's SDK gives the name of a placeholder.
+    """
+    from airflow.providers.common.compat.sdk import conf
+
+    return [key for key in str(conf.get("core", "fernet_key", fallback="") or "").split(",") if _is_key(key)]
+
+
+def _is_key(text: str) -> bool:
+    try:
+        return len(base64.urlsafe_b64decode(text)) == _FERNET_KEY_BYTES
+    except ValueError:
+        return False
 
 
 def server_of(connection: Connection) -> ConnectServer:

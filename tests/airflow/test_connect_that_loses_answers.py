@@ -19,8 +19,7 @@ from pyspark.sql.connect.proto import base_pb2, base_pb2_grpc
 
 from airflow_iceberg.backends.backend import open_backend
 from airflow_iceberg.backends.config import SparkConfig
-from airflow_iceberg.backends.connect import SparkConnect, session_id_of
-from airflow_iceberg.backends.session_secret import session_secret
+from airflow_iceberg.backends.connect import SparkConnect, session_id_of, session_secret
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.hooks.iceberg import IcebergHook
