@@ -118,7 +118,17 @@ def _config() -> dict[str, Any]:
                     "type": "string",
                     "example": "production",
                     "default": "",
-                }
+                },
+                "job_environment_variables": {
+                    "description": "Further variables of the workers that Spark jobs get, beyond the list in the "
+                    "documentation (Security, The Spark job): names between commas. One that ends with ``*`` is for "
+                    "all names that begin so, but not for variables that are secrets by their name or value. Those of "
+                    "Airflow itself cannot be named.\n",
+                    "version_added": "0.1.0",
+                    "type": "string",
+                    "example": "NLS_LANG, ORACLE_*, HADOOP_CREDSTORE_PASSWORD",
+                    "default": "",
+                },
             },
         }
     }

@@ -86,7 +86,8 @@ LAYERS = {
     # Starting a job is knowing where it runs: in this process, or on a Spark that gets the core as a zip.
     "backends": Layer(
         "errors redaction hooks retries commit.open_table commit.operation_key operations.staging storage.base "
-        "jobs.protocol jobs.run_local jobs.spark.package jobs.spark.installation jobs.spark.driver_guard "
+        "jobs.protocol jobs.run_local jobs.spark.package jobs.spark.installation jobs.spark.kept_variables "
+        "jobs.spark.driver_guard "
         "jobs.spark.connect jobs.spark.errors jobs.spark.run",
         "airflow requests requests_kerberos tenacity yaml",
     ),

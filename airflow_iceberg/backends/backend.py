@@ -11,7 +11,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoun
 
 from airflow_iceberg.backends import clusters
 from airflow_iceberg.backends.config import SparkConfig, storage_of
-from airflow_iceberg.backends.connect import SparkConnect
+from airflow_iceberg.backends.connect import SparkConnect, session_secret
 from airflow_iceberg.backends.pages import SparkPages
 from airflow_iceberg.backends.spark_submit import SparkSubmit
 from airflow_iceberg.errors import (
@@ -98,7 +98,8 @@ def open_backend(
     others = {key: properties for key, properties in reached.items() if properties != storage}
     shared: dict[str, Any] = {"storage": storage, "inputs": others, "name": name}
     if connection.conn_type == CONNECTED_TYPE:
-        return SparkConnect(connection, config, io=table.io, **shared)
+        secret = session_secret(table.catalog.properties)
+        return SparkConnect(connection, config, io=table.io, secret=secret, **shared)
     return SparkSubmit(connection, config, tell=tell, **shared)
 
 

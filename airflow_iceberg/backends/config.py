@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.redaction import hide
+from airflow_iceberg.redaction import HIDDEN, hide, is_secret_setting, is_secret_variable
 
 if TYPE_CHECKING:
     from airflow_iceberg.commit.open_table import OpenTable
@@ -63,8 +63,13 @@ class SparkConfig:
         settings = {name: getattr(self, name) for name in self.__slots__}
         shown = {name: value for name, value in settings.items() if value not in (None, (), {}, [])}
         hidden = {name: hide(name, list(value) if isinstance(value, tuple) else value) for name, value in shown.items()}
-        for name in {"conf", "env_vars"} & set(shown):
-            hidden[name] = {key: hide(key, value) for key, value in shown[name].items()}
+        for name, is_hidden in {"conf": is_secret_setting, "env_vars": is_secret_variable}.items():
+            if name in shown:
+                texts = {key: hide(key, value) for key, value in shown[name].items()}
+                hidden[name] = {
+                    key: HIDDEN if text == shown[name][key] and is_hidden(key, str(text)) else text
+                    for key, text in texts.items()
+                }
         return hidden
 
     def __repr__(self) -> str:

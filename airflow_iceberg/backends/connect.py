@@ -1,15 +1,18 @@
 """Running a job on a Spark Connect server: this process schedules, the server's workers read and write the files.
 
-Each job has a session of its own. Its id follows from the table and the staging folder of the job, so that the next try
-of the task finds what a try has left running whose worker died, and ends it; and nobody else's.
+Each job has a session of its own. Its id follows from a secret and the staging folder of the job, so that the next try
+of the task finds what a try has left running whose worker died, and ends it; and nobody else can find it, and join it.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
+import hmac
 import logging
 import os
+import secrets
 import sys
 import threading
 import uuid
@@ -34,6 +37,10 @@ log = logging.getLogger(__name__)
 
 # The settings of a job that means something to a server that runs already.
 _SETTINGS = ("conf", "py_files")
+_SECRET_BYTES = 32
+# A shorter one could be guessed.
+_SHORTEST_SECRET = 8
+_FERNET_KEY_BYTES = 32
 # How long the end of a session may take; a server that lives needs milliseconds.
 END_SECONDS = 10
 
@@ -45,6 +52,7 @@ class SparkConnect:
         io: access to the table's files, for this process.
         storage: the properties by which the workers reach them; they are encrypted on their way.
         inputs: the same for inputs that have their own, by the inputs' names.
+        secret: what the ids of sessions are made with, as of `session_secret`.
         name: the job's name in the log.
     """
 
@@ -56,6 +64,7 @@ class SparkConnect:
         io: FileIO,
         storage: Mapping[str, str],
         inputs: Mapping[str, Mapping[str, str]],
+        secret: bytes | None,
         name: str,
     ) -> None:
         check_settings(config, str(connection.conn_id))
@@ -65,6 +74,8 @@ class SparkConnect:
         self._inputs = inputs
         self._name = name
         self._server = server_of(connection)
+        self._can_find = secret is not None
+        self._secret = secret or secrets.token_bytes(_SECRET_BYTES)
         self._session_id: str | None = None
         self._result: JobResult | None = None
         self._is_logged = False
@@ -124,12 +135,13 @@ class SparkConnect:
         from airflow_iceberg.jobs.spark.run import run_spark
 
         # Known before the session is open, so that no signal finds one that it cannot end.
-        self._session_id = session_id = session_id_of(plan, plan.staging_location)
+        self._session_id = session_id = session_id_of(plan, plan.staging_location, self._secret)
         session = self._server.open(session_id)
         try:
             if self._has_ended():
                 return
-            log.info("job %r: session %s at %s", self._name, session_id, self._server.address)
+            # Enough to find it in the server's UI, and not enough to join it.
+            log.info("job %r: session %s… at %s", self._name, session_id.partition("-")[0], self._server.address)
             configure(session, self._config.conf)
             send(session, self._config.py_files)
             self._result = run_spark(
@@ -153,8 +165,16 @@ class SparkConnect:
         from airflow_iceberg.operations.staging import earlier_tries
 
         for folder in earlier_tries(self._io, plan):
+            if not self._can_find:
+                log.info(
+                    "job %r: an earlier try may have left a session running (%s), which only the server ends: its id "
+                    "is not known without a secret in the catalog's connection, or [core] fernet_key on all workers",
+                    self._name,
+                    folder,
+                )
+                continue
             log.info("job %r: ends what an earlier try may have left running (%s)", self._name, folder)
-            self._server.end(session_id_of(plan, folder))
+            self._server.end(session_id_of(plan, folder, self._secret))
 
     def _end(self, session_id: str) -> None:
         try:
@@ -167,10 +187,42 @@ class SparkConnect:
             )
 
 
-def session_id_of(plan: JobPlan, staging_location: str) -> str:
+def session_id_of(plan: JobPlan, staging_location: str, secret: bytes) -> str:
     """Return the id of the session of a job of this plan's table, by the job's staging folder."""
-    digest = hashlib.sha256(f"{plan.table_uuid}\n{staging_location}".encode()).digest()
+    digest = hmac.digest(secret, f"{plan.table_uuid}\n{staging_location}".encode(), "sha256")
     return str(uuid.UUID(bytes=digest[:16], version=4))
+
+
+def session_secret(properties: Mapping[str, str]) -> bytes | None:
+    """Return what makes the ids of this installation's sessions secret; None if nothing here is one.
+
+    It is made of what all workers know and no other user of the server: the secrets of the catalog's connection, who
+    knows which reads the same files, and the key by which Airflow encrypts connections.
+
+    Args:
+        properties: those of the catalog's connection.
+    """
+    found = sorted(secret for secret in secrets_of(properties) if len(secret) >= _SHORTEST_SECRET)
+    found += _fernet_keys()[-1:]
+    digests = b"".join(hashlib.sha256(secret.encode()).digest() for secret in found)
+    return hashlib.sha256(b"airflow_iceberg session\n" + digests).digest() if found else None
+
+
+def _fernet_keys() -> list[str]:
+    """Return the keys of `[core] fernet_key`, the newest first; without those that are none.
+
+    Where no worker has one, Airflow's SDK gives the name of a placeholder.
+    """
+    from airflow.providers.common.compat.sdk import conf
+
+    return [key for key in str(conf.get("core", "fernet_key", fallback="") or "").split(",") if _is_key(key)]
+
+
+def _is_key(text: str) -> bool:
+    try:
+        return len(base64.urlsafe_b64decode(text)) == _FERNET_KEY_BYTES
+    except ValueError:
+        return False
 
 
 def server_of(connection: Connection) -> ConnectServer:
@@ -199,8 +251,8 @@ def server_of(connection: Connection) -> ConnectServer:
     for parameter, value in (("user_id", connection.login or ""), ("token", token)):
         # The hook leaves slashes as they are, and Spark would take what is before one for a path.
         url = url.replace(f"{parameter}={quote(value)}", f"{parameter}={quote(value, safe='')}")
-    secrets = {token, quote(token), quote(token, safe=""), *secrets_of({"url": url})} - {""}
-    return ConnectServer(name=name, url=url, secrets=tuple(secrets))
+    hidden = {token, quote(token), quote(token, safe=""), *secrets_of({"url": url})} - {""}
+    return ConnectServer(name=name, url=url, secrets=tuple(hidden))
 
 
 def check_settings(config: SparkConfig, conn_id: str) -> None:

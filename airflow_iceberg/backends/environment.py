@@ -1,8 +1,8 @@
-"""The environment of a job: that of the Airflow worker, without what belongs to Airflow and without secrets.
+"""The environment of a job: those variables of the Airflow worker that a job needs.
 
 A driver on the worker's machine, and on a local master its Python workers, inherit the environment of spark-submit.
 They run code of the DAG's author, and need neither Airflow's connections, keys and database nor the secrets of other
-programs. Not here: what a secret is (`redaction`), and the variables that a job gets beyond the worker's
+programs. Not here: the list (`jobs.spark.kept_variables`), the variables that a job gets beyond the worker's
 (`backends.spark_submit`).
 """
 
@@ -11,66 +11,52 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from airflow_iceberg.redaction import secrets_of
+from airflow_iceberg.jobs.spark.kept_variables import checked_names, kept_variables
 
 log = logging.getLogger(__name__)
 
-# AIRFLOW_CONN_…, AIRFLOW__CORE__FERNET_KEY, _AIRFLOW_WWW_USER_PASSWORD, __AIRFLOW_SUPERVISOR_FD.
-_OF_AIRFLOW = re.compile(r"_*AIRFLOW", re.IGNORECASE)
-# Java and Spark need their own settings, and no request leaves some networks without a proxy. Their values may hold a
-# password, such as that of a trust store.
-_NEEDED = re.compile(
-    r"(?:SPARK|PYSPARK|HADOOP|HDFS|YARN|KRB5|JAVA)_|KRB5|_?JAVA_OPTIONS$|JDK_JAVA_OPTIONS$|.*_PROXY$", re.IGNORECASE
-)
-# The variables by which clients of a store find credentials, and the properties that take their place.
-_STORES: Mapping[str, tuple[str, ...]] = {
-    "AWS_": ("s3.", "client."),
-    "AZURE_": ("adls.",),
-    "GOOGLE_": ("gcs.",),
-    "HF_": ("hf.",),
-}
+OPTION = "job_environment_variables"
+"""The option that names variables which jobs need beyond the list."""
+_SECTION = "airflow_iceberg"
 
 
-def job_environment(worker: Mapping[str, str], storage: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the worker that a job gets.
-
-    These are all but Airflow's, and those that are or contain a secret. Credentials of a store are left where the
-    properties of the table's store have none of their own, which the job then finds as the worker would.
+def job_environment(worker: Mapping[str, str], storage: Mapping[str, str], *, is_told: bool = True) -> dict[str, str]:
+    """Return the variables of the worker that a job gets, and say in the log which ones it does not get.
 
     Args:
         worker: the worker's environment.
         storage: the properties by which the job reaches the table's files.
+        is_told: whether the log says so.
+    Raises:
+        InvalidInputError: the option does not name variables.
     """
-    kept, withheld = {}, []
-    for name, value in worker.items():
-        if _OF_AIRFLOW.match(name):
-            continue
-        if secrets_of({name: value}) and not (_NEEDED.match(name) or _is_for_the_table(name, storage)):
-            withheld.append(name)
-        else:
-            kept[name] = value
-    _tell(withheld)
+    kept = kept_variables(worker, storage, further_names())
+    left = sorted(name for name in worker.keys() - kept.keys() if "AIRFLOW" not in name.upper())
+    if left and is_told:
+        # One line for each job: whoever misses a variable in one looks for its name in the job's log.
+        log.info(
+            "the job gets %d of the worker's variables, and not %s; name those that it needs in env_vars of "
+            "spark_config, or for all jobs in the option %s of the section [%s]",
+            len(kept),
+            ", ".join(left),
+            OPTION,
+            _SECTION,
+        )
     return kept
 
 
-def _is_for_the_table(name: str, storage: Mapping[str, str]) -> bool:
-    """Whether a variable is a credential of a store for which the connection has none."""
-    for variables, properties in _STORES.items():
-        if name.upper().startswith(variables):
-            return not secrets_of({key: value for key, value in storage.items() if key.startswith(properties)})
-    return False
+def further_names() -> tuple[str, ...]:
+    """Return the variables that jobs get beyond the list, as the option names them.
 
+    Raises:
+        InvalidInputError: it does not name variables.
+    """
+    from airflow.providers.common.compat.sdk import conf
 
-def _tell(withheld: Iterable[str]) -> None:
-    if names := ", ".join(sorted(withheld)):
-        log.info(
-            "the job does not get these variables of the worker, which may be secrets: %s; name those that it needs in "
-            "env_vars of spark_config",
-            names,
-        )
+    given = str(conf.get(_SECTION, OPTION, fallback="") or "")
+    return checked_names(given, what=f"option [{_SECTION}] {OPTION}")
 
 
 @contextlib.contextmanager

@@ -237,8 +237,8 @@ def _of_plugin(spec: Mapping[str, Any], environment: Mapping[str, str]) -> str:
     try:
         done = subprocess.run(
             [str(spec["command"]), *map(str, spec.get("args") or [])],
-            # It may need a proxy, a home or a cloud's variables; it gets none of Airflow's, as a job.
-            env={**job_environment(environment, {}), **given, "KUBERNETES_EXEC_INFO": json.dumps(info)},
+            # It may need a proxy, a home or a cloud's variables: it gets those of the list, as a job.
+            env={**job_environment(environment, {}, is_told=False), **given, "KUBERNETES_EXEC_INFO": json.dumps(info)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_PLUGIN_S,

@@ -22,7 +22,7 @@ from airflow_iceberg.backends.applications import TAGS, Applications
 from airflow_iceberg.backends.clusters import configured, is_on_cluster, is_yarn, open_manager
 from airflow_iceberg.backends.config import PRIVATE_VARIABLE, STORAGE_VARIABLE, Machine, SparkConfig
 from airflow_iceberg.backends.driver_link import DriverLink
-from airflow_iceberg.backends.environment import as_environment, job_environment
+from airflow_iceberg.backends.environment import as_environment, further_names, job_environment
 from airflow_iceberg.backends.kubernetes import WAITS, is_kubernetes
 from airflow_iceberg.backends.kubernetes_access import submit_settings
 from airflow_iceberg.backends.pages import SparkPages, history_page
@@ -37,7 +37,7 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.jobs.protocol.one_time_signature import new_seed, public_key
 from airflow_iceberg.jobs.spark.driver_guard import TASK_VARIABLE
-from airflow_iceberg.redaction import SPARK_PATTERN, secrets_of
+from airflow_iceberg.redaction import SPARK_PATTERN, SPARK_VARIABLES_PATTERN, is_secret_setting, secrets_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -305,10 +305,14 @@ class SparkSubmit:
 
     def _settings(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return Spark's settings: those for the command line, and those that hold secrets."""
-        ours = {"spark.redaction.regex": SPARK_PATTERN, **WORKER_SETTINGS, **spark_settings(self._storage)}
+        ours = {
+            "spark.redaction.regex": f"{SPARK_PATTERN}|{SPARK_VARIABLES_PATTERN}",
+            **WORKER_SETTINGS,
+            **spark_settings(self._storage),
+        }
         always = YARN_SETTINGS if self._is_yarn and self._is_on_cluster else {}
         settings = {name: str(value) for name, value in {**ours, **self._config.conf, **always}.items()}
-        secret = {name: value for name, value in settings.items() if secrets_of({name: value})}
+        secret = {name: value for name, value in settings.items() if is_secret_setting(name, value)}
         return {name: value for name, value in settings.items() if name not in secret}, secret
 
     def _write_private(self, plan: JobPlan, folder: Path) -> Path:
@@ -353,7 +357,7 @@ class SparkSubmit:
         local = {} if self._is_on_cluster else {**self._credentials_of_clients(), **self._storage_variable()}
         with as_environment(self._config.env_vars):
             try:
-                path, found = find_submit(binary)
+                path, found = find_submit(binary, more=(*further_names(), *self._config.env_vars))
             except (NotFoundError, UnsupportedError) as error:
                 found_none = type(error)(f"cannot submit with connection {self._conn_id!r}: {error}")
                 found_none.advice = error.advice

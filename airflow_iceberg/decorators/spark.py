@@ -17,7 +17,7 @@ from uuid import uuid4
 from airflow.providers.common.compat.sdk import BaseHook
 
 from airflow_iceberg.backends.config import storage_of
-from airflow_iceberg.backends.environment import as_environment
+from airflow_iceberg.backends.environment import as_environment, job_environment
 from airflow_iceberg.errors import IcebergError, InvalidInputError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -195,4 +195,26 @@ def _submitted(connection: Connection | None, config: Mapping[str, Any], *, app_
     # The JVM of a local master starts Python workers of its own, which need the packages of this process.
     is_local = settings["spark.master"].startswith("local") and "PYSPARK_PYTHON" not in os.environ
     with as_environment({"PYSPARK_PYTHON": sys.executable} if is_local else {}):
-        return SparkSession.builder.config(conf=conf).getOrCreate()
+        with _java_started_with(job_environment(os.environ, {})):
+            return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+@contextmanager
+def _java_started_with(variables: Mapping[str, str]) -> Iterator[None]:
+    """Let pyspark start Java with these variables, and its own.
+
+    It would hand on all of this process, to the workers of a local master, too, and takes no others.
+    """
+    from pyspark import java_gateway
+
+    start = java_gateway.Popen
+
+    def started(command: Any, **options: Any) -> Any:
+        own = {name: value for name, value in options["env"].items() if os.environ.get(name) != value}
+        return start(command, **{**options, "env": {**variables, **own}})
+
+    java_gateway.Popen = started
+    try:
+        yield
+    finally:
+        java_gateway.Popen = start

@@ -500,6 +500,9 @@ class TestSecrets:
         pages += [server.page(f"/SQL/execution/?id={one['id']}") for one in server.rest("/sql?length=1000")[-3:]]
         told = [*shown, *pages, server.log(), caplog.text, *capfd.readouterr(), json.dumps(run.result("append"))]
         told += [str(remembered.conf), repr(remembered.server)]
+        written = [path.read_bytes() for path in (server.directory / "local").rglob("*") if path.is_file()]
+        assert written, "the code that was sent, and the keys"
+        told += [data.decode(errors="replace") for data in written]
         assert len(remembered.conf) > 3
         for text in told:
             assert SECRET not in text

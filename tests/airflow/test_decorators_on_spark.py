@@ -1,6 +1,7 @@
 """Functions that return a Spark DataFrame, under `dag.test()` with a real Spark in this process."""
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,14 +13,18 @@ from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 from airflow_iceberg.errors import CommitUnknownError
 from tests.airflow.conftest import Lake
 
+MARK = "Zq9Secret"
 SMALL = {"spark.ui.enabled": "false", "spark.driver.memory": "512m", "spark.driver.bindAddress": "127.0.0.1"}
 VERBS = {"append": {}, "overwrite": {"replace": "table"}, "merge": {"on": ["id"], "upsert": True}}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def jvm() -> Iterator[None]:
-    """The JVM of all sessions, which ends with the module."""
-    yield
+    """The JVM of all sessions, which ends with the module; it is started by a worker with secrets."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("DBPASS", "ACME_LICENSE", "AIRFLOW_CONN_OTHER", "SPARK_MYSQL_PASSWORD"):
+            patch.setenv(name, MARK)
+        yield
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -101,6 +106,23 @@ class TestADataFrame:
         assert run.state == "success", run.failures
         assert (len(calls), table.ids()) == (1, [2, 3] if verb == "overwrite" else [1, 2, 3])
         assert run.result("load")["outcome"] == "found"
+
+    @pytest.mark.services
+    def test_its_java_and_its_workers_get_the_variables_of_a_job(self, table, run_function):
+        seen: dict[str, dict[str, str]] = {}
+
+        def function(spark: Any, sc: Any) -> Any:
+            seen["java"] = dict(sc._jvm.java.lang.System.getenv())
+            seen["worker"] = sc.parallelize([0], 1).map(lambda _: dict(os.environ)).collect()[0]
+            return spark.range(1, 4)
+
+        run = run_function(function)
+        assert run.state == "success", run.failures
+        assert os.environ["DBPASS"] == MARK
+        for variables in seen.values():
+            assert {"PATH", "HOME"} <= variables.keys()
+            assert [name for name, value in variables.items() if MARK in value] == []
+            assert [name for name in variables if "AIRFLOW" in name and "ICEBERG" not in name] == []
 
     @pytest.mark.services
     def test_other_rows_are_refused(self, table, run_function):

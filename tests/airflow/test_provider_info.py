@@ -13,6 +13,7 @@ import pytest
 from airflow.api_fastapi.core_api.services.ui.connections import HookMetaService
 from airflow.sdk import Connection, task
 
+from airflow_iceberg.backends.environment import further_names
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.get_provider_info import get_provider_info
@@ -66,9 +67,11 @@ class TestTheDescription:
 
     def test_the_options_are_those_that_are_read(self, monkeypatch):
         ((section, described),) = get_provider_info()["config"].items()
-        (option,) = described["options"]
-        monkeypatch.setenv(f"AIRFLOW__{section}__{option}".upper(), "prod")
+        installation, variables = described["options"]
+        monkeypatch.setenv(f"AIRFLOW__{section}__{installation}".upper(), "prod")
         assert installation_id() == "prod"
+        monkeypatch.setenv(f"AIRFLOW__{section}__{variables}".upper(), described["options"][variables]["example"])
+        assert further_names() == ("NLS_LANG", "ORACLE_*", "HADOOP_CREDSTORE_PASSWORD")
 
     def test_reading_it_imports_nothing_but_this_package(self):
         code = (

@@ -3,6 +3,8 @@
 `make test-versions` runs this with each of them.
 """
 
+import contextlib
+import re
 import signal
 import warnings
 from contextlib import contextmanager
@@ -15,8 +17,13 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.expressions.merge_clauses import MATCHED, UPDATE, MergeClause
+from airflow_iceberg.format import types as t
+from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.jobs.duckdb import statement
 from airflow_iceberg.jobs.duckdb.reader import Reader
 from airflow_iceberg.jobs.duckdb.statement import one_query
+from airflow_iceberg.jobs.duckdb.struct_casts import check_struct_casts
 from airflow_iceberg.table import Table
 from tests.operations.test_inputs import Writer
 
@@ -207,6 +214,90 @@ class TestFunctionsThatReadMemory:
     def test_one(self, connection, source):
         with pytest.raises(InvalidInputError, match=r"pandas_scan\(\)"):
             one_query(connection, f'select \'"function_name":"range"\' from {source}')
+
+
+class TestWhatIsNotChecked:
+    """Is not run: a function that plans SQL in a text, what DuckDB shows of itself, a statement that is cut."""
+
+    def test_nothing_that_is_hidden_in_a_query(self, connection):
+        connection.execute("create temp view orders as select 1 as id; create temp view columns as select 2 as id")
+        wrong = {
+            # Its plan calls the function, with an address that ends the process.
+            "select json_serialize_plan('select * from pandas_scan(null)')": r"json_serialize_plan\(\)",
+            "select main.\"JSON_Serialize_Plan\"(t) from (select 'from pandas_scan(null)' as t)": "json_serialize_plan",
+            "select [x.json_serialize_plan() for x in ['from pandas_scan(null)']]": r"json_serialize_plan\(\)",
+            "from range(json_serialize_plan('from pandas_scan(null)')::int)": r"json_serialize_plan\(\)",
+            "select id from orders limit (select len(json_serialize_plan('x')))": r"json_serialize_plan\(\)",
+            "from json_execute_serialized_sql(json_serialize_sql('from x'))": "json_execute_serialized_sql",
+            "from query('from pandas_scan(null)')": r"query\(\)",
+            "from query_table('sqlite_master')": r"query_table\(\)",
+            "from (from pragma_database_size())": r"pragma_database_size\(\)",
+            "from histogram(orders, id)": r"histogram\(\)",
+            "pivot (from pragma_version()) on library_version in ('x') using count(*)": r"pragma_version\(\)",
+            "select 1 where exists (with x as materialized (from duckdb_settings()) from x)": r"duckdb_settings\(\)",
+            "from sqlite_master": "reads 'sqlite_master', which DuckDB has of its own",
+            "from Pragma_Database_List": "reads 'pragma_database_list', which",
+            "from information_schema.columns": "reads 'columns', which",
+            "from pg_class": "reads 'pg_class', which",
+            "with sqlite_master as (select 1) from (from sqlite_master)": "reads 'sqlite_master', which",
+            "describe sqlite_master": "reads 'sqlite_master', which",
+            "from (show all tables)": "reads '__show_tables_expanded', which",
+            "show tables": "which DuckDB has of its own",
+            "select 1 \0 from pandas_scan(null)": "sql has a NUL character",
+            "execute x": "sql is execute, expected",
+            "call pragma_version()": "sql is call, expected|syntax error",
+            "create macro f() as table from pandas_scan(null)": "sql is create, expected",
+            "pragma database_list": "expected one query",
+        }
+        passed = {}
+        for query, message in wrong.items():
+            with contextlib.suppress(duckdb.ParserException):
+                try:
+                    one_query(connection, query)
+                except InvalidInputError as error:
+                    if not re.search(message, str(error)):
+                        passed[query] = str(error)
+                else:
+                    passed[query] = "is run"
+        assert passed == {}
+
+    def test_what_a_query_may_do(self, connection):
+        connection.execute("create temp view orders as select 1 as id; create temp view columns as select 2 as id")
+        for query in [
+            "from orders left join columns using (id)",
+            "with t as materialized (from orders) select (select max(id) from t), row_number() over () from t",
+            "pivot orders on id in (1, 2) using sum(id)",
+            "with recursive t as (select 1 as a union all select a + 1 from t where a < 3) from t",
+            "from (values (1, 'a')) t(a, b) union all by name select 2 as a",
+            "select histogram(id), list_transform([id], lambda x: x + 1), {'type': id} from orders group by id",
+            "summarize orders",
+        ]:
+            assert connection.execute(one_query(connection, query)).fetchall(), query
+
+    @pytest.mark.parametrize("end", ["", "}", "}]", '"'])
+    def test_a_document_that_is_cut(self, connection, end):
+        whole = statement._document(connection, "select * from (select * from range(3))")
+        assert len(statement._objects(whole)) > 5
+        for cut in range(20, len(whole) - 20, 97):
+            with pytest.raises(InvalidInputError, match="DuckDB does not say all"):
+                statement._objects(whole[:cut] + end)
+
+    @pytest.mark.parametrize("kind", ["NEW_TABLE", ""])
+    def test_a_kind_of_table_that_is_not_known(self, connection, kind, monkeypatch):
+        document = statement._document(connection, "select * from (values (1))")
+        monkeypatch.setattr(statement, "_document", lambda *_: document.replace("EXPRESSION_LIST", kind))
+        with pytest.raises(InvalidInputError, match=f"sql reads rows of the kind '{kind}'"):
+            one_query(connection, "select * from (values (1))")
+
+    def test_the_plan_of_a_value_of_a_merge(self):
+        """It is made before the query is run."""
+        text = "(select {'a': 1} from pandas_scan(null))"
+        clause = MergeClause(rows=MATCHED, action=UPDATE, columns=("s",), expressions=(text,))
+        inner = t.NestedField(id=2, name="a", type=t.IntegerType())
+        schema = Schema((t.NestedField(id=1, name="s", type=t.StructType(fields=(inner,))),))
+        side = pa.schema([("s", pa.struct([("a", pa.int32())]))])
+        with pytest.raises(InvalidInputError, match=r"pandas_scan\(\)"):
+            check_struct_casts([clause], schema=schema, sides={"target": side}, inputs={}, values={})
 
 
 class TestValues:

@@ -38,6 +38,7 @@ class SparkConnectServer(Service):
             "spark.ui.port": str(ui_port),
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(self.directory / "warehouse"),
+            "spark.local.dir": str(self.directory / "local"),
             # For some rows, generated code costs more than it saves.
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",

@@ -20,6 +20,7 @@ from airflow_iceberg.expressions.merge_clauses import MergeClause, quoted, sides
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.names import fold_ascii
 from airflow_iceberg.format.schemas.schema import Schema
+from airflow_iceberg.jobs.duckdb.statement import one_query
 
 _ROWS = "rows_of_"
 # A column by its name: its own type says all.
@@ -44,7 +45,8 @@ def check_struct_casts(
         inputs: the columns of tables that subqueries read.
         values: those of placeholders.
     Raises:
-        InvalidInputError: a struct gets a field that it does not have, in a combination of structs or by a cast.
+        InvalidInputError: a struct gets a field that it does not have, in a combination of structs or by a cast; a text
+            that reads more than inputs.
     """
     texts = [
         (clause, name, text)
@@ -112,6 +114,7 @@ def _bound(text: str, types: Mapping[str, str]) -> str:
 def _filled(connection: Any, text: str, seen: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:
     """Yield the fields of structs before and after casts that fill them."""
     query = f"select (\n{text}\n) from {', '.join(quoted(side, 'duckdb') for side in seen)}"
+    one_query(connection, query)  # the functions that a plan would call
     ((document,),) = connection.execute("select json_serialize_plan(?::varchar)", [query]).fetchall()
     for node in _nodes(json.loads(document)):
         if node.get("type") == "OPERATOR_CAST":

@@ -14,10 +14,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, UnsupportedError, advised
+from airflow_iceberg.jobs.spark.kept_variables import kept_variables
 
 # Spark 3.5 starts on 21, but mapInArrow fails there; Spark 4 needs 17.
 JAVA_FOR_SPARK_3 = (8, 11, 17)
@@ -77,11 +78,14 @@ def spark_home() -> Path:
     return home
 
 
-def find_submit(binary: str = "spark-submit") -> tuple[Path, dict[str, str]]:
+def find_submit(binary: str = "spark-submit", *, more: Collection[str] = ()) -> tuple[Path, dict[str, str]]:
     """Return the spark-submit of this machine, and the variables that it needs and that are not set yet.
 
     SPARK_HOME comes first, then the pyspark of this environment, then the PATH. SPARK_HOME is the user's choice: where
     it is wrong, no other Spark is used.
+
+    Args:
+        more: names of variables that a script may need beyond those that are handed on.
 
     Raises:
         NotFoundError: no such program, or no Java that it can run on.
@@ -102,7 +106,7 @@ def find_submit(binary: str = "spark-submit") -> tuple[Path, dict[str, str]]:
     home = Path(on_path).resolve().parent.parent
     if spark_version(home) is not None:
         return Path(on_path), environment(home)
-    return Path(on_path), _environment_of_script(Path(on_path))
+    return Path(on_path), _environment_of_script(Path(on_path), more)
 
 
 def environment(home: Path | None = None) -> dict[str, str]:
@@ -135,11 +139,16 @@ def spark_version(home: Path) -> tuple[int, int] | None:
     return None
 
 
-def _environment_of_script(path: Path) -> dict[str, str]:
+def _environment_of_script(path: Path, more: Collection[str]) -> dict[str, str]:
     """Return the variables for a script that calls a Spark elsewhere; the script itself chooses the Python."""
     try:
         answer = subprocess.run(
-            [str(path), "--version"], capture_output=True, text=True, check=False, timeout=SPARK_PROBE_SECONDS
+            [str(path), "--version"],
+            env=kept_variables(os.environ, more=more),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SPARK_PROBE_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotFoundError(f"{path} does not start: {error}; set SPARK_HOME to a Spark 3.5 or 4") from error
@@ -223,7 +232,14 @@ def _starts(home: Path, option: str) -> bool:
 def _run(home: Path, *options: str) -> subprocess.CompletedProcess[str] | None:
     command = [str(home / "bin" / "java"), *options]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=JAVA_PROBE_SECONDS)
+        return subprocess.run(
+            command,
+            env=kept_variables(os.environ),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=JAVA_PROBE_SECONDS,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
 

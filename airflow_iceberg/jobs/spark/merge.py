@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from airflow_iceberg.jobs.merge.seen_types import known_in
 from airflow_iceberg.jobs.protocol.merge_task import MergeTask
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.run_task import open_context
+from airflow_iceberg.jobs.spark.encrypted import MapFunction, encrypted
 from airflow_iceberg.jobs.spark.errors import query_errors
 from airflow_iceberg.jobs.spark.frame_schema import SparkRows, spark_ddl
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from airflow_iceberg.jobs.merge.tasks import Candidates, Matching
 
 CASE_SENSITIVE = "spark.sql.caseSensitive"
-
-Rows = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def create_views(spark: Any, plan: JobPlan, matching: Matching, source_schema: Any, storage: Mapping[str, str]) -> None:
@@ -58,7 +57,7 @@ def create_views(spark: Any, plan: JobPlan, matching: Matching, source_schema: A
     columns = ", ".join([*([ddl] if ddl else []), f"`{place.position}` bigint", f"`{place.file}` int"])
     packed = tuple(zlib.compress(pickle.dumps(item), 1) for item in candidates.items)
     function = _target(document, replace(candidates, items=()), packed, rows, place, storage)
-    frame = spark.range(0, len(packed), 1, max(len(packed), 1)).mapInArrow(function, columns)
+    frame = spark.range(0, len(packed), 1, max(len(packed), 1)).mapInArrow(encrypted(spark, function), columns)
     frame.createOrReplaceTempView(sql.TARGET_ROWS)
     _create_tables(spark, matching, {TARGET: rows.schema.names})
     if matching.source is None or matching.source_schema is None:
@@ -72,7 +71,7 @@ def create_views(spark: Any, plan: JobPlan, matching: Matching, source_schema: A
     count = len(matching.source)
     function = _source(document, matching.source, of_files, sql.SOURCE_ROW, storage)
     with_mark = source_schema.__class__([*source_schema.fields]).add(sql.SOURCE_ROW, "boolean")
-    frame = spark.range(0, count, 1, max(count, 1)).mapInArrow(function, with_mark)
+    frame = spark.range(0, count, 1, max(count, 1)).mapInArrow(encrypted(spark, function), with_mark)
     frame.createOrReplaceTempView(sql.SOURCE_ROWS)
     _create_tables(spark, matching, {SOURCE: source_schema.names})
 
@@ -132,7 +131,7 @@ def _target(
     rows: SparkRows,
     place: _Place,
     storage: Mapping[str, str],
-) -> Rows:
+) -> MapFunction:
     """Return the function that reads the rows of the table."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -186,7 +185,7 @@ def _source(
     of_files: FileRows | None,
     mark: str,
     storage: Mapping[str, str],
-) -> Rows:
+) -> MapFunction:
     """Return the function that reads the rows of the source that were kept, each with a mark."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -56,8 +56,8 @@ def read_table(
         row_filter: a predicate in SQL; files without matching rows are not opened.
         predicate_params: the values of the predicate's placeholders, `:name`, by name.
         selected_fields: columns, also nested ones ("address.city") and metadata columns ("_file", "_row_id").
-        storage: properties of the FileIO on the driver and the workers; secrets are sent in Spark's task messages only,
-            and encrypted on Spark Connect. `allowed-locations` among them has the prefixes of files outside of the
+        storage: properties of the FileIO on the driver and the workers, to which they are sent encrypted.
+            `allowed-locations` among them has the prefixes of files outside of the
             table's bucket, or its local folder.
     Raises:
         NotFoundError: the metadata file, the snapshot or a column does not exist.
@@ -99,9 +99,9 @@ def _frame(
     ddl = spark_ddl(reader.projection, spark_version=spark.version)
     ship(spark)
     packed = tuple(zlib.compress(pickle.dumps(item), 1) for item in items)
-    function = _worker(reader, packed, encrypted(spark, storage), gated)
+    function = _worker(reader, packed, dict(storage), gated)
     # Spark rejects a range of no partitions: an empty table has one task without work.
-    return spark.range(0, len(packed), 1, max(len(packed), 1)).mapInArrow(function, ddl)
+    return spark.range(0, len(packed), 1, max(len(packed), 1)).mapInArrow(encrypted(spark, function), ddl)
 
 
 def _metadata_location(given: Any) -> str:

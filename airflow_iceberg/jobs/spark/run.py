@@ -22,7 +22,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.jobs.phase import Timings
 from airflow_iceberg.jobs.progress import Progress
 from airflow_iceberg.jobs.run_plan import run_job
-from airflow_iceberg.jobs.spark.encrypted import encrypted
+from airflow_iceberg.jobs.spark.encrypted import MapFunction, encrypted
 from airflow_iceberg.jobs.spark.errors import as_iceberg_error, query_errors
 from airflow_iceberg.jobs.spark.following import Counters, new_counters, reports_of
 from airflow_iceberg.jobs.spark.inputs import open_inputs
@@ -30,7 +30,7 @@ from airflow_iceberg.jobs.spark.merge import check_apart, create_views, match_er
 from airflow_iceberg.jobs.spark.package import is_connect, ship
 from airflow_iceberg.jobs.spark.query import open_query, run_sql, source_name
 from airflow_iceberg.jobs.spark.types import arrow_schema
-from airflow_iceberg.jobs.spark.worker import MapFunction, Worker
+from airflow_iceberg.jobs.spark.worker import Worker
 from airflow_iceberg.jobs.task import Staging, TaskReport, TaskSpec
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ def run_spark(
             ship(spark)
         return _Spark(
             spark=spark,
-            storage=encrypted(spark, storage or {}),
-            inputs={name: encrypted(spark, properties) for name, properties in (inputs or {}).items()},
+            storage=storage or {},
+            inputs=inputs or {},
             parallelism=plan.parallelism or default_parallelism(spark),
             plan=plan,
             progress=Progress(f"{plan.operation} {plan.table}"),
@@ -118,7 +118,8 @@ class _Spark:
     def collect(self, frame: Any, function: MapFunction, *, tasks: int | None = None) -> list[TaskReport]:
         """Let Spark's tasks run a function over the rows of a frame, and return their reports."""
         self.progress.begin(tasks)
-        return reports_of(frame.mapInArrow(function, REPORT_DDL), self.spark, self.progress, self.counters)
+        frame = frame.mapInArrow(encrypted(self.spark, function), REPORT_DDL)
+        return reports_of(frame, self.spark, self.progress, self.counters)
 
     def query(self, task: AppendTask | MergeTask) -> _Query:
         assert task.source is not None

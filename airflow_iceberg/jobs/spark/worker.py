@@ -22,20 +22,19 @@ from airflow_iceberg.jobs.progress import counts_of
 from airflow_iceberg.jobs.protocol.plan import JobPlan
 from airflow_iceberg.jobs.protocol.result import JobError
 from airflow_iceberg.jobs.run_task import open_context, run_task, stage_rows
+from airflow_iceberg.jobs.spark.encrypted import MapFunction
 from airflow_iceberg.jobs.spark.query import source_name
 from airflow_iceberg.jobs.task import Change, Staging, TaskReport, TaskSpec
 from airflow_iceberg.storage.stores.fsspec_io import load_file_io
 
-MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """A value that is sent to the Python workers.
+    """A value that is sent to the Python workers, encrypted (`jobs.spark.encrypted`).
 
     Attributes:
         plan: the JobPlan document.
-        storage: properties of the FileIO, as `jobs.spark.encrypted` gives them for the session.
+        storage: properties of the FileIO.
         max_failures: the number of attempts of a task.
         specs: the tasks of `spark.range`, each packed separately: every worker gets all and unpacks its own; to unpack
             those of a table of 100,000 files would take a second and 100 MB.
