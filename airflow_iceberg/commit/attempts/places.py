@@ -9,9 +9,11 @@ is written. In a table without partitions there is no other one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
+from typing import TypeVar
 
 from airflow_iceberg.commit.attempts.kept import Kept
 from airflow_iceberg.commit.file_filters import PartitionKey, partition_key
@@ -21,6 +23,8 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.inventory.listed_paths import count_paths, find_files
 from airflow_iceberg.plan.deletes import referenced_file
 from airflow_iceberg.storage.base import FileIO
+
+T = TypeVar("T")
 
 # The number of manifests that are read at the same time: each is held without its compression.
 READ_THREADS = 4
@@ -33,6 +37,7 @@ class Places:
         self._io = io
         # By the row of the manifest, which never changes, and the paths.
         self._counts: Kept[Counter[str]] = Kept()
+        self._files: Kept[tuple[DataFile, ...]] = Kept()
 
     def check_one_partition(
         self,
@@ -60,23 +65,27 @@ class Places:
         if not deletes or (len(specs) == 1 and metadata.spec(*specs).is_unpartitioned):
             return
         paths = frozenset(deletes)
-        counts = self._count(data, paths)
+        counts = _of_each(data, partial(self._count, paths))
         known = 1 if is_as_planned else 0
         again = {path for path, count in sum(counts, Counter[str]()).items() if count > known}
         again.update(file.file_path for file in files if file.content is FileContent.DATA and file.file_path in paths)
         if again:
             listing = [m for m, found in zip(data, counts, strict=True) if not again.isdisjoint(found)]
-            for file in (*find_files(self._io, listing, again), *files):
+            for file in chain(files, *_of_each(listing, partial(self._find, frozenset(again)))):
                 wanted = deletes.get(file.file_path)
                 if wanted is not None and partition_key(file) != wanted:
                     raise _in_other_partition(file)
 
-    def _count(self, manifests: Sequence[ManifestFile], paths: frozenset[str]) -> list[Counter[str]]:
-        def count(manifest: ManifestFile) -> Counter[str]:
-            return self._counts.of(manifest, paths, make=partial(count_paths, self._io, manifest, paths))
+    def _count(self, paths: frozenset[str], manifest: ManifestFile) -> Counter[str]:
+        return self._counts.of(manifest, paths, make=lambda: count_paths(self._io, manifest, paths))
 
-        with ThreadPoolExecutor(READ_THREADS) as pool:
-            return list(pool.map(count, manifests))
+    def _find(self, paths: frozenset[str], manifest: ManifestFile) -> tuple[DataFile, ...]:
+        return self._files.of(manifest, paths, make=lambda: tuple(find_files(self._io, [manifest], paths)))
+
+
+def _of_each(manifests: Sequence[ManifestFile], read: Callable[[ManifestFile], T]) -> list[T]:
+    with ThreadPoolExecutor(READ_THREADS) as pool:
+        return list(pool.map(read, manifests))
 
 
 def _deletes_by_path(files: Iterable[DataFile]) -> dict[str, PartitionKey]:
