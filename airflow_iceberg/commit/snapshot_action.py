@@ -120,7 +120,9 @@ class SnapshotAction(ABC):
     def check_places(self, changes: FileChanges, kept: Sequence[ManifestFile], metadata: TableMetadata) -> None:
         """Check that new deletes by position are those of one partition; `kept` are the other manifests."""
         is_as_planned = changes.history is not None and not changes.history.snapshots
-        self._places.check_one_partition(changes.added_files(), kept, metadata, is_as_planned=is_as_planned)
+        new = [file for group in changes.added if group.sequence_number is None for file in group.files]
+        added = changes.added_files()
+        self._places.check_one_partition(new, added, kept, metadata, is_as_planned=is_as_planned)
 
     def __call__(self, metadata: TableMetadata) -> Change:
         settings = self.settings

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.jobs.run_local import run_local
 from airflow_iceberg.operations.add_files import AddFilesRequest, add_files
@@ -16,7 +17,17 @@ from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.builders import job_work, new_table
-from tests.support.odd_deletes import COW, MOR, SCHEMA, add_deletes, arrow_rows, list_again, only_file, positions_file
+from tests.support.odd_deletes import (
+    COW,
+    MOR,
+    SCHEMA,
+    add_deletes,
+    arrow_rows,
+    delete_positions,
+    list_again,
+    only_file,
+    positions_file,
+)
 from tests.support.odd_deletes import rows_of as live_rows
 
 IN_A, IN_Z = Counter({(0, "a", 0): 1, (1, "a", 1): 1}), Counter({(0, "z", 0): 1, (1, "z", 1): 1})
@@ -167,6 +178,19 @@ class TestDeletesByPosition:
         else:
             delete(Work(table, run=delete_meanwhile), request)
         assert rows(table) == IN_Z
+
+
+def test_an_undo_restores_older_deletes_beside_a_new_place(tmp_path):
+    """They do not apply to what was added since."""
+    table = make(tmp_path, 3)
+    table.delete("part = 'z'")
+    file, key = only_file(table), OperationKey(dag_id="d", run_id="r", task_id="t")
+    delete_positions(table, file, [100])
+    table.delete("part = 'a' and v = 0", mode=MOR, operation_key=key)
+    list_again(table, replace(file, partition=("z",)))
+    assert rows(table) == Counter([(1, "a", 1)]) + IN_Z
+    table.undo(key)
+    assert rows(table) == IN_A + IN_Z
 
 
 @pytest.mark.parametrize("files", [1, 13])

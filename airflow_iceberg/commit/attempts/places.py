@@ -41,7 +41,8 @@ class Places:
 
     def check_one_partition(
         self,
-        added: Iterable[DataFile],
+        new: Iterable[DataFile],
+        added: Sequence[DataFile],
         manifests: Iterable[ManifestFile],
         metadata: TableMetadata,
         *,
@@ -50,7 +51,9 @@ class Places:
         """Check that files of which rows are deleted by position are in the partition of these deletes alone.
 
         Args:
-            added: the new files, among them the deletes.
+            new: files with the commit's own sequence number, among them the deletes: older deletes, which an undo
+                restores, do not apply to what was added since.
+            added: all files that the commit adds.
             manifests: the other manifests of the new snapshot.
             is_as_planned: whether nobody has committed since the deletes were planned: then a place of each file is
                 known, and only a second one is looked for.
@@ -58,8 +61,7 @@ class Places:
         Raises:
             UnsupportedError: one is in another partition, too.
         """
-        files = tuple(added)
-        deletes = _deletes_by_path(files)
+        deletes = _deletes_by_path(new)
         data = [m for m in manifests if m.content is ManifestContent.DATA and m.may_have_live_files]
         specs = {key[0] for key in deletes.values()}.union(m.partition_spec_id for m in data)
         if not deletes or (len(specs) == 1 and metadata.spec(*specs).is_unpartitioned):
@@ -68,10 +70,10 @@ class Places:
         counts = _of_each(data, partial(self._count, paths))
         known = 1 if is_as_planned else 0
         again = {path for path, count in sum(counts, Counter[str]()).items() if count > known}
-        again.update(file.file_path for file in files if file.content is FileContent.DATA and file.file_path in paths)
+        again.update(file.file_path for file in added if file.content is FileContent.DATA and file.file_path in paths)
         if again:
             listing = [m for m, found in zip(data, counts, strict=True) if not again.isdisjoint(found)]
-            for file in chain(files, *_of_each(listing, partial(self._find, frozenset(again)))):
+            for file in chain(added, *_of_each(listing, partial(self._find, frozenset(again)))):
                 wanted = deletes.get(file.file_path)
                 if wanted is not None and partition_key(file) != wanted:
                     raise _in_other_partition(file)
