@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, cast
 
+from airflow_iceberg.commit.attempts.places import Places
 from airflow_iceberg.commit.checks import check_branch, of_this_table
 from airflow_iceberg.commit.conflicts import ChangedFiles, History
 from airflow_iceberg.commit.earlier_epochs import EarlierEpochs, check_no_later_epoch
@@ -98,6 +99,7 @@ class SnapshotAction(ABC):
         self.snapshot_id = settings.snapshot_id
         self.writer = SnapshotWriter(io, snapshot_id=settings.snapshot_id, commit_uuid=settings.commit_uuid)
         self.changed_files = ChangedFiles(io)
+        self._places = Places(io)
         self.made: Snapshot | None = None
         self._tried_files: tuple[DataFile, ...] = ()
 
@@ -115,6 +117,13 @@ class SnapshotAction(ABC):
     def check(self, removed: Sequence[ManifestEntry], changes: FileChanges, metadata: TableMetadata) -> None:  # noqa: B027
         """Check the removed files before anything is written that refers to them; raise what `changes` may raise."""
 
+    def check_places(self, changes: FileChanges, kept: Sequence[ManifestFile], metadata: TableMetadata) -> None:
+        """Check that new deletes by position are those of one partition; `kept` are the other manifests."""
+        is_as_planned = changes.history is not None and not changes.history.snapshots
+        new = [file for group in changes.added if group.sequence_number is None for file in group.files]
+        added = changes.added_files()
+        self._places.check_one_partition(new, added, kept, metadata, is_as_planned=is_as_planned)
+
     def __call__(self, metadata: TableMetadata) -> Change:
         settings = self.settings
         check_same_table(metadata, settings.table_uuid)
@@ -128,6 +137,7 @@ class SnapshotAction(ABC):
         self._tried_files = changes.added_files()
         kept, removed = self._without(inherited, changes, metadata)
         check_all_there(changes, removed)
+        self.check_places(changes, kept, metadata)
         self.check(removed, changes, metadata)
         if not removed and not changes.added_files():
             return Change(updates=(), requirements=())

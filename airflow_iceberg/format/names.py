@@ -7,6 +7,7 @@ Not here: paths in Arrow columns (`format.arrow.paths`), and the fields of a tab
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 from airflow_iceberg.errors import InvalidInputError
 
@@ -48,3 +49,12 @@ def spelled(name: str, names: Iterable[str], *, where: str) -> str | None:
             f"as one of them"
         )
     return near[0] if near else None
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return the end of an error about an unknown name: which of some names may be meant, empty if none is near it."""
+    by_fold: dict[str, str] = {}
+    for known in names:
+        by_fold.setdefault(fold(known), known)
+    near = get_close_matches(fold(name), by_fold, n=1, cutoff=0.7)
+    return f"; did you mean '{by_fold[near[0]]}'?" if near else ""

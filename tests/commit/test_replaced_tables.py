@@ -1,7 +1,7 @@
 """A table is its uuid: what was loaded never changes another table that has got its name meanwhile.
 
 Each operation × each way to another table of the name × a handle of this moment and an old one, which is loaded again
-before it commits. Not here: catalogs on servers, which compare pointers as the SQL catalog does (`tests/catalogs`).
+before it commits. Not here: catalogs on servers (`catalogs/test_replaced_tables.py`).
 """
 
 import dataclasses

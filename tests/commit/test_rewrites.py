@@ -13,6 +13,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.manifests.entries import EntryStatus, FileContent, ManifestContent
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.table import Table
+from tests.support.builders import id_rows
 from tests.support.changes import (
     NAME,
     Append,
@@ -233,11 +234,37 @@ class TestManifestsThatCannotMatter:
         kept = {m.manifest_path for m in read_manifests(catalog.io, table(catalog).current_snapshot())}
         assert before - opened <= kept
 
-    def test_a_vector_opens_no_data_manifest(self, catalog):
-        planned = plan(catalog, MergeOnReadDelete(ids(2)))
+    @pytest.mark.parametrize(("races", "reads"), [(0, 1), (2, 2)])
+    def test_a_vector_opens_no_data_manifest_once_more_for_each_attempt(self, catalog, monkeypatch, races, reads):
+        """To look whether its file is in another partition, too: readers would not know which rows the vector means.
+
+        After a lost race the place of its file is looked for, too, which another writer may have removed.
+        """
+        before = [m.manifest_path for m in read_manifests(catalog.io, table(catalog).current_snapshot())]
+        planned, swap, others = plan(catalog, MergeOnReadDelete(ids(2))), catalog.swap_pointer, ["b"] * races
+
+        def lose(*args, **more):
+            if others and others[0] == "b":
+                others[0] = "committing"
+                plan(catalog, Append("b", ids(4))).commit()
+                others.pop(0)
+            return swap(*args, **more)
+
+        monkeypatch.setattr(catalog, "swap_pointer", lose)
         catalog.io.calls.clear()
         planned.commit()
-        assert not [path for call, path in catalog.io.calls if call == "read" and path.endswith("-m0.avro")]
+        opened = Counter(path for call, path in catalog.io.calls if call == "read")
+        assert [opened[path] for path in before] == [reads] * 3
+
+    def test_a_vector_opens_no_data_manifest_of_a_table_without_partitions(self):
+        catalog = MemoryCatalog(io=FaultyFileIO(MemoryFileIO()))
+        whole = Table.create(catalog, "db.t", schema={"id": "long"}, properties={"format-version": "3"})
+        whole.append(id_rows([1, 2, 3]))
+        (manifest,) = read_manifests(catalog.io, whole.current_snapshot())
+        catalog.io.calls.clear()
+        whole.delete("id = 2", mode="merge-on-read")
+        # It is planned by it.
+        assert [path for call, path in catalog.io.calls if call == "read"].count(manifest.manifest_path) == 1
 
     def test_rewriting_all_opens_all(self, catalog):
         planned = plan(catalog, RewriteAllManifests())

@@ -51,6 +51,19 @@ class TestLookup:
         with pytest.raises(InvalidInputError, match="column 'ab' is ambiguous without case: aB, Ab"):
             Schema((field(1, "aB"), field(2, "Ab"))).find_field("ab", case_sensitive=False)
 
+    @pytest.mark.parametrize(
+        ("name", "meant"),
+        [("amout", "amount"), ("AMOUNT", "amount"), ("point.y", "point.x"), ("customer", None), ("point.amount", None)],
+    )
+    def test_an_unknown_name_names_the_one_that_may_be_meant(self, name, meant):
+        point = t.StructType(fields=(field(3, "x"),))
+        schema = Schema((field(1, "amount"), field(2, "point", point)))
+        with pytest.raises(NotFoundError) as caught:
+            schema.find_field(name)
+        assert str(caught.value) == (
+            f"no column '{name}' (columns: amount, point, point.x)" + (f"; did you mean '{meant}'?" if meant else "")
+        )
+
     def test_an_unknown_name_lists_the_columns(self):
         schema = Schema((field(1, "a"), field(2, "b")))
         with pytest.raises(NotFoundError) as caught:

@@ -19,6 +19,7 @@ from airflow_iceberg.errors import InvalidInputError, came
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.format.transforms.spelled import spelled_value
 from airflow_iceberg.format.transforms.transform import parse_transform
+from airflow_iceberg.format.types import DateType
 from airflow_iceberg.format.values.bytes import canonical_key
 from airflow_iceberg.operations.add_files import AddFilesRequest, add_files
 from airflow_iceberg.operations.reports.partitions import touched_partitions as reported
@@ -224,6 +225,15 @@ class TestValuesThatAFieldCannotHave:
         table = one_field(tmp_path, "date", "identity")
         with pytest.raises(InvalidInputError, match=r"'V' is no partition field .*; its partition fields: part"):
             PartitionCondition(partition={"V": "2026-01-01"}).decide(table.metadata, facts_of(table), now_ms=0)
+
+
+@pytest.mark.parametrize("days", [-800_000, -719_529, -719_528, -1_100_000, 4_000_000])
+def test_a_date_of_any_year_is_spelled_as_in_a_path(days):
+    """Iceberg Java writes years with four characters: -221 is the year 222 before ours."""
+    for text in ("year", "month", "day", "identity"):
+        transform = parse_transform(text)
+        value = transform.apply(days, DateType())
+        assert spelled_value(transform, DateType(), transform.to_human_string(value, DateType())) == value
 
 
 @pytest.mark.generated

@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.commit.actions.row_delta import RowDelta
 from airflow_iceberg.expressions.tree import ALWAYS_FALSE
 from airflow_iceberg.format.manifests.entries import DataFile
+from airflow_iceberg.operations.add_files import AddFilesRequest, add_files
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.delete import DeleteRequest, delete
 from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
@@ -43,9 +45,16 @@ def positions_file(table: Table, file: DataFile, positions: Iterable[int], **pla
     return replace(write(table.io, file, positions), **place)
 
 
+class UncheckedRowDelta(RowDelta):
+    """A commit of another writer, who does not look in which places a table lists a file."""
+
+    def check_places(self, *_: object) -> None:
+        pass
+
+
 def add_deletes(table: Table, *deletes: DataFile, removed: Iterable[DataFile] = ()) -> None:
     """Commit delete files, and remove others, without a check."""
-    action = RowDelta(
+    action = UncheckedRowDelta(
         table.io,
         table.commit_settings(),
         added_deletes=deletes,
@@ -91,11 +100,16 @@ def rows_of(table: Table, **scan: Any) -> Counter[Row]:
 
 @dataclass(kw_only=True)
 class Place:
-    """A place where the table lists a file, and the positions of its rows that are left."""
+    """A place where the table lists a file, and the positions of its rows that are left.
+
+    Attributes:
+        is_bare: whether the file lacks the column of the partition.
+    """
 
     file: DataFile
     rows: list[Row]
     left: set[int]
+    is_bare: bool = False
 
     def live(self) -> list[Row]:
         return [self.rows[at] for at in sorted(self.left)]
@@ -107,10 +121,12 @@ class OddTable:
 
     table: Table
     random: random.Random
+    folder: Path
     places: list[Place] = field(default_factory=list)
     positions: dict[str, set[int]] = field(default_factory=dict)
     next_id: int = 0
     was_split: bool = False
+    was_spread: bool = False
 
     @classmethod
     def make(cls, folder: Path, seed: int) -> OddTable:
@@ -118,12 +134,14 @@ class OddTable:
         partition_by = chance.choice([(), ("part",)])
         properties = {"format-version": str(chance.choice([2, 3, 3]))}
         odd = cls(
-            table=new_table(folder, schema=SCHEMA, partition_by=partition_by, properties=properties), random=chance
+            table=new_table(folder, schema=SCHEMA, partition_by=partition_by, properties=properties),
+            random=chance,
+            folder=folder,
         )
         odd.append()
         for _ in range(chance.randint(2, 5)):
             chance.choice([odd.append, odd.list_again, odd.delete_positions, odd.delete_positions, odd.delete_keys,
-                           odd.add_anew])()  # fmt: skip
+                           odd.add_anew, odd.add_file, odd.list_elsewhere])()  # fmt: skip
         return odd
 
     @property
@@ -133,6 +151,8 @@ class OddTable:
     @property
     def is_split(self) -> bool:
         """Whether a file has other deleted positions in each of its places, so that it can have no common vector."""
+        if self.is_spread:
+            return True
         by_path: dict[str, set[frozenset[int]]] = {}
         for place in self.places:
             by_path.setdefault(place.file.file_path, set()).add(frozenset(place.left))
@@ -140,16 +160,42 @@ class OddTable:
             return False
         return self.was_split or any(len(found) > 1 for found in by_path.values())
 
+    @property
+    def is_spread(self) -> bool:
+        """Whether a file is in several partitions, so that it can have no deletes by position."""
+        return self.was_spread or any(map(self._is_spread, self.places))
+
+    def _is_spread(self, place: Place) -> bool:
+        return len({one.file.partition for one in self.places if one.file.file_path == place.file.file_path}) > 1
+
     # -- what other writers do -----------------------------------------------------------------------------------------
 
     def append(self) -> None:
         part, count = self.random.choice("ab"), self.random.randint(1, 5)
-        rows = [(self.next_id + number, part, number) for number in range(count)]
+        rows = self._new_rows(part, count)
+        self._placed(rows, lambda: self.table.append(arrow_rows(rows)))
+
+    def add_file(self) -> None:
+        """Add a file of Hive, without the column of its partition."""
+        part, count = self.random.choice("ab"), self.random.randint(1, 5)
+        if not self.table.metadata.spec().fields:
+            return
+        rows = self._new_rows(part, count)
+        path = self.folder / f"hive{self.next_id}" / f"part={part}" / "f.parquet"
+        path.parent.mkdir(parents=True)
+        pq.write_table(arrow_rows(rows).drop_columns("part"), path)
+        request = AddFilesRequest(source=path.parent.parent.as_uri())
+        self._placed(rows, lambda: add_files(Work(self.table), request), is_bare=True)
+
+    def _new_rows(self, part: str, count: int) -> list[Row]:
         self.next_id += count
+        return [(self.next_id - count + number, part, number) for number in range(count)]
+
+    def _placed(self, rows: list[Row], write: Callable[[], Any], **more: Any) -> None:
         known = {place.file.file_path for place in self.places}
-        self.table.append(arrow_rows(rows))
+        write()
         (file,) = {f.file_path: f for f in self._files() if f.file_path not in known}.values()
-        self.places.append(Place(file=file, rows=rows, left=set(range(count))))
+        self.places.append(Place(file=file, rows=rows, left=set(range(len(rows))), **more))
 
     def _files(self) -> list[DataFile]:
         return [task.file for task in self.table.scan().plan_files()]
@@ -159,9 +205,21 @@ class OddTable:
         list_again(self.table, place.file, times)
         self.places += [replace(place, left=set(range(len(place.rows)))) for _ in range(times)]
 
+    def list_elsewhere(self) -> None:
+        """List a file in the other partition, too: its rows have that partition's value there."""
+        self.add_file()
+        for place in [place for place in self.places if place.is_bare][-1:]:
+            part = "b" if place.file.partition == ("a",) else "a"
+            file = replace(place.file, partition=(part,))
+            list_again(self.table, file)
+            rows = [(number, part, value) for number, _, value in place.rows]
+            self.places.append(Place(file=file, rows=rows, left=set(range(len(rows))), is_bare=True))
+
     def delete_positions(self) -> None:
         """Mark rows, and positions that the file does not have; a vector has those of the one before it, too."""
         place = self.random.choice(self.places)
+        if self._is_spread(place):
+            return
         path = place.file.file_path
         some = {at for at in range(len(place.rows)) if self.random.random() < 0.3}
         some |= {*self.random.sample(BEYOND, 2), len(place.rows)}
@@ -183,6 +241,8 @@ class OddTable:
         file = place.file
         add_deletes(self.table, equality_deletes(self.table, ids, file.spec_id, file.partition))
         for one in self.places:
+            if one.file.partition != file.partition:
+                continue
             one.left -= {at for at, row in enumerate(one.rows) if row[0] in ids}
 
     def add_anew(self) -> None:
@@ -259,7 +319,7 @@ class OddTable:
 
     def follow(self, rows: Counter[Row]) -> None:
         """Take the rows after a change for those of the table, wherever they are now."""
-        self.was_split, known = self.is_split, self.places[0].file
+        self.was_split, self.was_spread, known = self.is_split, self.is_spread, self.places[0].file
         self.places = [Place(file=known, rows=list(rows.elements()), left=set(range(rows.total())))]
 
     def _options(self) -> dict[str, Any]:

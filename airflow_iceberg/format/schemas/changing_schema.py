@@ -60,11 +60,8 @@ class ChangingSchema:
     def _require(self, name: str) -> t.NestedField:
         found = self._find(name)
         if found is None:
-            raise self._not_found(name)
+            raise self.schema.no_column(name)
         return found
-
-    def _not_found(self, name: str) -> NotFoundError:
-        return NotFoundError(f"no column '{name}' (columns: {', '.join(self.schema.names) or 'none'})")
 
     def _earlier_ids(self, name: str) -> set[int]:
         """Return the ids of the columns with a name in any schema of the table."""

@@ -113,7 +113,7 @@ class SchemaEvolution(ChangingSchema):
             if now is not None:
                 raise NotFoundError(f"no column '{name}': it is called '{now}' now")
         if not earlier:
-            raise self._not_found(name)
+            raise self.schema.no_column(name)
 
     # --- columns that change ---
 
@@ -131,7 +131,7 @@ class SchemaEvolution(ChangingSchema):
         if found is None:
             if any(self._leaf(field_id) == leaf for field_id in self._earlier_ids(name)):
                 return
-            raise self._not_found(name)
+            raise self.schema.no_column(name)
         if found.name == leaf:
             return
         self._check_struct_member(found, "renamed")

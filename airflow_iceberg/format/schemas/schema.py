@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.json_fields import MAX_INT, Fields
-from airflow_iceberg.format.names import fold
+from airflow_iceberg.format.names import did_you_mean, fold
 from airflow_iceberg.format.type_json import field_to_json, type_from_json
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class Schema:
         if found is None and not case_sensitive:
             found = self._find_without_case(name)
         if found is None:
-            raise NotFoundError(f"no column '{name}' (columns: {self._known()})")
+            raise self.no_column(name)
         return found
 
     def _find_without_case(self, name: str) -> int | None:
@@ -185,6 +185,10 @@ class Schema:
             if found:
                 return next(iter(found.values()))
         return None
+
+    def no_column(self, name: str) -> NotFoundError:
+        """Return the error about a name that no column has."""
+        return NotFoundError(f"no column '{name}' (columns: {self._known()}){did_you_mean(name, self.names)}")
 
     def _known(self) -> str:
         return ", ".join(self.names) or "none"

@@ -34,6 +34,8 @@ _YEAR = re.compile(r"[+-]?\d{4,9}", re.ASCII)
 _MONTH = re.compile(r"([+-]?\d{4,9})-(\d{2})", re.ASCII)
 _HOUR = re.compile(r"(.+)-(\d{2})", re.ASCII)
 _LATE_YEAR = re.compile(r"\d{5,}-", re.ASCII)
+# Paths pad years to four characters, of which the sign of one before year 0 is the first.
+_EARLY_YEAR = re.compile(r"-(\d{3})(?=-|$)", re.ASCII)
 
 
 def is_typed(transform: Transform, source_type: t.IcebergType) -> bool:
@@ -58,6 +60,9 @@ def spelled_value(transform: Transform, source_type: t.IcebergType, text: str) -
 def _value(transform: Transform, source_type: t.IcebergType, text: str) -> t.Value:
     if isinstance(transform, VoidTransform):
         raise ValueError("all values of the field are null")
+    is_date = isinstance(transform, TimeTransform) or isinstance(source_type, t.DateType)
+    if is_date and _EARLY_YEAR.match(text.strip()):
+        text = f"-0{text.strip()[1:]}"
     if isinstance(transform, TimeTransform):
         found = _time_value(transform, source_type, text.strip())
         _check_range(transform, source_type, found)
