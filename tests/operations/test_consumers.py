@@ -10,6 +10,7 @@ import pytest
 
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.runs.consumed import PREFIX
+from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, StalePlanError
 from airflow_iceberg.hooks.run_tasks import TasksOfRun
 from airflow_iceberg.operations.inputs.changes import Changes, ChangesOptions
@@ -258,7 +259,7 @@ class TestAnotherName:
         lake.add(7)
         now = dag.key("r2", task_id="u"), read(lake, row_filter="id >= 5")
         if not is_new:
-            with pytest.raises(IncompatibleChangeError, match=WHOSE):
+            with pytest.raises(IncompatibleChangeError, match=f"{WHOSE}.*clear its task in DAG run 'r1'"):
                 lake.run(now[0], inputs=now[1])
             return
         lake.run(now[0], inputs=now[1])
@@ -336,7 +337,7 @@ class TestAName:
     def test_that_is_changed_is_refused(self, lake) -> None:
         lake.add(1)
         lake.run(key("r1"), inputs=read(lake, consumer="silver"))
-        with pytest.raises(IncompatibleChangeError, match="as consumer 'silver' before, and is 'gold' now"):
+        with pytest.raises(IncompatibleChangeError, match="'silver' before, and is 'gold' now; if it is the same"):
             lake.run(key("r2"), inputs=read(lake, consumer="gold"))
 
     def test_two_runs_of_one_consumer_beside_each_other(self, lake) -> None:
@@ -364,6 +365,16 @@ class TestAName:
         assert lake.ids() == [1]
         lake.run(key("r2"), inputs=inputs)
         assert lake.ids() == [1, 2]
+
+    @pytest.mark.parametrize("on_rerun", ["replace", "skip"])
+    def test_a_run_that_is_created_again_after_an_expiry(self, on_rerun, lake) -> None:
+        """Its watermark says that it has written, though its first try has nothing else to know it by."""
+        lake.add(1)
+        lake.run(key("r1"))
+        lake.add(9, to="db.t")
+        lake.expire("db.t")
+        lake.run(key("r1", epoch=10_000_000, is_cleared=False, started_ms=now_ms()), on_rerun=on_rerun)
+        assert lake.ids() == [1, 9]
 
     def test_through_a_branch_that_is_published(self, lake) -> None:
         inputs = read(lake, consumer="silver")

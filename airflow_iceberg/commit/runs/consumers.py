@@ -80,7 +80,7 @@ def check_is_new(
             f"{name_of(mine[0])!r} has read no changes of this input yet, and {name_of(other.task)!r} has read some "
             f"into table {metadata.location}, up to snapshot {other.snapshot_id}: if it is the same work, of which "
             f"a task or DAG was renamed, moved or mapped, set consumer={name_of(other.task)!r}, which goes on there; "
-            f"if it is other work, {WAYS_OUT}"
+            f"if it is other work, {_or_clear(other.begun, key)}{WAYS_OUT}"
         )
 
 
@@ -138,6 +138,14 @@ def _was_there(begun: str | None, key: OperationKey) -> bool:
         return begun is not None
     dag, _, run = begun.partition("/")
     return key.run_tasks is not None and unquote(dag) == key.dag_id and key.run_tasks.has_ended_well(unquote(run))
+
+
+def _or_clear(begun: str | None, key: OperationKey) -> str:
+    """Return what a task can do that was there when the others have begun, and has failed then."""
+    dag, _, run = (begun or "").partition("/")
+    if unquote(dag) != key.dag_id or begun == key.run:
+        return ""
+    return f"clear its task in DAG run {unquote(run)!r}, where that one has begun, if it has failed there; else "
 
 
 def _is_gone(task: Sequence[Any], key: OperationKey) -> bool:
