@@ -147,8 +147,16 @@ class LiveAirflow:
             headers["Authorization"] = f"Bearer {self.token}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            return json.loads(answer.read() or b"null")
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=120) as answer:
+                    return json.loads(answer.read() or b"null")
+            except urllib.error.HTTPError as error:
+                # The database is one file, which a busy machine locks for longer than Airflow waits.
+                if error.code != 500 or time.monotonic() > deadline:
+                    raise
+                time.sleep(1)
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
         try:

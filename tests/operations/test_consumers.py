@@ -287,6 +287,21 @@ class TestAnotherName:
                 lake.run(Dag(t=2).key("r2", map_index=index), inputs=read(lake, row_filter=row_filter))
         assert lake.ids() == [1]
 
+    def test_an_item_that_another_index_has_read_further(self, lake) -> None:
+        """Also in the run in which both begin: index 1 would read again what index 0 has read as its item."""
+        lake.add(1)
+        lake.run(replace(Dag(t=1).key("r1", map_index=0), item="eu"), inputs=read(lake, row_filter="id < 5"))
+        lake.add(2)
+        lake.run(replace(Dag(t=1).key("r2", map_index=0), item="eu 2"), inputs=read(lake, row_filter="id < 5"))
+        now = Dag(t=2)
+        first = replace(now.key("r1", map_index=0, epoch=1), item="us")
+        lake.run(first, inputs=read(lake, row_filter="id >= 5"))
+        second = replace(now.key("r1", map_index=1, epoch=1), item="eu")
+        with pytest.raises(IncompatibleChangeError, match=r"'d.t\[0\]' has read some"):
+            lake.run(second, inputs=read(lake, row_filter="id < 5"))
+        other = replace(now.key("r1", map_index=1, epoch=1), item="asia")
+        lake.run(other, inputs=read(lake, row_filter="id >= 5"))
+
     def test_with_a_consumer_each(self, lake) -> None:
         regions = {"eu": "id < 5", "us": "id >= 5"}
 

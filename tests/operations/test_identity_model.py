@@ -390,7 +390,9 @@ class History:
         known = self.ranges.setdefault((job.name, run.number, job.task_id, key.part), [])
         if not known or known[-1][:2] != (first, last):
             assert not known or self.may_be_forgotten(run, place), "a cleared run reads other changes"
-            assert self.read.get(label) == first, "changes are read twice, or left out"
+            # A new index may begin as what another one of the run stood for, whose rows are replaced.
+            is_new = first is None and all(one[2] != label for ranges in self.ranges.values() for one in ranges)
+            assert is_new or self.read.get(label) == first, "changes are read twice, or left out"
             self.read[label] = last
             known.append((first, last, label, rows))
         known[-1] = (first, last, label, rows)
