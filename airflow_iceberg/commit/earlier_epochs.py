@@ -15,12 +15,7 @@ from functools import partial
 
 from airflow_iceberg.commit.attempts.kept import Kept
 from airflow_iceberg.commit.conflicts import ChangedFiles, describe
-from airflow_iceberg.commit.operation_key import (
-    Kin,
-    OnRerun,
-    OperationKey,
-    is_later,
-)
+from airflow_iceberg.commit.operation_key import Kin, OnRerun, OperationKey, is_later
 from airflow_iceberg.commit.runs.consumed import entries_of
 from airflow_iceberg.commit.runs.doubts import history_tells_all
 from airflow_iceberg.commit.runs.names import is_appended, name_of, parts_of
@@ -80,6 +75,7 @@ class EarlierEpochs:
             call may be the second one.
         on_rerun: "replace" the rows of earlier epochs, "append" to them, or "skip" the work.
         since: the head of the branch when the work began, or NO_SNAPSHOT; None if it is not known.
+        has_expired: whether a commit of the work is known to have expired, whatever its key says of clears.
         mark: marks rows in files with other rows; without it a commit is refused that needs this.
     """
 
@@ -92,15 +88,15 @@ class EarlierEpochs:
         try_number: int | None,
         on_rerun: OnRerun = "replace",
         since: int | None = None,
+        has_expired: bool = False,
         mark: MarkRows | None = None,
     ) -> None:
         self._io = io
         self.mark = mark
         self._files = ChangedFiles(io)
-        self._key = key
-        self._branch = branch
-        self._on_rerun = on_rerun
+        self._key, self._branch, self._on_rerun = key, branch, on_rerun
         self._since = since
+        self._has_expired = has_expired
         # What has left the history is asked for only then: it takes reading all manifests.
         self._is_cleared = on_rerun != "append" and key.may_be_cleared
         self._may_have_expired = try_number != 1 or self._is_cleared
@@ -152,7 +148,7 @@ class EarlierEpochs:
                 f"an earlier run of {self._key.work} has committed snapshot {there[0].snapshot_id} meanwhile, and "
                 f"on_rerun is 'skip'; nothing was committed"
             )
-        knows_all = not self._may_have_expired or self._history_tells_all(metadata, head)
+        knows_all = self._knows_all(metadata, head)
         if self._has_gap(metadata, head):
             self._check_no_other_try(self._named(self._live(head)))
         if works.undone:
@@ -199,7 +195,7 @@ class EarlierEpochs:
             return IncompatibleChangeError(
                 f"snapshot {first.snapshot.snapshot_id} holds rows of this DAG run that no task will write again "
                 f"(operation {first.key}): {first.why}; the rows of operation {self._key} may be the same{why}; "
-                f"nothing was committed; {ways_out(self._key)}"
+                f"nothing was committed; {ways_out(self._key, first)}"
             )
 
         works = OwnWorks.of(metadata, self._key, self._branch, removed=found)
@@ -261,7 +257,7 @@ class EarlierEpochs:
             IncompatibleChangeError: it cannot be told whether there was one.
         """
         head = metadata.ref_snapshot(self._branch)
-        if head is None or not self._may_have_expired or self._history_tells_all(metadata, head):
+        if head is None or self._knows_all(metadata, head):
             return []
         live = self._live(head)
         named = self._named(live)
@@ -309,6 +305,10 @@ class EarlierEpochs:
             f"{_counted(records - marked, 'row')} in {_counted(len(files), 'data file')}{others}",
             f"committed in snapshot {ids}" if ids else "committed in a snapshot that has expired",
         )
+
+    def _knows_all(self, metadata: TableMetadata, head: Snapshot) -> bool:
+        """Whether all commits of this work are in the branch's history."""
+        return not self._has_expired and (not self._may_have_expired or self._history_tells_all(metadata, head))
 
     def _history_tells_all(self, metadata: TableMetadata, head: Snapshot) -> bool:
         """Whether no commit of this work can have left the branch's history by expiry."""

@@ -114,8 +114,8 @@ class Watermarks:
         if names and not is_known:
             now = "has no such name" if self._consumer is None else f"is {self._consumer!r}"
             raise IncompatibleChangeError(
-                f"this task has read changes of the input as consumer {names[0]!r} before, and {now} now; set "
-                f"consumer={names[0]!r}, or {WAYS_OUT}"
+                f"this task has read changes of the input as consumer {names[0]!r} before, and {now} now; if it is the "
+                f"same reader, set consumer={names[0]!r}; if it is a new one, {WAYS_OUT}"
             )
 
     def _also(self, metadata: TableMetadata) -> list[list[Any]]:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_iceberg.commit.compose import with_schema
 from airflow_iceberg.commit.earlier_epochs import NO_SNAPSHOT, EarlierEpochs
@@ -18,6 +18,7 @@ from airflow_iceberg.commit.manifest_merging import MergePolicy
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.operation_key import ON_RERUN, TRY_NUMBER, OnRerun, OperationKey
 from airflow_iceberg.commit.retry_policy import RetryPolicy
+from airflow_iceberg.commit.runs.consumed import has_read_in_expired
 from airflow_iceberg.commit.runs.doubts import may_be_a_retry
 from airflow_iceberg.commit.runs.own_works import OwnWorks, still_there
 from airflow_iceberg.commit.runs.removed import changed_item
@@ -172,9 +173,7 @@ def find_earlier(work: Work, request: RerunRequest) -> WriteResult | None:
     if landed is not None:
         return WriteResult.of([landed], table=table.name, branch=branch, outcome=Outcome.FOUND)
     if getattr(request, "replace", None) is None:  # an overwrite may replace such rows in any case
-        EarlierEpochs(
-            table.io, work.operation_key, branch, try_number=work.try_number, on_rerun=request.on_rerun
-        ).check_removed(table.metadata)
+        _epochs(work, work.operation_key, branch, on_rerun=request.on_rerun).check_removed(table.metadata)
     earlier = still_there(table.metadata, OwnWorks.of(table.metadata, work.operation_key, branch))
     if request.on_rerun == "skip" and earlier:
         _check_same_item(work.operation_key, earlier)
@@ -204,8 +203,7 @@ def _check_same_item(key: OperationKey, earlier: Sequence[Snapshot]) -> None:
 def _skipped_after_expiry(work: Work, branch: str) -> WriteResult | None:
     """Return the result of skipped work whose snapshot has expired; its files are still in the table."""
     assert work.operation_key is not None
-    epochs = EarlierEpochs(work.table.io, work.operation_key, branch, try_number=work.try_number, on_rerun="skip")
-    files = epochs.expired(work.table.metadata)
+    files = _epochs(work, work.operation_key, branch, on_rerun="skip").expired(work.table.metadata)
     if not files:
         return None
     return WriteResult(
@@ -357,11 +355,8 @@ def earlier_epochs(
     if settings.operation_key is None:
         return None
     head = work.table.metadata.ref_snapshot(settings.branch)
-    return EarlierEpochs(
-        work.table.io,
-        settings.operation_key,
-        settings.branch,
-        try_number=work.try_number,
+    return _epochs(
+        *(work, settings.operation_key, settings.branch),
         on_rerun=request.on_rerun,
         since=NO_SNAPSHOT if head is None else head.snapshot_id,
         mark=RowMarker(
@@ -396,3 +391,9 @@ def check_options(
     MergePolicy.of(metadata)
     properties = TableProperties.of(metadata.properties)
     _ = properties.summary_partition_limit, properties.metadata_previous_versions_max
+
+
+def _epochs(work: Work, key: OperationKey, branch: str, **options: Any) -> EarlierEpochs:
+    # What it has read of changes is known longer than its snapshots.
+    has_expired = has_read_in_expired(work.table.metadata, key.work)
+    return EarlierEpochs(work.table.io, key, branch, try_number=work.try_number, has_expired=has_expired, **options)

@@ -11,7 +11,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -25,7 +25,7 @@ from airflow_iceberg.hooks.arguments import interval_s, whole_number
 from airflow_iceberg.hooks.digests import slow_digest
 from airflow_iceberg.hooks.given import CheckedArguments
 from airflow_iceberg.hooks.iceberg import IcebergHook
-from airflow_iceberg.operators._key import operation_key_of, stored, taken_up
+from airflow_iceberg.operators._key import left_by, operation_key_of, taken_up
 from airflow_iceberg.redaction import printable
 from airflow_iceberg.retries import airflow_failures, from_event, tell_of_kill
 from airflow_iceberg.triggers.job import POLL_INTERVAL_S, IcebergJobTrigger
@@ -175,7 +175,7 @@ class JobOperator(TableOperator):
     _ends_at: float | None = None
     # What the process before this one has left, and how the job has ended.
     _before: tuple[Handle, str] | None = None
-    _key: OperationKey | None = None
+    _key: Mapping[str, Any] | None = None
     _asks_anew: bool = False
 
     def __init__(
@@ -207,13 +207,12 @@ class JobOperator(TableOperator):
             self._asks_anew = False
 
     def _take_over(self, context: Context, told: Mapping[str, Any], left: Mapping[str, Any]) -> None:
-        from airflow_iceberg.commit.operation_key import OperationKey
         from airflow_iceberg.operations.deferral.handle import Handle
 
         self._before = Handle.of(left.get("handle") or {}), str(told.get("message", ""))
         self._ends_at = left["ends_at"]
         # A clear of another task of the run would change the key.
-        self._key = OperationKey(**left["operation_key"])
+        self._key = left["operation_key"]
         if told["status"] != "ended":
             self._give_up(context, self._before[0], left["reference"])
             raise IcebergError(told["message"]) if told["status"] == "timeout" else from_event(told)
@@ -279,7 +278,7 @@ class JobOperator(TableOperator):
         left = {
             "handle": handle,
             "reference": reference,
-            "operation_key": asdict(stored(key)),
+            "operation_key": left_by(key),
             "asked": self._asked(secrets.token_hex(16)),
             "ends_at": self._ends_at,
         }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.hooks.task_key import as_said, installation_id
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from airflow_iceberg.commit.operation_key import OperationKey
 
-__all__ = ["installation_id", "operation_key_of", "stored", "taken_up"]
+__all__ = ["installation_id", "left_by", "operation_key_of", "taken_up"]
 
 
 def operation_key_of(context: Context, operator: Any = None) -> OperationKey:
@@ -22,11 +23,17 @@ def operation_key_of(context: Context, operator: Any = None) -> OperationKey:
     return as_said(key_of_task(context), *said)
 
 
-def stored(key: OperationKey) -> OperationKey:
-    """Return a key as a deferred task leaves it for its next process."""
-    return replace(key, run_tasks=None)
+def left_by(key: OperationKey) -> dict[str, Any]:
+    """Return a key as a deferred task leaves it for its next process, in JSON types.
+
+    The epoch is a text: tasks can hand on no integer of more than 64 bits.
+    """
+    return {**asdict(replace(key, run_tasks=None)), "epoch": str(key.epoch)}
 
 
-def taken_up(key: OperationKey, now: OperationKey | None) -> OperationKey:
+def taken_up(left: Mapping[str, Any], now: OperationKey | None) -> OperationKey:
     """Return the key that a process before this one has left, with what Airflow tells this one."""
-    return replace(key, run_tasks=None if now is None else now.run_tasks)
+    from airflow_iceberg.commit.operation_key import OperationKey
+
+    run_tasks = None if now is None else now.run_tasks
+    return OperationKey(**{**left, "epoch": int(left["epoch"]), "run_tasks": run_tasks})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -242,7 +243,10 @@ class RowsOperator(SourceOperator):
             tell(happened, "correct the source, or find out why it has no rows yet, then clear the task")
             raise AirflowFailException(happened)
         if result.outcome == "nothing":
-            self.log.warning("%s: the source has no rows, nothing was committed%s", result.table, self._no_rows())
+            # Changes of a table may be none; files and queries are expected to have rows.
+            reads_changes = any(isinstance(input_of(name, one), Changes) for name, one in (self.inputs or {}).items())
+            level = logging.INFO if reads_changes else logging.WARNING
+            self.log.log(level, "%s: the source has no rows, nothing was committed%s", result.table, self._no_rows())
             return self.report(context, result, ())
         snapshot = "that has expired" if result.snapshot_id is None else result.snapshot_id
         sentence = _SENTENCES[result.outcome].format(snapshot=snapshot, rows=result.added_records)

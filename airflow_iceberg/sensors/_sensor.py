@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import conf
+from airflow.providers.common.compat.sdk import AirflowSensorTimeout, AirflowTaskTimeout, conf
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_iceberg.errors import InvalidInputError
@@ -59,7 +59,38 @@ class RemembersSeen:
         return max(mine, key=lambda one: int(one[time_key]), default=None)
 
 
-class SnapshotSensor(RemembersSeen, CheckedArguments, BaseSensorOperator):
+class EndsInTime(BaseSensorOperator):
+    """A sensor whose `execution_timeout` also ends it while it is deferred.
+
+    Airflow 3 applies this to processes of workers only, and would wait for all of the sensor's `timeout`.
+    """
+
+    def time_left(self, context: Context, seconds: float) -> timedelta:
+        """Return how long the sensor may be deferred: for a second at least, so that its trigger looks.
+
+        Args:
+            seconds: what is left of its own `timeout`.
+        """
+        left = timedelta(seconds=seconds)
+        if self.execution_timeout is not None:
+            # Airflow keeps the start over the processes of a deferred try.
+            now = datetime.now(UTC)
+            started = getattr(context.get("ti"), "start_date", None) or now
+            left = min(left, started + self.execution_timeout - now)
+        return max(left, timedelta(seconds=1))
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Go on after the trigger; if the time of the task is up, and not that of the sensor, it may be retried."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except AirflowSensorTimeout as error:
+            limit = self.execution_timeout
+            if limit is None or limit >= timedelta(seconds=self.timeout):
+                raise
+            raise AirflowTaskTimeout(f"the sensor has waited longer than its execution_timeout, {limit}") from error
+
+
+class SnapshotSensor(RemembersSeen, CheckedArguments, EndsInTime):
     """Waits for a snapshot, in a worker or in the triggerer."""
 
     # Whether the trigger may end before the snapshot is there, so that the sensor has to remember its deadline.
@@ -96,16 +127,16 @@ class SnapshotSensor(RemembersSeen, CheckedArguments, BaseSensorOperator):
         with airflow_failures():
             found = self._look(context)
         if found is None and self._is_deferring:
-            self._defer_until(time.time() + self.timeout)
+            self._defer_until(context, time.time() + self.timeout)
         return PokeReturnValue(is_done=found is not None, xcom_value=found)
 
     @abstractmethod
     def _look(self, context: Context) -> dict[str, Any] | None:
         """Look at the table once, and return the task's result, None if the wait continues."""
 
-    def _defer_until(self, deadline: float) -> None:
-        """Defer until the time is up, in seconds since the epoch; for a second at least, so that the trigger looks."""
-        timeout = timedelta(seconds=max(deadline - time.time(), 1.0))
+    def _defer_until(self, context: Context, deadline: float) -> None:
+        """Defer until the time is up, in seconds since the epoch."""
+        timeout = self.time_left(context, deadline - time.time())
         kwargs = {"deadline": deadline} if self.is_deferred_again else None
         self.defer(trigger=self._trigger(), method_name="execute_complete", kwargs=kwargs, timeout=timeout)
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from airflow.providers.common.compat.sdk import AirflowSensorTimeout, AirflowSkipException, conf
+from airflow.providers.common.compat.sdk import AirflowSensorTimeout, AirflowSkipException, AirflowTaskTimeout, conf
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.triggers.base import StartTriggerArgs
 
@@ -23,7 +23,7 @@ from airflow_iceberg.hooks.given import CheckedArguments
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.links import SnapshotLink, TableLink, pages
 from airflow_iceberg.retries import airflow_failures, from_event, tell
-from airflow_iceberg.sensors._sensor import defers
+from airflow_iceberg.sensors._sensor import EndsInTime, defers
 from airflow_iceberg.triggers.conditions import IcebergConditionTrigger, make_condition
 from airflow_iceberg.triggers.waiting import Found, Waiting, look_at
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperatorLink, Context
 
 
-class WatchesTable(BaseSensorOperator):
+class WatchesTable(EndsInTime):
     """Looks at a table, and logs what it waits for and what the table has: at first, every few looks, and at the end.
 
     The sensor that takes part in this makes its `Waiting` in `_new_waiting`.
@@ -69,13 +69,13 @@ class WatchesTable(BaseSensorOperator):
         """Go on after the trigger; if the time is up, look once more, for the log."""
         try:
             return super().resume_execution(next_method, next_kwargs, context)
-        except (AirflowSensorTimeout, AirflowSkipException) as error:
+        except (AirflowSensorTimeout, AirflowSkipException, AirflowTaskTimeout) as error:
             if _is_timeout(error):
                 # Only for the log: whatever goes wrong here, the task has timed out.
                 with suppress(Exception):
                     self._look_once(context)
                 if self._waiting is not None:
-                    _tell_timeout(self._waiting.text)
+                    _tell_timeout(self._waiting.text, is_of_task=isinstance(error, AirflowTaskTimeout))
             raise
 
     def _look_once(self, context: Context) -> Mapping[str, Any] | None:
@@ -96,8 +96,9 @@ class WatchesTable(BaseSensorOperator):
         return None
 
 
-def _tell_timeout(waiting: str) -> None:
-    to_do = "look why the table has not got it yet, or give the sensor a longer timeout, then clear the task"
+def _tell_timeout(waiting: str, *, is_of_task: bool = False) -> None:
+    longer = "task a longer execution_timeout" if is_of_task else "sensor a longer timeout"
+    to_do = f"look why the table has not got it yet, or give the {longer}, then clear the task"
     # A sensor that skips itself then has not failed.
     tell(f"timed out while {waiting}", to_do, level=logging.WARNING)
 
@@ -182,7 +183,7 @@ class TableSensor(CheckedArguments, WatchesTable):
             poll_interval=self.poke_interval,
             **self._resolved(context),
         )
-        timeout = timedelta(seconds=max(self.timeout, 1.0))
+        timeout = self.time_left(context, self.timeout)
         self.defer(trigger=trigger, method_name="execute_complete", timeout=timeout)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any] | None = None) -> dict[str, Any]:

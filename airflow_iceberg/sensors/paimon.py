@@ -135,7 +135,7 @@ class PaimonSnapshotSensor(SnapshotSensor):
             if event["status"] == "found":
                 return self._done(context, dict(event["event"]))
             self._condition = self._condition_of(context)
-        self._defer_until(deadline)
+        self._defer_until(context, deadline)
         raise AssertionError("unreachable: deferring ends the task's process")
 
     def _trigger(self) -> PaimonSnapshotTrigger:

@@ -80,13 +80,13 @@ class LiveAirflow:
     ) -> None:
         self._stop()
 
-    def start_triggerer(self) -> None:
-        """Start a triggerer, also in place of one that was killed."""
-        self._start("triggerer", "--skip-serve-logs")
+    def start_triggerer(self, name: str = "triggerer") -> None:
+        """Start a triggerer, also in place of one that was killed, or a second one, under another name."""
+        self._start("triggerer", "--skip-serve-logs", name=name)
 
-    def kill_triggerer(self) -> None:
-        """Kill the triggerer and what it has started, as the kernel does."""
-        process = self._processes.pop("triggerer")
+    def kill_triggerer(self, name: str = "triggerer") -> None:
+        """Kill a triggerer and what it has started, as the kernel does."""
+        process = self._processes.pop(name)
         _signal_group(process, signal.SIGKILL)
         process.wait()
 
@@ -94,8 +94,13 @@ class LiveAirflow:
         """Return what runs below the scheduler: workers, tasks, and all that these have started."""
         return psutil.Process(self._processes["scheduler"].pid).children(recursive=True)
 
-    def _start(self, *command: str) -> None:
-        log = (self.home / f"{command[0]}.log").open("ab")
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of Airflow's to its end, beside what runs."""
+        words = [sys.executable, "-m", "airflow", *command]
+        return subprocess.run(words, env=self._environment, capture_output=True, text=True, check=False)
+
+    def _start(self, *command: str, name: str | None = None) -> None:
+        log = (self.home / f"{name or command[0]}.log").open("ab")
         with log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "airflow", *command],
@@ -106,7 +111,7 @@ class LiveAirflow:
                 # A group of its own: its children are signalled with it, and nobody else.
                 start_new_session=True,
             )
-        self._processes[command[0]] = process
+        self._processes[name or command[0]] = process
 
     def _stop(self) -> None:
         for process in self._processes.values():
@@ -142,8 +147,16 @@ class LiveAirflow:
             headers["Authorization"] = f"Bearer {self.token}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.loads(answer.read() or b"null")
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=120) as answer:
+                    return json.loads(answer.read() or b"null")
+            except urllib.error.HTTPError as error:
+                # The database is one file, which a busy machine locks for longer than Airflow waits.
+                if error.code != 500 or time.monotonic() > deadline:
+                    raise
+                time.sleep(1)
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
         try:

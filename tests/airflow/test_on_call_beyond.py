@@ -149,14 +149,13 @@ class TestErrorsOfOthers:
 
     @needs_policies
     @pytest.mark.parametrize(("error", "action"), [
-        (system_error(errno.EROFS), RetryAction.FAIL), (system_error(errno.ENOSPC), RetryAction.DEFAULT),
-        (MemoryError(), RetryAction.DEFAULT), (ImportError("x"), RetryAction.FAIL),
-        (KeyError("x"), RetryAction.DEFAULT),
+        (system_error(errno.EROFS), "FAIL"), (system_error(errno.ENOSPC), "DEFAULT"), (MemoryError(), "DEFAULT"),
+        (ImportError("x"), "FAIL"), (KeyError("x"), "DEFAULT"),
     ])  # fmt: skip
     def test_the_policy_knows_them_too(self, error, action):
         for raised in (error, AirflowException("the task failed")):
             raised.__cause__ = None if raised is error else error
-            assert IcebergRetryPolicy().evaluate(raised, 1, 3).action == action
+            assert IcebergRetryPolicy().evaluate(raised, 1, 3).action is RetryAction[action]
 
 
 @pytest.mark.costly

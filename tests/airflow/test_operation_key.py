@@ -4,13 +4,14 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from airflow_iceberg.commit.operation_key import Kin, OperationKey, kin_of
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.operators import IcebergAppendOperator
-from airflow_iceberg.operators._key import installation_id, operation_key_of
+from airflow_iceberg.operators._key import installation_id, left_by, operation_key_of, taken_up
 from tests.airflow.conftest import DAY, operators
 
 append = operators(IcebergAppendOperator, task_id="append", spark_conn_id=None)
@@ -84,6 +85,18 @@ class TestWhichRunItIs:
     def test_the_first_form_of_the_key_is_still_known(self):
         assert operation_key_of(context()).older_epoch == 0
         assert operation_key_of(context(try_number=3, max_tries=4)).older_epoch == 2
+
+
+class TestADeferredTask:
+    """Its next process goes on with its key, which Airflow hands on."""
+
+    def test_what_it_leaves_passes_through_airflow(self):
+        """`dag.test()` hands objects on; a worker writes them as msgpack, with integers of at most 64 bits."""
+        key = operation_key_of(context())
+        assert key.epoch > 2**64
+        left = msgspec.msgpack.decode(msgspec.msgpack.encode(left_by(key)))
+        assert taken_up(left, None) == key
+        assert (taken_up(left, None).started_ms, taken_up(left, key).is_cleared) == (key.started_ms, False)
 
 
 class TestTheInstallation:

@@ -12,6 +12,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
+    AirflowTaskTimeout,
     TaskDeferred,
 )
 
@@ -33,6 +34,8 @@ from airflow_iceberg.triggers.waiting import Found, Waiting
 from tests.airflow.conftest import DAY, Instance, Lake, first_event, waits
 from tests.support.airflow_versions import TaskDeferralTimeout as DeferralTimeout
 
+# What Airflow hands to a task whose trigger has had no event in time.
+TIME_IS_UP = "Trigger timeout"
 LATER = "2999-01-01T00:00:00+00:00"
 # What is met by the table of the fixture, and what is not.
 CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
@@ -140,6 +143,23 @@ class TestWhereverASensorWaits:
                 text for text in caplog.messages if "timed out while waiting for " in text and " of table s.t: " in text
             ]
             caplog.clear()
+
+    @pytest.mark.parametrize("name", ["rows", "snapshot"])
+    def test_the_execution_timeout_ends_a_deferred_one(self, name, table, caplog):
+        """Counted from the start of its first process, as by Airflow in a worker; the task may be retried."""
+        kind, _, unmet = CASES[name]
+        waiting = sensor(kind, **unmet, deferrable=True, timeout=600, execution_timeout=timedelta(seconds=60))
+        instance = Instance()
+        instance.start_date = datetime.now(UTC) - timedelta(seconds=20)
+        with pytest.raises(TaskDeferred) as raised:
+            waiting.execute({"ti": instance, "logical_date": DAY})
+        assert timedelta(seconds=20) < raised.value.timeout <= timedelta(seconds=40)
+        with pytest.raises(AirflowTaskTimeout, match="longer than its execution_timeout, 0:01:00"):
+            waiting.resume_execution("__fail__", {"error": TIME_IS_UP}, context())
+        assert "give the task a longer execution_timeout" in caplog.text
+        waiting.timeout = 30
+        with pytest.raises(AirflowSensorTimeout):
+            waiting.resume_execution("__fail__", {"error": TIME_IS_UP}, context())
 
     @ALL
     def test_one_that_could_not_start_in_the_triggerer_defers(self, name, table):

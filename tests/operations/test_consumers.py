@@ -10,6 +10,7 @@ import pytest
 
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.runs.consumed import PREFIX
+from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.errors import IncompatibleChangeError, InvalidInputError, StalePlanError
 from airflow_iceberg.hooks.run_tasks import TasksOfRun
 from airflow_iceberg.operations.inputs.changes import Changes, ChangesOptions
@@ -258,7 +259,7 @@ class TestAnotherName:
         lake.add(7)
         now = dag.key("r2", task_id="u"), read(lake, row_filter="id >= 5")
         if not is_new:
-            with pytest.raises(IncompatibleChangeError, match=WHOSE):
+            with pytest.raises(IncompatibleChangeError, match=f"{WHOSE}.*clear its task in DAG run 'r1'"):
                 lake.run(now[0], inputs=now[1])
             return
         lake.run(now[0], inputs=now[1])
@@ -285,6 +286,21 @@ class TestAnotherName:
             with pytest.raises(IncompatibleChangeError, match=f"{CHANGED}|has read some"):
                 lake.run(Dag(t=2).key("r2", map_index=index), inputs=read(lake, row_filter=row_filter))
         assert lake.ids() == [1]
+
+    def test_an_item_that_another_index_has_read_further(self, lake) -> None:
+        """Also in the run in which both begin: index 1 would read again what index 0 has read as its item."""
+        lake.add(1)
+        lake.run(replace(Dag(t=1).key("r1", map_index=0), item="eu"), inputs=read(lake, row_filter="id < 5"))
+        lake.add(2)
+        lake.run(replace(Dag(t=1).key("r2", map_index=0), item="eu 2"), inputs=read(lake, row_filter="id < 5"))
+        now = Dag(t=2)
+        first = replace(now.key("r1", map_index=0, epoch=1), item="us")
+        lake.run(first, inputs=read(lake, row_filter="id >= 5"))
+        second = replace(now.key("r1", map_index=1, epoch=1), item="eu")
+        with pytest.raises(IncompatibleChangeError, match=r"'d.t\[0\]' has read some"):
+            lake.run(second, inputs=read(lake, row_filter="id < 5"))
+        other = replace(now.key("r1", map_index=1, epoch=1), item="asia")
+        lake.run(other, inputs=read(lake, row_filter="id >= 5"))
 
     def test_with_a_consumer_each(self, lake) -> None:
         regions = {"eu": "id < 5", "us": "id >= 5"}
@@ -336,7 +352,7 @@ class TestAName:
     def test_that_is_changed_is_refused(self, lake) -> None:
         lake.add(1)
         lake.run(key("r1"), inputs=read(lake, consumer="silver"))
-        with pytest.raises(IncompatibleChangeError, match="as consumer 'silver' before, and is 'gold' now"):
+        with pytest.raises(IncompatibleChangeError, match="'silver' before, and is 'gold' now; if it is the same"):
             lake.run(key("r2"), inputs=read(lake, consumer="gold"))
 
     def test_two_runs_of_one_consumer_beside_each_other(self, lake) -> None:
@@ -364,6 +380,16 @@ class TestAName:
         assert lake.ids() == [1]
         lake.run(key("r2"), inputs=inputs)
         assert lake.ids() == [1, 2]
+
+    @pytest.mark.parametrize("on_rerun", ["replace", "skip"])
+    def test_a_run_that_is_created_again_after_an_expiry(self, on_rerun, lake) -> None:
+        """Its watermark says that it has written, though its first try has nothing else to know it by."""
+        lake.add(1)
+        lake.run(key("r1"))
+        lake.add(9, to="db.t")
+        lake.expire("db.t")
+        lake.run(key("r1", epoch=10_000_000, is_cleared=False, started_ms=now_ms()), on_rerun=on_rerun)
+        assert lake.ids() == [1, 9]
 
     def test_through_a_branch_that_is_published(self, lake) -> None:
         inputs = read(lake, consumer="silver")

@@ -212,6 +212,15 @@ class TestMapped:
                 self.run(lake, *order, epoch=1, only=(index,))
         assert len(set(lake.ids())) == len(lake.ids())
 
+    def test_what_is_refused_until_another_index_has_written_says_what_to_clear(self, lake) -> None:
+        self.run(lake, 1, 2, epoch=0)
+        with pytest.raises(IncompatibleChangeError, match="clear map index 1 again when map index 0 has written"):
+            self.run(lake, 3, 1, epoch=1, only=(1,))
+        self.run(lake, 3, 1, epoch=1, only=(0,))
+        assert lake.ids() == [2, 3]
+        self.run(lake, 3, 1, epoch=2, only=(1,))
+        assert lake.ids() == [1, 3]
+
     @pytest.mark.parametrize("order", [(2, 1), (2, 3), (0, 1, 2), (3, 1, 2, 4), (9,)])
     def test_removed_by_a_word(self, order, lake) -> None:
         self.run(lake, 1, 2, 3, epoch=0)
@@ -220,8 +229,9 @@ class TestMapped:
 
     def test_a_removed_index_of_a_task_that_is_as_before(self, lake) -> None:
         self.run(lake, 1, 2, 3, epoch=0)
-        with pytest.raises(IncompatibleChangeError, match="has no map index 2 in this run any more"):
+        with pytest.raises(IncompatibleChangeError, match="has no map index 2 in this run any more") as caught:
             self.run(lake, 1, 2, epoch=1)
+        assert "clear map index" not in str(caught.value)
         self.run(lake, 1, 2, epoch=1, on_removed="keep")
         assert lake.ids() == [1, 2, 3]
 

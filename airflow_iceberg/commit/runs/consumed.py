@@ -82,6 +82,12 @@ def all_kept(metadata: TableMetadata) -> Iterator[tuple[list[Any], Mapping[str, 
             yield task, inputs
 
 
+def has_read_in_expired(metadata: TableMetadata, work: str) -> bool:
+    """Whether a work has read changes, by what properties say, in a commit whose snapshot has expired."""
+    entries = (entry for _, inputs in all_kept(metadata) for entry in inputs.values() if entry.get("work") == work)
+    return any(metadata.snapshot(number_of(entry, "target-snapshot-id")) is None for entry in entries)
+
+
 def consumed_by(snapshot: Snapshot) -> tuple[Consumed, ...] | None:
     """Return which changes a snapshot's rows were made from, as its summary says; None if they were read again."""
     entries = document_of(snapshot.summary.get(INPUTS, "{}"))

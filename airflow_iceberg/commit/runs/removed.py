@@ -43,9 +43,15 @@ _WAYS_OUT = (
 _OF_INDEXES = "; a write_key, which says what each index of the task stands for, holds in any order of the items"
 
 
-def ways_out(key: OperationKey) -> str:
+def ways_out(key: OperationKey, found: Removed) -> str:
     """Return what an author can do about rows of his run that the task of a key would double."""
-    return _WAYS_OUT + (_OF_INDEXES if key.map_index >= 0 and key.write_key is None else "")
+    first = ""
+    if found.may_write_else:
+        first = (
+            f"clear map index {key.map_index} again when map index {found.key.map_index} has written what it stands "
+            f"for now, since the rows of map index {key.map_index} may be missing until then; if both are refused, "
+        )
+    return first + _WAYS_OUT + (_OF_INDEXES if key.map_index >= 0 and key.write_key is None else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,11 +60,13 @@ class Removed:
 
     Attributes:
         why: a sentence without a subject that says so.
+        may_write_else: whether it is of a map index of the task that may still write what it stands for now.
     """
 
     key: OperationKey
     snapshot: Snapshot
     why: str
+    may_write_else: bool = False
 
 
 def check_own_index(key: OperationKey, landed: Snapshot) -> None:
@@ -98,7 +106,8 @@ def find_removed(
             why = siblings.why(other, snapshot)
         # Changes of rows that were there, deletes and compactions add none of their own.
         if why is not None and UPDATED_ROWS not in snapshot.summary and snapshot.operation not in ("replace", "delete"):
-            found.append(Removed(key=other, snapshot=snapshot, why=why))
+            may_write = other.task_id == key.task_id and siblings.may_write_else(other, snapshot)
+            found.append(Removed(key=other, snapshot=snapshot, why=why, may_write_else=may_write))
     return tuple(found)
 
 
@@ -162,6 +171,13 @@ class _Siblings:
         if indexes is not None and other.map_index not in indexes:
             return f"the task has no map index {other.map_index} in this run any more"
         return None
+
+    def may_write_else(self, other: OperationKey, snapshot: Snapshot) -> bool:
+        """Whether a commit is of another index that the task still has, and that stands for something else now."""
+        if min(other.map_index, self._key.map_index) < 0 or not self._has_moved(other, snapshot):
+            return False
+        indexes = self._ask()
+        return indexes is None or other.map_index in indexes
 
     def _has_moved(self, other: OperationKey, snapshot: Snapshot) -> bool:
         """Whether another index has written before what this one stands for now, and this one something else."""

@@ -90,7 +90,7 @@ class Targets:
         snapshots: the snapshots to undo, oldest first.
         later: the other snapshots of the branch after the first one of these, oldest first.
         history: all snapshots of the branch from the first one of these on, oldest first.
-        keys: the works of the snapshots.
+        keys: the works of the snapshots, those of the first one first.
         undone: the snapshots of the work that were undone before, and by which snapshot, as its summary says.
     """
 
@@ -144,6 +144,7 @@ def find_targets(metadata: TableMetadata, selection: Selection, branch: str) -> 
     ids = {snapshot.snapshot_id for snapshot in targets}
     later = tuple(s for s in reversed(history[:first]) if s.snapshot_id not in ids)
     before = {number: by for number, by in undone.items() if number in of_run}
+    keys = tuple(dict.fromkeys((*(of_run[targets[0].snapshot_id] if targets else ()), *keys)))
     since = tuple(reversed(history[: first + 1])) if targets else ()
     return Targets(snapshots=targets, later=later, history=since, keys=keys, undone=before)
 

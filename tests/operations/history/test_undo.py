@@ -241,6 +241,17 @@ class TestAfterACompaction:
             table.undo(key())
         assert table.refresh().current_snapshot() == head
 
+    def test_a_refusal_names_a_snapshot_with_its_own_operation(self, tmp_path):
+        table = new_table(tmp_path, properties={"format-version": "2"})
+        for task in ("load", "more"):
+            table.append(id_rows([1]), operation_key=key(task=task))
+        table.append(id_rows([2]))
+        everything(table)
+        with pytest.raises(REFUSED) as caught:
+            table.undo(dag_id="d", run_id="r1")
+        first = table.snapshots()[0].snapshot_id
+        assert str(caught.value).startswith(f"cannot undo the changes of snapshot {first} (operation {key()}): ")
+
     @pytest.mark.parametrize("version", ["1", "2"])
     def test_but_not_once_all_files_that_may_have_held_its_rows_are_gone(self, tmp_path, version):
         table = new_table(tmp_path, properties={"format-version": version})
