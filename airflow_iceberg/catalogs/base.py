@@ -6,20 +6,19 @@ Not here: names (`names`), catalogs that store a pointer to a metadata file (`po
 
 from __future__ import annotations
 
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
-from functools import partial
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar
 
+from airflow_iceberg.catalogs.locations import Locations
 from airflow_iceberg.catalogs.names import Namespace as Namespace
 from airflow_iceberg.catalogs.names import TableId as TableId
 from airflow_iceberg.catalogs.names import check_names
 from airflow_iceberg.catalogs.names import child_namespaces as child_namespaces
 from airflow_iceberg.catalogs.names import listed_tables as listed_tables
 from airflow_iceberg.catalogs.names import parse_namespace as parse_namespace
+from airflow_iceberg.catalogs.state import TableState as TableState
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -30,40 +29,14 @@ from airflow_iceberg.errors import (
     advised,
 )
 from airflow_iceberg.format.metadata.requirements import check_same_table
-from airflow_iceberg.inventory.ownership import places_of, proven_gate
 from airflow_iceberg.storage.base import FileIO
-from airflow_iceberg.storage.gate import SETTING, Gate, GatedFileIO, place_of, ungated
-from airflow_iceberg.storage.trust import Trust, is_location, untrusted
 
 if TYPE_CHECKING:
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
     from airflow_iceberg.format.metadata.updates import Change
 
-_MOST_GATES = 64
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TableState:
-    """A table at one moment.
-
-    Attributes:
-        table: its name in the catalog.
-        metadata: the parsed metadata.
-        metadata_location: the file that the metadata came from.
-        token: the catalog's own version of this state, which it compares when it swaps; opaque to other modules.
-        io: access to the table's files, if it differs from the catalog's `io`: with credentials of its own.
-        loaded_s: when that moment was, in seconds of `time.monotonic`.
-    """
-
-    table: TableId
-    metadata: TableMetadata
-    metadata_location: str
-    token: object = None
-    io: FileIO | None = field(default=None, compare=False, repr=False)
-    loaded_s: float = field(default_factory=time.monotonic, compare=False, repr=False)
-
-
-class Catalog(ABC):
+class Catalog(Locations):
     """Tables by name. Tables are given as `TableId` or as "namespace.table", namespaces as tuple or as "a.b".
 
     Every method raises `NotFoundError` for a table or namespace that does not exist, and `StorageError` if the service
@@ -110,8 +83,9 @@ class Catalog(ABC):
     def create_namespace(
         self, namespace: str | Namespace, properties: Mapping[str, str] | None = None, *, if_not_exists: bool = False
     ) -> None:
-        """Create a namespace; `AlreadyExistsError` if it exists, unless `if_not_exists`."""
+        """Create a namespace; `AlreadyExistsError` if its name is a table's, or is there, unless `if_not_exists`."""
         namespace = self.levels_of(namespace)
+        self.check_new_namespace(namespace)
         is_new = self._create_namespace(namespace, {str(key): str(value) for key, value in (properties or {}).items()})
         if not is_new and not if_not_exists:
             raise AlreadyExistsError(f"namespace {'.'.join(namespace)} exists already in catalog {self.name}")
@@ -172,10 +146,10 @@ class Catalog(ABC):
         check_same_table(found.metadata, state.metadata.table_uuid, state.table)
         return found
 
-    def remember_states(self) -> None:  # noqa: B027 - most catalogs compare the state by themselves, or cannot
+    def remember_states(self) -> None:
         """From now on, return the same state again from `load` while the table's pointer has not moved."""
 
-    def limit_reads(self) -> None:  # noqa: B027 - most catalogs ask a server for metadata
+    def limit_reads(self) -> None:
         """From now on, read metadata files of limited size alone: for processes that do the work of others, too."""
 
     @abstractmethod
@@ -226,103 +200,6 @@ class Catalog(ABC):
         """Return a location for a new table of this name in which no other table is; as of `default_location`."""
         return self.default_location(table)
 
-    # -- the locations of tables ---------------------------------------------------------------------------------------
-
-    def gate(self, table: TableId, metadata: TableMetadata, metadata_location: str) -> Gate:
-        """Return the gate of a table's files.
-
-        Raises:
-            InvalidInputError: the connection does not trust the table's location.
-        """
-        own, folder = self._own_locations(table, metadata), metadata_location.rpartition("/")[0]
-        make = partial(self._gate, table, metadata.location, own, folder)
-        return self._remembered(("gate", table, metadata.location, own, folder), make)
-
-    def _gate(self, table: TableId, location: str, own: tuple[str, ...], folder: str) -> Gate:
-        trust = self.trust_in(table, location)
-        if folder and place_of(location).is_local and not place_of(folder).is_local:
-            raise untrusted(f"the metadata of table {table} is remote, and the table", location, trust)
-        return trust.gate(location, own=own)
-
-    def gate_of_pointer(self, table: TableId, metadata_location: str) -> Gate:
-        """Return the gate of a table's metadata file, before its metadata is known.
-
-        Raises:
-            InvalidInputError: the connection does not trust its location.
-        """
-        folder = metadata_location.rpartition("/")[0]
-        return self._remembered(("pointer", table, folder), lambda: self.trust_in(table, folder).gate(folder))
-
-    def deleting_io(self, state: TableState, io: FileIO | None = None) -> FileIO:
-        """Return access to a table's files that deletes only where no other table is; see `inventory.ownership`."""
-        gate = self.gate(state.table, state.metadata, state.metadata_location)
-        checked = GatedFileIO(ungated(io or state.io or self.io), gate)
-        key = self._gate_key("proven", state.table, state.metadata.table_uuid, gate)
-        known = self._gates.get(key)
-        if known is None:
-            known, is_final = proven_gate(checked, state.metadata, is_expected=self._is_expected(state))
-            if is_final:
-                self._remember(key, known)
-        return known.around(checked.inner)
-
-    @property
-    def _gates(self) -> dict[tuple[object, ...], Gate]:
-        """Gates that were made before."""
-        known: dict[tuple[object, ...], Gate] = self.__dict__.setdefault("_known_gates", {})
-        return known
-
-    def _gate_key(self, *parts: object) -> tuple[object, ...]:
-        return (*parts, self.properties.get("warehouse"), str(self.properties.get(SETTING)))
-
-    def _remembered(self, parts: tuple[object, ...], make: Callable[[], Gate]) -> Gate:
-        """Return a gate that was made before with the same properties."""
-        key = self._gate_key(*parts)
-        return self._gates.get(key) or self._remember(key, make())
-
-    def _remember(self, key: tuple[object, ...], gate: Gate) -> Gate:
-        if len(self._gates) >= _MOST_GATES:
-            self._gates.clear()
-        self._gates[key] = gate
-        return gate
-
-    def _is_expected(self, state: TableState) -> bool:
-        """Whether the catalog itself answers for a table's location."""
-        try:
-            return self._is_home(state.table, state.metadata.location)
-        except IcebergError:
-            return False
-
-    def _is_home(self, table: TableId, location: str) -> bool:
-        """Whether the catalog would place a table of this name at a location."""
-        return place_of(self.default_location(table)) == place_of(location)
-
-    def _own_locations(self, table: TableId, metadata: TableMetadata) -> tuple[str, ...]:
-        """Return the locations that hold this table's files only."""
-        return places_of(metadata)
-
-    def trust_in(self, table: TableId, location: str) -> Trust:
-        """Return the locations that are trusted for a table; the location of its namespace is asked for if need be.
-
-        Without any a remote table is trusted to be where it says, but never a local one.
-
-        Raises:
-            InvalidInputError: the table's location is outside of them.
-        """
-        trust = Trust.of(self.properties)
-        if trust.covers(location):
-            return trust
-        with suppress(NotFoundError):
-            own = self.load_namespace_properties(self.namespace_of(table)).get("location")
-            trust = trust.and_root(own) if own and is_location(own) else trust
-        return self._trusted(trust, table, location)
-
-    def _trusted(self, trust: Trust, table: TableId, location: str) -> Trust:
-        if trust.is_empty and not place_of(location).is_local:
-            return trust.and_root(location)
-        if not trust.covers(location):
-            raise untrusted(f"table {table} of catalog {self.name}", location, trust)
-        return trust
-
     def id_of(self, table: str | TableId) -> TableId:
         """Return the id of a table; `InvalidInputError` for a name that this catalog does not accept."""
         found = TableId.of(table)
@@ -336,15 +213,6 @@ class Catalog(ABC):
         return found
 
     # -- shared checks and errors ------------------------------------------------------------------------------------
-
-    def _base_location(self, table: TableId, own: str | None, folder: str) -> str:
-        """Return the location of a table's namespace: its own, or the folder in the warehouse."""
-        warehouse = self.properties.get("warehouse", "").rstrip("/")
-        base = own or (warehouse and f"{warehouse}/{folder}")
-        if not base:
-            text = f"property 'warehouse' is missing, set it or give table {table} a location"
-            raise InvalidInputError(f"catalog {self.name}: {text}")
-        return base.rstrip("/")
 
     def _unknown_table(self, table: TableId, answer: str = "") -> NotFoundError:
         """Return the error for a missing table; `answer` is that of a server which did not answer as a catalog."""

@@ -39,7 +39,7 @@ from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.format.properties import kinds
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.limited import LimitedFileIO
-from airflow_iceberg.inventory.ownership import has_metadata
+from airflow_iceberg.inventory.ownership import files_of, has_metadata
 from airflow_iceberg.inventory.purge import TableFiles, delete_files, find_files
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import own_only
@@ -166,6 +166,8 @@ class PointerCatalog(Catalog):
         self._require_namespace(self.namespace_of(table))
         if self.table_exists(table):  # checked before a file is written into what may be the other table's directory
             raise self._existing_table(table)
+        self.check_new_name(table)
+        self.check_place(table, metadata.location, is_chosen=False)
         warn_of_new_warehouse(self, metadata.location)
         return self._publish(table, None, metadata)
 
@@ -183,8 +185,9 @@ class PointerCatalog(Catalog):
     def register_table(self, table: str | TableId, metadata_location: str) -> TableState:
         table = self.id_of(table)
         self._require_namespace(self.namespace_of(table))
+        self.check_new_name(table)
         metadata = self.read_metadata(table, metadata_location)
-        self.gate(table, metadata, metadata_location)
+        self.check_registered(table, metadata, metadata_location)
         pointer = self.swap_metadata(table, base=None, new=metadata_location, metadata=metadata)
         return self._state(table, metadata, pointer)
 
@@ -271,7 +274,7 @@ class PointerCatalog(Catalog):
         return False
 
     def _files(self, state: TableState) -> FileIO:
-        """Return access to a table's files, through its gate."""
+        """Return access to a table's files."""
         return self.gate(state.table, state.metadata, state.metadata_location).around(state.io or self.io)
 
     def _publish(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> TableState:
@@ -349,11 +352,12 @@ class PointerCatalog(Catalog):
         if not TableProperties.of(after.metadata.properties).metadata_delete_after_commit:
             return
         kept = {location for _, location in after.metadata.metadata_log}
-        files = self.deleting_io(after)
-        forgotten, foreign = own_only(files, (location for _, location in before.metadata_log if location not in kept))
-        if foreign:
-            log.warning("%s: kept %d old metadata files outside of the table's own locations", after.table, foreign)
-        _delete_quietly(files, forgotten)
+        files = self._files(after)
+        own, foreign = own_only(files, (location for _, location in before.metadata_log if location not in kept))
+        sure = files_of(files, own, after.metadata, after.metadata_location)
+        if others := foreign + len(own) - len(sure):
+            log.warning("%s: kept %d old metadata files that are gone, or may be another table's", after.table, others)
+        _delete_quietly(files, sure)
 
     def _require_pointer(self, table: TableId) -> Pointer:
         pointer = self.read_pointer(table)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import re
+import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -45,8 +46,11 @@ _MOST_FOLDERS = 200
 _THREADS = 16
 # Folders of partitions, and of the hashes, new and old, that spread files over an object store: there may be many.
 _SPREAD = re.compile(r"[^/]*=.*|[01]{4,}|[0-9a-f]{8}")
-# Folders directly below the location of a table.
+# Folders directly below the location of a table, whose own folders are not those of tables.
 _OF_A_TABLE = re.compile(r"data|metadata|[._].*")
+_NEVER_A_TABLE = (".staging", ".quarantine")
+# A metadata file of a first version.
+_FIRST = re.compile(r"(?:0+-.*|v[01])\.(?:gz\.)?metadata\.json(?:\.gz)?")
 
 
 def places_of(metadata: TableMetadata) -> tuple[str, ...]:
@@ -59,22 +63,39 @@ class _UncheckedError(Exception):
     """It cannot be told now whether a location is another table's."""
 
 
-def proven_gate(io: GatedFileIO, metadata: TableMetadata, *, is_expected: bool) -> tuple[Gate, bool]:
+def proven_gate(
+    io: GatedFileIO,
+    metadata: TableMetadata,
+    metadata_location: str,
+    *,
+    is_home: bool,
+    is_lent: bool = False,
+    is_in_use: Callable[[], bool] = lambda: True,
+) -> tuple[Gate, bool]:
     """Return the gate of a table's files without the own locations that may be another table's.
 
+    Each location is looked at, and the folders above and below it: also where the catalog would have placed the table,
+    since its namespace may have the name of another table, or lie in the folder of one.
+
     Args:
-        is_expected: whether the catalog itself would place the table at its location, or guarantees it.
+        metadata_location: the file to which the catalog's pointer leads.
+        is_home: whether the location is that of the table's name in the warehouse: then it may have many folders.
+        is_lent: whether a server lends credentials for the location alone: then others need not be readable.
+        is_in_use: whether another table may be at the location. It is asked where the table's own place has metadata
+            files of another one, which may have been dropped without its files.
 
     Returns:
         The gate, and whether all was looked at: otherwise another look may find more.
     """
     own, root, is_final = [], place_of(metadata.location), True
     for location in io.gate.own:
-        is_home = is_expected and place_of(location).is_below(root)
+        at_home = is_home and place_of(location).is_below(root)
+        folder = metadata_location.rpartition("/")[0]
+        look = _LookForOthers(io, metadata.location, metadata, folder, at_home, is_lent, is_in_use)
         try:
-            foreign = None if is_home else _Look(io, metadata).foreign(location)
-        except _UncheckedError as error:
-            foreign, is_final = str(error), False
+            foreign = look.foreign(location)
+        except IcebergError as error:
+            foreign, is_final = f"it cannot be checked whether it is another table's: {error}", False
         if foreign is None:
             own.append(location)
         else:
@@ -82,25 +103,50 @@ def proven_gate(io: GatedFileIO, metadata: TableMetadata, *, is_expected: bool) 
     return Gate(allowed=io.gate.allowed, own=tuple(own)), is_final
 
 
+def foreign_file(io: GatedFileIO, metadata: TableMetadata, metadata_location: str) -> str | None:
+    """Return a metadata file of another table at the location that metadata names, above or below it.
+
+    Raises:
+        IcebergError: it cannot be told.
+    """
+    folder = metadata_location.rpartition("/")[0]
+    look = _LookForOthers(io, metadata.location, metadata, folder, is_home=True, is_lent=False)
+    return next((path for path, _ in look.found(metadata.location)), None)
+
+
+def neighbour(io: GatedFileIO, location: str, *, is_at_home: bool) -> str | None:
+    """Return a metadata file of another table above or below the location of a new one, by the names alone.
+
+    Args:
+        is_at_home: whether one at the very location counts, too, unless it is a first version, which a try may have
+            left.
+    Raises:
+        IcebergError: it cannot be told.
+    """
+    return next(_Look(io, location).neighbours(is_at_home=is_at_home), None)
+
+
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A look at the folders around a location."""
+    """A look at the folders around a location.
+
+    Attributes:
+        home: the location of the table, below which it has folders of its own.
+    """
 
     io: GatedFileIO
-    metadata: TableMetadata
+    home: str
 
-    def foreign(self, location: str) -> str | None:
-        """Say which metadata file of another table is in the location, above or below it; None if there is none."""
-        try:
-            return next(self._reasons(location), None)
-        except IcebergError as error:
-            raise _UncheckedError(f"it cannot be checked whether it is another table's: {error}") from error
-
-    def _reasons(self, location: str) -> Iterator[str]:
-        for folder in chain(self._above(location), self._below(location)):
-            found = self._metadata_files(folder)
-            with ThreadPoolExecutor(_THREADS) as pool:
-                yield from (why for why in pool.map(self._why_foreign, found) if why is not None)
+    def neighbours(self, *, is_at_home: bool) -> Iterator[str]:
+        """Yield metadata files; see `neighbour`."""
+        if is_at_home:
+            yield from (
+                path for path in self._metadata_files(self.home) if not _FIRST.fullmatch(path.rpartition("/")[2])
+            )
+        above = self._above(self.home)
+        next(above, None)
+        for folder in chain(above, self._below(self.home, is_home=True)):
+            yield from self._metadata_files(folder)
 
     def _above(self, location: str) -> Iterator[str]:
         """Yield a location, and the folders above it that the gate lets through."""
@@ -109,23 +155,28 @@ class _Look:
             yield folder
             folder = folder.rpartition("/")[0]
 
-    def _below(self, location: str) -> Iterator[str]:
+    def _below(self, location: str, *, is_home: bool) -> Iterator[str]:
         """Yield the folders below a location that may be tables, the nearest first.
 
+        Args:
+            is_home: whether the catalog would have placed the table there: then it ends after many folders.
         Raises:
             StorageError: there are too many.
         """
         waiting, seen = deque([location.rstrip("/")]), 0
         while waiting:
             above = waiting.popleft()
-            is_home = _is_same(above, self.metadata.location)
+            is_root = _is_same(above, self.home)
             for name, is_directory in self._children(above):
-                if not is_directory or _SPREAD.fullmatch(name) or (is_home and _OF_A_TABLE.fullmatch(name)):
+                if not is_directory or _SPREAD.fullmatch(name) or (is_root and name in _NEVER_A_TABLE):
                     continue
                 seen += 1
+                if seen > _MOST_FOLDERS and is_home:
+                    return
                 if seen > _MOST_FOLDERS:
                     raise StorageError(f"there are more than {_MOST_FOLDERS} folders below {location}")
-                waiting.append(f"{above}/{name}")
+                if not (is_root and _OF_A_TABLE.fullmatch(name)):
+                    waiting.append(f"{above}/{name}")
                 yield f"{above}/{name}"
 
     def _is_allowed(self, location: str) -> bool:
@@ -147,23 +198,104 @@ class _Look:
         files = [f"{home}/{name}" for name in names if _METADATA.fullmatch(name)]
         return files if len(files) <= 2 * _MOST_READ else [*files[:_MOST_READ], *files[-_MOST_READ:]]
 
+
+@dataclass(frozen=True, slots=True)
+class _LookForOthers(_Look):
+    """A look for the metadata files of other tables around a location.
+
+    Attributes:
+        folder: that of the metadata file to which the catalog's pointer leads.
+        is_home, is_lent, is_in_use: see `proven_gate`.
+    """
+
+    metadata: TableMetadata
+    folder: str
+    is_home: bool
+    is_lent: bool
+    is_in_use: Callable[[], bool] = lambda: True
+
+    def foreign(self, location: str) -> str | None:
+        """Say which metadata file of another table is in the location, above or below it; None if there is none."""
+        return next((why for _, why in self.found(location)), None)
+
+    def found(self, location: str) -> Iterator[tuple[str, str]]:
+        """Yield the metadata files of other tables, each with the reason why it is of another one."""
+        for folder in self._above(location):
+            try:
+                files = self._metadata_files(folder)
+            except StorageError as error:
+                if self.is_lent and folder != location.rstrip("/") and _is_denied(error):
+                    break  # nor does what can be deleted reach further up
+                raise
+            others = self._foreign(files)
+            if (self.is_home or self.is_lent) and _is_same(folder, self.home):
+                found = [*others]
+                others = iter(found if found and self.is_in_use() else ())
+            yield from others
+        for folder in self._below(location, is_home=self.is_home or self.is_lent):
+            yield from self._foreign(self._metadata_files(folder))
+
+    def _foreign(self, files: Sequence[str]) -> Iterator[tuple[str, str]]:
+        if not files:
+            return
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for path, why in zip(files, pool.map(self._why_foreign, files), strict=True):
+                if why is not None:
+                    yield path, why
+
     def _why_foreign(self, path: str) -> str | None:
-        seen = look_at(self.io, path)
-        own = self.metadata
+        seen, own = look_at(self.io, path), self.metadata
         if seen is None:
             return None
         if seen.uuid is not None and seen.uuid != own.table_uuid:
             return f"{path} is of a table with uuid {seen.uuid}, this one has {own.table_uuid}"
-        # A table that was moved keeps its uuid, and one that pretends to be another has the uuid of that one.
+        if seen.uuid is not None and self._is_beside_pointer(path):
+            return None
+        # A table that was moved keeps its uuid. One that pretends to be another has the uuid of that one, and perhaps
+        # its location, but no metadata file in its folder.
         if not _is_same(seen.location, own.location):
             return f"{path} is of a table at {seen.location}, this one is at {own.location}"
+        if not (self.is_home or self._is_beside_pointer(path)):
+            return f"{path} is of a table with the uuid of this one, which has its metadata in {self.folder}"
         return None
+
+    def _is_beside_pointer(self, path: str) -> bool:
+        return _is_same(path.rpartition("/")[0], self.folder)
+
+
+def _is_denied(error: StorageError) -> bool:
+    return error.is_denied or error.is_refused or isinstance(error.__cause__, PermissionError)
 
 
 def has_metadata(io: FileIO, location: str) -> bool:
     """Whether there are metadata files of a table at a location, by their names alone."""
     with open_directory(io, f"{location}/metadata", "list") as (store, path):
         return any(_METADATA.fullmatch(name) for name in store.names(path, ""))
+
+
+def files_of(io: FileIO, paths: Sequence[str], metadata: TableMetadata, metadata_location: str) -> list[str]:
+    """Return those of some files that are older metadata files of a table, by their own content."""
+    folder = metadata_location.rpartition("/")[0]
+
+    def is_own(path: str) -> bool:
+        above, _, name = path.rpartition("/")
+        seen = look_at(io, path) if _METADATA.fullmatch(name) else None
+        if seen is None or seen.uuid != metadata.table_uuid:
+            return False
+        return _is_same(seen.location, metadata.location) or _is_same(above, folder)
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return [path for path, is_ours in zip(paths, pool.map(is_own, paths), strict=True) if is_ours]
+
+
+def _plain(beginning: bytes) -> bytes:
+    """Return the beginning of a file, decompressed if it is compressed."""
+    if not beginning.startswith(b"\x1f\x8b"):
+        return beginning
+    try:
+        return zlib.decompressobj(31).decompress(beginning, BEGINNING)
+    except zlib.error:
+        return beginning
 
 
 def _is_same(location: str, other: str) -> bool:
@@ -190,7 +322,7 @@ def look_at(io: FileIO, path: str) -> SeenMetadata | None:
         StorageError, UnsupportedError: it cannot be told of which table it is.
     """
     try:
-        beginning = io.read(path, offset=0, length=BEGINNING)
+        beginning = _plain(io.read(path, offset=0, length=BEGINNING))
         found = [pattern.findall(beginning) for pattern in (_UUID, _LOCATION, _UPDATED)]
         # Properties may have the same names.
         if all(len(values) == 1 for values in found):

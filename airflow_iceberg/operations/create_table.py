@@ -74,7 +74,8 @@ def create_table(catalog: Catalog, table: TableId, request: CreateTableRequest) 
     Raises:
         AlreadyExistsError: the name is taken.
         NotFoundError: no such namespace, or no such column for the partitioning or sorting.
-        InvalidInputError: an unknown type or transform, or a property with an invalid value.
+        InvalidInputError: an unknown type or transform, a property with an invalid value, or a location that is
+            another table's, or lies in or above one.
     """
     columns = schema_from_shorthand(request.schema)
     if not columns.fields:
@@ -92,6 +93,8 @@ def create_table(catalog: Catalog, table: TableId, request: CreateTableRequest) 
     )
     check_writable(metadata, str(table))
     check_properties(metadata.properties)
+    if request.location and not catalog.table_exists(table):
+        catalog.check_place(table, metadata.location)
     try:
         return catalog.create(table, metadata)
     except AlreadyExistsError:

@@ -28,6 +28,7 @@ from airflow_iceberg.inventory.run import Progress
 from airflow_iceberg.jobs.protocol.document import read_bytes, read_object
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage.base import FileIO, FileStatus
+from airflow_iceberg.storage.gate import check_own
 from airflow_iceberg.storage.moving import move_file
 from airflow_iceberg.storage.paths_within import relative_path
 
@@ -184,8 +185,10 @@ def restore_quarantine(work: Work, name: str) -> RestoreResult:
         NotFoundError: no such quarantine.
         AlreadyExistsError: locations are taken; the other files were restored.
         FormatError: the list is damaged.
+        InvalidInputError: another table is in the table's place.
     """
     table = work.table
+    check_own(table.deleting_io(), table.location, "restore a quarantine of")
     try:
         files = _read_lists(table, name)
     except NotFoundError as error:

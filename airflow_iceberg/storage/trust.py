@@ -20,8 +20,8 @@ class Trust:
     """The locations that a connection trusts.
 
     Attributes:
-        roots: locations below which tables are created: the warehouse, and perhaps that of a namespace. All of a
-            remote root's bucket is trusted, and of a local one only what is below it.
+        roots: the warehouse, if it is a location; without any, that of the table. All of a remote root's bucket is
+            trusted, and of a local one only what is below it.
         allowed: further prefixes, as the connection lists them.
     """
 
@@ -45,6 +45,10 @@ class Trust:
     def is_empty(self) -> bool:
         return not (self.roots or self.allowed)
 
+    @property
+    def has_remote_root(self) -> bool:
+        return any(not place_of(root).is_local for root in self.roots)
+
     def and_root(self, location: str) -> Trust:
         """Return the trust with another root."""
         return Trust(roots=(*self.roots, location), allowed=self.allowed)
@@ -55,8 +59,10 @@ class Trust:
         return tuple(dict.fromkeys((*map(bucket_of, self.roots), *self.allowed)))
 
     def covers(self, location: str) -> bool:
-        """Whether a location is trusted."""
+        """Whether a location is trusted; a local one never is beside a warehouse that is not."""
         place = place_of(location)
+        if place.is_local and self.has_remote_root:
+            return False
         return any(place.is_below(place_of(prefix)) for prefix in self.prefixes)
 
     def gate(self, location: str, *, own: Sequence[str] = ()) -> Gate:
@@ -118,6 +124,10 @@ def bucket_of(location: str) -> str:
 def untrusted(what: str, location: str, trust: Trust) -> InvalidInputError:
     """Return the error of a location that the connection does not trust."""
     known = ", ".join(trust.prefixes) or "no warehouse and no other location"
+    if place_of(location).is_local and trust.has_remote_root:
+        return InvalidInputError(
+            f"{what} is at {location}, and the connection trusts {known}; local files need a local warehouse"
+        )
     return InvalidInputError(
         f"{what} is at {location}, and the connection trusts {known}; if the table belongs there, add its location or "
         f"a prefix of it to '{SETTING}' of the connection"

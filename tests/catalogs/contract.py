@@ -256,7 +256,9 @@ class CatalogContract:
                 catalog.drop_table("db.t", purge=True)
         assert not other.table_exists("db.t")
         assert [str(table) for table in other.list_tables("db")] == ["db.u"]
-        assert files_below(catalog, state.metadata.location) == files
+        # Where two tables are in one folder, nothing of either is deleted.
+        left = files_below(catalog, state.metadata.location)
+        assert left >= files if is_name_taken else left == files
         assert Table.load(other, "db.u").scan().to_arrow().num_rows == 2
 
     def test_a_purge_takes_the_files_of_a_commit_that_came_meanwhile(self, catalog, other, monkeypatch):

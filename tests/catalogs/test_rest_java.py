@@ -1,5 +1,6 @@
 """The REST catalog on the server of Iceberg Java's own tests: the reference for what the protocol means."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -11,20 +12,31 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.catalogs.base import TableId
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitUnknownError,
+    IcebergError,
     IncompatibleChangeError,
+    InvalidInputError,
     NotFoundError,
     StorageError,
     UnsupportedError,
 )
+from airflow_iceberg.format.metadata.table_metadata import new_table_metadata
+from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
+from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
+from airflow_iceberg.operations.work import Work
+from airflow_iceberg.storage.gate import place_of
 from airflow_iceberg.table import Table
 from tests.catalogs.contract import make_table, setting
 from tests.catalogs.rest_contract import RestContract, empty
+from tests.support.builders import id_rows
 from tests.support.http_server import Fault, SpoilingProxy
 from tests.support.meanwhile import THEIRS, check_table
+from tests.support.recording import commit_foreign_file
 
 pytestmark = pytest.mark.services
 
@@ -84,6 +96,69 @@ class TestContract(RestContract):
     def properties(self, server):
         empty(load_catalog("clean", **server.catalog_properties))
         return server.catalog_properties
+
+
+class TestWhereATableMayLie:
+    """The server places a table where its namespace says; whoever creates a namespace says that."""
+
+    def filled(self, catalog, name, location=None):
+        catalog.create_namespace(TableId.of(name).namespace, if_not_exists=True)
+        if location is None:
+            Table.create(catalog, name, schema={"id": "long"})
+        else:  # as other programs do
+            schema = schema_from_shorthand({"id": "long"})
+            made = new_table_metadata(location=location, schema=schema, table_uuid=str(uuid.uuid4()), now_ms=1)
+            catalog.create(name, made)
+        table = Table.load(catalog, name)
+        table.append(id_rows([1, 2]))
+        table.overwrite(id_rows([3]))
+        return table
+
+    @pytest.mark.parametrize("place", ["{}/data", "{}/data/x", "{}", "{}/.."])
+    def test_a_table_in_or_above_the_folder_of_another_one(self, catalog, place):
+        """Where the server places it, by the location of its namespace or since it was told so."""
+        victim = self.filled(catalog, f"hr{uuid.uuid4().hex}.salaries")
+        files = {status.location for status in victim.io.list(victim.location)}
+        location = f"file://{os.path.normpath(place.format(place_of(victim.location).path))}"
+        with pytest.raises(InvalidInputError, match="cannot lie at"):
+            Table.create(catalog, "db.evil", schema={"id": "long"}, location=location)
+        evil = self.filled(catalog, "evil.t", location)
+        for path in sorted(path for path in files if path.endswith(".parquet")):
+            commit_foreign_file(catalog, "evil.t", path)
+        Table.load(catalog, "evil.t").delete("id > 0")
+        expire_snapshots(Work(Table.load(catalog, "evil.t")), ExpireSnapshotsRequest(older_than_ms=2**62))
+        request = RemoveOrphanFilesRequest(action="delete", older_than_ms=2**62, allow_recent=True)
+        with pytest.raises(IcebergError, match=r"outside of the table's own|shares its location"):
+            remove_orphan_files(Work(evil.refresh()), request)
+        with pytest.raises(InvalidInputError, match="another table is in its place"):
+            catalog.drop_table("evil.t", purge=True)
+        assert {status.location for status in victim.io.list(victim.location)} >= files
+        assert victim.refresh().scan().to_arrow()["id"].to_pylist() == [3]
+
+    def test_names_of_tables_and_namespaces(self, catalog):
+        self.filled(catalog, "hr.salaries")
+        with pytest.raises(AlreadyExistsError, match=r"table hr\.salaries exists already"):
+            catalog.create_namespace("hr.salaries")
+        catalog.create_namespace("hr.other")
+        for create in (
+            lambda: Table.create(catalog, "hr.other", schema={"id": "long"}),
+            lambda: catalog.rename_table("hr.salaries", "hr.other"),
+        ):
+            with pytest.raises(AlreadyExistsError, match="it is a namespace"):
+                create()
+
+    def test_a_purge_of_an_honest_table_is_the_servers(self, catalog):
+        """Also where it has the place of one that was dropped without its files."""
+        name = f"hr{uuid.uuid4().hex}.salaries"
+        first = self.filled(catalog, name)
+        catalog.drop_table(name)
+        table = self.filled(catalog, name)
+        assert table.location == first.location
+        expired = expire_snapshots(Work(table), ExpireSnapshotsRequest(older_than_ms=2**62))
+        assert (expired.deleted_data_files, expired.kept_files) == (1, 0)
+        live = {task.file.file_path for task in table.scan().plan_files()}
+        catalog.drop_table(name, purge=True)
+        assert not live & {status.location for status in table.io.list(table.location)}
 
 
 class TestLostAnswers:

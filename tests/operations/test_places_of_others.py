@@ -14,6 +14,7 @@ from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequ
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.support.builders import age, id_rows, ids, litter
+from tests.support.other_programs import table_at
 
 PROPERTIES = ["write.data.path", "write.folder-storage.path", "write.object-storage.path"]
 
@@ -85,9 +86,7 @@ def test_a_table_that_lies_below_is_seen_though_its_metadata_is_elsewhere(tmp_pa
     catalog.create_namespace("db")
     table = Table.create(catalog, "db.t", schema={"id": "long"})
     properties = {"write.metadata.path": f"{tmp_path.as_uri()}/elsewhere"}
-    theirs = Table.create(
-        catalog, "db.u", schema={"id": "long"}, location=f"{table.location}/below", properties=properties
-    )
+    theirs = table_at(catalog, "db.u", f"{table.location}/below", properties=properties)
     theirs.append(id_rows(range(5)))
     litter(table, "data/litter.parquet")
     age(tmp_path / "db")

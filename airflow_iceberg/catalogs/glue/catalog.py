@@ -9,7 +9,7 @@ has another version by then, even if only other programs' entries were changed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Unpack
 
@@ -299,7 +299,13 @@ class GlueCatalog(DescribingCatalog):
         """Return <location of the database>/<table>, or <warehouse>/<database>.db/<table>, as PyIceberg and Java do."""
         table = self.id_of(table)
         own = (self._find_database(table.namespace) or {}).get("LocationUri")
-        return f"{self._base_location(table, own, f'{database_of(self.name, table.namespace)}.db')}/{table.name}"
+        return f"{self._base_location(table, own, self._folder(table.namespace))}/{table.name}"
+
+    def _folder(self, namespace: Namespace) -> str:
+        return f"{database_of(self.name, namespace)}.db"
+
+    def _namespace_of(self, folders: Sequence[str]) -> Namespace:
+        return (folders[0].removesuffix(".db"),) if len(folders) == 1 and folders[0].endswith(".db") else ()
 
     # -- namespaces ----------------------------------------------------------------------------------------------
 

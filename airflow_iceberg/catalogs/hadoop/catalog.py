@@ -51,6 +51,7 @@ class HadoopCatalog(PointerCatalog):
 
     # Versions are numbers, which start again when a table was dropped and created again.
     has_new_names = False
+    namespaces_are_folders = True
 
     def __init__(
         self,
@@ -267,12 +268,14 @@ class HadoopCatalog(PointerCatalog):
         delete_files(io, str(table), files.outside(self.default_location(table)))
 
     def drop_pointer(self, table: TableId) -> None:
-        if not TableProperties.of(self.load(table).metadata.properties).gc_enabled:
+        state = self.load(table)
+        if not TableProperties.of(state.metadata.properties).gc_enabled:
             raise InvalidInputError(
                 f"cannot drop {table}: its property {TableProperties.gc_enabled} is false, and a Hadoop catalog drops "
                 "a table with its files; remove the property first"
             )
         location = self.default_location(table)
+        self.check_deletable(state, location, "drop")
         try:
             with open_directory(self.io, location, "remove") as (store, path):
                 store.check_no_link(path)

@@ -9,7 +9,7 @@ The metastore has one level of namespaces, and ignores the case of names: `Sales
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Unpack
 
@@ -185,6 +185,12 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
                 f"catalog {self.name}: namespace {'.'.join(table.namespace)} has no location, give table {table} one"
             )
         return f"{base.rstrip('/')}/{table.name}"
+
+    def _folder(self, namespace: Namespace) -> str:
+        return f"{'.'.join(_hive_names(namespace))}.db"
+
+    def _namespace_of(self, folders: Sequence[str]) -> Namespace:
+        return (folders[0].removesuffix(".db"),) if len(folders) == 1 and folders[0].endswith(".db") else ()
 
     def _find(self, table: TableId) -> Table | None:
         """Return the metastore's entry of a name, Iceberg table or not."""

@@ -11,7 +11,8 @@ those of Iceberg Java's NessieCatalog, so that both can work on one table.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Unpack
 
@@ -67,7 +68,8 @@ class NessieCatalog(CommitsTogether):
         references: the server's branches and tags.
     """
 
-    rules_out_echoes = names_have_refs = True
+    rules_out_echoes = names_have_refs = names_are_compared = True
+    unique_end = re.compile(r"_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
     def __init__(self, name: str, properties: Mapping[str, str], **outside: Unpack[Outside]) -> None:
         super().__init__(name, properties, **outside)
@@ -194,6 +196,7 @@ class NessieCatalog(CommitsTogether):
         """Create a table; by default its files are never deleted, since other branches and commits may need them."""
         table = self.id_of(table)
         self._free_key(table, self._place(table))  # checked before a file is written into another table's directory
+        self.check_place(table, metadata.location, is_chosen=False)
         properties = {_GC_ENABLED.name: "false", _DELETE_AFTER_COMMIT.name: "false", **metadata.properties}
         return self._publish(table, None, replace(metadata, properties=properties))
 
@@ -280,8 +283,12 @@ class NessieCatalog(CommitsTogether):
     def new_location(self, table: str | TableId) -> str:
         return self.default_location(table)  # it is unique
 
-    def _is_home(self, table: TableId, location: str) -> bool:
-        return location[:-36] == self.default_location(table)[:-36]  # without their uuids
+    def _path_of(self, table: TableId) -> str:
+        place = self._place(table)
+        return f"{'.'.join(place.parent.key)}/{place.key[-1]}"
+
+    def _namespace_of(self, folders: Sequence[str]) -> Namespace:
+        return tuple(folders[0].split(".")) if len(folders) == 1 else ()
 
     # -- namespaces ----------------------------------------------------------------------------------------------
 

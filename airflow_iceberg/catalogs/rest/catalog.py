@@ -20,6 +20,7 @@ from airflow_iceberg.catalogs.http.exchange import Answer
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import without_login
 from airflow_iceberg.catalogs.metadata_file import is_gzip_asked
+from airflow_iceberg.catalogs.owners import owner_among
 from airflow_iceberg.catalogs.rest import protocol
 from airflow_iceberg.catalogs.rest.credentials import Delegation
 from airflow_iceberg.catalogs.rest.listings import Listings
@@ -38,8 +39,6 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO
-from airflow_iceberg.storage.gate import place_of
-from airflow_iceberg.storage.trust import Trust
 
 _T = TypeVar("_T")
 _NO_NAMESPACE = "NoSuchNamespaceException"
@@ -77,17 +76,12 @@ class RestCatalog(Catalog):
                 self._own_io = load_file_io(self._server.store_properties)
             return self._own_io
 
-    def _is_expected(self, state: TableState) -> bool:
-        """Whether the server answers for a table's location: it lends credentials for it, or names the namespace's."""
-        return self._states.is_lent(state.io) or super()._is_expected(state)
+    def _owner_of(self, table: TableId, location: str) -> TableId | None:
+        """Return the table whose name leads to a location; that each table has its own is the server's matter."""
+        return owner_among(self, self._names_of(location), table, location)
 
-    def _is_home(self, table: TableId, location: str) -> bool:
-        folder = self.load_namespace_properties(table.namespace).get("location") or ""
-        return bool(folder) and place_of(f"{folder.rstrip('/')}/{table.name}") == place_of(location)
-
-    def trust_in(self, table: TableId, location: str) -> Trust:
-        """Return the locations that the user's own properties trust, whatever the server says."""
-        return self._trusted(Trust.of(self.properties), table, location)
+    def _is_lent(self, state: TableState) -> bool:
+        return self._states.is_lent(state.io)
 
     # -- tables ----------------------------------------------------------------------------------------------------
 
@@ -127,6 +121,7 @@ class RestCatalog(Catalog):
         if self.table_exists(table):
             raise self._existing_table(table)
         self._require_namespace(table.namespace)
+        self.check_new_name(table)
         if not protocol.is_plain(metadata):
             return self._create_staged(table, metadata)
         answer = self._create(table, protocol.create_body(table.name, metadata))
@@ -242,8 +237,14 @@ class RestCatalog(Catalog):
         return self._server.error_of(purpose, refusal)
 
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
-        """Remove a table; with `purge` the server is asked to delete its files."""
+        """Remove a table; with `purge` the server is asked to delete its files.
+
+        Raises:
+            InvalidInputError: another table surely is in the place of the one to purge; nothing was dropped.
+        """
         table = self.id_of(table)
+        if purge:
+            self.refuse_shared(table)
         self._states.forget(table)
         self._server.change(
             protocol.DROP_TABLE,
@@ -261,6 +262,7 @@ class RestCatalog(Catalog):
         purpose = f"rename table {table} to {to}"
         self._server.way(protocol.RENAME_TABLE, purpose)
         self._require_namespace(to.namespace)
+        self.check_new_name(to)
         self._server.change(
             protocol.RENAME_TABLE,
             {"source": protocol.identifier(table), "destination": protocol.identifier(to)},
@@ -279,6 +281,7 @@ class RestCatalog(Catalog):
         body: dict[str, Any] = {"name": table.name, "metadata-location": metadata_location}
         if overwrite:
             body["overwrite"] = True
+        self.check_new_name(table)
         self._states.forget(table)
 
         def missing(refusal: Refusal) -> Exception:

@@ -24,6 +24,7 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    not_,
     or_,
     select,
     update,
@@ -33,6 +34,7 @@ from sqlalchemy.exc import IntegrityError
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, child_namespaces, listed_tables
 from airflow_iceberg.catalogs.missing import MOST_NAMES
+from airflow_iceberg.catalogs.owners import owner_among
 from airflow_iceberg.catalogs.pointer import Outside, Pointer, PointerCatalog
 from airflow_iceberg.catalogs.sql.database import Database
 from airflow_iceberg.catalogs.sql.tables import TYPE_COLUMN, catalog_tables, prepare, schema_version
@@ -205,6 +207,7 @@ class SqlCatalog(PointerCatalog):
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
         table, to = self.id_of(table), self.id_of(to)
         self._require_namespace(to.namespace)
+        self.check_new_name(to)
         statement = (
             update(self._tables)
             .where(self._is_table(table))
@@ -223,6 +226,19 @@ class SqlCatalog(PointerCatalog):
         table = self.id_of(table)
         own = self._namespace_rows(table.namespace).get(_LOCATION)
         return f"{self._base_location(table, own, '/'.join(table.namespace))}/{table.name}"
+
+    def _owner_of(self, table: TableId, location: str) -> TableId | None:
+        """Return the table whose metadata is at a location, or whose name leads to it."""
+        columns, prefix = self._tables.c, f"{location.rstrip('/')}/metadata/"
+        is_there = self._same(func.substr(columns.metadata_location, 1, len(prefix)), prefix)
+        wanted = select(columns.table_namespace, columns.table_name).where(
+            self._same(columns.catalog_name, self.name), is_there, not_(self._has_name(table))
+        )
+        with self._database().read() as connection:
+            row = connection.execute(wanted.limit(1)).first()
+        if row is not None:
+            return TableId(namespace=tuple(str(row[0]).split(".")), name=str(row[1]))
+        return owner_among(self, self._names_of(location), table, location)
 
     # -- namespaces ----------------------------------------------------------------------------------------------
 

@@ -66,6 +66,7 @@ from airflow_iceberg.operations.existing.places import check_apart
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import place_of
+from airflow_iceberg.storage.trust import Trust
 
 log = logging.getLogger(__name__)
 
@@ -287,11 +288,12 @@ def _plan_of_folder(catalog: Catalog, table: TableId, request: NewTableRequest) 
     named = {
         str(term.name if isinstance(term, PartitionField) else term).lower() for term in request.partition_by or ()
     }
-    files = files_below(catalog.io, request.source, ignored=ignored, named=named)
-    schema = _schema(catalog, request, files)
+    io = _io_of_source(catalog, table, request.source, request.location)
+    files = files_below(io, request.source, ignored=ignored, named=named)
+    schema = _schema(io, request, files)
     terms = folder_names(files) if request.partition_by is None else request.partition_by
     metadata = _metadata(catalog, table, request, schema, terms)
-    found = _checked(catalog.io, files, metadata, request)
+    found = _checked(io, files, metadata, request)
     if metadata.location != _CHOSEN_LATER:
         check_files(catalog.gate(table, metadata, "").around(catalog.io), found.fit)
     return PlannedTable(metadata=metadata, found=found)
@@ -339,10 +341,26 @@ def _checked(
     return found
 
 
-def _schema(catalog: Catalog, request: NewTableRequest, files: Sequence[ExistingFile]) -> Schema:
+def _io_of_source(catalog: Catalog, table: TableId, source: str, location: str | None) -> FileIO:
+    """Return access to the folder of a source, through the gate of the table that would be, before anything is listed.
+
+    Args:
+        location: that of the table; None leaves the choice to the catalog.
+    Raises:
+        InvalidInputError: the connection does not trust the location.
+    """
+    trusted = Trust.of(catalog.properties).prefixes
+    place = location or catalog.default_location(table) or next(iter(trusted), "")
+    if not place:
+        # A server chooses the bucket, and tells it by the namespace. Once the table is made, its gate is asked again.
+        place = catalog.load_namespace_properties(catalog.namespace_of(table)).get("location") or absolute(source)
+    return catalog.gate_of_place(table, place).around(catalog.io)
+
+
+def _schema(io: FileIO, request: NewTableRequest, files: Sequence[ExistingFile]) -> Schema:
     if request.schema is not None:
         return schema_from_shorthand(request.schema)
-    return infer_schema(at_once(lambda file: columns_of(catalog.io, file), files), files)
+    return infer_schema(at_once(lambda file: columns_of(io, file), files), files)
 
 
 def _metadata(
@@ -363,4 +381,6 @@ def _metadata(
     )
     check_writable(metadata, str(table))
     check_properties(metadata.properties)
+    if request.location:
+        catalog.check_place(table, metadata.location)
     return metadata

@@ -1,0 +1,358 @@
+"""Where the tables of a catalog may lie: what the connection trusts, the gate of a table, and places that are taken.
+
+Trust begins at the connection. Neither metadata, nor a server, nor the location of a namespace adds to it: others can
+write each of them. Not here: how locations are compared (`storage.gate`, `storage.trust`), and whose files lie at a
+place (`inventory.ownership`).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow_iceberg.catalogs.names import Namespace, TableId
+from airflow_iceberg.catalogs.owners import is_in_use, names_of_folder, namesakes, owner_among
+from airflow_iceberg.catalogs.state import TableState
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    FormatError,
+    IcebergError,
+    InvalidInputError,
+    StorageError,
+    UnsupportedError,
+)
+from airflow_iceberg.inventory.ownership import foreign_file, neighbour, places_of, proven_gate
+from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.gate import SETTING, Gate, GatedFileIO, check_own, place_of, ungated
+from airflow_iceberg.storage.trust import Trust, is_location, untrusted
+
+if TYPE_CHECKING:
+    from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+
+log = logging.getLogger(__name__)
+
+_MOST_GATES = 64
+# How long it is remembered that a place is a table's alone: an expiry asks several times.
+_REMEMBERED_S = 60.0
+
+
+class Locations(ABC):
+    """The part of a catalog that knows where its tables may lie; see `Catalog`.
+
+    Attributes:
+        names_are_compared: whether the catalog's own commits make sure that no table has the name of a namespace.
+        namespaces_are_folders: whether a folder makes a namespace, so that the folder of a new table may exist.
+        unique_end: what may follow the name of a table in its location, after `new_location`.
+    """
+
+    names_are_compared: ClassVar[bool] = False
+    namespaces_are_folders: ClassVar[bool] = False
+    unique_end: ClassVar[re.Pattern[str]] = re.compile(r"(?:-[0-9a-f]{32})?")
+    name: str
+    properties: Mapping[str, str]
+    io: FileIO
+
+    @abstractmethod
+    def table_exists(self, table: str | TableId) -> bool: ...
+
+    @abstractmethod
+    def namespace_exists(self, namespace: str | Namespace) -> bool: ...
+
+    @abstractmethod
+    def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]: ...
+
+    @abstractmethod
+    def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]: ...
+
+    @abstractmethod
+    def load(self, table: str | TableId) -> TableState: ...
+
+    # -- what is trusted -----------------------------------------------------------------------------------------------
+
+    def trust_in(self, table: TableId, location: str) -> Trust:
+        """Return the locations that are trusted for a table: those of the connection's own properties.
+
+        Without any a remote table is trusted to be where it says, but never a local one.
+
+        Raises:
+            InvalidInputError: the table's location is outside of them.
+        """
+        trust = Trust.of(self.properties)
+        if trust.is_empty and not place_of(location).is_local:
+            return trust.and_root(location)
+        if not trust.covers(location):
+            raise untrusted(f"table {table} of catalog {self.name}", location, trust)
+        return trust
+
+    def gate(self, table: TableId, metadata: TableMetadata, metadata_location: str) -> Gate:
+        """Return the gate of a table's files.
+
+        Raises:
+            InvalidInputError: the connection does not trust the table's location.
+        """
+        own, folder = self._own_locations(table, metadata), metadata_location.rpartition("/")[0]
+        make = partial(self._gate, table, metadata.location, own, folder)
+        return self._remembered(("gate", table, metadata.location, own, folder), make)
+
+    def _gate(self, table: TableId, location: str, own: tuple[str, ...], folder: str) -> Gate:
+        trust = self.trust_in(table, location)
+        if folder and place_of(location).is_local and not place_of(folder).is_local:
+            raise untrusted(f"the metadata of table {table} is remote, and the table", location, trust)
+        return trust.gate(location, own=own)
+
+    def gate_of_place(self, table: TableId, location: str) -> Gate:
+        """Return the gate of a table of which no more than a location is known: it lets nothing be deleted.
+
+        Raises:
+            InvalidInputError: the connection does not trust the location.
+        """
+        return self._remembered(("place", table, location), lambda: self.trust_in(table, location).gate(location))
+
+    def gate_of_pointer(self, table: TableId, metadata_location: str) -> Gate:
+        """Return the gate of a table's metadata file, before its metadata is known; see `gate_of_place`."""
+        return self.gate_of_place(table, metadata_location.rpartition("/")[0])
+
+    def _own_locations(self, table: TableId, metadata: TableMetadata) -> tuple[str, ...]:
+        """Return the locations that hold this table's files only."""
+        return places_of(metadata)
+
+    def _base_location(self, table: TableId, own: str | None, folder: str) -> str:
+        """Return the location of a table's namespace: its own, or the folder in the warehouse."""
+        warehouse = self.properties.get("warehouse", "").rstrip("/")
+        base = own or (warehouse and f"{warehouse}/{folder}")
+        if not base:
+            text = f"property 'warehouse' is missing, set it or give table {table} a location"
+            raise InvalidInputError(f"catalog {self.name}: {text}")
+        return base.rstrip("/")
+
+    # -- what may be deleted -------------------------------------------------------------------------------------------
+
+    def deleting_io(self, state: TableState, io: FileIO | None = None) -> FileIO:
+        """Return access to a table's files that deletes only where no other table is; see `inventory.ownership`."""
+        gate = self.gate(state.table, state.metadata, state.metadata_location)
+        checked = GatedFileIO(ungated(io or state.io or self.io), gate)
+        folder = state.metadata_location.rpartition("/")[0]
+        key = self._gate_key("proven", state.table, state.metadata.table_uuid, state.metadata.location, folder, gate)
+        known, until = self._proven.get(key, (None, 0.0))
+        if known is None or time.monotonic() > until:
+            known, is_final = self._proven_gate(checked, state)
+            if is_final:
+                if len(self._proven) >= _MOST_GATES:
+                    self._proven.clear()
+                self._proven[key] = (known, time.monotonic() + _REMEMBERED_S)
+        return known.around(checked.inner)
+
+    def _proven_gate(self, io: GatedFileIO, state: TableState) -> tuple[Gate, bool]:
+        table, location = state.table, state.metadata.location
+        is_home = self._is_expected(state)
+        try:
+            owner = None if is_home else self._owner_of(table, location)
+        except IcebergError as error:
+            log.warning("nothing of %s is deleted, since it cannot be checked whose %s is: %s", table, location, error)
+            return Gate(allowed=io.gate.allowed), False
+        if owner is not None:
+            log.warning("nothing of %s is deleted, since %s is where table %s is", table, location, owner)
+            return Gate(allowed=io.gate.allowed), True
+        return proven_gate(
+            io,
+            state.metadata,
+            state.metadata_location,
+            is_home=is_home,
+            is_lent=self._is_lent(state),
+            is_in_use=partial(is_in_use, self, table, location),
+        )
+
+    def _owner_of(self, table: TableId, location: str) -> TableId | None:
+        """Return the table of another name that is at a location, as far as names lead to it."""
+        return owner_among(
+            self, (*self._names_of(location), *namesakes(self, location, self.unique_end)), table, location
+        )
+
+    def _names_of(self, location: str) -> Iterator[TableId]:
+        """Yield the names of tables whose home a location is, see `_is_home`."""
+        warehouse = self.properties.get("warehouse", "").rstrip("/")
+        if not is_location(warehouse):
+            return
+        home, place = place_of(warehouse), place_of(location)
+        if place == home or not place.is_below(home):
+            return
+        *folders, _ = place.path[len(home.path) :].strip("/").split("/")
+        for name in names_of_folder(place.path, self.unique_end):
+            with suppress(InvalidInputError):  # no name
+                if namespace := self._namespace_of(folders):
+                    yield TableId(namespace=namespace, name=name)
+
+    def _namespace_of(self, folders: Sequence[str]) -> Namespace:
+        """Return the namespace of a folder in the warehouse; without levels if there is none."""
+        return tuple(folders)
+
+    def refuse_shared(self, table: TableId) -> None:
+        """Refuse to let a server purge a table in whose place another one is; it decides if we cannot look there.
+
+        Raises:
+            InvalidInputError: another table surely is there.
+        """
+        try:
+            state = self.load(table)
+            gate = self.gate(table, state.metadata, state.metadata_location)
+            proven, is_final = self._proven_gate(GatedFileIO(ungated(state.io or self.io), gate), state)
+        except (StorageError, FormatError, InvalidInputError, UnsupportedError) as error:
+            log.info("cannot look for other tables in the place of %s: %s", table, error)
+            return
+        if is_final and gate.owns(state.metadata.location) and not proven.owns(state.metadata.location):
+            raise InvalidInputError(
+                f"cannot purge {table}, nothing was dropped: another table is in its place, {state.metadata.location}, "
+                f"or in one above or below it; drop it without purge"
+            )
+
+    def check_deletable(self, state: TableState, location: str, verb: str) -> None:
+        """Refuse a folder of a table that may be another table's, or hold one.
+
+        Raises:
+            InvalidInputError: it may be.
+        """
+        check_own(self.deleting_io(state), location, verb)
+
+    def _is_expected(self, state: TableState) -> bool:
+        try:
+            return self._is_home(state.table, state.metadata.location)
+        except IcebergError:
+            return False
+
+    def _is_home(self, table: TableId, location: str) -> bool:
+        """Whether a location is that of the table's name in the warehouse: no location of a namespace counts."""
+        warehouse = self.properties.get("warehouse", "").rstrip("/")
+        if not is_location(warehouse):
+            return False
+        home, place = place_of(f"{warehouse}/{self._path_of(table)}"), place_of(location)
+        if (place.store, place.authority) != (home.store, home.authority) or not place.path.startswith(home.path):
+            return False
+        return self.unique_end.fullmatch(place.path[len(home.path) :]) is not None
+
+    def _path_of(self, table: TableId) -> str:
+        """Return where in the warehouse a table of this name is placed, but for what makes its location unique."""
+        return f"{self._folder(table.namespace)}/{table.name}"
+
+    def _folder(self, namespace: Namespace) -> str:
+        """Return the folder of a namespace in the warehouse."""
+        return "/".join(namespace)
+
+    def _is_lent(self, state: TableState) -> bool:
+        """Whether a server lends credentials for the table's location alone, and so answers for it."""
+        return False
+
+    # -- what is taken -------------------------------------------------------------------------------------------------
+
+    def check_place(self, table: TableId, location: str, *, is_chosen: bool = True) -> None:
+        """Refuse a location for a new table that lies in the folder of another one, or has one in it.
+
+        Metadata files tell, by their names. One without later versions at the very location may be what a try has left
+        that died before it had created the table; if it is a table, nothing is deleted there. Where nobody may look,
+        the table is created.
+
+        Args:
+            is_chosen: whether a person has chosen the location, so that it must not be that of another table either.
+        Raises:
+            InvalidInputError: another table is there; or the connection does not trust the location.
+        """
+        gate = self.gate_of_place(table, location)
+        try:
+            found = neighbour(GatedFileIO(ungated(self.io), gate), location, is_at_home=is_chosen)
+        except IcebergError as error:
+            log.info("cannot look for other tables around %s: %s", location, error)
+            return
+        if found is not None:
+            raise self._place_taken(table, location, found)
+
+    def check_registered(self, table: TableId, metadata: TableMetadata, metadata_location: str) -> None:
+        """Refuse metadata whose location is another table's, or lies in one or above one; as `check_place`.
+
+        A table of the first versions may have no uuid, by which it is told from others.
+        """
+        gate = self.gate(table, metadata, metadata_location)
+        if metadata.table_uuid is None:
+            return
+        try:
+            found = foreign_file(GatedFileIO(ungated(self.io), gate), metadata, metadata_location)
+        except IcebergError as error:
+            log.info("cannot look for other tables around %s: %s", metadata.location, error)
+            return
+        if found is not None:
+            raise self._place_taken(table, metadata.location, found)
+
+    def _place_taken(self, table: TableId, location: str, found: str) -> InvalidInputError:
+        return InvalidInputError(
+            f"table {table} cannot lie at {location}: another table has its metadata at {found}, and a cleanup of one "
+            f"would delete files of the other; choose a location beside it, or remove that folder if no catalog has "
+            f"its table any more"
+        )
+
+    def check_new_namespace(self, namespace: Namespace) -> None:
+        """Refuse a namespace whose name, or that of a level above it, is a table's: its tables would lie in that one.
+
+        Raises:
+            AlreadyExistsError: there is such a table.
+        """
+        if self.names_are_compared:
+            return
+        for depth in range(2, len(namespace) + 1):
+            level = TableId(namespace=namespace[: depth - 1], name=namespace[depth - 1])
+            if self._is_taken_name(partial(self.table_exists, level)):
+                raise AlreadyExistsError(
+                    f"table {level} exists already in catalog {self.name}: a namespace of its name would have its "
+                    f"tables within the table's folder; give the namespace another name"
+                )
+
+    def check_new_name(self, table: TableId) -> None:
+        """Refuse a table whose name is a namespace's, or that is in a namespace with the name of a table.
+
+        Raises:
+            AlreadyExistsError: there is such a namespace, or table.
+        """
+        self.check_new_namespace(table.namespace)
+        if self.names_are_compared or self.namespaces_are_folders:
+            return
+        if self._is_taken_name(partial(self.namespace_exists, (*table.namespace, table.name))):
+            raise AlreadyExistsError(
+                f"{table} exists already in catalog {self.name}: it is a namespace, whose tables would lie within the "
+                f"table's folder; give the new table another name"
+            )
+
+    def _is_taken_name(self, look: Callable[[], bool]) -> bool:
+        """Whether a name is taken; if the catalog does not say, or knows no such names, it decides itself."""
+        with suppress(IcebergError):
+            return look()
+        return False
+
+    # -- what was asked before -----------------------------------------------------------------------------------------
+
+    @property
+    def _proven(self) -> dict[tuple[object, ...], tuple[Gate, float]]:
+        """Gates whose places were looked at, and until when that counts."""
+        known: dict[tuple[object, ...], tuple[Gate, float]] = self.__dict__.setdefault("_proven_gates", {})
+        return known
+
+    @property
+    def _gates(self) -> dict[tuple[object, ...], Gate]:
+        """Gates that were made before."""
+        known: dict[tuple[object, ...], Gate] = self.__dict__.setdefault("_known_gates", {})
+        return known
+
+    def _gate_key(self, *parts: object) -> tuple[object, ...]:
+        return (*parts, self.properties.get("warehouse"), str(self.properties.get(SETTING)))
+
+    def _remembered(self, parts: tuple[object, ...], make: Callable[[], Gate]) -> Gate:
+        """Return a gate that was made before with the same properties."""
+        key = self._gate_key(*parts)
+        found = self._gates.get(key)
+        if found is None:
+            if len(self._gates) >= _MOST_GATES:
+                self._gates.clear()
+            found = self._gates[key] = make()
+        return found

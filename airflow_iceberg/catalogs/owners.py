@@ -1,0 +1,96 @@
+"""Whose place a location is, by the names of a catalog's tables: what no look at the files tells.
+
+A pointer may lead to a copy of another table's metadata, or to the very file. It costs requests to the catalog, and is
+asked before something is deleted. Not here: looks at files (`inventory.ownership`).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
+from typing import Protocol
+
+from airflow_iceberg.catalogs.names import Namespace, TableId
+from airflow_iceberg.catalogs.state import TableState
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError
+from airflow_iceberg.storage.gate import Place, place_of
+
+log = logging.getLogger(__name__)
+
+# With more tables in the catalog it is not asked whether one of them is at a place.
+_MOST_TABLES = 1000
+_THREADS = 16
+
+
+class HasTables(Protocol):
+    """What is asked of a catalog; see `Catalog`."""
+
+    def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]: ...
+
+    def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]: ...
+
+    def load(self, table: str | TableId) -> TableState: ...
+
+
+def is_in_use(catalog: HasTables, table: TableId, location: str) -> bool:
+    """Whether another table of the catalog may lie at a location, above or below it: all are loaded.
+
+    True if that cannot be told.
+    """
+    place = place_of(location)
+
+    def is_there(name: TableId) -> bool:
+        there = _place(catalog, name)
+        return there is not None and (there.is_below(place) or place.is_below(there))
+
+    try:
+        found = (name for namespace in _namespaces(catalog) for name in catalog.list_tables(namespace))
+        names = list(islice((name for name in found if name != table), _MOST_TABLES + 1))
+        with ThreadPoolExecutor(_THREADS) as pool:
+            return len(names) > _MOST_TABLES or any(pool.map(is_there, names))
+    except IcebergError as error:
+        log.info("cannot tell whether another table is at %s: %s", location, error)
+        return True
+
+
+def owner_among(catalog: HasTables, names: Iterable[TableId], table: TableId, location: str) -> TableId | None:
+    """Return the one of some tables, other than the given one, that is at a location."""
+    place, others = place_of(location), [name for name in dict.fromkeys(names) if name != table]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        places = pool.map(lambda name: _place(catalog, name), others)
+        return next((name for name, there in zip(others, places, strict=True) if there == place), None)
+
+
+def namesakes(catalog: HasTables, location: str, unique_end: re.Pattern[str]) -> Iterator[TableId]:
+    """Yield the names that the last folder of a location may have in each namespace of a catalog."""
+    for namespace in _namespaces(catalog):
+        for name in names_of_folder(location, unique_end):
+            with suppress(InvalidInputError):
+                yield TableId(namespace=namespace, name=name)
+
+
+def names_of_folder(location: str, unique_end: re.Pattern[str]) -> list[str]:
+    """Return the names of tables that may have a folder: with and without what makes it unique."""
+    name = location.rstrip("/").rpartition("/")[2]
+    ends = dict.fromkeys(("", *(found[0] for found in unique_end.finditer(name))))
+    return [name.removesuffix(end) for end in ends if name.endswith(end) and name != end]
+
+
+def _namespaces(catalog: HasTables) -> Iterator[Namespace]:
+    waiting: list[Namespace | None] = [None]
+    while waiting:
+        namespace = waiting.pop()
+        waiting += [inner for inner in catalog.list_namespaces(namespace) if inner != namespace]
+        if namespace:
+            yield namespace
+
+
+def _place(catalog: HasTables, name: TableId) -> Place | None:
+    try:
+        return place_of(catalog.load(name).metadata.location)
+    except NotFoundError:
+        return None  # or dropped meanwhile

@@ -1,0 +1,462 @@
+"""Where the tables of a catalog may lie: names, places, and the location of a namespace."""
+
+import dataclasses
+import json
+import logging
+import uuid
+from contextlib import suppress
+
+import pytest
+
+from airflow_iceberg.catalogs.base import TableId
+from airflow_iceberg.catalogs.load import load_catalog
+from airflow_iceberg.catalogs.nessie.catalog import NessieCatalog
+from airflow_iceberg.catalogs.rest.catalog import RestCatalog
+from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
+from airflow_iceberg.errors import AlreadyExistsError, IcebergError, InvalidInputError, StorageError
+from airflow_iceberg.format.metadata import json as metadata_json
+from airflow_iceberg.format.metadata.updates import Change, SetProperties
+from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
+from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
+from airflow_iceberg.operations.work import Work
+from airflow_iceberg.storage.gate import place_of
+from airflow_iceberg.table import Table
+from tests.catalogs.places import glue, hive, nessie
+from tests.support.builders import id_rows
+from tests.support.memory import MemoryCatalog, MemoryFileIO
+from tests.support.other_programs import table_at
+from tests.support.recording import RecordingFileIO, commit_foreign_file
+
+SCHEMA = {"id": "long"}
+WAREHOUSE = "memory://warehouse"
+
+
+def sql(io, tmp_path, **more):
+    return SqlCatalog("prod", {"uri": f"sqlite:///{tmp_path}/c.db", "warehouse": WAREHOUSE, **more}, io=io)
+
+
+def memory(io, tmp_path, **more):
+    return MemoryCatalog(io=io, namespaces=())
+
+
+def hadoop(io, tmp_path, **more):
+    return load_catalog("prod", type="hadoop", warehouse=f"{tmp_path}/wh")
+
+
+def filled(catalog, name, *, location=None):
+    with suppress(AlreadyExistsError):
+        catalog.create_namespace(TableId.of(name).namespace)
+    table = Table.create(catalog, name, schema=SCHEMA, location=location)
+    table.append(id_rows([1, 2]))
+    table.overwrite(id_rows([3]))
+    return table
+
+
+def files_of(table):
+    return {status.location for status in table.io.list(table.location)}
+
+
+def expire(table):
+    return expire_snapshots(Work(table), ExpireSnapshotsRequest(older_than_ms=2**62))
+
+
+def remove_orphans(table, action="delete"):
+    request = RemoveOrphanFilesRequest(action=action, older_than_ms=2**62, allow_recent=True)
+    return remove_orphan_files(Work(table), request)
+
+
+class TestANamespaceCalledLikeATable:
+    """Its tables would lie in the folder of that table."""
+
+    @pytest.mark.parametrize("make", [sql, memory, hadoop])
+    @pytest.mark.parametrize("name", ["hr.salaries", "hr.salaries.data", "hr.salaries.x.y"])
+    def test_a_new_namespace_is_refused(self, make, name, tmp_path):
+        catalog = make(MemoryFileIO(), tmp_path)
+        filled(catalog, "hr.salaries")
+        for if_not_exists in (False, True):
+            with pytest.raises(AlreadyExistsError, match=r"table hr\.salaries exists already in catalog"):
+                catalog.create_namespace(name, if_not_exists=if_not_exists)
+
+    @pytest.mark.parametrize("make", [sql, memory])
+    def test_a_table_with_the_name_of_a_namespace_is_refused(self, make, tmp_path):
+        catalog = make(MemoryFileIO(), tmp_path)
+        catalog.create_namespace("hr")
+        filled(catalog, "hr.salaries.may")
+        other = filled(catalog, "hr.other")
+        for create in (
+            lambda: Table.create(catalog, "hr.salaries", schema=SCHEMA),
+            lambda: Table.create(catalog, "hr.salaries", schema=SCHEMA, location=f"{WAREHOUSE}/elsewhere"),
+            lambda: catalog.register_table("hr.salaries", other.metadata_location),
+            lambda: catalog.rename_table("hr.other", "hr.salaries") if make is sql else catalog.create_namespace("hr"),
+        ):
+            with pytest.raises(AlreadyExistsError):
+                create()
+
+    def test_a_directory_with_a_table_called_data_becomes_no_table(self, tmp_path):
+        catalog = hadoop(None, tmp_path)
+        filled(catalog, "hr.salaries.data")
+        with pytest.raises(IcebergError, match=r"another table has its metadata|it is a namespace"):
+            Table.create(catalog, "hr.salaries", schema=SCHEMA)
+
+    @pytest.mark.parametrize("name", ["data", "metadata", "t", "_t"])
+    def test_what_another_engine_has_made_deletes_nothing_of_the_table_above(self, name, tmp_path):
+        """The table and the namespace are there; without any enemy a search for orphans took the live files."""
+        io = MemoryFileIO()
+        catalog = sql(io, tmp_path)
+        above = filled(catalog, "hr.salaries")
+        before = files_of(above)
+        inner = _made_by_others(catalog, f"hr.salaries.{name}", f"{above.location}/{name}")
+        for action in ("delete", "quarantine"):
+            with pytest.raises(IcebergError, match=r"outside of the table's own|shares its location"):
+                remove_orphans(Table.load(catalog, str(inner)), action)
+        catalog.drop_table(inner, purge=True)
+        assert files_of(above) >= before
+        assert Table.load(catalog, "hr.salaries").scan().to_arrow()["id"].to_pylist() == [3]
+
+    @pytest.mark.parametrize("name", ["data", "metadata", "t", "_t"])
+    def test_nor_of_the_table_below(self, name, tmp_path):
+        io = MemoryFileIO()
+        catalog = sql(io, tmp_path)
+        above = filled(catalog, "hr.salaries")
+        inner = _made_by_others(catalog, f"hr.salaries.{name}", f"{above.location}/{name}")
+        live = {status.location for status in io.list(f"{above.location}/{name}")}
+        victim = next(path for path in live if path.endswith(".json"))
+        commit_foreign_file(catalog, "hr.salaries", victim)
+        with suppress(IcebergError):
+            Table.load(catalog, "hr.salaries").overwrite(id_rows([9]))
+        expire(Table.load(catalog, "hr.salaries"))
+        catalog.drop_table("hr.salaries", purge=True)
+        assert {status.location for status in io.list(f"{above.location}/{name}")} >= live
+        assert catalog.table_exists(inner)
+
+
+def _made_by_others(catalog, name, location):
+    table = table_at(catalog, name, location)
+    table.append(id_rows([1, 2]))
+    return table.identifier
+
+
+def _json(metadata):
+    return json.dumps(metadata_json.to_dict(metadata)).encode()
+
+
+class TestANamespaceInTheFolderOfATable:
+    """Whoever creates a namespace chooses its location: it proves nothing of the place of a table."""
+
+    @pytest.mark.parametrize("below", ["", "/data", "/data/x"])
+    def test_no_table_is_made_there(self, below, tmp_path):
+        catalog = sql(MemoryFileIO(), tmp_path)
+        victim = filled(catalog, "hr.salaries")
+        catalog.create_namespace("evil", {"location": f"{victim.location}{below}"})
+        with pytest.raises(
+            InvalidInputError, match=r"table evil\.data cannot lie at .*: another table has its metadata at"
+        ):
+            Table.create(catalog, "evil.data", schema=SCHEMA)
+        with pytest.raises(InvalidInputError, match="cannot lie at"):
+            Table.create(catalog, "evil.data", schema=SCHEMA, location=f"{WAREHOUSE}/hr")
+        with pytest.raises(InvalidInputError, match="cannot lie at"):
+            Table.create(catalog, "evil.data", schema=SCHEMA, location=victim.location)
+        assert not catalog.table_exists("evil.data")
+
+    @pytest.mark.parametrize("place", ["{}/data", "{}/data/x", "{}", "memory://warehouse/hr"])
+    def test_a_table_that_is_there_deletes_nothing(self, place, tmp_path, caplog):
+        io = MemoryFileIO()
+        catalog = sql(io, tmp_path)
+        victim = filled(catalog, "hr.salaries")
+        before = files_of(victim)
+        location = place.format(victim.location)
+        catalog.create_namespace("evil", {"location": location.rpartition("/")[0]})
+        evil = _made_by_others(catalog, f"evil.{location.rpartition('/')[2]}", location)
+        for path in sorted(before):
+            with suppress(IcebergError):
+                commit_foreign_file(catalog, str(evil), path)
+        for work in (expire, remove_orphans):
+            with suppress(IcebergError):
+                table = Table.load(catalog, str(evil))
+                table.delete("id > 0") if work is expire else None
+                work(table)
+        with suppress(IcebergError):
+            catalog.drop_table(evil, purge=True)
+        assert files_of(victim) >= before
+        assert "nothing is deleted below" in caplog.text or "is where table hr.salaries is" in caplog.text
+
+    def test_a_registered_table_in_another_ones_folder_is_refused(self, tmp_path):
+        catalog = sql(MemoryFileIO(), tmp_path)
+        victim = filled(catalog, "hr.salaries")
+        metadata = dataclasses.replace(victim.metadata, location=f"{victim.location}/x", table_uuid=str(uuid.uuid4()))
+        catalog.io.create(f"{WAREHOUSE}/a/metadata/00001-a.metadata.json", _json(metadata))
+        with pytest.raises(InvalidInputError, match="cannot lie at"):
+            catalog.register_table("hr.other", f"{WAREHOUSE}/a/metadata/00001-a.metadata.json")
+
+    def test_a_try_that_died_keeps_nobody_from_the_next_one(self, tmp_path):
+        catalog = sql(MemoryFileIO(), tmp_path)
+        catalog.create_namespace("db")
+        metadata = filled(catalog, "db.tmp").metadata
+        place = f"{WAREHOUSE}/chosen/t"
+        catalog.io.create(f"{place}/metadata/00000-{uuid.uuid4()}.metadata.json", _json(metadata))
+        assert Table.create(catalog, "db.t", schema=SCHEMA, location=place).location == place
+
+
+class TestATableThatPretendsToBeAnother:
+    """Its uuid and its location are those of the other one."""
+
+    @pytest.mark.parametrize("is_copy", [True, False], ids=["a-copy-of-its-metadata", "its-very-file"])
+    @pytest.mark.parametrize("make", [sql, memory])
+    def test_it_deletes_nothing(self, make, is_copy, tmp_path, caplog):
+        catalog = make(MemoryFileIO(), tmp_path)
+        victim = filled(catalog, "hr.salaries")
+        before = files_of(victim)
+        catalog.create_namespace("evil")
+        pointer = victim.metadata_location
+        if is_copy:
+            pointer = f"{WAREHOUSE}/evil/t/metadata/00001-a.metadata.json"
+            catalog.io.create(pointer, catalog.io.read(victim.metadata_location))
+        catalog.swap_pointer(TableId.of("evil.t"), expected=None, new=pointer)
+        expire(Table.load(catalog, "evil.t"))
+        with suppress(IcebergError):
+            remove_orphans(Table.load(catalog, "evil.t"))
+        catalog.drop_table("evil.t", purge=True)
+        assert files_of(victim) >= before
+        assert "is where table hr.salaries is" in caplog.text
+
+    def test_nor_where_no_name_leads_to_the_other_one(self, tmp_path):
+        catalog = sql(MemoryFileIO(), tmp_path)
+        victim = filled(catalog, "hr.salaries", location=f"{WAREHOUSE}/far/away/it/is")
+        before = files_of(victim)
+        pointer = f"{WAREHOUSE}/evil/t/metadata/00001-a.metadata.json"
+        catalog.io.create(pointer, catalog.io.read(victim.metadata_location))
+        catalog.swap_pointer(TableId.of("evil.t"), expected=None, new=pointer)
+        expire(Table.load(catalog, "evil.t"))
+        catalog.drop_table("evil.t", purge=True)
+        assert files_of(victim) >= before
+
+    def test_nor_where_the_other_one_is_found_by_its_folder(self, tmp_path, caplog):
+        catalog = memory(MemoryFileIO(), tmp_path)
+        victim = filled(catalog, "hr.salaries", location=f"{WAREHOUSE}/far/away/salaries")
+        before = files_of(victim)
+        catalog.create_namespace("evil")
+        catalog.swap_pointer(TableId.of("evil.t"), expected=None, new=victim.metadata_location)
+        expire(Table.load(catalog, "evil.t"))
+        catalog.drop_table("evil.t", purge=True)
+        assert files_of(victim) >= before
+        assert "is where table hr.salaries is" in caplog.text
+
+
+class TestWhatADroppedTableHasLeft:
+    """Other programs make a new table in the folder of one that was dropped without its files, or renamed."""
+
+    @pytest.mark.parametrize("make", [sql, memory])
+    def test_it_does_not_keep_the_new_one_from_being_cleaned(self, make, tmp_path):
+        catalog = make(MemoryFileIO(), tmp_path)
+        first = filled(catalog, "db.t")
+        catalog.drop_table("db.t")
+        new = table_at(catalog, "db.t", first.location)
+        new.append(id_rows([1]))
+        new.overwrite(id_rows([2]))
+        result = expire(new)
+        assert (result.deleted_data_files, result.kept_files) == (1, 0)
+        catalog.drop_table("db.t", purge=True)
+        assert files_of(first) >= {task.file.file_path for task in first.scan().plan_files()}
+
+    @pytest.mark.parametrize("make", [sql, memory])
+    def test_what_a_renamed_table_has_there_is_its_own(self, make, tmp_path):
+        catalog = make(MemoryFileIO(), tmp_path)
+        first = filled(catalog, "db.t")
+        before = files_of(first)
+        catalog.create_namespace("other")
+        catalog.rename_table("db.t", "other.u")
+        new = table_at(catalog, "db.t", first.location)
+        new.append(id_rows([1]))
+        for path in before:
+            commit_foreign_file(catalog, "db.t", path)
+        new.refresh().delete("id > 0")
+        expire(new)
+        catalog.drop_table("db.t", purge=True)
+        assert files_of(first) >= before
+
+
+class TestTheLocationOfANamespace:
+    """It is no root of trust: it counts below the warehouse, and below the prefixes that the connection allows."""
+
+    @pytest.mark.parametrize(
+        "location", ["memory://other/db", "file:///etc", "/etc", "s3://other/db", "memory://warehouse/../other"]
+    )
+    def test_outside_it_counts_for_nothing(self, location, tmp_path):
+        io = RecordingFileIO(MemoryFileIO())
+        catalog = sql(io, tmp_path)
+        catalog.create_namespace("db", {"location": location})
+        with pytest.raises(InvalidInputError, match=r"'allowed-locations'|local files need a local warehouse|'\.\.'"):
+            Table.create(catalog, "db.t", schema=SCHEMA)
+        assert io.calls == []
+
+    def test_a_prefix_of_the_connection_opts_in(self, tmp_path):
+        catalog = sql(MemoryFileIO(), tmp_path, **{"allowed-locations": "memory://other/db"})
+        catalog.create_namespace("db", {"location": "memory://other/db"})
+        assert filled(catalog, "db.t").location == "memory://other/db/t"
+        catalog.create_namespace("no", {"location": "memory://other/dbs"})
+        with pytest.raises(InvalidInputError, match="'allowed-locations'"):
+            Table.create(catalog, "no.t", schema=SCHEMA)
+
+    def test_local_files_need_a_local_warehouse(self, tmp_path):
+        catalog = sql(MemoryFileIO(), tmp_path, **{"allowed-locations": f"{tmp_path}/data"})
+        catalog.create_namespace("db", {"location": f"file://{tmp_path}/data"})
+        with pytest.raises(InvalidInputError, match=r"local files need a local warehouse$"):
+            Table.create(catalog, "db.t", schema=SCHEMA)
+
+    def test_without_a_warehouse_a_local_one_counts_for_nothing(self, tmp_path):
+        catalog = SqlCatalog("prod", {"uri": f"sqlite:///{tmp_path}/c.db"}, io=MemoryFileIO())
+        catalog.create_namespace("db", {"location": f"file://{tmp_path}/data"})
+        with pytest.raises(InvalidInputError, match="no warehouse and no other location"):
+            Table.create(catalog, "db.t", schema=SCHEMA)
+
+
+class TestNessie:
+    """A location ends with a uuid, and nothing else that is as long."""
+
+    CATALOG = NessieCatalog(
+        "prod", {"uri": "http://127.0.0.1:1/api/v2", "warehouse": WAREHOUSE, "ref": "main"}, io=None
+    )
+
+    @pytest.mark.parametrize(
+        ("location", "is_home"),
+        [
+            (f"{WAREHOUSE}/hr/t_{uuid.uuid4()}", True),
+            (f"{WAREHOUSE}/hr/t_{'x' * 36}", False),
+            (f"{WAREHOUSE}/hr/t_/salaries_{'-' * 20}/data1", False),
+            (f"{WAREHOUSE}/hr/t_", False),
+            (f"{WAREHOUSE}/hr/u_{uuid.uuid4()}", False),
+            (f"memory://other/hr/t_{uuid.uuid4()}", False),
+        ],
+    )
+    def test_the_end_is_a_uuid(self, location, is_home):
+        assert self.CATALOG._is_home(TableId.of("hr.t"), location) is is_home
+
+
+class TestForgottenMetadata:
+    """A commit deletes metadata files that its table's log has dropped, if they tell that they are this table's."""
+
+    PROPERTIES = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "1"}
+
+    def commit(self, catalog, log):
+        state = catalog.load("db.t")
+        metadata = dataclasses.replace(state.metadata, properties=self.PROPERTIES, metadata_log=log)
+        path = f"{metadata.location}/metadata/00007-{uuid.uuid4()}.metadata.json"
+        catalog.io.create(path, _json(metadata))
+        catalog._pointers[TableId.of("db.t")] = path
+        base = catalog.load("db.t")
+        catalog.commit(base, Change(updates=(SetProperties(updates={"a": "b"}),), requirements=()))
+
+    def test_its_own_is_deleted_and_others_stay(self, caplog):
+        catalog = MemoryCatalog()
+        old = filled(catalog, "db.t").metadata_location
+        victim = filled(catalog, "db.victim")
+        foreign = [victim.metadata_location, *(path for path in files_of(victim) if path.endswith(".parquet"))]
+        moved = f"{WAREHOUSE}/db/t/metadata/00003-victims.metadata.json"
+        catalog.io.create(moved, catalog.io.read(victim.metadata_location))
+        named = [*foreign, moved, f"{WAREHOUSE}/db/t/metadata/gone.metadata.json", old]
+        self.commit(catalog, tuple((number, path) for number, path in enumerate(named)))
+        assert not catalog.io.exists(old)
+        assert all(map(catalog.io.exists, (*foreign, moved)))
+        assert "kept" in caplog.text
+
+    def test_a_compressed_one_is_read_by_its_beginning(self):
+        catalog = MemoryCatalog()
+        table = Table.create(catalog, "db.t", schema=SCHEMA, properties={"write.metadata.compression-codec": "gzip"})
+        old = table.metadata_location
+        catalog.io = RecordingFileIO(catalog.io)
+        self.commit(catalog, ((1, old), (2, f"{table.location}/metadata/x.metadata.json")))
+        assert ("delete", old) in catalog.io.calls
+
+
+class TestWhatALookCosts:
+    """Deletions look at the place, above and below it: a few small listings, and the beginnings of metadata files."""
+
+    def calls(self, catalog, work):
+        catalog.io.calls.clear()
+        catalog._proven.clear()
+        work()
+        return [verb for verb, _ in catalog.io.calls]
+
+    def test_loads_and_commits_do_not_look(self):
+        catalog = MemoryCatalog(io=RecordingFileIO(MemoryFileIO()))
+        filled(catalog, "db.t")
+        assert self.calls(catalog, lambda: catalog.load("db.t")) == ["read"]
+        state = catalog.load("db.t")
+        change = Change(updates=(SetProperties(updates={"a": "b"}),), requirements=())
+        assert self.calls(catalog, lambda: catalog.commit(state, change)) == ["create"]
+
+    def test_a_look_is_remembered_for_a_minute(self):
+        catalog = MemoryCatalog(io=RecordingFileIO(MemoryFileIO()))
+        state = filled(catalog, "db.t").state
+        calls = self.calls(catalog, lambda: [catalog.deleting_io(state) for _ in range(3)])
+        versions = len(state.metadata.metadata_log) + 1
+        # <table>/metadata and that above; <table>, data/metadata and metadata/metadata.
+        assert (calls.count("open"), calls.count("read"), len(calls)) == (5, versions, 5 + versions)
+
+    def test_a_list_that_is_denied_above_stops_all_but_lent_credentials(self, caplog):
+        catalog = MemoryCatalog()
+        state = filled(catalog, "db.t").state
+        catalog.io = _OnlyBelow(catalog.io, state.metadata.location)
+        with caplog.at_level(logging.WARNING):
+            assert catalog.deleting_io(state).gate.own == ()
+        assert "it cannot be checked whether it is another table's: " in caplog.text
+        rest = RestCatalog("rest", {"uri": "http://127.0.0.1:1", "warehouse": WAREHOUSE}, io=catalog.io)
+        rest._states._lent.add(catalog.io)
+        lent = dataclasses.replace(state, io=catalog.io)
+        assert rest.deleting_io(lent).gate.own == (state.metadata.location,)
+
+
+class _OnlyBelow(RecordingFileIO):
+    """A store that shows nothing but what is below a location."""
+
+    def __init__(self, inner, location):
+        super().__init__(inner)
+        self.location = location
+
+    def filesystem(self, location):
+        if not location.startswith(self.location):
+            error = StorageError(f"cannot list {location}: access denied", is_refused=True)
+            error.is_denied = True
+            raise error
+        return super().filesystem(location)
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("place_in", [hive("2_3_10", {}), glue, nessie], ids=["hive", "glue", "nessie"])
+class TestWithServers:
+    """A namespace in the folder of a table, of which the server knows nothing."""
+
+    def test_nothing_of_the_table_above_is_deleted(self, place_in, request, tmp_path):
+        catalog = load_catalog("prod", **place_in(request, tmp_path))
+        catalog.io = RecordingFileIO(catalog.io)
+        for name in ("hr", "evil"):
+            with suppress(IcebergError):
+                catalog.create_namespace(name)
+        victim = Table.create(catalog, "hr.salaries", schema=SCHEMA, properties={"gc.enabled": "true"})
+        victim.append(id_rows([3]))
+        before = files_of(victim)
+        inside = f"{victim.location}/data"
+        catalog.create_namespace("inside", {"location": victim.location})
+        with pytest.raises(InvalidInputError, match="cannot lie at"):
+            Table.create(catalog, "inside.data", schema=SCHEMA)
+        evil = table_at(catalog, "inside.data", inside, properties={"gc.enabled": "true"})
+        evil.append(id_rows([1]))
+        for path in before:
+            commit_foreign_file(catalog, "inside.data", path)
+        evil.refresh().delete("id > 0")
+        expire(evil)
+        with pytest.raises(IcebergError, match=r"outside of the table's own|shares its location"):
+            remove_orphans(evil)
+        catalog.drop_table("inside.data", purge=True)
+        assert files_of(victim) >= before
+        assert [
+            call for call in catalog.io.calls if not place_of(call[1]).path.startswith(f"{tmp_path}/warehouse")
+        ] == []
+
+    def test_a_location_elsewhere_counts_for_nothing(self, place_in, request, tmp_path):
+        catalog = load_catalog("prod", **place_in(request, tmp_path))
+        catalog.io = RecordingFileIO(catalog.io)
+        catalog.create_namespace("away", {"location": f"{tmp_path.as_uri()}/elsewhere"})
+        with pytest.raises(InvalidInputError, match="'allowed-locations'"):
+            Table.create(catalog, "away.t", schema=SCHEMA)
+        assert catalog.io.calls == []
