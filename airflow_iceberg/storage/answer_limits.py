@@ -86,6 +86,8 @@ DIRECTORY = Limit(
 )
 
 
+GLUE = Limit(what="an answer of Glue", most_bytes=32 * _MB, most_values=2_000_000)
+METASTORE = Limit(what="an answer of a metastore", most_bytes=16 * _MB, most_values=1_000_000)
 FILE = Limit(what="a file", most_bytes=2048 * _MB, to_do="check the server of the store")
 
 

@@ -20,6 +20,7 @@ import fsspec.asyn
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.storage.stores.store import (
+    ExcessError,
     ExpiredError,
     Location,
     RefusedError,
@@ -161,7 +162,7 @@ class ObjectStore(Store):
             except RangeError:
                 return b""
             except UnclearError as error:
-                if attempt == _READ_TRIES - 1 or isinstance(error, UnreachableError):
+                if attempt == _READ_TRIES - 1 or isinstance(error, UnreachableError | ExcessError):
                     raise
                 _wait(attempt)
         raise AssertionError("unreachable")
@@ -198,7 +199,7 @@ class ObjectStore(Store):
                 is_unclear = True
                 if self._has_landed(path, data, creation):
                     return
-                if attempt == _TRIES - 1:
+                if attempt == _TRIES - 1 or isinstance(error, ExcessError):
                     raise UnclearError(*error.args) from error
                 _wait(attempt)
         raise UnclearError(f"other requests for it were under way all the time, tried {_TRIES} times")
