@@ -51,12 +51,12 @@ class Limit:
     most_bytes: int
     most_values: int = 1_000_000
     to_do: str = WHO_ANSWERS
-    untold_bytes: int = 240 * _MB
+    untold_bytes: int = 224 * _MB
 
     def times(self, factor: float) -> Limit:
         """Return the limit of an answer that may be so many times as large."""
         most_bytes, most_values = int(self.most_bytes * factor), int(self.most_values * factor)
-        return replace(self, most_bytes=most_bytes, most_values=most_values, untold_bytes=max(most_bytes, 240 * _MB))
+        return replace(self, most_bytes=most_bytes, most_values=most_values, untold_bytes=max(most_bytes, 224 * _MB))
 
 
 TABLE_MB = 160
@@ -88,6 +88,11 @@ DIRECTORY = Limit(
 
 GLUE = Limit(what="an answer of Glue", most_bytes=32 * _MB, most_values=2_000_000)
 METASTORE = Limit(what="an answer of a metastore", most_bytes=16 * _MB, most_values=1_000_000)
+LISTING = Limit(what="a listing of a store", most_bytes=32 * _MB, to_do="check the server of the store")
+STORE_HEAD_S = 50.0
+"""Seconds until an answer of Google Cloud Storage begins."""
+AZURE_S = 600.0
+"""Seconds for a request to Azure, with all tries of its SDK, and all parts of a file."""
 FILE = Limit(what="a file", most_bytes=2048 * _MB, to_do="check the server of the store")
 
 

@@ -21,7 +21,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import requests
 import requests.adapters
@@ -211,8 +211,8 @@ class _Response(http.client.HTTPResponse):
         self._budget: _Budget | None = getattr(_thread, "budget", None)
         if self._budget is not None:
             self._budget.begin()
-            raw = cast(io.BufferedReader, self.fp).detach()
-            self.fp = io.BufferedReader(_Wire(raw, sock, self._budget))  # type: ignore[assignment]
+            raw = self.fp.detach()
+            self.fp = io.BufferedReader(_Wire(raw, sock, self._budget))
 
     def begin(self) -> None:
         with self._lines():
@@ -315,7 +315,7 @@ class _Adapter(requests.adapters.HTTPAdapter):
             except BaseException:
                 answer.close()
                 raise
-        answer._content_consumed = True  # type: ignore[attr-defined]
+        answer._content_consumed = True
         return answer
 
 
@@ -323,7 +323,8 @@ def _body_of(answer: requests.Response, budget: _Budget) -> bytes:
     """Return the body of an answer, decompressed; that of an error is cut."""
     is_error = answer.status_code >= 300
     encoding = _encoding_of(answer)
-    found, decoder = bytearray(), _Gunzip() if encoding else None
+    # Not a bytearray, of which the body would be a copy.
+    found, decoder = io.BytesIO(), _Gunzip() if encoding else None
     told = answer.headers.get("Content-Length", "")
     is_told = told.isascii() and told.isdigit() and decoder is None
     allowed = budget.limit.most_bytes if is_told else min(budget.limit.most_bytes, budget.limit.untold_bytes)
@@ -332,18 +333,18 @@ def _body_of(answer: requests.Response, budget: _Budget) -> bytes:
     for part in _parts(answer):
         most = ERROR.most_bytes if is_error else allowed
         if decoder is None:
-            found += part
+            found.write(part)
         else:
             most = min(most, grown_limit(budget.received))
             decoder.decompress(part, found, most)
-        if len(found) > most:
+        if found.tell() > most:
             if not is_error:
                 raise budget.too_large(most, is_grown=most < allowed)
             answer.close()
-            return bytes(found[:most])
+            return found.getvalue()[:most]
     if decoder is not None and not decoder.is_complete:
         raise requests.exceptions.ContentDecodingError("its compressed body ends too early")
-    return bytes(found)
+    return found.getvalue()
 
 
 def _parts(answer: requests.Response) -> Iterator[bytes]:
@@ -377,9 +378,9 @@ class _Gunzip:
         self._members = 0
         self.is_complete = True
 
-    def decompress(self, part: bytes, found: bytearray, most: int) -> None:
+    def decompress(self, part: bytes, found: io.BytesIO, most: int) -> None:
         """Append what a part of the compressed bytes has in it: to one byte more than `most`, at the most."""
-        while part and len(found) <= most:
+        while part and found.tell() <= most:
             if self._decoder.eof:
                 part = part.lstrip(b"\0")  # padding
                 if not part:
@@ -389,7 +390,7 @@ class _Gunzip:
                     raise _StopError(f"it has more than {_MOST_MEMBERS} gzip members", WHO_ANSWERS)
                 self._decoder = zlib.decompressobj(wbits=31)
             try:
-                found += self._decoder.decompress(part, most - len(found) + 1)
+                found.write(self._decoder.decompress(part, most - found.tell() + 1))
             except zlib.error:
                 raise requests.exceptions.ContentDecodingError("its body is not gzip, as it says") from None
             part = self._decoder.unused_data if self._decoder.eof else self._decoder.unconsumed_tail

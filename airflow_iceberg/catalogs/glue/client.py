@@ -144,12 +144,19 @@ class GlueClient:
         if not (is_name(database) and is_name(name)):
             return None
         answer = self._find("get_table", f"read {database}.{name}", DatabaseName=database, Name=name)
-        return answer and dict(answer["Table"])
+        return answer and self._part(answer, "Table")
 
     def find_database(self, name: str) -> Json | None:
         """Return the document of a database, or None if there is none."""
         answer = self._find("get_database", f"read namespace {name}", Name=name) if is_name(name) else None
-        return answer and dict(answer["Database"])
+        return answer and self._part(answer, "Database")
+
+    def _part(self, answer: Json, name: str) -> Json:
+        found = answer.get(name)
+        if not isinstance(found, dict):
+            text = f"catalog {self._catalog}: {self} answered without '{name}', which is not Glue"
+            raise advised(StorageError(text), WHO_ANSWERS)
+        return dict(found)
 
     def list_tables(self, database: str) -> list[Json] | None:
         """Return the documents of all tables in a database, or None if there is no such database."""

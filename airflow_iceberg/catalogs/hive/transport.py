@@ -188,7 +188,8 @@ class _Socket(TSocket):  # type: ignore[misc]
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(host, port)
-        self._received, self._begun, self._timeout_s = 0, 0.0, None
+        self._received, self._begun = 0, 0.0
+        self._timeout_s: float | None = None
 
     def begin_answer(self) -> None:
         """Begin to count the next answer; without it, all that comes belongs to one."""

@@ -65,6 +65,8 @@ class ObjectStore(Store):
     """A store of objects in buckets; paths are "bucket/key"."""
 
     is_conditional = True
+    # For a request with all that its library makes of it, where answers have no limit of time of their own.
+    _whole_s: float | None = None
     _opened: tuple[int, Mapping[str, str], Any] | None = None
 
     # -- the requests of each store --------------------------------------------------------------------------------
@@ -136,8 +138,13 @@ class ObjectStore(Store):
 
     def _sent(self, bucket: str, request: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         loop = self.filesystem().loop
+
+        async def in_time() -> Any:
+            async with asyncio.timeout(self._whole_s):
+                return await request()
+
         try:
-            return fsspec.asyn.sync(loop, request)
+            return fsspec.asyn.sync(loop, in_time)
         except (KeyboardInterrupt, SystemExit):
             raise
         except Exception as error:

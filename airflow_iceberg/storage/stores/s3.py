@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import aiobotocore.session
 import botocore
@@ -32,7 +32,9 @@ from s3fs import S3FileSystem
 
 from airflow_iceberg.errors import StorageError
 from airflow_iceberg.storage.addresses import warn_of_plain_text
+from airflow_iceberg.storage.answer_limits import FILE, file_of
 from airflow_iceberg.storage.stores import store
+from airflow_iceberg.storage.stores.async_answers import limit_answers, read_within
 from airflow_iceberg.storage.stores.object_store import CREATION_KEY, ERROR_OF_STATUS, Entry, ObjectStore
 from airflow_iceberg.storage.stores.s3_signing import signer_of, signing_session
 from airflow_iceberg.storage.stores.store import ExpiredError, RefusedError, Settings, UnclearError, UnreachableError
@@ -40,6 +42,10 @@ from airflow_iceberg.storage.stores.store import ExpiredError, RefusedError, Set
 _KEYS_PER_DELETION = 1000
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
 _DENIED = {"AccessDenied", "AllAccessDisabled", "AccountProblem", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
+_STAY_OLD = (
+    "the credentials have expired, and so have those that came instead: compare the clocks of this machine and of who "
+    "gives them"
+)
 _NO_CREDENTIALS = (
     "there are no credentials: set s3.access-key-id and s3.secret-access-key, or give the process some (environment, "
     "profile, role)"
@@ -63,7 +69,8 @@ class S3Store(ObjectStore):
         client = await self._client(bucket)
         answer = await client.get_object(Bucket=bucket, Key=key, **ranged)
         async with answer["Body"] as body:
-            return cast(bytes, await body.read())
+            part = FILE if length is None else file_of(length)
+            return await read_within(body.read, part, answer.get("ContentLength"))
 
     async def _put(self, bucket: str, key: str, data: bytes, creation: str | None) -> None:
         condition = {} if creation is None else {"IfNoneMatch": "*", "Metadata": {CREATION_KEY: creation}}
@@ -129,7 +136,8 @@ class S3Store(ObjectStore):
             return UnclearError(str(error))
         if isinstance(error, asyncio.TimeoutError):
             return UnclearError("no answer in time")
-        return error
+        # botocore's for credentials that were renewed and are old again
+        return ExpiredError(_STAY_OLD) if isinstance(error, RuntimeError) else error
 
 
 def _translate_answer(error: ClientError, bucket: str) -> Exception:
@@ -166,6 +174,13 @@ class _FileSystem(S3FileSystem):  # type: ignore[misc]
 
     renew_credentials: Callable[[], Coroutine[Any, Any, None]] | None = None
 
+    async def set_session(self, *args: Any, **kwargs: Any) -> Any:
+        client = await super().set_session(*args, **kwargs)
+        limit_answers(client)
+        return client
+
+    connect = sync_wrapper(set_session)  # s3fs binds this one to its own function
+
     async def _call_s3(self, method: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             try:
@@ -177,6 +192,8 @@ class _FileSystem(S3FileSystem):  # type: ignore[misc]
             return await super()._call_s3(method, *args, **kwargs)
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise StorageError(f"cannot use {_place(kwargs)}: {_NO_CREDENTIALS}", is_refused=True) from error
+        except RuntimeError as error:
+            raise StorageError(f"cannot use {_place(kwargs)}: {_STAY_OLD}") from error
         except (ConnectionError, HTTPClientError) as error:
             reason = f"{error}; check s3.endpoint and that it can be reached from here"
             raise StorageError(f"cannot use {_place(kwargs)}: {reason}") from error
