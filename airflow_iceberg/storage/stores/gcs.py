@@ -23,7 +23,7 @@ from gcsfs.core import GCSFileSystem
 from gcsfs.retry import HttpError
 
 from airflow_iceberg.storage.addresses import warn_of_plain_text
-from airflow_iceberg.storage.answer_limits import FILE, LISTING, STORE_HEAD_S, Limit, file_of, seconds_allowed
+from airflow_iceberg.storage.answer_limits import FILE, LISTING, STORE_HEAD_S, Limit, file_of, parsed, seconds_allowed
 from airflow_iceberg.storage.stores.async_answers import read_within
 from airflow_iceberg.storage.stores.object_store import (
     CREATION_KEY,
@@ -56,7 +56,7 @@ class _AnswerError(Exception):
         self.status = status
         try:
             text = json.loads(content)["error"]["message"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             text = content[:200].decode("utf-8", "replace").strip()
         super().__init__(f"{status} {text}".strip())
 
@@ -197,7 +197,7 @@ class GcsStore(ObjectStore):
 
     async def _head(self, bucket: str, key: str) -> Mapping[str, str] | None:
         try:
-            found = json.loads(await self._request("GET", _object(bucket, key)))
+            found = parsed(await self._request("GET", _object(bucket, key)), LISTING.most_values)
         except _AnswerError as error:
             if error.status == 404:
                 return None
@@ -210,7 +210,8 @@ class GcsStore(ObjectStore):
         params = {"prefix": prefix, "maxResults": str(limit or _PAGE)}
         params |= {"delimiter": delimiter} if delimiter else {}
         params |= {"pageToken": token} if token else {}
-        found = json.loads(await self._request("GET", f"/storage/v1/b/{quote(bucket, safe='')}/o", params=params))
+        answer = await self._request("GET", f"/storage/v1/b/{quote(bucket, safe='')}/o", params=params)
+        found = parsed(answer, LISTING.most_values)
         entries = [
             Entry(key=each["name"], size_bytes=int(each["size"]), modified_ms=_milliseconds(each.get("updated")))
             for each in found.get("items", ())

@@ -274,7 +274,7 @@ def _refusal(answer: requests.Response) -> OSError:
     try:
         found = json.loads(answer.content)["RemoteException"]
         name, text = str(found["exception"]), str(found.get("message", "")).partition("\n")[0]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         name, text = "", f"HTTP status {answer.status_code}"
     is_refused = answer.status_code in (400, 401, 403, 405)
     kind = _EXCEPTIONS.get(name, RefusedError if is_refused else UnclearError)
