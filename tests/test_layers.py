@@ -46,7 +46,8 @@ LAYERS = {
     "plan": Layer("errors format expressions", "pyarrow numpy"),
     "storage": Layer(
         "errors redaction",
-        "fsspec s3fs aiobotocore botocore gcsfs aiohttp google adlfs azure hdfs_native requests requests_kerberos",
+        "fsspec s3fs aiobotocore botocore gcsfs aiohttp google adlfs azure hdfs_native requests "
+        "requests_kerberos urllib3",
     ),
     # All files of a table, found in one way whenever files are removed; here or in a job.
     "inventory": Layer("errors format expressions plan storage.base storage.directories storage.gate", "pyarrow numpy"),
@@ -86,9 +87,9 @@ LAYERS = {
     # Starting a job is knowing where it runs: in this process, or on a Spark that gets the core as a zip.
     "backends": Layer(
         "errors redaction hooks retries commit.open_table commit.operation_key operations.staging storage.base "
-        "jobs.protocol jobs.run_local jobs.spark.package jobs.spark.installation jobs.spark.kept_variables "
-        "jobs.spark.driver_guard "
-        "jobs.spark.connect jobs.spark.errors jobs.spark.run",
+        "storage.addresses storage.answer_limits storage.answers jobs.protocol jobs.run_local jobs.spark.package "
+        "jobs.spark.installation jobs.spark.kept_variables jobs.spark.driver_guard jobs.spark.connect jobs.spark.errors "
+        "jobs.spark.run",
         "airflow requests requests_kerberos tenacity yaml",
     ),
     # Above the hooks: an asset is told apart from others by its table's location, which the catalog knows.
@@ -141,9 +142,9 @@ ONLY_IN = {
     "sqlglot": re.compile(r"expressions\.(sql|query|queries\.\w+|merge_sql|clause_names)"),
     "duckdb": re.compile(r"jobs\.duckdb_query|jobs\.duckdb\.struct_casts"),
     "sqlalchemy": re.compile(r"catalogs\.sql\.\w+|ui\.(access|committed)"),
-    "requests": re.compile(r"catalogs\.http\.exchange|storage\.stores\.\w+|backends\.(yarn|kubernetes)"),
+    "requests": re.compile(r"catalogs\.http\.exchange|storage\.(answers|stores\.\w+)|backends\.(yarn|kubernetes)"),
     "yaml": re.compile(r"backends\.kubernetes_access"),
-    "urllib3": re.compile(r"catalogs\.http\.exchange"),
+    "urllib3": re.compile(r"catalogs\.http\.exchange|storage\.answers"),
     "boto3": re.compile(r"catalogs\.glue\.client"),
     "botocore": re.compile(r"catalogs\.(http\.auth|glue\.\w+)|storage\.stores\.\w+"),
     "thrift": re.compile(r"catalogs\.hive\.\w+"),

@@ -7,7 +7,6 @@ identity (`backends.kubernetes_access`), submitting (`backends.spark_submit`), a
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from airflow_iceberg.backends.asking import PATIENCE_S, TIMEOUT_S, NoAnswerError
 from airflow_iceberg.backends.kubernetes_access import SETTINGS, Access
 from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.redaction import said
+from airflow_iceberg.storage.answer_limits import APPLICATIONS, MOST_PAGES_BYTES, WHO_ANSWERS, parsed
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -174,56 +174,71 @@ class ApiServer:
         label = SUBMISSION_LABEL if tag.startswith(SUBMISSION_LABEL) else WORK_LABEL
         wanted = {label: _checked(_LABEL, tag, "a label of Kubernetes"), _IS_DRIVER[0]: _IS_DRIVER[1]}
         selector = ",".join(f"{name}={value}" for name, value in wanted.items())
-        documents = ask_again(patience_s, self._pages, selector)
-        found = [_pod(one) for one in documents]
+        found: list[Pod] = ask_again(patience_s, self._pages, selector)
         # Whatever the server makes of the question: what has another label is not ours.
         return [pod for pod in found if wanted.items() <= pod.labels.items()]
 
-    def _pages(self, selector: str) -> list[Any]:
+    def _pages(self, selector: str) -> list[Pod]:
         """Return all pods of a selector; begun anew if the server has forgotten the first part of its list."""
-        found: list[Any] = []
-        query = {"labelSelector": selector, "limit": str(_PAGE)}
+        found: list[Pod] = []
+        query, size_bytes = {"labelSelector": selector, "limit": str(_PAGE)}, 0
         for _ in range(_MOST_PAGES):
-            answer = self._send("GET", "", query=query)
+            status, content = self._answer("GET", "", query, None)
+            answer, size_bytes = self._document("GET", status, content), size_bytes + len(content)
+            if size_bytes > MOST_PAGES_BYTES:
+                break
             about = (answer or {}).get("metadata") or {}
             if answer is None or not isinstance(answer.get("items"), list) or not isinstance(about, Mapping):
                 raise NoAnswerError(f"{self.server} lists no pods")
-            found += answer["items"]
+            found += map(_pod, answer["items"])
             following = about.get("continue")
             if not following:
                 return found
             query = {**query, "continue": str(following)}
-        raise NoAnswerError(f"{self.server} lists pods without an end")
+        raise IcebergError(f"{self.server} lists pods without an end, {WHO_ANSWERS}")
 
     def _send(
         self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
     ) -> dict[str, Any] | None:
         """Send a request, and return its document; None if there is no such pod, or another one of its name."""
+        status, content = self._answer(method, path, query, body)
+        return self._document(method, status, content)
+
+    def _answer(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: Mapping[str, Any] | None
+    ) -> tuple[int, bytes]:
         import requests  # takes long, and few jobs run on Kubernetes
+
+        from airflow_iceberg.storage.answers import LimitError, Session, within
 
         proof = self._access.proof()
         url = f"{self.server}/api/v1/namespaces/{self.namespace}/pods{path}"
         try:
-            answer = requests.request(
-                method,
-                url,
-                params=query,
-                json=body,
-                auth=lambda request: _signed(request, proof.token),
-                cert=proof.certificate,
-                verify=proof.authority or True,
-                timeout=TIMEOUT_S,
-                headers={"Accept": "application/json"},
-                # No API server sends anybody elsewhere, where the token would follow.
-                allow_redirects=False,
-            )
+            # Redirects are not followed: no API server sends anybody elsewhere, where the token would follow.
+            with Session(lambda request: _signed(request, proof.token)) as session, within(APPLICATIONS):
+                answer = session.request(
+                    method,
+                    url,
+                    params=query,
+                    json=body,
+                    cert=proof.certificate,
+                    verify=proof.authority or True,
+                    timeout=TIMEOUT_S,
+                    headers={"Accept": "application/json"},
+                )
+        except LimitError as error:
+            # A server that is asked again says the same again.
+            raise IcebergError(
+                f"the answer of {self.server} to {method} of pods in namespace {self.namespace} is not read to the "
+                f"end: {error}; {error.to_do}"
+            ) from None
         except (requests.RequestException, OSError, ValueError) as error:
             raise NoAnswerError(f"{self.server} does not answer: {type(error).__name__}") from None
-        return self._document(method, answer.status_code, answer.text)
+        return answer.status_code, answer.content
 
-    def _document(self, method: str, status: int, text: str) -> dict[str, Any] | None:
+    def _document(self, method: str, status: int, content: bytes) -> dict[str, Any] | None:
         try:
-            document = json.loads(text)
+            document = parsed(content, APPLICATIONS.most_values)
         except (ValueError, RecursionError):
             document = None
         reason = document.get("reason") if isinstance(document, dict) else None
@@ -239,7 +254,7 @@ class ApiServer:
                 f"status {status}; the account of this process must be allowed to list, get and delete pods there"
             )
         if not 200 <= status < 300 or not isinstance(document, dict):
-            raise NoAnswerError(f"{self.server} answers with status {status}, {len(text)} characters, expected JSON")
+            raise NoAnswerError(f"{self.server} answers with status {status}, {len(content)} bytes, expected JSON")
         return document
 
 

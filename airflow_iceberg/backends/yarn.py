@@ -14,10 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 from airflow_iceberg.backends.asking import PATIENCE_S, TIMEOUT_S, NoAnswerError, ask_again, end_each
 from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.redaction import said
+from airflow_iceberg.storage.addresses import is_same_origin, origin_of
+from airflow_iceberg.storage.answer_limits import APPLICATIONS, parsed
 
 YARN = "yarn"
 
@@ -208,33 +211,65 @@ class ResourceManager:
     def _send(
         self, address: str, method: str, path: str, query: Mapping[str, str], body: Mapping[str, str] | None
     ) -> dict[str, Any] | None:
-        import requests  # takes long, and few jobs run on YARN
-
         url = f"{address}/ws/v1/cluster/{path}"
-        try:
-            answer = requests.request(
-                method, url, params=query, json=body, auth=self._auth, timeout=TIMEOUT_S, headers=_HEADERS
-            )
-        except requests.RequestException as error:
-            raise NoAnswerError(type(error).__name__) from None
-        if answer.status_code == 404 and "NotFoundException" in answer.text:
+        status, content = self._answer(method, url, query, body)
+        if status == 404 and b"NotFoundException" in content:
             return None
-        if answer.status_code in (401, 403):
+        if status in (401, 403):
             raise IcebergError(
-                f"YARN's resource manager at {address} refuses {method} {path} with status {answer.status_code}; it "
-                f"must know the user, by Kerberos where the cluster demands that, and let it end its own applications"
+                f"YARN's resource manager at {address} refuses {method} {path} with status {status}; it must know the "
+                f"user, by Kerberos where the cluster demands that, and let it end its own applications"
             )
         try:
             # A manager in standby answers with a redirection to the active one, or with a text.
-            document = answer.json() if answer.ok else None
+            document = parsed(content, APPLICATIONS.most_values) if 200 <= status < 300 else None
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
-            raise NoAnswerError(f"status {answer.status_code}, {len(answer.content)} bytes, expected JSON")
+            raise NoAnswerError(f"status {status}, {len(content)} bytes, expected JSON")
         return document
 
+    def _answer(
+        self, method: str, url: str, query: Mapping[str, str] | None, body: Mapping[str, str] | None
+    ) -> tuple[int, bytes]:
+        """Return status and body of an answer; a redirection is followed to the addresses of this manager alone."""
+        import requests  # takes long, and few jobs run on YARN
 
+        from airflow_iceberg.storage.answers import LimitError, Session, within
+
+        try:
+            with Session(self._auth) as session, within(APPLICATIONS):
+                for _ in range(_MOST_REDIRECTS + 1):
+                    answer = session.request(method, url, params=query, json=body, timeout=TIMEOUT_S, headers=_HEADERS)
+                    if answer.status_code not in _REDIRECTED:
+                        return answer.status_code, answer.content
+                    # It has the query in it.
+                    url, query = urljoin(url, answer.headers.get("Location", "")), None
+                    if not any(is_same_origin(url, own) for own in self.addresses):
+                        raise NoAnswerError(
+                            f"it leads to {_shown(url)}, which is none of the addresses of the Spark connection; name "
+                            f"all resource managers in {ADDRESS_FIELD}, separated by commas"
+                        )
+        except LimitError as error:
+            # A manager that is asked again says the same again.
+            raise IcebergError(
+                f"the answer of YARN's resource manager to {method} {_shown(url)} is not read to the end: {error}; "
+                f"{error.to_do}"
+            ) from None
+        except requests.RequestException as error:
+            raise NoAnswerError(type(error).__name__) from None
+        raise NoAnswerError(f"it redirects more than {_MOST_REDIRECTS} times")
+
+
+_REDIRECTED = (301, 302, 303, 307, 308)
+_MOST_REDIRECTS = 3
 _HEADERS = {"Accept": "application/json", "X-XSRF-Header": "airflow"}
+
+
+def _shown(url: str) -> str:
+    """Return scheme and host of an address."""
+    origin = origin_of(url)
+    return "another address" if origin is None else f"{origin[0]}://{origin[1]}:{origin[2]}"
 
 
 def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ WITHOUT_A_FIELD = (
     "rest.client.connection-timeout-ms",
     "rest.client.socket-timeout-ms",
     "rest.client.max-retries",
+    "rest.client.max-table-mb",
     "transport.connect-timeout",
     "transport.read-timeout",
     "app-id",

@@ -97,13 +97,20 @@ class TestItsAnswers:
     def serve(self) -> Iterator[Callable[..., str]]:
         servers = []
 
-        def start(*answers: tuple[int, Any], headers: Any = (), states: tuple[str, ...] = ("ACTIVE",)) -> str:
+        def start(
+            *answers: tuple[int, Any],
+            headers: Any = (),
+            states: tuple[str, ...] = ("ACTIVE",),
+            authorizations: list[str | None] | None = None,
+        ) -> str:
             infos = [(200, {"clusterInfo": {"haState": state}}) for state in states]
             kinds = {True: infos, False: list(answers)}
 
             class Handler(BaseHTTPRequestHandler):
                 def do_GET(self) -> None:
                     is_info = self.path.startswith("/ws/v1/cluster/info")
+                    if authorizations is not None:
+                        authorizations.append(self.headers.get("Authorization"))
                     left = kinds[is_info]
                     status, body = left.pop(0) if len(left) > 1 else left[0]
                     self.send_response(status)
@@ -157,11 +164,26 @@ class TestItsAnswers:
         with pytest.raises(IcebergError, match="is starting"):
             self.find(serve((200, apps), states=("INITIALIZING",)))
 
-    def test_a_redirection_leads_to_the_active_one(self, serve):
+    def test_a_redirection_leads_to_the_active_one_if_the_connection_names_it(self, serve):
         active = serve((200, {"apps": {"app": [document()]}}))
-        assert self.find(
-            serve((307, "standby"), headers=[("Location", f"{active}/ws/v1/cluster/apps")], states=("STANDBY",))
-        ) == [ID]
+        standby = serve((307, "standby"), headers=[("Location", f"{active}/ws/v1/cluster/apps")], states=("STANDBY",))
+        assert self.find(standby, active) == [ID]
+        with pytest.raises(IcebergError, match=rf"it leads to {active}, which is none of the addresses of the Spark"):
+            self.find(standby)
+
+    def test_a_redirection_to_itself_is_followed_a_few_times(self, serve):
+        turns = serve((307, "on"), headers=[("Location", "/ws/v1/cluster/apps")])
+        with pytest.raises(IcebergError, match="it redirects more than 3 times"):
+            self.find(turns)
+
+    def test_no_login_of_netrc_is_sent(self, serve, tmp_path, monkeypatch):
+        netrc = tmp_path / "netrc"
+        netrc.write_text(f"machine {HOST} login etl password s3cret")
+        monkeypatch.setenv("NETRC", str(netrc))
+        seen: list[str | None] = []
+        active = serve((200, {"apps": {"app": [document()]}}), authorizations=seen)
+        assert self.find(active) == [ID]
+        assert seen == [None, None]
 
     def test_a_refusal_is_not_repeated(self, serve):
         with pytest.raises(IcebergError, match="refuses GET apps with status 401; it must know the user"):

@@ -92,6 +92,12 @@ def _said(*parts: bytes | Callable[[], Iterable[bytes]]) -> Bomb:
 
 _CHUNKED = head(Transfer_Encoding="chunked", Content_Type="application/json")
 
+# Names of what clients look for in a document.
+_PARTS = (
+    *("metadata", "metadata-location", "config", "defaults", "overrides", "endpoints", "access_token", "identifiers"),
+    *("reference", "entries", "contents", "hasMore", "Table", "Database", "TableList", "clusterInfo", "apps", "app"),
+    *("items", "prefixes", "FileStatus", "FileStatuses", "boolean", "RemoteException", "headers", "error"),
+)
 BOMBS: Mapping[str, Bomb] = {
     "gzip of 4 GB": _encoded("gzip", lambda: gzip_of(4096)),
     "gzip in gzip of 4 GB": _encoded("gzip, gzip", lambda: gzip_of(4096, times=2)),
@@ -99,10 +105,10 @@ BOMBS: Mapping[str, Bomb] = {
         head(200, "Content-Encoding: gzip", "Content-Encoding: gzip", Content_Length=str(len(gzip_of(4096, times=2)))),
         gzip_of(4096, times=2),
     ],
-    "an encoding that nobody knows": _encoded("snappy-framed", lambda: b"{}"),
-    "brotli": _encoded("br", lambda: b"{}"),
-    "zstd": _encoded("zstd", lambda: b"{}"),
-    "deflate": _encoded("deflate", lambda: b"{}"),
+    "an encoding that nobody knows": _encoded("snappy-framed", lambda: b"\0\1"),
+    "brotli": _encoded("br", lambda: b"\0\1"),
+    "zstd": _encoded("zstd", lambda: b"\0\1"),
+    "deflate": _encoded("deflate", lambda: b"\0\1"),
     "endless body in chunks": _said(_CHUNKED, lambda: forever(chunk(b" " * 65536))),
     "endless body without a length": _said(head(Connection="close"), lambda: forever(b" ")),
     "a body of 1 TB": _said(head(Content_Length=str(1 << 40)), lambda: forever(b" ")),
@@ -132,6 +138,8 @@ BOMBS: Mapping[str, Bomb] = {
     "a number of 5 million digits": _said(whole(b'{"a": ' + b"1" * (5 * _MB) + b"}")),
     "30 million empty arrays": lambda _: [whole(_arrays())],
     "30 million empty arrays, compressed": _encoded("gzip", lambda: _compressed_arrays()),
+    "an array": _said(whole(b"[7]")),
+    "parts of another type": _said(whole(json.dumps(dict.fromkeys(_PARTS, 7)).encode())),
     "a text of 1 GB": _said(head(Content_Length=str(_MB * 1024 + 8)), lambda: _long_text(1024)),
 }
 """Answers that end, or that a reader of anything can be given without end, as fast as it reads."""

@@ -27,6 +27,8 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.redaction import hidden_texts, replaced, without_secrets
 from airflow_iceberg.storage.addresses import warn_of_plain_text
+from airflow_iceberg.storage.answer_limits import GLUE, WHO_ANSWERS, excess_of
+from airflow_iceberg.storage.answers import LimitError, counted, limited_pools
 
 MISSING = "EntityNotFoundException"
 _THROTTLED = ("Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException")
@@ -142,12 +144,19 @@ class GlueClient:
         if not (is_name(database) and is_name(name)):
             return None
         answer = self._find("get_table", f"read {database}.{name}", DatabaseName=database, Name=name)
-        return answer and dict(answer["Table"])
+        return answer and self._part(answer, "Table")
 
     def find_database(self, name: str) -> Json | None:
         """Return the document of a database, or None if there is none."""
         answer = self._find("get_database", f"read namespace {name}", Name=name) if is_name(name) else None
-        return answer and dict(answer["Database"])
+        return answer and self._part(answer, "Database")
+
+    def _part(self, answer: Json, name: str) -> Json:
+        found = answer.get(name)
+        if not isinstance(found, dict):
+            text = f"catalog {self._catalog}: {self} answered without '{name}', which is not Glue"
+            raise advised(StorageError(text), WHO_ANSWERS)
+        return dict(found)
 
     def list_tables(self, database: str) -> list[Json] | None:
         """Return the documents of all tables in a database, or None if there is no such database."""
@@ -182,14 +191,28 @@ class GlueClient:
 
         own = {"CatalogId": self._catalog_id} if self._catalog_id else {}
         try:
-            answer: Json = getattr(client, operation)(**own, **arguments)
+            with counted(GLUE):
+                answer: Json = getattr(client, operation)(**own, **arguments)
         except ClientError as error:
             raise self._answered(error.response) from None
+        except LimitError as error:
+            raise self._unknown(f"it is not read to the end: {error}; {error.to_do}") from None
         except ResponseParserError:
             raise self._unknown("half an answer") from None
-        except BotoCoreError as error:
+        except (BotoCoreError, ValueError) as error:
             raise self._failed(error) from None
+        except RuntimeError as error:
+            if isinstance(error, RecursionError):
+                raise self._unknown("it is nested too deeply") from None
+            raise self._ended(error) from None  # botocore's for credentials that were renewed and are old again
+        except (TypeError, AttributeError, LookupError) as error:
+            raise self._unknown(f"it is none of Glue's, {type(error).__name__}") from None
         return answer
+
+    def _ended(self, error: Exception) -> StorageError:
+        reason = self._without_secrets(str(error).partition("\n")[0])
+        text = f"catalog {self._catalog} cannot ask {self}: there are no valid credentials ({reason})"
+        return advised(StorageError(text), "check the clock of this machine, and the profile or role that gives them")
 
     def _answered(self, response: Mapping[str, Any]) -> IcebergError:
         error = response.get("Error") or {}
@@ -256,8 +279,8 @@ class GlueClient:
             reads = Config(retries={"max_attempts": int(self._retries), "mode": self._mode})
             changes = Config(retries={"total_max_attempts": 1, "mode": "standard"})
             return (
-                session.client("glue", endpoint_url=endpoint, config=reads),
-                session.client("glue", endpoint_url=endpoint, config=changes),
+                _limited(session.client("glue", endpoint_url=endpoint, config=reads)),
+                _limited(session.client("glue", endpoint_url=endpoint, config=changes)),
             )
         except (BotoCoreError, ValueError) as error:
             reason = self._without_secrets(f"{type(error).__name__}: {error}")
@@ -279,6 +302,25 @@ class GlueClient:
 
     def _without_secrets(self, text: str) -> str:
         return without_secrets(replaced(text, hidden_texts(self._properties)))
+
+
+def _limited(client: Any) -> Any:
+    """Return a client whose answers are read within the limits of `counted`, as far as botocore lets.
+
+    It reads an answer as a whole and does not decompress it. It has no argument for its connections.
+    """
+    pools = getattr(getattr(getattr(client, "_endpoint", None), "http_session", None), "_pool_classes_by_scheme", None)
+    if pools is not None:
+        pools.update(limited_pools(pools))
+
+    def check(response_dict: Mapping[str, Any], **_: Any) -> None:
+        body = response_dict.get("body")
+        if isinstance(body, bytes) and (excess := excess_of(body, GLUE.most_values)):
+            reason = f"it has about {excess[0]} values, expected at most {excess[1]}"
+            raise LimitError(reason, WHO_ANSWERS, is_slow=False)
+
+    client.meta.events.register("before-parse.glue", check)
+    return client
 
 
 def _session() -> Any:

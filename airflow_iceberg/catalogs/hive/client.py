@@ -22,13 +22,21 @@ from thrift.Thrift import TApplicationException, TMessageType
 from thrift.transport.TTransport import TTransportException
 
 from airflow_iceberg.catalogs.hive.thrift_interface import CALLS, GetTableRequest, GetTablesRequest, HiveError, Table
-from airflow_iceberg.catalogs.hive.transport import Address, TransportOptions, open_protocol, parse_addresses
-from airflow_iceberg.errors import CommitUnknownError, StorageError
+from airflow_iceberg.catalogs.hive.transport import (
+    Address,
+    AnswerLimitError,
+    TransportOptions,
+    open_protocol,
+    parse_addresses,
+)
+from airflow_iceberg.errors import CommitUnknownError, InvalidInputError, StorageError
 
 # Firewalls and load balancers silently drop idle connections; an older one is not used any more.
 IDLE_SECONDS = 60.0
 # The server's own limit for one answer (hive.metastore.batch.retrieve.max).
 BATCH = 300
+# TTransportException's NEGATIVE_SIZE and SIZE_LIMIT; older versions have no names for them.
+_TRANSPORT_SIZES = (5, 6)
 
 
 class MetastoreFailedError(StorageError):
@@ -43,8 +51,25 @@ class MetastoreFailedError(StorageError):
         self.is_unknown_call = is_unknown_call
 
 
+class ExcessError(StorageError):
+    """An answer to a read exceeded a limit, as it would again."""
+
+
 class ConnectionLostError(CommitUnknownError):
-    """The connection broke after a call was sent: it may have been done or not."""
+    """The connection broke after a call was sent: it may have been done or not.
+
+    Attributes:
+        is_excess: whether the answer exceeded a limit, as it would again.
+    """
+
+    is_excess = False
+
+
+def _is_excess(error: BaseException) -> bool:
+    """Tell whether an error is about the size of an answer: of a string, a list, a frame, or the whole."""
+    if isinstance(error, TProtocolException):
+        return error.type in (TProtocolException.SIZE_LIMIT, TProtocolException.NEGATIVE_SIZE)
+    return isinstance(error, AnswerLimitError) or getattr(error, "type", None) in _TRANSPORT_SIZES
 
 
 class Connection:
@@ -95,7 +120,19 @@ class Connection:
         except (TTransportException, TProtocolException, OSError, EOFError) as error:
             self.close()
             reason = getattr(error, "inner", None) or getattr(error, "message", None) or error
-            raise ConnectionLostError(f"lost the metastore at {self.address} in {name}: {reason}") from error
+            is_excess = _is_excess(error)
+            what = "its answer is not read to the end: " if is_excess else ""
+            lost = ConnectionLostError(f"lost the metastore at {self.address} in {name}: {what}{reason}")
+            lost.is_excess = is_excess
+            raise lost from error
+        except InvalidInputError:
+            self.close()
+            raise
+        except (ValueError, TypeError, LookupError, AttributeError, MemoryError, RecursionError) as error:
+            # What comes is no answer of a metastore, of which thrift makes what it can.
+            self.close()
+            told = f"its answer is none of a metastore, {type(error).__name__}"
+            raise ConnectionLostError(f"lost the metastore at {self.address} in {name}: {told}") from error
         except BaseException:
             self.close()  # a signal in the middle of an answer, whose rest would be read as the next answer
             raise
@@ -107,10 +144,15 @@ class Connection:
     def _exchange(self, name: str, arguments: Any, result: Any) -> None:
         protocol = self._protocol
         self._sequence += 1
-        protocol.writeMessageBegin(name, TMessageType.CALL, self._sequence)
-        arguments.write(protocol)
-        protocol.writeMessageEnd()
+        try:
+            protocol.writeMessageBegin(name, TMessageType.CALL, self._sequence)
+            arguments.write(protocol)
+            protocol.writeMessageEnd()
+        except UnicodeError as error:  # nothing was sent
+            what = f"cannot ask the metastore at {self.address} for {name}: a text in it is no Unicode"
+            raise InvalidInputError(what) from error
         protocol.trans.flush()
+        protocol.begin_answer()
         _, kind, sequence = protocol.readMessageBegin()
         if kind == TMessageType.EXCEPTION:
             failure = TApplicationException()
@@ -174,6 +216,10 @@ class HiveClient:
         except ConnectionLostError as error:
             if not CALLS[name].is_read:
                 raise
+            if error.is_excess:
+                raise ExcessError(
+                    f"catalog {self._name}: {error}; check that the metastore is the right one"
+                ) from error
             self._forget_idle()
             try:
                 with self.connection() as connection:
@@ -195,15 +241,27 @@ class HiveClient:
 
     def tables(self, database: str, names: Sequence[str]) -> Iterator[Table]:
         """Yield the tables of these names that (still) exist."""
-        for start in range(0, len(names), BATCH):
-            batch = list(names[start : start + BATCH])
+        waiting = [list(names[start : start + BATCH]) for start in range(0, len(names), BATCH)][::-1]
+        while waiting:
+            batch = waiting.pop()
             try:
-                request = GetTablesRequest(dbName=database, tblNames=batch)
-                yield from self.call("get_table_objects_by_name_req", req=request).tables
-            except MetastoreFailedError as error:
-                if not error.is_unknown_call:
+                yield from self._batch(database, batch)
+            except ExcessError:
+                if len(batch) == 1:
                     raise
-                yield from self.call("get_table_objects_by_name", dbname=database, tbl_names=batch)
+                # Tables of thousands of columns: as many as fit into an answer.
+                waiting += [batch[len(batch) // 2 :], batch[: len(batch) // 2]]
+
+    def _batch(self, database: str, names: list[str]) -> Sequence[Table]:
+        try:
+            found: Sequence[Table] = self.call(
+                "get_table_objects_by_name_req", req=GetTablesRequest(dbName=database, tblNames=names)
+            ).tables
+        except MetastoreFailedError as error:
+            if not error.is_unknown_call:
+                raise
+            found = self.call("get_table_objects_by_name", dbname=database, tbl_names=names)
+        return found
 
     def is_hive_2(self) -> bool:
         """Tell whether the metastore is older than Hive 3, by one call."""

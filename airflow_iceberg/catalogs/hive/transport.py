@@ -7,6 +7,7 @@ import re
 import select
 import socket
 import ssl
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -16,10 +17,17 @@ from thrift.protocol.TCompactProtocol import TCompactProtocolAccelerated
 from thrift.protocol.TProtocol import TProtocolBase
 from thrift.Thrift import TException
 from thrift.transport.TSocket import TSocket
-from thrift.transport.TTransport import TBufferedTransport, TFramedTransport, TSaslClientTransport, TTransportBase
+from thrift.transport.TTransport import (
+    TBufferedTransport,
+    TFramedTransport,
+    TSaslClientTransport,
+    TTransportBase,
+    TTransportException,
+)
 
 from airflow_iceberg.errors import InvalidInputError, StorageError
 from airflow_iceberg.storage.addresses import warn_once
+from airflow_iceberg.storage.answer_limits import GRACE_S, METASTORE, seconds_allowed
 
 DEFAULT_PORT = 9083
 CONNECT_SECONDS = 20.0
@@ -27,6 +35,8 @@ CONNECT_SECONDS = 20.0
 SOCKET_TIMEOUT = "600s"
 
 _UNIT_SECONDS = {"": 1.0, "ms": 0.001, "msec": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_READ_AT_ONCE = 1 << 20
+_BUFFER = 1 << 16
 _PREFIXES = ("hive.metastore.", "metastore.")
 
 
@@ -140,19 +150,23 @@ def open_protocol(address: Address, options: TransportOptions) -> TProtocolBase:
         if options.tls is not None:
             handle = options.tls.wrap_socket(handle, server_hostname=address.host)
         handle.settimeout(options.timeout_seconds)
-        transport = _transport(handle, address, options)
+        wire = _Socket(address.host, address.port)
+        wire.setHandle(handle)
+        transport = _transport(wire, address, options)
     except (OSError, TException, EOFError) as error:
         handle.close()
         raise StorageError(f"cannot connect to {address}: {_reason(error)}") from error
     except BaseException:
         handle.close()
         raise
-    return (TCompactProtocolAccelerated if options.is_compact else TBinaryProtocolAccelerated)(transport)
+    protocol = (TCompactProtocolAccelerated if options.is_compact else TBinaryProtocolAccelerated)(
+        transport, string_length_limit=METASTORE.most_bytes, container_length_limit=METASTORE.most_values
+    )
+    protocol.begin_answer = wire.begin_answer
+    return protocol
 
 
-def _transport(handle: socket.socket, address: Address, options: TransportOptions) -> TTransportBase:
-    transport: TTransportBase = _Socket(address.host, address.port)
-    transport.setHandle(handle)
+def _transport(transport: TTransportBase, address: Address, options: TransportOptions) -> TTransportBase:
     if options.service is not None:
         host = options.service_host or address.host
         transport = _authenticated(transport, address, host, options.service, mechanism="GSSAPI")
@@ -162,11 +176,58 @@ def _transport(handle: socket.socket, address: Address, options: TransportOption
             warn_once("sasl", str(address), message, address)
         words = {"username": options.user, "password": options.password or ""}
         transport = _authenticated(transport, address, address.host, "hive", mechanism="PLAIN", **words)
-    return TFramedTransport(transport) if options.is_framed else TBufferedTransport(transport)
+    return TFramedTransport(transport) if options.is_framed else TBufferedTransport(transport, _BUFFER)
 
 
-class _Socket(TSocket):  # type: ignore[misc] # thrift has no types
-    """A socket that knows, also under TLS, whether the other side has closed it."""
+class AnswerLimitError(TTransportException):  # type: ignore[misc] # thrift has no types
+    """The answer is larger, or comes more slowly, than one may: another try gets the same one."""
+
+
+class _Socket(TSocket):  # type: ignore[misc]
+    """A socket that knows, also under TLS, whether the other side has closed it, and whose answers have a limit."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(host, port)
+        self._received, self._begun = 0, 0.0
+        self._timeout_s: float | None = None
+
+    def begin_answer(self) -> None:
+        """Begin to count the next answer; without it, all that comes belongs to one."""
+        self._received, self._begun = 0, 0.0
+
+    def write(self, buff: bytes) -> None:
+        """Send a call, as thrift's own; the time limit is not what the last answer has left."""
+        self.handle.settimeout(self._timeout_s)
+        super().write(buff)
+
+    def setHandle(self, h: socket.socket) -> None:  # noqa: N802 - thrift's name
+        """Take a connected socket, whose timeout is that of the wait for the first byte of an answer."""
+        super().setHandle(h)
+        self._timeout_s = h.gettimeout()
+
+    def read(self, sz: int) -> bytes:
+        """Return some bytes of an answer, as thrift's own."""
+        given = GRACE_S if self._timeout_s is None else self._timeout_s
+        self.handle.settimeout(min(given, self._left(given)) if self._begun else given)
+        try:
+            # The size is one that the server has said: so much is allocated before anything has come.
+            data: bytes = super().read(min(sz, _READ_AT_ONCE))
+        except TTransportException as error:
+            if self._begun and error.type == TTransportException.TIMED_OUT:
+                self._left(given)
+            raise
+        self._begun = self._begun or time.monotonic()
+        self._received += len(data)
+        if self._received > METASTORE.most_bytes:
+            raise AnswerLimitError(message=f"it has more than {METASTORE.most_bytes} bytes, the most for an answer")
+        return data
+
+    def _left(self, given: float) -> float:
+        took_s = time.monotonic() - self._begun
+        left = seconds_allowed(self._received, min(GRACE_S, given)) - took_s
+        if left <= 0:
+            raise AnswerLimitError(message=f"{self._received} bytes came in {took_s:.1f} s, which is too slow")
+        return left
 
     def isOpen(self) -> bool:  # noqa: N802 - thrift's name
         """Tell whether it is open; called between two calls, when only the end can be read."""

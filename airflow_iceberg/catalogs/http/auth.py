@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_iceberg.errors import InvalidInputError, StorageError, UnsupportedError, missing_package
+from airflow_iceberg.errors import InvalidInputError, StorageError, UnsupportedError, advised, missing_package
 
 log = logging.getLogger(__name__)
 
@@ -169,10 +169,17 @@ class SigV4Auth(Auth):
         if "Authorization" in request.headers:
             request.headers[f"{_RELOCATED}Authorization"] = request.headers.pop("Authorization")
         auth, aws = _botocore(self._catalog)
-        credentials, region = self._usable()
-        # Only the parts that no proxy changes are signed; botocore adds the host, the date and the session's token.
-        signed = aws.AWSRequest(method=request.method, url=request.url, data=request.body or b"")
-        auth.SigV4Auth(credentials, self._name, region).add_auth(signed)
+        from botocore.exceptions import BotoCoreError
+
+        try:
+            credentials, region = self._usable()
+            # Only the parts that no proxy changes are signed; botocore adds the host, the date and the session's token.
+            signed = aws.AWSRequest(method=request.method, url=request.url, data=request.body or b"")
+            auth.SigV4Auth(credentials, self._name, region).add_auth(signed)
+        except (BotoCoreError, RuntimeError) as error:  # it raises RuntimeError for credentials that stay old
+            text = f"catalog {self._catalog}: there are no valid AWS keys to sign requests with ({error})"
+            to_do = "check the clock of this machine, and the profile or role that gives them"
+            raise advised(StorageError(text), to_do) from error
         request.headers.update(dict(signed.headers.items()))
 
     def renew(self, request: Signable) -> bool:

@@ -26,8 +26,10 @@ from airflow_iceberg.catalogs.http.auth import Auth, NoAuth, Signable
 from airflow_iceberg.catalogs.http.exchange import FORM, Answer, Exchange, Failure
 from airflow_iceberg.catalogs.http.settings import Secrets, Settings, checked_uri, without_login
 from airflow_iceberg.errors import CommitUnknownError, FormatError, IcebergError, StorageError, advised
+from airflow_iceberg.storage.answer_limits import DOCUMENT, TOKEN, Limit
 
-_LONGEST_WAIT_S = 60.0
+# Of all waits that a server asks for between the attempts of one request.
+_LONGEST_WAIT_S = 50.0
 _AUTH_EXPIRED = (401, 419)
 _LOGIN_REFUSED = (400, 401, 403)
 # OAuth2's names of errors that pass; some servers send them with one of these statuses.
@@ -47,6 +49,7 @@ class _Call:
         auth: the proof of identity.
         is_change: whether the request changes something, so that its outcome can be unknown.
         repeatable_s: seconds during which a change may be retried after it was sent; 0 for never.
+        limit: how large the answer may be.
     """
 
     request: Signable
@@ -54,6 +57,7 @@ class _Call:
     auth: Auth
     is_change: bool = False
     repeatable_s: float = _FOREVER
+    limit: Limit = DOCUMENT
 
 
 @dataclass(kw_only=True, slots=True)
@@ -62,18 +66,21 @@ class _Progress:
 
     Attributes:
         is_doubtful: whether an earlier attempt may have made the change.
+        waited_s: how long it has waited because the server asked for it.
     """
 
     started: float
+    waited_s: float = 0.0
     is_renewed: bool = False
     is_doubtful: bool = False
 
 
 class Parts(TypedDict, total=False):
-    """Optional parts of a request; the values of the query are percent-encoded."""
+    """Optional parts of a request; the values of the query are percent-encoded. The limit is that of the answer."""
 
     query: Mapping[str, str] | None
     headers: Mapping[str, str] | None
+    limit: Limit
 
 
 class Http:
@@ -123,7 +130,8 @@ class Http:
             StorageError: no answer, or the server's failure, every time.
         """
         request = self._request(method, path, body, parts)
-        return self._repeat(_Call(request=request, purpose=purpose, auth=self.auth))
+        limit = parts.get("limit", DOCUMENT)
+        return self._repeat(_Call(request=request, purpose=purpose, auth=self.auth, limit=limit))
 
     def change(self, method: str, path: str, body: Body = None, *, purpose: str, **parts: Unpack[Parts]) -> Answer:
         """Send a request that changes something, once, unless it surely was not done.
@@ -137,9 +145,15 @@ class Http:
         request = self._request(method, path, body, parts)
         if self.key_lifetime_s:
             request.headers[_KEY] = str(_time_ordered_uuid())
-        repeatable_s = self.key_lifetime_s or 0.0
         return self._repeat(
-            _Call(request=request, purpose=purpose, auth=self.auth, is_change=True, repeatable_s=repeatable_s)
+            _Call(
+                request=request,
+                purpose=purpose,
+                auth=self.auth,
+                is_change=True,
+                repeatable_s=self.key_lifetime_s or 0.0,
+                limit=parts.get("limit", DOCUMENT),
+            )
         )
 
     def fetch_document(
@@ -166,7 +180,7 @@ class Http:
             found["Content-Type"] = FORM
         body = None if form is None else urlencode(form).encode()
         request = Signable(method="GET" if form is None else "POST", url=url, headers=found, body=body)
-        answer = self._repeat(_Call(request=request, purpose=purpose, auth=NoAuth()))
+        answer = self._repeat(_Call(request=request, purpose=purpose, auth=NoAuth(), limit=TOKEN))
         if answer.refusal:
             text = f"catalog {self._catalog} cannot {purpose}: {without_login(url)} answers {answer.refusal}"
             refused = advised(StorageError(text), advice)
@@ -202,7 +216,7 @@ class Http:
         retrying = Retrying(
             retry=retry_if_result(lambda outcome: isinstance(outcome, Failure) and not outcome.is_final),
             stop=is_over,
-            wait=lambda state: self._wait_s(state.attempt_number, state.outcome.result().wait_s),  # type: ignore[union-attr]
+            wait=lambda state: self._wait_s(state.attempt_number, state.outcome.result().wait_s, progress),  # type: ignore[union-attr]
             sleep=self._sleep,
             retry_error_callback=lambda state: state.outcome.result(),  # type: ignore[union-attr]
         )
@@ -213,12 +227,12 @@ class Http:
 
     def _attempt(self, call: _Call, progress: _Progress) -> Answer | Failure:
         try:
-            sent, outcome = self._exchange.send(call.request, call.auth)
+            sent, outcome = self._exchange.send(call.request, call.auth, call.limit)
             if isinstance(outcome, Answer) and outcome.status in _AUTH_EXPIRED and not progress.is_renewed:
                 progress.is_renewed = True
                 if call.auth.renew(sent):
                     # It was rejected without being processed, so that the second request is no retry of a change.
-                    _, outcome = self._exchange.send(call.request, call.auth)
+                    _, outcome = self._exchange.send(call.request, call.auth, call.limit)
         except StorageError as error:
             # There is no token to send it with. An earlier attempt may have been done all the same.
             if progress.is_doubtful:
@@ -230,9 +244,11 @@ class Http:
             raise self._unknown(call, f"it was retried, and now the server answers {outcome.refusal}")
         return outcome
 
-    def _wait_s(self, attempt: int, asked_s: float | None) -> float:
+    def _wait_s(self, attempt: int, asked_s: float | None, progress: _Progress) -> float:
         backoff_s: float = min(2.0, 0.1 * 2 ** (attempt - 1)) * (0.5 + 0.5 * self._chance())
-        return min(max(asked_s or 0.0, backoff_s), _LONGEST_WAIT_S)
+        granted_s = min(asked_s or 0.0, _LONGEST_WAIT_S - progress.waited_s)
+        progress.waited_s += granted_s
+        return max(granted_s, backoff_s)
 
     def _failed(self, call: _Call, failure: Failure, is_doubtful: bool) -> Exception:
         error: IcebergError
@@ -243,7 +259,7 @@ class Http:
                 f"catalog {self._catalog} cannot {call.purpose}: {without_login(call.request.url.partition('?')[0])}: "
                 f"{failure.reason}"
             )
-            failed.is_denied = failure.is_final
+            failed.is_denied = failure.is_denied
             error = advised(failed, failure.advice)
         if failure.cause is not None and not self._exchange.has_secret(failure.cause):
             error.__cause__ = failure.cause

@@ -6,7 +6,6 @@ change (`http.client`), the connection's properties (`http.settings`), proofs of
 
 from __future__ import annotations
 
-import json
 import os
 import ssl
 import sys
@@ -16,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import requests
-import requests.adapters
 import urllib3.exceptions
 
 from airflow_iceberg.catalogs.http.auth import Auth, Signable
@@ -24,7 +22,9 @@ from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import Secrets, Settings, without_login
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.redaction import is_secret
-from airflow_iceberg.storage.addresses import leave_alone, warn_of_plain_text
+from airflow_iceberg.storage.addresses import warn_of_plain_text
+from airflow_iceberg.storage.answer_limits import DOCUMENT, Limit, excess_of, parsed
+from airflow_iceberg.storage.answers import LimitError, Session, within
 
 FORM = "application/x-www-form-urlencoded"
 _TOO_MANY_REQUESTS = 429
@@ -43,20 +43,25 @@ class Answer:
 
     Attributes:
         refusal: the error response; None for a success.
+        most_values: about how many values its document may have.
     """
 
     status: int
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
     refusal: Refusal | None = None
+    most_values: int = DOCUMENT.most_values
 
     def json(self) -> dict[str, Any]:
-        """Return the document; `FormatError` if the body is no JSON object."""
+        """Return the document; `FormatError` if the body is no JSON object, or one of too many values."""
         try:
-            document = json.loads(self.body)
+            document = parsed(self.body, self.most_values)
         except (ValueError, RecursionError) as error:
             kind = self.headers.get("Content-Type", "no content type")
-            raise FormatError(f"unexpected answer of {len(self.body)} bytes, {kind} (expected JSON)") from error
+            excess = excess_of(self.body, self.most_values)
+            values = f" of at most {excess[1]} values, got about {excess[0]}" if excess else ""
+            told = f"{len(self.body)} bytes, {kind} (expected JSON{values})"
+            raise FormatError(f"unexpected answer of {told}") from error
         if not isinstance(document, dict):
             raise FormatError(f"unexpected type {type(document).__name__} (expected object) in the answer")
         return document
@@ -69,7 +74,8 @@ class Failure:
     Attributes:
         is_sent: whether the request may have reached the server and may have been executed.
         wait_s: seconds that the server asked to wait.
-        is_final: whether a retry cannot help.
+        is_final: whether a retry at once cannot help.
+        is_denied: whether a retry of the task cannot help, either.
         advice: what to do about it.
     """
 
@@ -77,6 +83,7 @@ class Failure:
     is_sent: bool
     wait_s: float | None = None
     is_final: bool = False
+    is_denied: bool = False
     cause: Exception | None = None
     advice: str = "check that the server is up, the uri, and the access to it"
 
@@ -88,55 +95,64 @@ class Exchange:
         self._catalog = catalog
         self._settings = settings
         self._secrets = secrets
-        self._session: requests.Session | None = None
+        self._session: Session | None = None
         self._pid = 0
         self._lock = threading.Lock()
 
-    def send(self, request: Signable, auth: Auth) -> tuple[Signable, Answer | Failure]:
-        """Send a request once; return the request as it was sent, and its outcome."""
+    def send(self, request: Signable, auth: Auth, limit: Limit = DOCUMENT) -> tuple[Signable, Answer | Failure]:
+        """Send a request once; return the request as it was sent, and its outcome.
+
+        Args:
+            limit: how large the answer may be.
+        """
         sent = Signable(method=request.method, url=request.url, headers=dict(request.headers), body=request.body)
         auth.apply(sent)
         if _has_credentials(sent):
             warn_of_plain_text(sent.url, f"catalog {self._catalog}")
         handled = sys.exception()
         try:
-            response = self._usable_session().request(
-                sent.method,
-                sent.url,
-                headers=sent.headers,
-                data=sent.body,
-                timeout=self._settings.timeouts_s,
-                # A redirected POST would become a GET, and our headers would be sent to the other host.
-                allow_redirects=False,
-                # Given with every request: the environment's bundle would take precedence over that of the session.
-                verify=self._settings.verify,
-                # Without it a .netrc of the user would replace our own header.
-                auth=leave_alone,
-            )
+            with within(limit):
+                # Redirects are not followed: a POST would become a GET, and our headers would be sent to another host.
+                response = self._usable_session().request(
+                    sent.method,
+                    sent.url,
+                    headers=sent.headers,
+                    data=sent.body,
+                    timeout=self._settings.timeouts_s,
+                    # The session's own would be replaced by the environment's REQUESTS_CA_BUNDLE.
+                    verify=self._settings.verify,
+                )
+        except LimitError as error:
+            # Whatever it was an answer to: the same request would get the same one.
+            reason, is_denied = self._secrets.hide(str(error)), not error.is_slow
+            what = f"its answer is not read to the end: {reason}"
+            return sent, Failure(reason=what, is_sent=True, is_final=True, is_denied=is_denied, advice=error.to_do)
         except (requests.exceptions.InvalidURL, requests.exceptions.InvalidHeader, UnicodeError) as error:
             reason = self._secrets.hide(type(error).__name__)
             raise InvalidInputError(f"catalog {self._catalog}: its uri or a header is not valid ({reason})") from None
         except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             return sent, self._no_answer(error, handled)
-        return sent, self._judge(response)
+        return sent, self._judge(response, limit)
 
     def has_secret(self, error: BaseException) -> bool:
         """Tell whether an error, or one that caused it, shows a secret."""
         return any(self._secrets.are_in(repr(each)) for each in _chain(error))
 
-    def _judge(self, response: requests.Response) -> Answer | Failure:
+    def _judge(self, response: requests.Response, limit: Limit) -> Answer | Failure:
         status, body = response.status_code, response.content
         if 300 <= status < 400 and status != 304:
             target = without_login(response.headers.get("Location", "nowhere")).partition("?")[0]
             reason = f"it redirects to {self._secrets.hide(target)}, set uri to the final address"
-            return Failure(reason=reason, is_sent=False, is_final=True)
+            return Failure(reason=reason, is_sent=False, is_final=True, is_denied=True)
         refusal = Refusal.from_body(status, body, self._secrets.hide) if status >= 400 else None
         if status == _TOO_MANY_REQUESTS:
             return Failure(reason=str(refusal), is_sent=False, wait_s=_retry_after(response.headers))
         # Differs from Java: it retries changes after a 503, which does not prove that nothing was done.
         if status == _REQUEST_TIMEOUT or (status >= 500 and status != _NOT_IMPLEMENTED):
             return Failure(reason=str(refusal), is_sent=True, wait_s=_retry_after(response.headers))
-        return Answer(status=status, headers=response.headers, body=body, refusal=refusal)
+        return Answer(
+            status=status, headers=response.headers, body=body, refusal=refusal, most_values=limit.most_values
+        )
 
     def _no_answer(self, error: Exception, handled: BaseException | None) -> Failure:
         # An error that the caller is handling becomes the context of ours, and says nothing about this request.
@@ -145,30 +161,27 @@ class Exchange:
         if refused is not None:
             reason = f"its certificate is not trusted ({refused.verify_message}), see ssl.cabundle"
             advice = "name the certificate's authority in ssl.cabundle, or have the server's certificate renewed"
-            return Failure(reason=reason, is_sent=False, is_final=True, cause=error, advice=advice)
+            return Failure(reason=reason, is_sent=False, is_final=True, is_denied=True, cause=error, advice=advice)
         if any(isinstance(each, ssl.SSLError) and each.reason in _NO_TLS for each in causes):
             reason, advice = (
                 "no TLS is spoken at this port",
                 "correct the scheme (http or https) or the port of the uri",
             )
-            return Failure(reason=reason, is_sent=False, is_final=True, cause=error, advice=advice)
+            return Failure(reason=reason, is_sent=False, is_final=True, is_denied=True, cause=error, advice=advice)
         is_sent = not any(map(_is_before_sending, causes))
         what = "it did not answer in time" if isinstance(error, requests.exceptions.ReadTimeout) else "no answer"
         reason = f"{what} ({self._secrets.hide(_first_line(causes[-1]))})"
         return Failure(reason=reason, is_sent=is_sent, cause=error)
 
-    def _usable_session(self) -> requests.Session:
+    def _usable_session(self) -> Session:
         with self._lock:
             if self._session is None or self._pid != os.getpid():
                 # A connection must not be used by two processes: a forked child opens its own.
                 self._session, self._pid = self._new_session(), os.getpid()
             return self._session
 
-    def _new_session(self) -> requests.Session:
-        session = requests.Session()
-        adapter = requests.adapters.HTTPAdapter(pool_connections=4, pool_maxsize=16, max_retries=0)
-        session.mount("https://", adapter)
-        session.mount("http://", adapter)
+    def _new_session(self) -> Session:
+        session = Session()
         session.cert = self._settings.certificate
         if self._settings.proxy:
             session.proxies = {"http": self._settings.proxy, "https": self._settings.proxy}

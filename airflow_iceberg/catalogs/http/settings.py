@@ -14,6 +14,7 @@ from urllib.parse import quote, quote_plus, urlsplit, urlunsplit
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.values.digits import whole_number
 from airflow_iceberg.redaction import hidden_texts, replaced, without_secrets
+from airflow_iceberg.storage.answer_limits import TABLE, TABLE_MB, Limit
 
 _CONNECT_TIMEOUT_MS = 30_000
 _READ_TIMEOUT_MS = 120_000
@@ -67,6 +68,12 @@ def page_size(catalog: str, properties: Mapping[str, str]) -> int | None:
     """Return the number of items in a page of a list (`rest-page-size`); None for the server's default."""
     text = properties.get("rest-page-size", "").strip()
     return _whole_number(catalog, "rest-page-size", text, least=1) if text else None
+
+
+def table_limit(catalog: str, properties: Mapping[str, str]) -> Limit:
+    """Return how large the answer about a table may be (`rest.client.max-table-mb`)."""
+    text = properties.get("rest.client.max-table-mb", str(TABLE_MB))
+    return TABLE.times(_whole_number(catalog, "rest.client.max-table-mb", text, least=1) / TABLE_MB)
 
 
 def _whole_number(catalog: str, name: str, text: str, *, least: int = 0) -> int:

@@ -92,8 +92,9 @@ class NessieCatalog(CommitsTogether):
             if error.code == "CONTENT_NOT_FOUND":
                 return None
             raise self._tree.refused(error, f"read {table}", place.ref) from error
-        found, reference = answer.get("content") or {}, answer.get("effectiveReference") or {}
-        return None if found.get("type") != TABLE else pointer_of(read_content(found, reference, place.ref))
+        with self._client.understood():
+            found, reference = answer.get("content") or {}, answer.get("effectiveReference") or {}
+            return None if found.get("type") != TABLE else pointer_of(read_content(found, reference, place.ref))
 
     def kind_of_name(self, table: TableId) -> str | None:
         place = self._place(table)

@@ -7,6 +7,7 @@ Not here: sending and retries (`http.client`), tokens (`nessie.login`), the mean
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -123,6 +124,19 @@ class NessieClient:
                 f"{answer.status}, is not one of Nessie's API"
             )
         return document
+
+    @contextmanager
+    def understood(self) -> Iterator[None]:
+        """Let an answer without a part, or with one of another type, be an error that says whose answer it is."""
+        try:
+            yield
+        except IcebergError:
+            raise
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            raise StorageError(
+                f"catalog {self._catalog}: an answer of {self} is not understood ({type(error).__name__}); check the "
+                "uri, which ends in /api/v2, and that the server is well"
+            ) from error
 
     def denied(self, what: str, refusal: Refusal) -> StorageError:
         """Return the error for an error response about the access or the request, and not about the data."""

@@ -45,9 +45,10 @@ class NessieTree:
             answer = self._client.look_up(f"{ref.path}/contents", {"requestedKeys": asked})
         except Refusal as error:
             raise self.refused(error, "read", ref) from error
-        reference = answer.get("effectiveReference") or {}
-        found = {key_of(each): each["content"] for each in answer.get("contents") or ()}
-        return found, branch_of(reference, ref), str(reference.get("hash") or "")
+        with self._client.understood():
+            reference = answer.get("effectiveReference") or {}
+            found = {key_of(each): {**each["content"]} for each in answer.get("contents") or ()}
+            return found, branch_of(reference, ref), str(reference.get("hash") or "")
 
     def entries_below(self, place: Place, kind: str | None = None) -> Iterator[Json]:
         """Yield the entries below a namespace, at any depth: all, or those of one kind."""

@@ -20,6 +20,7 @@ from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.addresses import is_same_origin, signer_url, warn_once
 from airflow_iceberg.storage.base import FileIO, FileStatus
 from airflow_iceberg.storage.gate import STORE_OF_SCHEME
+from airflow_iceberg.storage.stores.store import expires_ms
 
 if TYPE_CHECKING:
     from airflow_iceberg.storage.local_roots import LocalRoots
@@ -62,6 +63,13 @@ class Delegation:
         if isinstance(signer, dict) and signer.get("endpoint"):
             config = {**config, _SIGNER_ENDPOINT: str(signer["endpoint"])}
         return cls(config=config, credentials=credentials)
+
+    def ended_ms(self, now_ms: int) -> int | None:
+        """Return when one of the credentials expired, in milliseconds since the epoch; None if none has."""
+        all_of_them = (self.config, *(each for _, each in self.credentials))
+        times = [found for each in all_of_them if (found := expires_ms(each)) is not None]
+        ended = [each for each in times if each <= now_ms]
+        return min(ended, default=None)
 
     def properties_for(self, location: str) -> dict[str, str]:
         """Return the properties for one location: those of the longest prefix, then those of the whole table."""

@@ -11,7 +11,7 @@ from typing import Unpack
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, child_namespaces
 from airflow_iceberg.catalogs.rest import protocol
-from airflow_iceberg.catalogs.rest.server import Limit, OnRefusal, RestServer
+from airflow_iceberg.catalogs.rest.server import Amount, OnRefusal, RestServer
 from airflow_iceberg.errors import IcebergError, NotFoundError
 
 
@@ -26,14 +26,14 @@ class Listings:
         self._server = server
         self._unknown_namespace = unknown_namespace
 
-    def tables(self, namespace: Namespace, **limit: Unpack[Limit]) -> Iterator[TableId]:
+    def tables(self, namespace: Namespace, **limit: Unpack[Amount]) -> Iterator[TableId]:
         """Yield the tables directly in a namespace."""
         purpose = f"list the tables of {'.'.join(namespace)}"
         missing: OnRefusal = {404: lambda _: self._unknown_namespace(namespace)}
         asked, parse = protocol.LIST_TABLES, protocol.parse_identifier
         return self._server.pages(asked, purpose, "identifiers", parse, missing, namespace=namespace, **limit)
 
-    def namespaces(self, above: Namespace, **limit: Unpack[Limit]) -> tuple[Namespace, ...]:
+    def namespaces(self, above: Namespace, **limit: Unpack[Amount]) -> tuple[Namespace, ...]:
         """Return the namespaces one level below another one; servers may leave out those between."""
         query = {"parent": self._server.config.namespace_text(above)} if above else {}
         purpose = f"list the namespaces{' in ' if above else ''}{'.'.join(above)}"

@@ -56,6 +56,8 @@ SIGN_TABLE = _endpoint("POST namespaces/{namespace}/tables/{table}/sign")
 REGISTER_TABLE = _endpoint("POST namespaces/{namespace}/register")
 RENAME_TABLE = _endpoint("POST tables/rename")
 COMMIT_TABLES = _endpoint("POST transactions/commit")
+ANSWERED_BY_A_TABLE = (CREATE_TABLE, LOAD_TABLE, COMMIT_TABLE, REGISTER_TABLE)
+"""Their answers have the metadata of the table, all of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

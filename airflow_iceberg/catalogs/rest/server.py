@@ -13,7 +13,14 @@ from airflow_iceberg.catalogs.http.auth import OAuth2Auth, auth_for
 from airflow_iceberg.catalogs.http.client import Body, Http, Parts
 from airflow_iceberg.catalogs.http.exchange import Answer
 from airflow_iceberg.catalogs.http.refusal import Refusal
-from airflow_iceberg.catalogs.http.settings import Secrets, Settings, checked_uri, page_size, without_login
+from airflow_iceberg.catalogs.http.settings import (
+    Secrets,
+    Settings,
+    checked_uri,
+    page_size,
+    table_limit,
+    without_login,
+)
 from airflow_iceberg.catalogs.pages import PageTokens
 from airflow_iceberg.catalogs.rest import protocol
 from airflow_iceberg.catalogs.rest.credentials import store_properties
@@ -30,19 +37,20 @@ from airflow_iceberg.errors import (
     advised,
 )
 from airflow_iceberg.format.json_fields import Fields
+from airflow_iceberg.storage.answer_limits import CONFIG, DOCUMENT, PAGE
 
 _NO_CATALOG = "check the uri of the connection: a login page, a proxy or another program seems to answer there"
 _T = TypeVar("_T")
 OnRefusal = Mapping[int, Callable[[Refusal], Exception]]
 
 
-class Limit(TypedDict, total=False):
+class Amount(TypedDict, total=False):
     """How much of a list is wanted, if not all of it."""
 
     most_pages: int
 
 
-class Asked(Parts, Limit, total=False):
+class Asked(Parts, Amount, total=False):
     """The object of a request, and its optional parts."""
 
     namespace: Namespace
@@ -63,6 +71,7 @@ class RestServer:
         self._catalog = catalog
         self.given = properties
         self._lock = threading.RLock()
+        self._table_limit = table_limit(catalog, properties)
         self._opened: tuple[Http, ServerConfig] | None = None
         checked_uri(catalog, properties.get("uri", ""))
         Settings.of(catalog, properties)
@@ -98,7 +107,7 @@ class RestServer:
         http = self._new_http(given)
         warehouse = given.get("warehouse")
         query = {"warehouse": protocol.quoted(warehouse)} if warehouse else {}
-        answer = http.read("GET", "/v1/config", purpose="read the server's configuration", query=query)
+        answer = http.read("GET", "/v1/config", purpose="read the server's configuration", query=query, limit=CONFIG)
         if answer.refusal:
             error = self.error_of("read the server's configuration", answer.refusal)
             raise error if error.advice else advised(error, "check the uri and the warehouse of the connection")
@@ -136,9 +145,13 @@ class RestServer:
             on_refusal: errors by status, if they are not the usual ones.
         """
         http, path = self.way(endpoint, purpose, **asked)
-        query, headers = asked.get("query"), asked.get("headers")
-        answer = http.read(endpoint.method, path, purpose=purpose, query=query, headers=headers)
+        answer = http.read(endpoint.method, path, purpose=purpose, **self._parts(endpoint, asked))
         return self._served(answer, purpose, on_refusal)
+
+    def _parts(self, endpoint: Endpoint, asked: Asked) -> Parts:
+        is_table = endpoint in protocol.ANSWERED_BY_A_TABLE
+        limit = asked.get("limit") or (self._table_limit if is_table else DOCUMENT)
+        return {"query": asked.get("query"), "headers": asked.get("headers"), "limit": limit}
 
     def read_path(
         self, path: str, purpose: str, on_refusal: OnRefusal, *, headers: Mapping[str, str] | None = None
@@ -152,8 +165,7 @@ class RestServer:
     ) -> Answer:
         """Send a request that changes something; see `Http.change` for its three outcomes."""
         http, path = self.way(endpoint, purpose, **asked)
-        query, headers = asked.get("query"), asked.get("headers")
-        answer = http.change(endpoint.method, path, body, purpose=purpose, query=query, headers=headers)
+        answer = http.change(endpoint.method, path, body, purpose=purpose, **self._parts(endpoint, asked))
         return self._served(answer, purpose, on_refusal)
 
     def way(self, endpoint: Endpoint, purpose: str, **asked: Unpack[Asked]) -> tuple[Http, str]:
@@ -192,7 +204,7 @@ class RestServer:
         query = {**(asked.get("query") or {}), **({"pageSize": str(size), "pageToken": ""} if size else {})}
         tokens = PageTokens(f"catalog {self._catalog} cannot {purpose}")
         for _ in range(asked.get("most_pages", sys.maxsize)):
-            answer = self.read(endpoint, purpose, on_refusal, namespace=asked["namespace"], query=query)
+            answer = self.read(endpoint, purpose, on_refusal, namespace=asked["namespace"], query=query, limit=PAGE)
             document = self.document(answer, purpose)
             with self.understood(purpose):
                 items = Fields(document).list(key) if document.get(key) is not None else ()
@@ -201,14 +213,15 @@ class RestServer:
             token = document.get("next-page-token")
             if token is None or token == "":
                 return
-            query["pageToken"] = protocol.quoted(tokens.checked(token, items=len(items)))
+            query["pageToken"] = protocol.quoted(tokens.checked(token, items=len(items), size_bytes=len(answer.body)))
 
     def exists(self, head: Endpoint, get: Endpoint, purpose: str, **asked: Unpack[Asked]) -> bool:
         """Tell whether a namespace or table exists, by the cheap request if the server offers it."""
         http, config = self._open()
         endpoint = head if config.offers(head) else get
         query = {"snapshots": "refs"} if endpoint is protocol.LOAD_TABLE else None
-        answer = http.read(endpoint.method, _path(config, endpoint, asked), purpose=purpose, query=query)
+        parts = self._parts(endpoint, {"query": query})
+        answer = http.read(endpoint.method, _path(config, endpoint, asked), purpose=purpose, **parts)
         if answer.status == 404:
             return False
         self._served(answer, purpose, {})

@@ -5,7 +5,9 @@ Not here: requests that change a table (`rest.catalog`), and the use of credenti
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,7 +28,14 @@ from airflow_iceberg.catalogs.rest.credentials import (
 )
 from airflow_iceberg.catalogs.rest.server import RestServer
 from airflow_iceberg.catalogs.rest.trust import StoreAccess
-from airflow_iceberg.errors import CommitUnknownError, FormatError, InvalidInputError, UnsupportedError
+from airflow_iceberg.errors import (
+    CommitUnknownError,
+    FormatError,
+    InvalidInputError,
+    StorageError,
+    UnsupportedError,
+    advised,
+)
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -126,7 +135,12 @@ class TableStates:
         else:
             endpoint = protocol.LOAD_CREDENTIALS if config.offers(protocol.LOAD_CREDENTIALS) else protocol.LOAD_TABLE
             answer = self._server.read(endpoint, purpose, {}, table=table, headers=self.delegation_header())
-        return self._server.parsed(answer, purpose, Delegation.from_dict)
+        found = self._server.parsed(answer, purpose, Delegation.from_dict)
+        if (ended_ms := found.ended_ms(time.time_ns() // 1_000_000)) is not None:
+            when = dt.datetime.fromtimestamp(ended_ms / 1000, dt.UTC).isoformat(timespec="seconds")
+            text = f"catalog {self._catalog} cannot {purpose}: those that its server lends expired at {when} already"
+            raise advised(StorageError(text), "compare the clocks of this machine and of the server")
+        return found
 
     def delegation_header(self) -> dict[str, str]:
         name = f"header.{DELEGATION_HEADER}".lower()

@@ -25,6 +25,7 @@ from azure.core.exceptions import (
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.storage.addresses import azure_account, warn_of_plain_text
+from airflow_iceberg.storage.answer_limits import AZURE_S
 from airflow_iceberg.storage.stores.object_store import ERROR_OF_STATUS, Entry, ObjectStore, gather_failures
 from airflow_iceberg.storage.stores.store import (
     DeniedError,
@@ -53,6 +54,9 @@ _NO_CREDENTIALS = (
 
 class AdlsStore(ObjectStore):
     """Blobs of one account; its instance is the host in the location, if any. Paths are "container/key"."""
+
+    # Its SDK reads an answer as a whole, and sees no difference between a slow one and one that never ends.
+    _whole_s = AZURE_S
 
     @classmethod
     def instance_of(cls, location: Location) -> str:

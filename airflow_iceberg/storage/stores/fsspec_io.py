@@ -22,6 +22,7 @@ from airflow_iceberg.errors import (
     IcebergError,
     StorageError,
     UnsupportedError,
+    advised,
     missing_file,
     store_error,
 )
@@ -53,6 +54,8 @@ _STORES: Mapping[str, tuple[str, str, str]] = {
     **dict.fromkeys(("webhdfs", "swebhdfs"), _WEBHDFS),
 }
 _DELETED_AT_ONCE = 1000
+# What drivers, and ours, raise for a document that lacks a part, has another type, or is nested too deeply.
+_OF_OTHER_ANSWERS = (LookupError, TypeError, AttributeError, RuntimeError)
 
 
 class FsspecFileIO(FileIO):
@@ -233,6 +236,9 @@ def _translation(verb: str, location: str, error: Exception, clean: Any) -> Iceb
         return store_error(what, error, clean(_reason(error)))
     if isinstance(error, ValueError):
         return StorageError(f"{what}: {clean(_reason(error))}")
+    if isinstance(error, _OF_OTHER_ANSWERS):
+        text = f"{what}: its store's answer is not understood ({type(error).__name__})"
+        return advised(StorageError(text), "check that the server of the store is the one that you mean")
     return None
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote
 
 import aiohttp
@@ -23,6 +23,8 @@ from gcsfs.core import GCSFileSystem
 from gcsfs.retry import HttpError
 
 from airflow_iceberg.storage.addresses import warn_of_plain_text
+from airflow_iceberg.storage.answer_limits import FILE, LISTING, STORE_HEAD_S, Limit, file_of, parsed, seconds_allowed
+from airflow_iceberg.storage.stores.async_answers import read_within
 from airflow_iceberg.storage.stores.object_store import (
     CREATION_KEY,
     ERROR_OF_STATUS,
@@ -32,6 +34,7 @@ from airflow_iceberg.storage.stores.object_store import (
 )
 from airflow_iceberg.storage.stores.store import (
     DeniedError,
+    ExcessError,
     ExpiredError,
     RefusedError,
     UnclearError,
@@ -53,7 +56,7 @@ class _AnswerError(Exception):
         self.status = status
         try:
             text = json.loads(content)["error"]["message"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             text = content[:200].decode("utf-8", "replace").strip()
         super().__init__(f"{status} {text}".strip())
 
@@ -139,17 +142,30 @@ class GcsStore(ObjectStore):
         """Send a request to the JSON API; retry it after temporary errors, where `tries` allows it."""
         filesystem = self.filesystem()
         await filesystem._set_session()
+        limit: Limit = more.get("limit") or LISTING
         for attempt in range(tries):
             sent = filesystem._get_headers(dict(headers or {}))
             url = f"{filesystem._location}{path}"
             params = filesystem._get_params(more.get("params") or {})
-            async with filesystem.session.request(
-                method, url, headers=sent, params=params, data=more.get("data")
-            ) as answer:
-                content = await answer.read()
-                status = int(answer.status)
+            head_s = STORE_HEAD_S + seconds_allowed(len(more.get("data") or b""), 0)
+            head = asyncio.timeout(head_s)
+            try:
+                async with (
+                    head,
+                    filesystem.session.request(
+                        method, url, headers=sent, params=params, data=more.get("data")
+                    ) as answer,
+                ):
+                    head.reschedule(None)
+                    status = int(answer.status)
+                    part = limit if status < 300 else LISTING
+                    content = await read_within(answer.content.read, part, _told(answer))
+            except TimeoutError:
+                if not head.expired():
+                    raise
+                raise ExcessError(f"the answer has not begun after {head_s:.0f} s, it is too slow") from None
             if status < 300:
-                return cast(bytes, content)
+                return content
             if attempt == tries - 1 or status not in (408, 429, 500, 502, 503, 504):
                 raise _AnswerError(status, content)
             await asyncio.sleep(0.2 * 2**attempt)
@@ -158,7 +174,8 @@ class GcsStore(ObjectStore):
     async def _get(self, bucket: str, key: str, offset: int, length: int | None) -> bytes:
         last = "" if length is None else str(offset + length - 1)
         ranged = {"Range": f"bytes={offset}-{last}"} if offset or length is not None else {}
-        return await self._request("GET", _object(bucket, key), headers=ranged, params={"alt": "media"})
+        part = FILE if length is None else file_of(length)
+        return await self._request("GET", _object(bucket, key), headers=ranged, params={"alt": "media"}, limit=part)
 
     async def _put(self, bucket: str, key: str, data: bytes, creation: str | None) -> None:
         # The border between the parts must not occur in the data.
@@ -180,7 +197,7 @@ class GcsStore(ObjectStore):
 
     async def _head(self, bucket: str, key: str) -> Mapping[str, str] | None:
         try:
-            found = json.loads(await self._request("GET", _object(bucket, key)))
+            found = parsed(await self._request("GET", _object(bucket, key)), LISTING.most_values)
         except _AnswerError as error:
             if error.status == 404:
                 return None
@@ -193,7 +210,8 @@ class GcsStore(ObjectStore):
         params = {"prefix": prefix, "maxResults": str(limit or _PAGE)}
         params |= {"delimiter": delimiter} if delimiter else {}
         params |= {"pageToken": token} if token else {}
-        found = json.loads(await self._request("GET", f"/storage/v1/b/{quote(bucket, safe='')}/o", params=params))
+        answer = await self._request("GET", f"/storage/v1/b/{quote(bucket, safe='')}/o", params=params)
+        found = parsed(answer, LISTING.most_values)
         entries = [
             Entry(key=each["name"], size_bytes=int(each["size"]), modified_ms=_milliseconds(each.get("updated")))
             for each in found.get("items", ())
@@ -233,6 +251,11 @@ class GcsStore(ObjectStore):
         if type(error).__module__.partition(".")[0] == "aiohttp" or isinstance(error, asyncio.TimeoutError):
             return UnclearError(str(error) or "no answer in time")
         return error
+
+
+def _told(answer: Any) -> int | None:
+    """Return the size of a body, if it is said, and not that of a compressed one."""
+    return answer.content_length if "Content-Encoding" not in answer.headers else None
 
 
 def _session_arguments(properties: Mapping[str, str]) -> dict[str, Any]:

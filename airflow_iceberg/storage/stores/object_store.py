@@ -20,6 +20,7 @@ import fsspec.asyn
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.storage.stores.store import (
+    ExcessError,
     ExpiredError,
     Location,
     RefusedError,
@@ -64,6 +65,8 @@ class ObjectStore(Store):
     """A store of objects in buckets; paths are "bucket/key"."""
 
     is_conditional = True
+    # For a request with all that its library makes of it, where answers have no limit of time of their own.
+    _whole_s: float | None = None
     _opened: tuple[int, Mapping[str, str], Any] | None = None
 
     # -- the requests of each store --------------------------------------------------------------------------------
@@ -135,8 +138,13 @@ class ObjectStore(Store):
 
     def _sent(self, bucket: str, request: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         loop = self.filesystem().loop
+
+        async def in_time() -> Any:
+            async with asyncio.timeout(self._whole_s):
+                return await request()
+
         try:
-            return fsspec.asyn.sync(loop, request)
+            return fsspec.asyn.sync(loop, in_time)
         except (KeyboardInterrupt, SystemExit):
             raise
         except Exception as error:
@@ -161,7 +169,7 @@ class ObjectStore(Store):
             except RangeError:
                 return b""
             except UnclearError as error:
-                if attempt == _READ_TRIES - 1 or isinstance(error, UnreachableError):
+                if attempt == _READ_TRIES - 1 or isinstance(error, UnreachableError | ExcessError):
                     raise
                 _wait(attempt)
         raise AssertionError("unreachable")
@@ -198,7 +206,7 @@ class ObjectStore(Store):
                 is_unclear = True
                 if self._has_landed(path, data, creation):
                     return
-                if attempt == _TRIES - 1:
+                if attempt == _TRIES - 1 or isinstance(error, ExcessError):
                     raise UnclearError(*error.args) from error
                 _wait(attempt)
         raise UnclearError(f"other requests for it were under way all the time, tried {_TRIES} times")

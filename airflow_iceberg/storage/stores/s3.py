@@ -1,8 +1,8 @@
 """S3 and what speaks its protocol: `s3://`, `s3a://` and `s3n://`, through s3fs.
 
 A file is created by one PutObject with `If-None-Match: *`. The names of the properties are those of PyIceberg and
-Iceberg Java. Also here: credentials that renew themselves (`_renewing_credentials`), and requests that the catalog
-signs (`_sign_remotely`).
+Iceberg Java. Also here: credentials that renew themselves (`_renewing_credentials`). Not here: requests that the
+catalog signs (`s3_signing`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import aiobotocore.session
 import botocore
@@ -30,16 +30,22 @@ from botocore.exceptions import (
 from fsspec.asyn import sync_wrapper
 from s3fs import S3FileSystem
 
-from airflow_iceberg.errors import InvalidInputError, StorageError
-from airflow_iceberg.storage.addresses import is_same_origin, leave_alone, signer_url, warn_of_plain_text
+from airflow_iceberg.errors import StorageError
+from airflow_iceberg.storage.addresses import warn_of_plain_text
+from airflow_iceberg.storage.answer_limits import FILE, file_of
 from airflow_iceberg.storage.stores import store
+from airflow_iceberg.storage.stores.async_answers import limit_answers, read_within
 from airflow_iceberg.storage.stores.object_store import CREATION_KEY, ERROR_OF_STATUS, Entry, ObjectStore
+from airflow_iceberg.storage.stores.s3_signing import signer_of, signing_session
 from airflow_iceberg.storage.stores.store import ExpiredError, RefusedError, Settings, UnclearError, UnreachableError
 
 _KEYS_PER_DELETION = 1000
-_LOGIN_ENDED = {401, 403, 419}
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
 _DENIED = {"AccessDenied", "AllAccessDisabled", "AccountProblem", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
+_STAY_OLD = (
+    "the credentials have expired, and so have those that came instead: compare the clocks of this machine and of who "
+    "gives them"
+)
 _NO_CREDENTIALS = (
     "there are no credentials: set s3.access-key-id and s3.secret-access-key, or give the process some (environment, "
     "profile, role)"
@@ -63,7 +69,8 @@ class S3Store(ObjectStore):
         client = await self._client(bucket)
         answer = await client.get_object(Bucket=bucket, Key=key, **ranged)
         async with answer["Body"] as body:
-            return cast(bytes, await body.read())
+            part = FILE if length is None else file_of(length)
+            return await read_within(body.read, part, answer.get("ContentLength"))
 
     async def _put(self, bucket: str, key: str, data: bytes, creation: str | None) -> None:
         condition = {} if creation is None else {"IfNoneMatch": "*", "Metadata": {CREATION_KEY: creation}}
@@ -129,7 +136,8 @@ class S3Store(ObjectStore):
             return UnclearError(str(error))
         if isinstance(error, asyncio.TimeoutError):
             return UnclearError("no answer in time")
-        return error
+        # botocore's for credentials that were renewed and are old again
+        return ExpiredError(_STAY_OLD) if isinstance(error, RuntimeError) else error
 
 
 def _translate_answer(error: ClientError, bucket: str) -> Exception:
@@ -166,6 +174,13 @@ class _FileSystem(S3FileSystem):  # type: ignore[misc]
 
     renew_credentials: Callable[[], Coroutine[Any, Any, None]] | None = None
 
+    async def set_session(self, *args: Any, **kwargs: Any) -> Any:
+        client = await super().set_session(*args, **kwargs)
+        limit_answers(client)
+        return client
+
+    connect = sync_wrapper(set_session)  # s3fs binds this one to its own function
+
     async def _call_s3(self, method: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             try:
@@ -177,6 +192,8 @@ class _FileSystem(S3FileSystem):  # type: ignore[misc]
             return await super()._call_s3(method, *args, **kwargs)
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise StorageError(f"cannot use {_place(kwargs)}: {_NO_CREDENTIALS}", is_refused=True) from error
+        except RuntimeError as error:
+            raise StorageError(f"cannot use {_place(kwargs)}: {_STAY_OLD}") from error
         except (ConnectionError, HTTPClientError) as error:
             reason = f"{error}; check s3.endpoint and that it can be reached from here"
             raise StorageError(f"cannot use {_place(kwargs)}: {reason}") from error
@@ -200,7 +217,7 @@ def _open(properties: Mapping[str, str], settings: Settings) -> S3FileSystem:
     def first(*names: str) -> str | None:
         return next((properties[name] for name in names if properties.get(name)), None)
 
-    if not _is_true(properties, "s3.anonymous") and not _signer(properties):
+    if not _is_true(properties, "s3.anonymous") and not signer_of(properties):
         warn_of_plain_text(properties.get("s3.endpoint", ""), "s3")
     region = first("s3.region", "client.region")
     config: dict[str, Any] = {
@@ -219,9 +236,9 @@ def _open(properties: Mapping[str, str], settings: Settings) -> S3FileSystem:
     }
     if _is_true(properties, "s3.anonymous"):
         return _FileSystem(anon=True, **options)
-    if _signer(properties):
+    if signer_of(properties):
         config["signature_version"] = botocore.UNSIGNED
-        return _FileSystem(session=_signing_session(properties, settings), **options)
+        return _FileSystem(session=signing_session(properties, settings), **options)
     if settings.can_renew and first("s3.access-key-id"):
         session = aiobotocore.session.AioSession()
         session._credentials, renew_credentials = _renewing_credentials(properties, settings)
@@ -314,84 +331,3 @@ def _renewing_credentials(
         credentials._expiry_time = dt.datetime.fromtimestamp(0, dt.UTC)  # the next request renews them first
 
     return credentials, at_once
-
-
-def _signer(properties: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the URL of the catalog's signer and the token for it, or None if the catalog does not sign requests."""
-    asked = properties.get("s3.signer")
-    if asked not in (None, "", "S3V4RestSigner"):
-        raise InvalidInputError(f"property s3.signer is '{asked}', expected 'S3V4RestSigner'")
-    if not asked and not _is_true(properties, "s3.remote-signing-enabled"):
-        return None
-    url = signer_url(properties)
-    if not url:
-        raise InvalidInputError("property s3.signer.uri is missing: the catalog requires requests that it signs itself")
-    return {"url": url, "token": properties.get("token", "")}
-
-
-def _signing_session(properties: Mapping[str, str], settings: Settings) -> aiobotocore.session.AioSession:
-    """Return a session whose requests the catalog signs, with its newest token."""
-    session = aiobotocore.session.AioSession()
-
-    async def sign(request: Any, **_: Any) -> None:
-        await asyncio.to_thread(_sign_remotely, properties, settings, request)
-
-    session.register("before-sign.s3", sign)
-    return session
-
-
-def _sign_remotely(properties: Mapping[str, str], settings: Settings, request: Any) -> None:
-    """Let the catalog sign a request: its answer has the address and the headers to send."""
-    import requests
-
-    headers = {name: [str(value)] for name, value in request.headers.items()}
-    question: dict[str, Any] = {
-        "method": request.method,
-        "region": request.context.get("client_region") or "us-east-1",
-        "uri": request.url,
-        "headers": headers,
-    }
-    if request.method == "POST" and request.data:  # DeleteObjects: the signer needs the keys
-        question["body"] = request.data.decode() if isinstance(request.data, bytes) else request.data
-
-    def ask(found: Mapping[str, str]) -> requests.Response:
-        signer = _signer(found) or _signer(properties) or {}
-        bearer = {"Authorization": f"Bearer {signer['token']}"} if signer["token"] else {}
-        if bearer:
-            warn_of_plain_text(signer["url"], "the signer of requests to S3")
-        # Another host must not get the token; and a .netrc of the user would replace it.
-        return requests.post(
-            signer["url"], json=question, headers=bearer, timeout=60, allow_redirects=False, auth=leave_alone
-        )
-
-    try:
-        known = settings.current_or_old()
-        answer = ask(known)
-        if answer.status_code in _LOGIN_ENDED and settings.can_renew:
-            answer = ask(settings.renew(known))
-        answer.raise_for_status()
-        if answer.status_code >= 300:
-            raise RefusedError("the catalog's signer redirects to another address, set s3.signer.uri to the final one")
-        _apply_signature(request, answer.json())
-    except (requests.RequestException, ValueError) as error:
-        status = getattr(getattr(error, "response", None), "status_code", None)
-        told = type(error).__name__ if status is None else f"HTTP status {status}"
-        # The error repeats the request, with the token in its headers.
-        raise RefusedError(
-            f"the catalog's signer did not sign the request ({told}); a signer at another host than the catalog's gets "
-            "no token, unless s3.signer.uri of the connection names it"
-        ) from None
-
-
-def _apply_signature(request: Any, signed: Any) -> None:
-    """Add a signer's headers to a request; the request stays what it is, and goes to the store that was asked for."""
-    if not isinstance(signed, dict) or not isinstance(signed.get("headers"), dict):
-        raise ValueError("no document with headers")
-    headers, url = signed["headers"], str(signed.get("uri") or request.url)
-    if not is_same_origin(url, request.url):
-        raise RefusedError("the catalog's signer answers with the address of another host than the store's")
-    for name, values in headers.items():
-        if name.lower() == "authorization" or name.lower().startswith("x-amz-"):
-            del request.headers[name]
-            request.headers[name] = ", ".join(values) if isinstance(values, list) else str(values)
-    request.url = url

@@ -43,6 +43,10 @@ class UnclearError(OSError):
     """The answer was lost: the request may have been done or not."""
 
 
+class ExcessError(UnclearError):
+    """The answer exceeds a limit: another try gets the same one."""
+
+
 class UnreachableError(UnclearError):
     """No connection could be made, at least in the end; an immediate retry helps little."""
 
@@ -166,12 +170,7 @@ class Settings:
 
     def expires_ms(self, prefix: str = "") -> int | None:
         """Return when the first of the credentials below a prefix expires, or None if that is not known."""
-        times = [
-            int(value)
-            for key, value in self._current.items()
-            if key.startswith(prefix) and _EXPIRES.search(key) and _MILLISECONDS.fullmatch(value)
-        ]
-        return min(times, default=None)
+        return expires_ms(self._current, prefix)
 
     def _is_stale(self, properties: Mapping[str, str]) -> bool:
         expires_ms = self.expires_ms()
@@ -180,6 +179,16 @@ class Settings:
         # Credentials that live for less than a few minutes are not renewed at each call.
         margin = min(_RENEW_BEFORE_MS, max(0, expires_ms - self._taken_ms) // 4)
         return self._now_ms() >= expires_ms - margin
+
+
+def expires_ms(properties: Mapping[str, str], prefix: str = "") -> int | None:
+    """Return when the first of the credentials below a prefix expires, or None if that is not known."""
+    times = [
+        int(value)
+        for key, value in properties.items()
+        if key.startswith(prefix) and _EXPIRES.search(key) and _MILLISECONDS.fullmatch(value)
+    ]
+    return min(times, default=None)
 
 
 def lent(kind: str) -> str:

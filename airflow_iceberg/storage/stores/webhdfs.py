@@ -17,7 +17,9 @@ from urllib.parse import quote
 import requests
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
-from airflow_iceberg.storage.addresses import is_same_origin, leave_alone, warn_of_plain_text
+from airflow_iceberg.storage.addresses import is_same_origin, warn_of_plain_text
+from airflow_iceberg.storage.answer_limits import DIRECTORY, FILE, Limit, file_of, parsed
+from airflow_iceberg.storage.answers import LimitError, Session, within
 from airflow_iceberg.storage.stores.name_nodes import require_own
 from airflow_iceberg.storage.stores.renaming import RenamingStore
 from airflow_iceberg.storage.stores.store import RefusedError, Settings, UnclearError
@@ -80,30 +82,36 @@ class WebHdfsStore(RenamingStore):
         return self._settings.current().get("hdfs.kerberos", "").lower() == "true"
 
     @property
-    def _session(self) -> requests.Session:
+    def _session(self) -> Session:
         """The thread's own session, not shared with other threads or with a forked child."""
         if getattr(self._local, "pid", None) != os.getpid():
-            session = requests.Session()
-            session.auth = _kerberos_auth() if self._kerberos else leave_alone
+            session = Session(_kerberos_auth() if self._kerberos else None)
             self._local.session, self._local.pid = session, os.getpid()
-        return cast(requests.Session, self._local.session)
+        return cast(Session, self._local.session)
 
     # -- requests --------------------------------------------------------------------------------------------------
 
-    def _ask(self, method: str, operation: str, path: str, **parameters: str) -> requests.Response:
+    def _ask(
+        self, method: str, operation: str, path: str, *, limit: Limit = DIRECTORY, **parameters: str
+    ) -> requests.Response:
         """Send a request to the NameNode; an answer or error response of it or of a DataNode is final."""
         properties = self._settings.current()
         token, user = properties.get("hdfs.token"), properties.get("hdfs.user")
         who = {"delegation": token} if token else {"user.name": user} if user else {}
         asked = {"op": operation, **parameters, **who}
-        return self._send(method, self._url + quote(path, safe="/"), params=asked, allow_redirects=False)
+        return self._send(method, self._url + quote(path, safe="/"), params=asked, limit=limit)
 
-    def _send(self, method: str, url: str, **more: Any) -> requests.Response:
+    def _send(self, method: str, url: str, *, limit: Limit = DIRECTORY, **more: Any) -> requests.Response:
         try:
-            if is_same_origin(url, self._url):
-                answer = self._session.request(method, url, timeout=_TIMEOUTS_S, **more)
-            else:
-                answer = _without_login(self._url, method, url, timeout=_TIMEOUTS_S, **more)
+            with within(limit):
+                if is_same_origin(url, self._url):
+                    answer = self._session.request(method, url, timeout=_TIMEOUTS_S, **more)
+                else:
+                    answer = _without_login(self._url, method, url, timeout=_TIMEOUTS_S, **more)
+        except LimitError as error:
+            raise UnclearError(
+                f"the answer of {self._authority} is not read to the end: {error}; {error.to_do}"
+            ) from None
         except requests.RequestException as error:
             # The message repeats the address, and with it the delegation token: only its kind is reported.
             raise UnclearError(f"{self._authority} did not answer ({_kind(error)})") from None
@@ -114,7 +122,7 @@ class WebHdfsStore(RenamingStore):
     def _follow(self, answer: requests.Response, method: str, **more: Any) -> requests.Response:
         """Send or fetch the data at the address in the NameNode's answer."""
         if answer.status_code in _REDIRECTED:
-            return self._send(method, answer.headers["Location"], allow_redirects=False, **more)
+            return self._send(method, answer.headers.get("Location", ""), **more)
         return answer
 
     # -- files -----------------------------------------------------------------------------------------------------
@@ -131,16 +139,17 @@ class WebHdfsStore(RenamingStore):
         end = size if length is None else min(size, offset + length)
         if end <= offset:
             return b""
-        answer = self._ask("GET", "OPEN", path, offset=str(offset), length=str(end - offset))
-        found = self._follow(answer, "GET").content
+        part = file_of(end - offset)
+        answer = self._ask("GET", "OPEN", path, limit=part, offset=str(offset), length=str(end - offset))
+        found = self._follow(answer, "GET", limit=part).content
         _require_length(found, end - offset)
         return found
 
     def _read_at_once(self, path: str, length: int | None) -> bytes | None:
         """Return the first bytes of a file, or all, with one request; None if the answer does not say how many."""
-        wanted = {} if length is None else {"length": str(length)}
+        wanted, part = ({}, FILE) if length is None else ({"length": str(length)}, file_of(length))
         try:
-            answer = self._follow(self._ask("GET", "OPEN", path, **wanted), "GET")
+            answer = self._follow(self._ask("GET", "OPEN", path, limit=part, **wanted), "GET", limit=part)
         except (FileNotFoundError, NotADirectoryError, RefusedError):
             return None  # `read` finds the reason by the status
         told = answer.headers.get("Content-Length", "")
@@ -213,7 +222,7 @@ class WebHdfsStore(RenamingStore):
             self._ask("DELETE", "DELETE", path, recursive="true")
 
 
-class _DiscreetSession(requests.Session):
+class _DiscreetSession(Session):
     """The session of fsspec's requests: errors repeat no address, since a delegation token is a part of it.
 
     Args:
@@ -221,18 +230,21 @@ class _DiscreetSession(requests.Session):
     """
 
     def __init__(self, name_node: str, auth: Any) -> None:
-        super().__init__()
+        super().__init__(auth)
         self._name_node = name_node
-        self.auth = auth or leave_alone
 
     def request(self, method: str, url: str, **kwargs: Any) -> requests.Response:  # type: ignore[override]
         follows = kwargs.pop("allow_redirects", True)
+        kwargs.setdefault("timeout", _TIMEOUTS_S)
         try:
-            answer = self._once(method, url, kwargs)
-            for _ in range(_REDIRECTS):
-                if not follows or answer.status_code not in _REDIRECTED:
-                    break
-                answer = self._once(method, answer.headers["Location"], {**kwargs, "params": None})
+            with within(FILE):
+                answer = self._once(method, url, kwargs)
+                for _ in range(_REDIRECTS):
+                    if not follows or answer.status_code not in _REDIRECTED:
+                        break
+                    answer = self._once(method, answer.headers.get("Location", ""), {**kwargs, "params": None})
+        except LimitError as error:
+            raise UnclearError(f"the answer of HDFS is not read to the end: {error}; {error.to_do}") from None
         except requests.RequestException as error:
             raise UnclearError(f"HDFS did not answer ({_kind(error)})") from None
         answer.url = answer.url.partition("?")[0]
@@ -240,16 +252,16 @@ class _DiscreetSession(requests.Session):
 
     def _once(self, method: str, url: str, kwargs: dict[str, Any]) -> requests.Response:
         if is_same_origin(url, self._name_node):
-            return super().request(method, url, allow_redirects=False, **kwargs)
-        return _without_login(self._name_node, method, url, allow_redirects=False, **kwargs)
+            return super().request(method, url, **kwargs)
+        return _without_login(self._name_node, method, url, **kwargs)
 
 
 def _without_login(name_node: str, method: str, url: str, **more: Any) -> requests.Response:
     """Send a request to a DataNode: with the token that the NameNode's answer has for it, and nothing else of ours."""
     if name_node.startswith("https:") and not url.lower().startswith("https:"):
         raise RefusedError("the NameNode's answer leads to an address without TLS; set up HTTPS for the DataNodes")
-    with requests.Session() as session:
-        return session.request(method, url, auth=leave_alone, **more)
+    with Session() as session:
+        return session.request(method, url, **more)
 
 
 def _require_length(found: bytes, expected: int) -> None:
@@ -262,7 +274,7 @@ def _refusal(answer: requests.Response) -> OSError:
     try:
         found = json.loads(answer.content)["RemoteException"]
         name, text = str(found["exception"]), str(found.get("message", "")).partition("\n")[0]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         name, text = "", f"HTTP status {answer.status_code}"
     is_refused = answer.status_code in (400, 401, 403, 405)
     kind = _EXCEPTIONS.get(name, RefusedError if is_refused else UnclearError)
@@ -271,8 +283,8 @@ def _refusal(answer: requests.Response) -> OSError:
 
 def _document(answer: requests.Response) -> dict[str, Any]:
     try:
-        return cast(dict[str, Any], answer.json())
-    except ValueError:
+        return cast(dict[str, Any], parsed(answer.content, DIRECTORY.most_values))
+    except (ValueError, RecursionError):
         raise UnclearError(f"expected JSON, got {len(answer.content)} other bytes: is this WebHDFS?") from None
 
 
