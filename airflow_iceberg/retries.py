@@ -180,7 +180,7 @@ def _stand_in(error: BaseException) -> BaseException:
 
 
 @cache
-def _told_kind(kind: type[BaseException]) -> Any:
+def _told_kind(kind: Any) -> type[BaseException]:
     shown = {
         "__str__": lambda error: str(error.args[0]),
         "__repr__": lambda error: f"{kind.__name__}({error.args[0]!r})",

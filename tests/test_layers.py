@@ -88,8 +88,8 @@ LAYERS = {
     "backends": Layer(
         "errors redaction hooks retries commit.open_table commit.operation_key operations.staging storage.base "
         "storage.addresses storage.answer_limits storage.answers jobs.protocol jobs.run_local jobs.spark.package "
-        "jobs.spark.installation jobs.spark.kept_variables jobs.spark.driver_guard jobs.spark.connect jobs.spark.errors "
-        "jobs.spark.run",
+        "jobs.spark.installation jobs.spark.kept_variables jobs.spark.driver_guard jobs.spark.connect "
+        "jobs.spark.errors jobs.spark.run",
         "airflow requests requests_kerberos tenacity yaml",
     ),
     # Above the hooks: an asset is told apart from others by its table's location, which the catalog knows.
