@@ -169,8 +169,10 @@ def shown_error(error: BaseException) -> BaseException:
 def _stand_in(error: BaseException) -> BaseException:
     """Return an error of the same class, which a caller may catch, with the same traceback and causes."""
     told = without_secrets(str(error))
+    kind: Any = type(error)
+    found: BaseException
     try:
-        found = _told_kind(type(error)).__new__(_told_kind(type(error)))
+        found = _told_kind(kind).__new__(_told_kind(kind))
     except TypeError:  # not a class of exceptions that can be made of nothing
         found = IcebergError.__new__(IcebergError)
     found.args = (told,)
@@ -180,7 +182,7 @@ def _stand_in(error: BaseException) -> BaseException:
 
 
 @cache
-def _told_kind(kind: Any) -> type[BaseException]:
+def _told_kind(kind: Any) -> Any:
     shown = {
         "__str__": lambda error: str(error.args[0]),
         "__repr__": lambda error: f"{kind.__name__}({error.args[0]!r})",

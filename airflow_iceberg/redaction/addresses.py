@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from airflow_iceberg.redaction.words import looks_random
+
 Span = tuple[int, int]
 
 # With limits: a long text without a login must not be searched from each of its characters to its end.
@@ -28,6 +30,8 @@ _ORACLE = (
     r"(?i)(?:jdbc:oracle:\w{1,20}:|\b(?:sqlplus|sqlldr|expdp|impdp|rman)\s+(?:-\w+\s+){0,9})[^/@\s]{0,255}/"
     r"(?:\"([^\"\s]{1,1024})\"|(\S{1,1024}))@"
 )
+# Without a scheme: "user:password@host", but no digest of an image.
+_PLAIN_LOGIN = r"(?<![\w/:@.%+-])[\w.-]{1,64}+:([^\s:@/'\"<>,;]{5,256}+)@(?!sha\d)[\w-]+"
 _COMMANDS = (
     # with care: only after the programs that mean it so
     r"(?i)\b(?:curl|http|xh)\b[^\n]{0,300}?\s(?:-u|--user|--proxy-user|-U)[ =]?['\"]?[^\s:'\"]{0,255}:([^\s'\"]++)",
@@ -49,6 +53,9 @@ def login_spans(text: str) -> Iterator[Span]:
         yield from (each.span(1) for each in re.finditer(_TOKEN_AS_USER, text))
     if "@" in text and "/" in text:
         yield from (each.span(each.lastindex or 0) for each in re.finditer(_ORACLE, text))
+    if "@" in text:
+        plain = re.finditer(_PLAIN_LOGIN, text)
+        yield from (each.span(1) for each in plain if looks_random(each[1]))
     yield from _commands(text)
 
 

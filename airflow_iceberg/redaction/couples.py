@@ -23,11 +23,11 @@ _NAMES = (
     r"[\\'\"`]*\s*[=:>]\s*[\\'\"`]*\s*([\w.-]{1,200}+)[\\'\"`]*"
 )
 _VALUE = (
-    r"(?is)(?:[^{}]{0,300}?(?<![\w.-])(?:value|val|v|content|text)[\\'\"`]*\s*+(?:[=:]\s*+(?:"
+    r"(?is)(?:[^{}]{0,300}?(?<![\w.-])(?:(?:new|old)?_?value|val|v|content|text)[\\'\"`]*\s*+(?:[=:]\s*+(?:"
     rf"{_QUOTED}|[\\'\"`]*([^\s,;&'\"}}<>]++))|>\s*+(?:<!\[CDATA\[)?([^<\]]{{1,65536}}+))|[^<>{{}}]{{0,300}}?>\s*([^<\s][^<]{{0,65536}}))"
 )
 _VALUE_BEFORE = (
-    r"(?is)(?<![\w.-])(?:value|val|v|content|text)[\\'\"`]*\s*[=:>]\s*"
+    r"(?is)(?<![\w.-])(?:(?:new|old)?_?value|val|v|content|text)[\\'\"`]*\s*[=:>]\s*"
     r"(?:\"([^\"]{1,4096})\"|'([^']{1,4096})'|([^\s,;&'\"}<>]{1,4096}))[^{}]{0,100}$"
 )
 _TUPLE = rf"(?s)[\[(]\s*[bu]?['\"]([\w. -]{{1,100}}+)['\"]\s*,\s*{_QUOTED}\s*,?\s*[\])]"
@@ -45,6 +45,21 @@ _SENTENCE = (
     r"|masterauth)s?)"
     r"(?:[ \t]{1,3}(?:is|was|of|to|as|value|=>?)(?:[ \t]{1,3}(?:now|set|to))?)?[ \t]{1,3}([^\s'\"]{5,1024})"
 )
+# "password for me: x", "the password of user me is x", "password set to 'x'"
+_TOLD = (
+    r"(?i)(?<![\w.])((?:passw(?:or)?d|passphrase|passcode|pwd|secret|token|api[ _-]?key|access[ _-]?key)s?)[ \t]"
+    r"(?:(?:for|of)(?:[ \t]user)?[ \t][\w.@-]{1,64}(?:[ \t](?:is|was)|:)|(?:is|was|(?:set|changed|reset)[ \t]to):?)"
+    r"[ \t]['\"]?([^\s'\"]{5,1024})"
+)
+_CALL = (
+    r"(?i)(?<![a-z])(?:set|with|add|put)?_?((?:\w{0,20}_?)(?:passw(?:or)?d|secret(?:_?key)?|token|api_?key|pwd|access_?key))"
+    rf"\(\s{{0,20}}{_QUOTED}"
+)
+_ATTRIBUTE = (
+    r"<([\w.:-]{1,100}+)(?:\s[^<>]{0,200}?)?\s(?:value|data|val)\s*=\s*(?:\"([^\"]{1,65536}+)\"|'([^']{1,65536}+)')"
+)
+# A line of a name and a value: "spark.x.password  y", "password,y", "password|y".
+_ROW = r"(?m)^[ \t]*[\"']?([\w.-]{2,200}+)[\"']?(?:[ \t]*[,|;\t][ \t]*|[ \t]+)[\"']?([^\s\"']{5,4096}+)[\"']?[ \t]*$"
 _SCHEME = r"(?i)(?:bearer|basic|token|apikey)[ \t]+"
 _LINE = re.compile(r"[^\n]+")
 _NEAR = 600
@@ -68,10 +83,25 @@ def couple_spans(text: str) -> Iterator[Span]:
         is_list = "=" in each[each.lastindex or 0] and "credentials" in each[0].lower()
         if not is_list and not is_word(each[each.lastindex or 0]) and not is_placeholder(each[each.lastindex or 0]):
             yield each.span(each.lastindex or 0)
-    for each in re.finditer(_SENTENCE, text):
-        if _is_told(each):
-            yield each.span(2)
+    for pattern in (_SENTENCE, _TOLD):
+        yield from (each.span(2) for each in re.finditer(pattern, text) if _is_told(each))
+    yield from _lines_and_calls(text)
     yield from _columns(text)
+
+
+def _lines_and_calls(text: str) -> Iterator[Span]:
+    for each in re.finditer(_ROW, text):
+        name, value = each[1], each[2].rstrip(",;")
+        if is_secret(name) and looks_random(value) and is_kept(name, value) and not is_call(value):
+            yield each.start(2), each.start(2) + len(value)
+    for pattern in (_CALL, _ATTRIBUTE) if "(" in text or "<" in text else ():
+        for each in re.finditer(pattern, text):
+            group = each.lastindex or 0
+            is_getter = (
+                pattern is _CALL and re.match("(?i)get|find|decode|parse|read|load|check|is_", each[0]) is not None
+            )
+            if is_secret(each[1]) and not is_getter and looks_random(each[group]) and is_kept(each[1], each[group]):
+                yield each.span(group)
 
 
 def _is_value(value: str) -> bool:

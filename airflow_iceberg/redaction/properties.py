@@ -147,7 +147,7 @@ def _leaves(name: str, value: Any, *, below_secret: bool) -> Iterator[str]:
     if isinstance(value, tuple):
         told = _told_name(value)
         for key, inner in value:
-            known = told if told and key.lower() in ("value", "val") else key
+            known = told if told and key.lower().endswith(("value", "val")) else key
             yield from _leaves(known, inner, below_secret=below_secret or is_secret(known))
     elif isinstance(value, list):
         option = ""

@@ -16,7 +16,7 @@ _ESCAPE = re.compile(
 )
 _PERCENT = re.compile(r"(?:%[0-9a-fA-F]{2})+")
 # Only what hides the signs of a pair or of an address.
-_NEEDS_PERCENT = re.compile(r"%(?:25)*(?:3[ADad]|22|27|40)")
+_NEEDS_PERCENT = re.compile(r"%(?:25)*(?:3[ADad]|22|27|40|[46][1-9A-Fa-f]|[57][0-9Aa])")
 _PLAIN = {"n": "\n", "r": "\r", "t": "\t"}
 _DEEPEST = 3
 
