@@ -29,7 +29,7 @@ LEAST_BYTES_PER_S = 64 * _KB
 MOST_S = 600.0
 """Seconds from the first byte of an answer to its last, however large it is."""
 MOST_PAGES = 10_000
-MOST_PAGES_BYTES = 64 * _MB
+MOST_PAGES_BYTES = 32 * _MB
 MOST_PAGES_S = 900.0
 
 WHO_ANSWERS = "check the uri of the connection, and that its server is the one that you mean"

@@ -307,11 +307,13 @@ class Measured:
     Attributes:
         said: its output.
         seconds: the time of the piece, without that of the imports before it.
+        processor_seconds: the same, of the processor: what a busy machine does not change.
         more_bytes: how much its memory rose at most, above what it was before.
     """
 
     said: str
     seconds: float
+    processor_seconds: float
     more_bytes: int
 
 
@@ -319,14 +321,14 @@ _MEASURE = """
 import json, resource, sys, time, traceback
 from tests.support.peak_memory import peak_bytes
 {before}
-_before, _start = peak_bytes(), time.monotonic()
+_before, _start, _processor = peak_bytes(), time.monotonic(), time.process_time()
 try:
 {piece}
 except BaseException as error:
     print(f"{{type(error).__module__}}.{{type(error).__name__}}: {{error}}"[:2000])
 else:
     print("no error")
-print(json.dumps([time.monotonic() - _start, peak_bytes() - _before]))
+print(json.dumps([time.monotonic() - _start, time.process_time() - _processor, peak_bytes() - _before]))
 """
 
 
@@ -352,5 +354,6 @@ def measured(before: str, piece: str, *, timeout_s: float = 120, most_bytes: int
     lines = done.stdout.strip().splitlines()
     if done.returncode or not lines:
         raise AssertionError(f"it ended with {done.returncode}: {done.stdout[-2000:]} {done.stderr[-4000:]}")
-    seconds, more = json.loads(lines[-1])
-    return Measured(said="\n".join(lines[:-1]), seconds=seconds, more_bytes=more)
+    seconds, processor, more = json.loads(lines[-1])
+    said = "\n".join(lines[:-1])
+    return Measured(said=said, seconds=seconds, processor_seconds=processor, more_bytes=more)
