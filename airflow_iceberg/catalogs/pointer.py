@@ -344,9 +344,8 @@ class PointerCatalog(Catalog):
         return f"{directory.rstrip('/')}/{number:05d}-{self._new_uuid()}{extension}{METADATA_SUFFIX}"
 
     def _state(self, table: TableId, metadata: TableMetadata, pointer: Pointer) -> TableState:
-        return TableState(
-            table=table, metadata=metadata, metadata_location=pointer.metadata_location, token=pointer.token
-        )
+        location = pointer.metadata_location
+        return TableState(table=table, metadata=metadata, metadata_location=location, token=pointer.token)
 
     def _delete_forgotten_metadata(self, before: TableMetadata, after: TableState) -> None:
         """Delete the metadata files that are no longer in the log, if the table's properties say so."""

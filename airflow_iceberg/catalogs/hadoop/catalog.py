@@ -272,10 +272,8 @@ class HadoopCatalog(PointerCatalog):
     def drop_pointer(self, table: TableId) -> None:
         state = self.load(table)
         if not TableProperties.of(state.metadata.properties).gc_enabled:
-            raise InvalidInputError(
-                f"cannot drop {table}: its property {TableProperties.gc_enabled} is false, and a Hadoop catalog drops "
-                "a table with its files; remove the property first"
-            )
+            reason = f"its property {TableProperties.gc_enabled} is false, and a Hadoop catalog drops a table with its"
+            raise InvalidInputError(f"cannot drop {table}: {reason} files; remove the property first")
         location = self.default_location(table)
         self.check_deletable(state, location, "drop")
         try:
@@ -346,8 +344,7 @@ class HadoopCatalog(PointerCatalog):
     def namespace_exists(self, namespace: str | Namespace) -> bool:
         namespace = self.levels_of(namespace)
         with open_directory(self._in_warehouse, self._location(namespace), "look for") as (store, path):
-            is_there = store.is_directory(path)
-        return is_there and not self._is_table(namespace)
+            return store.is_directory(path) and not self._is_table(namespace)
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
         """Return the location, the only property of a directory."""

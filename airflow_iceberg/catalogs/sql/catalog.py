@@ -37,12 +37,12 @@ from airflow_iceberg.catalogs.missing import MOST_NAMES
 from airflow_iceberg.catalogs.owners import owner_among
 from airflow_iceberg.catalogs.pointer import Outside, Pointer, PointerCatalog
 from airflow_iceberg.catalogs.sql.database import Database
-from airflow_iceberg.catalogs.sql.tables import TYPE_COLUMN, catalog_tables, look, no_tables, prepare, schema_version
+from airflow_iceberg.catalogs.sql.own_tables import OwnTables
+from airflow_iceberg.catalogs.sql.tables import TYPE_COLUMN, catalog_tables
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     FormatError,
     InvalidInputError,
-    NotFoundError,
     StorageError,
 )
 from airflow_iceberg.inventory.limited import limits_of
@@ -68,9 +68,7 @@ class SqlCatalog(PointerCatalog):
     def __init__(self, name: str, properties: Mapping[str, str], **outside: Unpack[Outside]) -> None:
         super().__init__(name, properties, **outside)
         self._opened = Database(name, properties)
-        self._schema_version = schema_version(name, properties)
-        self._has_type: bool | None = None
-        self._empty: Database | None = None
+        self._own = OwnTables(name, self._opened, properties)
         self._tables, self._namespaces = catalog_tables(with_type=True)
 
     def __repr__(self) -> str:
@@ -115,7 +113,7 @@ class SqlCatalog(PointerCatalog):
         }
         try:
             with self._keys() as connection:
-                if self._has_type:
+                if self._own.has_type:
                     values[TYPE_COLUMN] = _TABLE
                 connection.execute(insert(self._tables).values(values))
         except AlreadyExistsError as error:
@@ -124,7 +122,7 @@ class SqlCatalog(PointerCatalog):
     @contextmanager
     def _keys(self) -> Iterator[Connection]:
         """Open a transaction that fails with `AlreadyExistsError` for a key that is there."""
-        with self._prepared().write() as connection:
+        with self._own.to_change().write() as connection:
             try:
                 yield connection
             except IntegrityError as error:
@@ -137,7 +135,7 @@ class SqlCatalog(PointerCatalog):
             .where(self._is_table(table), tables.c.metadata_location == old)
             .values(metadata_location=new, previous_metadata_location=old)
         )
-        with self._prepared().write() as connection:
+        with self._own.to_change().write() as connection:
             if connection.execute(statement).rowcount == 1:
                 return
         self._explain_lost_race(table, old, new)
@@ -174,7 +172,7 @@ class SqlCatalog(PointerCatalog):
         """Return what the row of a name is, by the type that Iceberg Java has written."""
         self._database()
         kind = self._tables.c[TYPE_COLUMN]
-        if not self._has_type:
+        if not self._own.has_type:
             return None
         with self._opened.read() as connection:
             found = connection.execute(select(kind).where(self._has_name(table), kind != _TABLE)).scalar()
@@ -193,7 +191,7 @@ class SqlCatalog(PointerCatalog):
         return f"the database has tables of catalog {others} only; set that as catalog_name"
 
     def drop_pointer(self, table: TableId) -> None:
-        with self._prepared().write() as connection:
+        with self._own.to_change().write() as connection:
             is_gone = connection.execute(delete(self._tables).where(self._is_table(table))).rowcount == 0
         if is_gone:
             raise self._no_table(table)
@@ -201,7 +199,7 @@ class SqlCatalog(PointerCatalog):
     def drop_if_current(self, state: TableState) -> None:
         """Remove the table's row if it still has the state's location."""
         is_current = and_(self._is_table(state.table), self._tables.c.metadata_location == state.metadata_location)
-        with self._prepared().write() as connection:
+        with self._own.to_change().write() as connection:
             if connection.execute(delete(self._tables).where(is_current)).rowcount == 1:
                 return
         found = self.read_pointer(state.table)
@@ -251,7 +249,7 @@ class SqlCatalog(PointerCatalog):
         if self.namespace_exists(namespace):
             return False
         try:
-            with self._prepared().write() as connection:
+            with self._own.to_change().write() as connection:
                 self._insert_properties(connection, namespace, {**properties, _EXISTS: "true"})
         except AlreadyExistsError:
             return False
@@ -260,8 +258,8 @@ class SqlCatalog(PointerCatalog):
     def drop_namespace(self, namespace: str | Namespace) -> None:
         namespace = self._require_namespace(namespace)
         tables, namespaces = self._tables, self._namespaces
-        with self._prepared().write() as connection:
-            kind = tables.c[TYPE_COLUMN] if self._has_type else literal(_TABLE)
+        with self._own.to_change().write() as connection:
+            kind = tables.c[TYPE_COLUMN] if self._own.has_type else literal(_TABLE)
             inside = connection.execute(
                 select(tables.c.table_name, kind).where(
                     self._same(tables.c.catalog_name, self.name), self._at_or_below(tables.c.table_namespace, namespace)
@@ -315,7 +313,7 @@ class SqlCatalog(PointerCatalog):
         self._require_namespace(namespace)
         _check_reserved({*new, *old})
         key = self._namespaces.c.property_key
-        with self._prepared().write() as connection:
+        with self._own.to_change().write() as connection:
             # PyIceberg leaves out the row that keeps the namespace if there are properties.
             rows = {**new, _EXISTS: "true"}
             connection.execute(
@@ -369,7 +367,7 @@ class SqlCatalog(PointerCatalog):
 
     def _no_view(self) -> tuple[ColumnElement[bool], ...]:
         self._database()
-        if not self._has_type:
+        if not self._own.has_type:
             return ()
         column = self._tables.c[TYPE_COLUMN]
         return (or_(column == _TABLE, column.is_(None)),)
@@ -379,29 +377,7 @@ class SqlCatalog(PointerCatalog):
         return and_(self._same(columns.catalog_name, self.name), self._same(columns.namespace, _joined(namespace)))
 
     def _database(self) -> Database:
-        """Return the database to read; until the first change has made the catalog's tables, one that has no rows."""
-        if self._has_type is None:
-            try:
-                self._has_type = look(self.name, self._opened, self.properties)
-            except NotFoundError:
-                if self._changes_nothing:
-                    raise
-                return self._prepared()
-        if self._has_type is None:
-            self._empty = self._empty or no_tables()
-            return self._empty
-        return self._opened if self._changes_nothing else self._prepared()
-
-    @property
-    def _changes_nothing(self) -> bool:
-        """Whether this is a look for a page or a trigger, which does not even complete what others have made."""
-        return limits_of(self.io) is not None
-
-    def _prepared(self) -> Database:
-        """Return the database to change, after making sure once that it has the catalog's tables."""
-        if self._has_type is None or (not self._has_type and self._schema_version == "V1"):
-            self._has_type = prepare(self.name, self._opened, self.properties, self._schema_version)
-        return self._opened
+        return self._own.to_read(changes_nothing=limits_of(self.io) is not None)
 
 
 def _check_reserved(names: Collection[str]) -> None:
