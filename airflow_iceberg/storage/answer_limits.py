@@ -82,7 +82,7 @@ SIGNATURE = Limit(what="a signature", most_bytes=_MB)
 ERROR = Limit(what="an error", most_bytes=64 * _KB)
 APPLICATIONS = Limit(what="a list of applications", most_bytes=32 * _MB)
 DIRECTORY = Limit(
-    what="a directory", most_bytes=128 * _MB, most_values=8_000_000, to_do="keep fewer files in one directory"
+    what="a directory", most_bytes=96 * _MB, most_values=6_000_000, to_do="keep fewer files in one directory"
 )
 
 
