@@ -80,7 +80,8 @@ def open_directory(io: FileIO, location: str, verb: str) -> Iterator[tuple[Direc
         return
     filesystem, path = io.filesystem(location)
     try:
-        yield FsspecDirectories(filesystem), path
+        # The file system of a guarded store opens files, and leaves all else to the store.
+        yield getattr(filesystem, "store", None) or FsspecDirectories(filesystem), path
     except IcebergError:
         raise
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, BinaryIO, Protocol
 
 from fsspec.spec import AbstractFileSystem
@@ -24,6 +25,10 @@ class GuardedFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def __init__(self, store: Files, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.store = store
+
+    def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+        with self._open(path) as file:
+            return {"name": path, "type": "file", "size": os.fstat(file.fileno()).st_size}
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """Do nothing: folders are made with the first file in them."""
