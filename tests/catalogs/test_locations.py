@@ -310,6 +310,9 @@ class TestTheLocationOfANamespace:
             Table.create(catalog, "db.t", schema=SCHEMA)
 
 
+A_UUID = "a82e62c3-7f04-4e29-a31a-e1bc273870b2"
+
+
 class TestNessie:
     """A location ends with a uuid, and nothing else that is as long."""
 
@@ -320,12 +323,12 @@ class TestNessie:
     @pytest.mark.parametrize(
         ("location", "is_home"),
         [
-            (f"{WAREHOUSE}/hr/t_{uuid.uuid4()}", True),
+            (f"{WAREHOUSE}/hr/t_{A_UUID}", True),
             (f"{WAREHOUSE}/hr/t_{'x' * 36}", False),
             (f"{WAREHOUSE}/hr/t_/salaries_{'-' * 20}/data1", False),
             (f"{WAREHOUSE}/hr/t_", False),
-            (f"{WAREHOUSE}/hr/u_{uuid.uuid4()}", False),
-            (f"memory://other/hr/t_{uuid.uuid4()}", False),
+            (f"{WAREHOUSE}/hr/u_{A_UUID}", False),
+            (f"memory://other/hr/t_{A_UUID}", False),
         ],
     )
     def test_the_end_is_a_uuid(self, location, is_home):

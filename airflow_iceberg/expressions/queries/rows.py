@@ -223,7 +223,7 @@ def _is_plain_value(value: object, kind: t.IcebergType, texts: Mapping[type, str
         return False
     if isinstance(value, datetime) and isinstance(kind, t.DateType):
         return False
-    if isinstance(value, int | Decimal) and abs(value) >= _end_of(kind):
+    if isinstance(value, int | Decimal) and not -_end_of(kind) < value < _end_of(kind):
         # `null <= 9223372036854775808` is true for Spark 4.2, which leaves the comparison out.
         return False
     return isinstance(value, VALUES.get(type(kind), ()))
@@ -233,7 +233,7 @@ def _end_of(kind: t.IcebergType) -> int:
     """Return a number that is larger than all of a type."""
     match kind:
         case t.DecimalType():
-            return 10 ** (kind.precision - kind.scale)
+            return int(10 ** (kind.precision - kind.scale))
         case t.IntegerType():
             return 1 << 31
         case _:
