@@ -158,11 +158,11 @@ class TestCsv:
         [
             ("a.csv", b""),
             ("a.csv", b"\xef\xbb\xbf"),
-            ("a.csv.gz", gzip.compress(b"")),
+            ("a.csv.gz", gzip.compress(b"", mtime=0)),
             ("a.jsonl", b""),
             ("a.jsonl", b"\xef\xbb\xbf"),
             ("a.jsonl", b"\xef\xbb\xbf\n\n"),
-            ("a.jsonl.gz", gzip.compress(b"")),
+            ("a.jsonl.gz", gzip.compress(b"", mtime=0)),
         ],
     )
     def test_a_file_without_text_has_no_rows(self, name, content, tmp_path):
