@@ -33,6 +33,7 @@ from airflow_iceberg.operators import IcebergAppendOperator, IcebergCreateTableO
 from airflow_iceberg.operators._key import installation_id
 from airflow_iceberg.sensors import PaimonSnapshotSensor
 from airflow_iceberg.ui import committed, render
+from airflow_iceberg.ui.opened import connect
 from airflow_iceberg.ui.staging import staging_folders
 from tests.airflow.conftest import Instance, Lake, operators
 from tests.airflow.killed_operator import context_of
@@ -355,11 +356,9 @@ class TestStagingFolder:
         assert sorted((one.try_number, one.files, one.size_bytes) for one in found) == [(1, 1, 5), (2, 1, 5)]
         assert staging_folders(table, **ids | {"map_index": 3}) == []
         work = committed.Work(dag_id="d", run_id="r", task_id="t", map_index=-1)
-        shown = committed.commits_of(work, "iceberg_catalog_default", "s.t")
-        assert list(shown.staging) == found
-        assert (
-            committed.commits_of(committed.Work(dag_id="d", run_id="r"), "iceberg_catalog_default", "s.t").staging == ()
-        )
+        connected = connect("iceberg_catalog_default")
+        assert list(committed.commits_of(work, connected, "s.t").staging) == found
+        assert committed.commits_of(committed.Work(dag_id="d", run_id="r"), connected, "s.t").staging == ()
         page = render.page("committed", {"work": work, "tables": [shown], "dags": set()}).body.decode()
         assert f"{found[0].location}</span>: try" in page
         assert "1 file, 5 bytes" in page

@@ -51,7 +51,7 @@ def created(folder, create, *, is_hive_2=False, **properties):
         **({} if is_hive_2 else {"get_catalogs": lambda _: None}),
     }
     with ScriptedMetastore(answers) as metastore:
-        create(load_catalog("prod", type="hive", uri=metastore.uri, **properties))
+        create(load_catalog("prod", type="hive", uri=metastore.uri, warehouse=folder.as_uri(), **properties))
     (sent,) = [arguments.tbl for name, arguments in metastore.calls if name == "create_table"]
     return sent
 
