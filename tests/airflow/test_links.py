@@ -357,7 +357,8 @@ class TestStagingFolder:
         assert staging_folders(table, **ids | {"map_index": 3}) == []
         work = committed.Work(dag_id="d", run_id="r", task_id="t", map_index=-1)
         connected = connect("iceberg_catalog_default")
-        assert list(committed.commits_of(work, connected, "s.t").staging) == found
+        shown = committed.commits_of(work, connected, "s.t")
+        assert list(shown.staging) == found
         assert committed.commits_of(committed.Work(dag_id="d", run_id="r"), connected, "s.t").staging == ()
         page = render.page("committed", {"work": work, "tables": [shown], "dags": set()}).body.decode()
         assert f"{found[0].location}</span>: try" in page
