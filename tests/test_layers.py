@@ -50,7 +50,10 @@ LAYERS = {
         "requests_kerberos urllib3",
     ),
     # All files of a table, found in one way whenever files are removed; here or in a job.
-    "inventory": Layer("errors format expressions plan storage.base storage.directories storage.gate", "pyarrow numpy"),
+    "inventory": Layer(
+        "errors format expressions plan storage.base storage.directories storage.gate storage.real_paths",
+        "pyarrow numpy",
+    ),
     "data": Layer("errors redaction format expressions storage", "pyarrow numpy fastavro"),
     "catalogs": Layer(
         "errors redaction format storage inventory", "sqlalchemy requests urllib3 tenacity boto3 botocore thrift"

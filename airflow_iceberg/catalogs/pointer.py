@@ -41,6 +41,7 @@ from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.limited import LimitedFileIO, may_keep
 from airflow_iceberg.inventory.ownership import files_of, has_metadata
 from airflow_iceberg.inventory.purge import TableFiles, delete_files, find_files
+from airflow_iceberg.inventory.spellings import forgotten_metadata
 from airflow_iceberg.redaction import said
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import own_only
@@ -351,9 +352,8 @@ class PointerCatalog(Catalog):
         """Delete the metadata files that are no longer in the log, if the table's properties say so."""
         if not TableProperties.of(after.metadata.properties).metadata_delete_after_commit:
             return
-        kept = {location for _, location in after.metadata.metadata_log}
         files = self._files(after)
-        own, foreign = own_only(files, (location for _, location in before.metadata_log if location not in kept))
+        own, foreign = own_only(files, forgotten_metadata(before, after.metadata, after.metadata_location))
         sure = files_of(files, own, after.metadata, after.metadata_location)
         if others := foreign + len(own) - len(sure):
             log.warning("%s: kept %d old metadata files that are gone, or may be another table's", after.table, others)

@@ -22,7 +22,7 @@ from airflow_iceberg.format.manifests.columns import Unpacked, read_columns, unp
 from airflow_iceberg.format.manifests.entries import ManifestFile
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.manifests import read_manifests
-from airflow_iceberg.plan.path_hashes import HashedPaths, hash_paths
+from airflow_iceberg.plan.path_hashes import HashedPaths, SpelledFolder, hash_paths
 from airflow_iceberg.storage.base import FileIO
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,8 @@ SCHEMA = pa.schema(
         pa.field("store", pa.string(), nullable=False),
         pa.field("content", pa.uint8(), nullable=False),
         pa.field("size_bytes", pa.int64(), nullable=False),
+        # The location, where the hash is that of its text alone: see `inventory.spellings`.
+        pa.field("unplaced", pa.string()),
     ]
 )
 SCHEMA_WITH_PATHS = SCHEMA.append(pa.field("path", pa.string(), nullable=False))
@@ -50,6 +52,7 @@ def name_files(
     is_live: bool,
     with_paths: bool,
     may_be_missing: bool,
+    folders: Sequence[SpelledFolder] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yield the files that manifests name: rows of SCHEMA, with paths of SCHEMA_WITH_PATHS.
 
@@ -60,6 +63,7 @@ def name_files(
         tick: a function, called with the numbers of files and bytes since the last call.
         is_live: whether only live entries are named; otherwise also deleted ones.
         may_be_missing: whether a missing manifest is skipped; otherwise an error.
+        folders: local folders whose real paths are known.
     Raises:
         FormatError, NotFoundError, StorageError: a manifest cannot be read.
     """
@@ -76,7 +80,7 @@ def name_files(
         else:
             paths, kinds, sizes = part.file_path, part.content, part.file_size_in_bytes
         tick(len(paths), int(sum(sizes)) if isinstance(sizes, list) else int(sizes.sum()))
-        yield _batch(paths, kinds, sizes, with_paths=with_paths)
+        yield _batch(paths, kinds, sizes, with_paths, folders)
 
 
 def _opened(io: FileIO, manifests: Iterable[ManifestFile], may_be_missing: bool) -> Iterator[Unpacked]:
@@ -91,19 +95,32 @@ def _opened(io: FileIO, manifests: Iterable[ManifestFile], may_be_missing: bool)
         yield unpack(data, manifest)
 
 
-def _batch(paths: Sequence[str], kinds: Any, sizes: Any, *, with_paths: bool) -> pa.RecordBatch:
-    hashed = hash_paths(paths)
+def _batch(
+    paths: Sequence[str], kinds: Any, sizes: Any, with_paths: bool, folders: Sequence[SpelledFolder]
+) -> pa.RecordBatch:
+    hashed = hash_paths(paths, folders)
     names = [f"{scheme}://{authority}".encode() for scheme, authority in hashed.names]
     columns: list[Any] = [
         number_array(hashed.hashes),
         bytes_array([names[place] for place in hashed.stores.tolist()], pa.string()),
         number_array(np.asarray(kinds, np.uint8)),
         number_array(np.asarray(sizes, np.int64)),
+        _some(paths, hashed.unplaced),
     ]
     if not with_paths:
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
     columns.append(bytes_array([path.encode() for path in paths], pa.string()))
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA_WITH_PATHS)
+
+
+def _some(paths: Sequence[str], chosen: Sequence[int]) -> pa.Array:
+    """Return some of the paths in their places, and no value in all others."""
+    if not chosen:
+        return pa.nulls(len(paths), pa.string())
+    found: list[str | None] = [None] * len(paths)
+    for number in chosen:
+        found[number] = paths[number]
+    return pa.array(found, pa.string())
 
 
 def hashed_paths(batch: pa.RecordBatch) -> HashedPaths:

@@ -6,7 +6,8 @@ snapshots expire (`plan.expire_snapshots`), reading manifests (`inventory.units`
 
 A file is identified by its path: several deletion vectors share a Puffin file, and a path can leave a table and come
 back. So nothing is decided by single entries: a file that only expired manifests name may be deleted, unless a live
-entry of a remaining snapshot has the same path, under any scheme and authority. Memory: the packed paths of the files
+entry of a remaining snapshot has the same path, under any scheme and authority, and however it is spelled
+(`inventory.spellings`). Memory: the packed paths of the files
 to delete, and eight bytes for each.
 """
 
@@ -26,7 +27,9 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.named_files import find_manifests
 from airflow_iceberg.inventory.run import RunUnits
+from airflow_iceberg.inventory.spellings import Spellings
 from airflow_iceberg.inventory.units import UnitResult, manifest_units
+from airflow_iceberg.plan.orphan_files import file_name
 from airflow_iceberg.plan.path_hashes import FirstOfEach, Hashes, HashSet, Mask
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import GatedFileIO, own_only
@@ -39,8 +42,9 @@ class DeletableFiles:
         foreign: the number of files that nothing reaches any more, outside of the table's own locations; they are kept.
     """
 
-    def __init__(self, io: FileIO) -> None:
+    def __init__(self, io: FileIO, spellings: Spellings | None = None) -> None:
         self._io = io
+        self._spellings = spellings or Spellings("")
         self.foreign = 0
         self._parts: list[UnitResult] = []
         self._hashes = HashSet()
@@ -64,16 +68,25 @@ class DeletableFiles:
     def _take(self, part: UnitResult) -> None:
         self._parts.append(part)
         for batch in part.batches():
-            self._hashes.add(numbers_of(batch.column("hash")))
+            self._hashes.add(self._spellings.hashes(batch)[0])
 
     def _keep(self, parts: Iterable[UnitResult]) -> None:
-        """Keep files that are live elsewhere."""
+        """Keep files that are live elsewhere, and those of which nobody knows whether they are."""
         self._stays = np.zeros(len(self._hashes), np.bool_)
+        names: set[str] = set()
         if len(self._hashes):
             for part in parts:
                 for batch in part.batches():
-                    places, is_there = self._hashes.places(numbers_of(batch.column("hash")))
-                    self._stays[places[is_there]] = True
+                    hashes, _, lost = self._spellings.hashes(batch)
+                    self._stay(hashes)
+                    names |= lost
+        for part in self._parts:
+            for batch in part.batches():
+                hashes, is_lost, _ = self._spellings.hashes(batch)
+                self._stay(hashes[is_lost])
+                if names:
+                    paths = batch.column("path").to_pylist()
+                    self._stay(hashes[np.array([file_name(each) in names for each in paths], np.bool_)])
         for batch, chosen in self._chosen():
             is_own = own_mask(self._io, batch.column("path"))
             self.foreign += int((chosen & ~is_own).sum())
@@ -83,11 +96,15 @@ class DeletableFiles:
             self.size_bytes += int(sizes.sum())
             self._counts += np.bincount(kinds, minlength=len(FileContent))
 
+    def _stay(self, hashes: Hashes) -> None:
+        places, is_there = self._hashes.places(hashes)
+        self._stays[places[is_there]] = True
+
     def _chosen(self) -> Iterator[tuple[pa.RecordBatch, Mask]]:
         first = FirstOfEach(self._stays)
         for part in self._parts:
             for batch in part.batches():
-                places, _ = self._hashes.places(numbers_of(batch.column("hash")))
+                places, _ = self._hashes.places(self._spellings.hashes(batch)[0])
                 yield batch, first(places)
 
 
@@ -108,7 +125,7 @@ class Deletable:
 
 
 def find_deletable(
-    io: FileIO, gone: Iterable[Snapshot], after: TableMetadata, statistics: Iterable[str], *, inventory: RunUnits
+    io: FileIO, gone: Sequence[Snapshot], after: TableMetadata, statistics: Iterable[str], *, inventory: RunUnits
 ) -> Deletable:
     """Return the files that removed snapshots reached, and remaining snapshots do not reach.
 
@@ -121,18 +138,19 @@ def find_deletable(
     Raises:
         FormatError, NotFoundError, StorageError: a remaining file cannot be read: then nothing may be deleted.
     """
-    kept_lists = {snapshot.manifest_list for snapshot in after.snapshots}
-    gone = [snapshot for snapshot in gone if snapshot.manifest_list is None or snapshot.manifest_list not in kept_lists]
+    spellings = Spellings(after.location)
+    kept_lists = [snapshot.manifest_list for snapshot in after.snapshots if snapshot.manifest_list]
+    only_lists = set(spellings.unreached((one.manifest_list for one in gone if one.manifest_list), kept_lists))
+    gone = [one for one in gone if one.manifest_list is None or one.manifest_list in only_lists]
     kept = find_manifests(io, after.snapshots) if gone else {}
     # If the list is missing, an earlier try has deleted it, as the last file.
     found = find_manifests(io, gone, may_be_missing=True)
-    only_gone = [manifest for path, manifest in found.items() if path not in kept]
-    kept_statistics = statistics_paths(after)
+    only_gone = [found[path] for path in spellings.unreached(found, kept)]
     manifests, others = own_only(io, (manifest.manifest_path for manifest in only_gone))
     lists, more = own_only(io, (snapshot.manifest_list for snapshot in gone if snapshot.manifest_list))
-    unused, most = own_only(io, (path for path in dict.fromkeys(statistics) if path not in kept_statistics))
+    unused, most = own_only(io, spellings.unreached(statistics, statistics_paths(after)))
     return Deletable(
-        content=_deletable_files(io, only_gone, list(kept.values()), inventory),
+        content=_deletable_files(io, spellings, only_gone, list(kept.values()), inventory),
         manifests=tuple(manifests),
         manifest_lists=tuple(lists),
         statistics=tuple(unused),
@@ -141,14 +159,19 @@ def find_deletable(
 
 
 def _deletable_files(
-    io: FileIO, gone: Sequence[ManifestFile], kept: Sequence[ManifestFile], inventory: RunUnits
+    io: FileIO,
+    spellings: Spellings,
+    gone: Sequence[ManifestFile],
+    kept: Sequence[ManifestFile],
+    inventory: RunUnits,
 ) -> DeletableFiles:
-    files = DeletableFiles(io)
+    files = DeletableFiles(io, spellings)
     if not gone:
         return files
     # With deleted entries: their files may be live in no remaining snapshot.
-    first = manifest_units(gone, is_live=False, with_paths=True, may_be_missing=True)
-    parts = inventory([*first, *manifest_units(kept, is_live=True)], what="files that expired snapshots reached")
+    first = manifest_units(gone, is_live=False, with_paths=True, may_be_missing=True, folders=spellings.folders)
+    last = manifest_units(kept, is_live=True, folders=spellings.folders)
+    parts = inventory([*first, *last], what="files that expired snapshots reached")
     for part in islice(parts, len(first)):
         files._take(part)
     files._keep(parts)
@@ -206,7 +229,7 @@ def sizes_of_refs(io: FileIO, metadata: TableMetadata, *, inventory: RunUnits) -
         for snapshot in reached:
             owners.setdefault(snapshot.snapshot_id, set()).add(name)
     by_owners = _manifests_by_owners(io, metadata, owners)
-    sizes, alone = _sizes_by_owners(by_owners, inventory)
+    sizes, alone = _sizes_by_owners(by_owners, Spellings(metadata.location), inventory)
     return tuple(
         RefSize(name=name, snapshots=counts[name], size_bytes=sizes.get(name, 0), exclusive_bytes=alone.get(name, 0))
         for name in sorted(metadata.refs)
@@ -234,18 +257,20 @@ def _manifests_by_owners(
 
 
 def _sizes_by_owners(
-    by_owners: Mapping[frozenset[str], Sequence[ManifestFile]], inventory: RunUnits
+    by_owners: Mapping[frozenset[str], Sequence[ManifestFile]], spellings: Spellings, inventory: RunUnits
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Return for each ref the bytes of its files, and of those that are its own alone; each file once."""
     owners = list(by_owners)
     units = [
-        (number, unit) for number, names in enumerate(owners) for unit in manifest_units(by_owners[names], is_live=True)
+        (number, unit)
+        for number, names in enumerate(owners)
+        for unit in manifest_units(by_owners[names], is_live=True, folders=spellings.folders)
     ]
     parts = inventory([unit for _, unit in units], what="files that refs keep alive")
     hashes, sizes, numbers = [_NO_HASHES], [_NO_SIZES], [_NO_NUMBERS]
     for (number, _), part in zip(units, parts, strict=True):
         for batch in part.batches():
-            hashes.append(numbers_of(batch.column("hash")))
+            hashes.append(spellings.hashes(batch)[0])
             sizes.append(numbers_of(batch.column("size_bytes")))
             numbers.append(np.full(batch.num_rows, number, np.int32))
     return _added_up(owners, np.concatenate(hashes), np.concatenate(sizes), np.concatenate(numbers))

@@ -20,6 +20,7 @@ from airflow_iceberg.format.decompression import DOCUMENT_LIMIT, gunzip
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.manifests.entries import ManifestContent, ManifestFile
 from airflow_iceberg.inventory.listed_files import list_files
+from airflow_iceberg.plan.path_hashes import SpelledFolder
 from airflow_iceberg.storage.base import FileIO
 
 # The compressed size of a manifest's entry, if the list does not tell the number of entries.
@@ -42,12 +43,15 @@ class ManifestUnit:
         is_live: whether only live entries are named; otherwise also deleted ones.
         with_paths: whether the result has the files' paths, not only their hashes.
         may_be_missing: whether a missing manifest is skipped; otherwise an error.
+        folders: local folders with their real paths, as the process has them that compares the hashes: links may lead
+            to other places where the unit runs.
     """
 
     manifests: tuple[ManifestFile, ...]
     is_live: bool = True
     with_paths: bool = False
     may_be_missing: bool = False
+    folders: tuple[SpelledFolder, ...] = ()
     # A manifest is read at once, and decoding it is most of the work.
     in_small_steps: ClassVar = False
 
@@ -73,6 +77,7 @@ class ManifestUnit:
             is_live=self.is_live,
             with_paths=self.with_paths,
             may_be_missing=self.may_be_missing,
+            folders=self.folders,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,6 +87,7 @@ class ManifestUnit:
             "is-live": self.is_live,
             "with-paths": self.with_paths,
             "may-be-missing": self.may_be_missing,
+            "folders": [{"spelled": each.spelled, "real": each.real} for each in self.folders],
         }
 
     @classmethod
@@ -91,6 +97,7 @@ class ManifestUnit:
             is_live=fields.bool("is-live"),
             with_paths=fields.bool("with-paths"),
             may_be_missing=fields.bool("may-be-missing"),
+            folders=tuple(SpelledFolder(each.str("spelled"), each.str("real")) for each in fields.items("folders")),
         )
 
 
@@ -152,7 +159,12 @@ def entry_count(manifest: ManifestFile) -> int:
 
 
 def manifest_units(
-    manifests: Iterable[ManifestFile], *, is_live: bool, with_paths: bool = False, may_be_missing: bool = False
+    manifests: Iterable[ManifestFile],
+    *,
+    is_live: bool,
+    with_paths: bool = False,
+    may_be_missing: bool = False,
+    folders: tuple[SpelledFolder, ...] = (),
 ) -> list[ManifestUnit]:
     """Divide manifests into units of about the same size."""
     rest = list(manifests)
@@ -166,10 +178,10 @@ def manifest_units(
             filled = 0
         cut[-1].append(manifest)
         filled += manifest.manifest_length
-    return [
-        ManifestUnit(manifests=tuple(part), is_live=is_live, with_paths=with_paths, may_be_missing=may_be_missing)
-        for part in cut
-    ]
+    unit = ManifestUnit(
+        manifests=(), is_live=is_live, with_paths=with_paths, may_be_missing=may_be_missing, folders=folders
+    )
+    return [replace(unit, manifests=tuple(part)) for part in cut]
 
 
 def listing_units(unit: ListingUnit, folders: Sequence[str]) -> list[ListingUnit]:

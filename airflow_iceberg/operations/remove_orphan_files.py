@@ -25,9 +25,10 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.arrow.buffers import number_array, numbers_of
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.listed_files import METADATA, OLD, STAGED, find_folders, is_metadata_file, statuses
-from airflow_iceberg.inventory.named_files import find_manifests, hashed_paths
+from airflow_iceberg.inventory.named_files import find_manifests
 from airflow_iceberg.inventory.reachable_files import statistics_paths
 from airflow_iceberg.inventory.run import Progress, in_bytes
+from airflow_iceberg.inventory.spellings import Spellings
 from airflow_iceberg.inventory.units import ListingUnit, UnitResult, listing_units, manifest_units
 from airflow_iceberg.operations.file_inventory import FileInventory, expected_files
 from airflow_iceberg.operations.quarantine import Quarantine, move_to_quarantine, purge
@@ -318,17 +319,18 @@ def known_files(
         FormatError, NotFoundError, StorageError: a file cannot be read.
     """
     metadata = table.metadata
-    known = KnownFiles(equal_stores)
-    known.add([table.metadata_location, *(location for _, location in metadata.metadata_log)])
-    known.add([f"{table.metadata_location.rpartition('/')[0]}/version-hint.text"])
-    known.add(statistics_paths(metadata))
-    known.add(snapshot.manifest_list for snapshot in metadata.snapshots if snapshot.manifest_list)
+    spellings = Spellings(table.location)
+    known = spellings.known_files(equal_stores)
+    lists = (snapshot.manifest_list for snapshot in metadata.snapshots if snapshot.manifest_list)
+    hint = f"{table.metadata_location.rpartition('/')[0]}/version-hint.text"
+    log_files = (location for _, location in metadata.metadata_log)
     manifests = find_manifests(table.io, metadata.snapshots)
-    known.add(manifests)
-    units = manifest_units(manifests.values(), is_live=True)
+    for some in ((table.metadata_location, hint), log_files, statistics_paths(metadata), lists, manifests):
+        spellings.add(known, some)
+    units = manifest_units(manifests.values(), is_live=True, folders=spellings.folders)
     for part in (inventory or FileInventory(Work(table)))(units, what="files of the table"):
         for batch in part.batches():
-            known.add_hashed(hashed_paths(batch))
+            spellings.add_batch(known, batch)
     return known
 
 

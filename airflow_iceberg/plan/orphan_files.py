@@ -6,7 +6,8 @@ Here: comparing locations, and which names are ignored. Pure. Not here: listing,
 A file belongs to the table if the table has its path, without scheme and authority. The same path with another scheme
 or authority is doubtful: `s3a` and `s3` are one store, two buckets are not, and only the owner knows which the table
 means. So doubtful files are reported, and nothing is removed, unless the caller names equal schemes and authorities or
-says what to do. Different spellings of a path (percent-encoding, doubled slashes) are the same path.
+says what to do. Different spellings of a path (percent-encoding, doubled slashes, `.`) are the same path. What links on
+a disk lead to is handed in: `inventory.spellings` asks the disk.
 """
 
 from __future__ import annotations
@@ -18,11 +19,25 @@ from typing import Any, Literal
 import numpy as np
 
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.plan.path_hashes import HashedPaths, PathSet, hash_paths, normal_path, split_location
+from airflow_iceberg.plan.path_hashes import (
+    HashedPaths,
+    Hashes,
+    PathSet,
+    SpelledFolder,
+    hash_paths,
+    normal_path,
+    split_location,
+)
 
 DAY_MS = 24 * 60 * 60 * 1000
 DEFAULT_AGE_MS = 3 * DAY_MS
-EQUAL_SCHEMES: Mapping[str, str] = {"s3a": "s3", "s3n": "s3"}
+# The schemes that reach the same files, as `storage.gate` has them, and the parts of their hosts that are the same.
+EQUAL_SCHEMES: Mapping[str, str] = {
+    **dict.fromkeys(("s3a", "s3n"), "s3"),
+    "gcs": "gs",
+    **dict.fromkeys(("abfss", "wasb", "wasbs", "az", "adl"), "abfs"),
+}
+HDFS_PORT = ":8020"
 MISMATCH_MODES = ("error", "ignore", "delete")
 
 Kind = Literal["known", "orphan", "doubtful"]
@@ -33,7 +48,7 @@ class EqualStores:
     """The schemes and authorities that are the same store.
 
     Attributes:
-        equal_schemes: scheme to the equal scheme that is compared; by default `s3` for `s3a` and `s3n`.
+        equal_schemes: scheme to an equal scheme; by default EQUAL_SCHEMES.
         equal_authorities: the same for buckets and hosts.
     """
 
@@ -56,7 +71,20 @@ class EqualStores:
     def store(self, name: tuple[str, str]) -> tuple[str, str]:
         """Return scheme and authority, in lower case, as they are compared."""
         scheme, authority = name
-        return self.equal_schemes.get(scheme, scheme), self.equal_authorities.get(authority, authority)
+        plain = (
+            authority.removesuffix(HDFS_PORT) if scheme == "hdfs" else authority.replace(".blob.core.", ".dfs.core.")
+        )
+        authority = authority if authority in self.equal_authorities else plain
+        return _last_of(self.equal_schemes, scheme), _last_of(self.equal_authorities, authority)
+
+
+def _last_of(equal: Mapping[str, str], name: str) -> str:
+    """Follow a name to the last one that it equals; names that equal each other have one of them in common."""
+    seen: list[str] = []
+    while name in equal and name not in seen:
+        seen.append(name)
+        name = equal[name]
+    return min(seen[seen.index(name) :]) if name in seen else name
 
 
 def _flattened(given: Any, what: str) -> dict[str, str]:
@@ -71,22 +99,32 @@ def _flattened(given: Any, what: str) -> dict[str, str]:
 
 
 class KnownFiles:
-    """The files of a table, by path. Memory: eight bytes for each file."""
+    """The files of a table, by path. Memory: eight bytes for each file.
 
-    def __init__(self, equal_stores: EqualStores | None = None) -> None:
+    Args:
+        folders: local folders whose real paths are known, see `hash_paths`.
+    """
+
+    def __init__(self, equal_stores: EqualStores | None = None, folders: Sequence[SpelledFolder] = ()) -> None:
         self._equal = equal_stores or EqualStores()
+        self._folders = folders
         self._paths = PathSet()
+        self._names: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._paths)
 
     def add(self, locations: Iterable[str]) -> None:
         """Add files of the table."""
-        self.add_hashed(hash_paths(list(locations)))
+        self.add_hashed(hash_paths(list(locations), self._folders))
 
     def add_hashed(self, paths: HashedPaths) -> None:
         """Add files of the table whose paths are hashed already."""
         self._paths.add(paths)
+
+    def add_lost(self, locations: Iterable[str]) -> None:
+        """Add files of which nobody knows where they are: every listed file of the same name may be one of them."""
+        self._names.update(map(file_name, locations))
 
     def classify(self, location: str) -> Kind:
         """Return the kind of a listed file; an empty scheme or authority, on either side, equals any."""
@@ -94,7 +132,7 @@ class KnownFiles:
 
     def classify_all(self, locations: Sequence[str]) -> list[Kind]:
         """Return the kinds of many listed files."""
-        listed = hash_paths(locations)
+        listed = hash_paths(locations, self._folders)
         has_path = np.zeros(len(listed), np.bool_)
         is_known = np.zeros(len(listed), np.bool_)
         names = [self._equal.store(name) for name in listed.names]
@@ -102,13 +140,23 @@ class KnownFiles:
             has_path |= found
             fits = np.array([_is_same(name, self._equal.store(store)) for name in names], np.bool_)
             is_known |= found & fits[listed.stores]
+        if self._names:
+            is_known |= np.array([file_name(each) in self._names for each in locations], np.bool_)
         pairs = zip(has_path.tolist(), is_known.tolist(), strict=True)
         return ["known" if known else "doubtful" if has_path else "orphan" for has_path, known in pairs]
 
     def stores_of(self, location: str) -> list[str]:
         """Return the schemes and authorities with which the table has the path of a doubtful file."""
-        names = {self._equal.store(name) for name, found in self._paths.find(hash_paths([location]).hashes) if found[0]}
+        names = {self._equal.store(name) for name, found in self._paths.find(self._hashes(location)) if found[0]}
         return sorted(f"{scheme}://{authority}" for scheme, authority in names)
+
+    def _hashes(self, location: str) -> Hashes:
+        return hash_paths([location], self._folders).hashes
+
+
+def file_name(location: str) -> str:
+    """Return the last name of a location's path, as it is compared."""
+    return normal_path(split_location(location)[2]).rpartition("/")[2]
 
 
 def _is_same(one: tuple[str, str], other: tuple[str, str]) -> bool:

@@ -1,7 +1,9 @@
 """Paths of very many files, compared by hashes of eight bytes.
 
 Here: the path of a location, its hash, and sets of hashes. Pure. Not here: which stores are equal
-(`plan.orphan_files`), and where the paths come from (`inventory`).
+(`plan.orphan_files`), where the paths come from (`inventory`), and what links on a disk lead to: a local folder is
+handed in with its real path (`SpelledFolder`), and a local location in none of these folders is marked as `unplaced`,
+for `inventory.spellings`, which asks the disk.
 
 Two paths can have one hash, once in billions of files. Every set here holds files to keep, so a collision keeps an
 orphan and never deletes a file. Hashes are equal on every machine: those of a cluster are compared with those of this
@@ -23,6 +25,7 @@ Hashes: TypeAlias = NDArray[np.uint64]
 Mask: TypeAlias = NDArray[np.bool_]
 
 HASH_BYTES = 8
+LOCAL_SCHEMES = ("", "file")
 # A set is sorted again after so many new hashes, or as many as it has already.
 UNSORTED = 1 << 18
 
@@ -34,13 +37,48 @@ def split_location(location: str) -> tuple[str, str, str]:
         return "", "", location
     if not rest.startswith("//"):
         return scheme, "", rest
+    if scheme.lower() == "memory":  # it has no hosts: the first name is one of the path
+        return scheme, "", rest[1:]
     authority, slash, path = rest[2:].partition("/")
     return scheme, authority, slash + path
 
 
+@dataclass(frozen=True, slots=True)
+class SpelledFolder:
+    """A local folder, by its real path and another one that leads to it; both in the form of `normal_path`."""
+
+    spelled: str
+    real: str
+
+
 def normal_path(path: str) -> str:
-    """Return a path without percent-encoding and without doubled and outer slashes."""
-    return "/".join(part for part in unquote(path).split("/") if part)
+    """Return a path without percent-encoding, doubled and outer slashes, and `.`; each `..` takes a name away."""
+    text = unquote(path, errors="surrogateescape")
+    if "/." not in f"/{text}":
+        return "/".join(part for part in text.split("/") if part)
+    parts: list[str] = []
+    for part in text.split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/".join(parts)
+
+
+def placed_path(location: str, folders: Sequence[SpelledFolder]) -> tuple[str, bool]:
+    """Return the path of a location as it is compared, and whether that is sure.
+
+    It is not for a local location in none of the folders, or with `..`: links may lead from there to anywhere.
+    """
+    scheme, _, path = split_location(location)
+    normal = normal_path(path)
+    if scheme.lower() not in LOCAL_SCHEMES:
+        return normal, True
+    if ".." not in path and "%2e" not in path.lower():
+        for folder in folders:
+            if normal.startswith(f"{folder.spelled}/") or normal == folder.spelled:
+                return f"{folder.real}{normal[len(folder.spelled) :]}", True
+    return normal, False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,54 +89,80 @@ class HashedPaths:
         hashes: hash of the path of each location.
         stores: index in `names` of the store of each location.
         names: (scheme, authority) of the stores, in lower case.
+        unplaced: indexes of the local locations whose links were not followed: only the text is hashed.
     """
 
     hashes: Hashes
     stores: NDArray[np.int64]
     names: tuple[tuple[str, str], ...]
+    unplaced: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.hashes)
 
 
-def hash_paths(locations: Sequence[str]) -> HashedPaths:
-    """Hash the paths of locations, without scheme and authority."""
-    return _hash_alike(locations) or _hash_each(locations)
+def hash_paths(locations: Sequence[str], folders: Sequence[SpelledFolder] = ()) -> HashedPaths:
+    """Hash the paths of locations, without scheme and authority.
+
+    Args:
+        folders: local folders whose real paths are known, the longest first.
+    """
+    return _hash_alike(locations, folders) or _hash_each(locations, folders)
 
 
-def _hash_alike(locations: Sequence[str]) -> HashedPaths | None:
-    """Hash locations of one store without encoding or doubled slashes, the usual case; None for others."""
+def _hash_alike(locations: Sequence[str], folders: Sequence[SpelledFolder] = ()) -> HashedPaths | None:
+    """Hash locations of one store, or one local folder, that are in their plain form, as usual; None for others."""
     if not locations:
         return None
     scheme, authority, path = split_location(locations[0])
-    prefix = f"{locations[0][: len(locations[0]) - len(path)]}/"
+    prefix, real = f"{locations[0][: len(locations[0]) - len(path)]}/", b""
+    if scheme.lower() in LOCAL_SCHEMES:
+        folder = next((each for each in folders if path.startswith(f"/{each.spelled}/")), None)
+        if folder is None:
+            return None
+        prefix, real = f"{prefix}{folder.spelled}/", _bytes(f"{folder.real}/")
+    elif "://" not in prefix:
+        return None
     text = "\n".join(locations)
     # The counts reveal a path that begins with a slash or contains a line end.
     is_plain = (
-        "://" in prefix
-        and "%" not in text
+        "%" not in text
         and "/\n" not in text
+        and "/." not in text
         and not text.endswith("/")
-        and text.count("//") == text.count(f"\n{prefix}") + 1 == text.count("\n") + 1 == len(locations)
+        and text.count("//") == prefix.count("//") * len(locations)
+        and text.count(f"\n{prefix}") + 1 == text.count("\n") + 1 == len(locations)
         and f"{prefix}/" not in text
     )
     if not is_plain:
         return None
-    paths = text.encode("utf-8", "surrogatepass")[len(prefix.encode()) :].split(f"\n{prefix}".encode())
+    paths = _bytes(text)[len(_bytes(prefix)) :].split(_bytes(f"\n{prefix}"))
+    if real:
+        paths = [real + path for path in paths]
     return HashedPaths(
         hashes=_hashes(paths), stores=np.zeros(len(paths), np.int64), names=((scheme.lower(), authority.lower()),)
     )
 
 
-def _hash_each(locations: Sequence[str]) -> HashedPaths:
+def _hash_each(locations: Sequence[str], folders: Sequence[SpelledFolder] = ()) -> HashedPaths:
     paths: list[bytes] = []
     stores: list[int] = []
     names: dict[tuple[str, str], int] = {}
-    for location in locations:
-        scheme, authority, path = split_location(location)
+    unplaced: list[int] = []
+    for number, location in enumerate(locations):
+        scheme, authority, _ = split_location(location)
         stores.append(names.setdefault((scheme.lower(), authority.lower()), len(names)))
-        paths.append(normal_path(path).encode("utf-8", "surrogatepass"))
-    return HashedPaths(hashes=_hashes(paths), stores=np.array(stores, np.int64), names=tuple(names))
+        path, is_placed = placed_path(location, folders)
+        paths.append(_bytes(path))
+        if not is_placed:
+            unplaced.append(number)
+    return HashedPaths(
+        hashes=_hashes(paths), stores=np.array(stores, np.int64), names=tuple(names), unplaced=tuple(unplaced)
+    )
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _hashes(paths: Iterable[bytes]) -> Hashes:

@@ -1,9 +1,12 @@
 """Whether a listed file is one of the table's."""
 
+from itertools import permutations
+
 import pytest
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.plan.orphan_files import DAY_MS, EqualStores, KnownFiles, is_hidden, older_than_ms
+from airflow_iceberg.storage.gate import STORE_OF_SCHEME
 
 
 def judge(known: str, listed: str, **spelling: dict[str, str]) -> str:
@@ -17,7 +20,7 @@ class TestPaths:
 
     @pytest.mark.parametrize("listed", [
         "s3://b/t/data/a.parquet", "s3a://b/t/data/a.parquet", "s3n://B/t/data/a.parquet", "s3://b//t/data//a.parquet",
-        "s3://b/t/data/%61.parquet", "/t/data/a.parquet",
+        "s3://b/t/data/%61.parquet", "/t/data/a.parquet", "s3://b/./t/./data/a.parquet", "s3://b/t/x/../data/a.parquet",
     ])  # fmt: skip
     def test_spellings_of_one_file(self, listed):
         assert judge("s3a://b/t/data/a.parquet", listed) == "known"
@@ -41,6 +44,30 @@ class TestPrefixes:
         assert judge("s3://one/t/a", "s3://two/t/a") == judge("hdfs://n/t/a", "s3://n/t/a") == "doubtful"
         assert judge("hdfs://n1/t/a", "hdfs://n2/t/a", equal_authorities={"n1,n2": "cluster"}) == "known"
         assert judge("gs://b/t/a", "gcs://b/t/a", equal_schemes={"gcs": "gs"}) == "known"
+
+    def test_schemes_and_hosts_that_reach_the_same_files(self):
+        """As the gate has them: one decision, in two layers."""
+        for one, store in STORE_OF_SCHEME.items():
+            for other, store_of_other in STORE_OF_SCHEME.items():
+                verdict = judge(f"{one}://n/t/a", f"{other}://n/t/a")
+                is_local = "file" in (one, other) or "memory" in (one, other)
+                assert verdict == "known" or store != store_of_other or is_local, (one, other)
+                assert verdict != "known" or store == store_of_other or is_local, (one, other)
+        same = [
+            ("hdfs://N:8020/t/a", "hdfs://n/t/a"), ("memory://w/t/a", "memory:///w/t/a"),
+            ("wasbs://c@x.blob.core.windows.net/t/a", "abfss://c@X.dfs.core.windows.net/t/a"),
+        ]  # fmt: skip
+        assert {judge(one, other) for one, other in same} == {"known"}
+        assert judge("hdfs://n:9000/t/a", "hdfs://n/t/a") == "doubtful"
+
+    def test_equal_names_in_any_order(self):
+        """Also the other way round than by default, over several names, and in a circle."""
+        assert judge("s3a://b/t/a", "s3://b/t/a", equal_schemes={"s3": "s3a"}) == "known"
+        assert judge("s3n://b/t/a", "s3a://b/t/a", equal_schemes={"s3": "s3a"}) == "known"
+        for given in ({"a": "b", "b": "c"}, {"a": "b", "b": "a", "c": "a"}, {"b,c": "a", "a": "c"}):
+            for one, other in permutations("abc", 2):
+                assert judge(f"hdfs://{one}/t", f"hdfs://{other}/t", equal_authorities=given) == "known"
+        assert judge("hdfs://n:8020/t", "hdfs://m/t", equal_authorities={"n:8020": "m"}) == "known"
 
     def test_a_path_that_the_table_has_twice(self):
         files = KnownFiles()

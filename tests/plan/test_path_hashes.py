@@ -9,6 +9,7 @@ from airflow_iceberg.plan.path_hashes import (
     FirstOfEach,
     HashSet,
     PathSet,
+    SpelledFolder,
     _hash_alike,
     _hash_each,
     hash_paths,
@@ -45,16 +46,34 @@ class TestHashes:
         assert hash_paths(["s3://bucket/t/data/a.parquet"]).hashes.tolist() == [EXPECTED]
 
     @pytest.mark.costly
-    @given(st.lists(st.text("ab/%\n é\udcff=.", min_size=1, max_size=8), min_size=1, max_size=9))
-    def test_locations_that_begin_alike_are_hashed_as_others(self, paths: list[str]) -> None:
-        locations = [f"s3://b/{path}" for path in paths]
-        alike, each = hash_paths(locations), _hash_each(locations)
+    @given(
+        st.lists(st.text("ab/%\n é\udcff=.", min_size=1, max_size=8), min_size=1, max_size=9),
+        st.sampled_from(["s3://b/", "file:///real/", "/outer/t/", "file:/outer/t/", "memory://b/"]),
+    )
+    def test_locations_that_begin_alike_are_hashed_as_others(self, paths: list[str], prefix: str) -> None:
+        folders = (SpelledFolder("outer/t", "real"), SpelledFolder("real", "real"))
+        locations = [f"{prefix}{path}" for path in paths]
+        alike, each = hash_paths(locations, folders), _hash_each(locations, folders)
         assert alike.hashes.tolist() == each.hashes.tolist()
+        assert alike.unplaced == each.unplaced
         assert (alike.stores.tolist(), alike.names) == (each.stores.tolist(), each.names)
 
     def test_those_that_are_spelled_plainly_go_the_short_way(self) -> None:
         assert _hash_alike(["s3://b/t/x", "s3://b/t/y"]) is not None
         assert _hash_alike(["s3://b/t/x", "s3a://b/t/y"]) is None
+        folders = (SpelledFolder("outer/t", "real/t"), SpelledFolder("real/t", "real/t"))
+        expected = hash_paths(["s3://b/real/t/x", "s3://b/real/t/y"]).hashes.tolist()
+        for folder in ("file:///real/t", "file:/outer/t", "/outer/t", "FILE:///outer/t"):
+            found = _hash_alike([f"{folder}/x", f"{folder}/y"], folders)
+            assert found is not None
+            assert (found.hashes.tolist(), found.unplaced) == (expected, ())
+        assert _hash_alike(["/outer/t/x", "/real/t/y"], folders) is None
+        assert hash_paths(["/outer/t/x", "/real/t/y"], folders).hashes.tolist() == expected
+
+    def test_local_ones_elsewhere_are_marked(self) -> None:
+        """Links may lead from there to one of the folders, and `..` anywhere."""
+        locations = ["/t/x", "/u/x", "s3://b/x", "file:///t/../u", "/t/%2E%2e/u", "/t", "/tt/x"]
+        assert hash_paths(locations, (SpelledFolder("t", "t"),)).unplaced == (1, 3, 4, 6)
 
     def test_no_paths(self) -> None:
         assert (len(hash_paths([])), hash_paths([]).names) == (0, ())

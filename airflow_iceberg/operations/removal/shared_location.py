@@ -19,14 +19,17 @@ from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.errors import (
     IcebergError,
     IncompatibleChangeError,
+    InvalidInputError,
     NotFoundError,
     UnsupportedError,
 )
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.inventory.ownership import SeenMetadata, look_at, places_of
-from airflow_iceberg.plan.orphan_files import EqualStores, KnownFiles
+from airflow_iceberg.inventory.spellings import Spellings
+from airflow_iceberg.plan.orphan_files import EqualStores
 from airflow_iceberg.storage.base import FileIO, FileStatus
+from airflow_iceberg.storage.gate import local_path, place_of
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +46,9 @@ def check_not_shared(table: OpenTable, metadata_files: Iterable[str]) -> None:
         IncompatibleChangeError: one is of another table, or of this table as another catalog has it.
         StorageError: one cannot be read.
     """
-    known = KnownFiles()
-    known.add([table.metadata_location, *(location for _, location in table.metadata.metadata_log)])
+    spellings = Spellings(table.location)
+    known = spellings.known_files()
+    spellings.add(known, [table.metadata_location, *(location for _, location in table.metadata.metadata_log)])
     found = list(metadata_files)
     unknown = [path for path, verdict in zip(found, known.classify_all(found), strict=True) if verdict == "orphan"]
     with ThreadPoolExecutor(THREADS) as pool:
@@ -63,8 +67,8 @@ def _foreign(table: OpenTable, one: SeenMetadata) -> str | None:
         return f"{one.path} is of a table with uuid {one.uuid}, this one has {own}"
     # Tables of the first versions have no uuid and are told apart by their location only. A table that was moved or
     # copied keeps its uuid.
-    elsewhere = _path(one.location) != _path(table.location)
-    if elsewhere and _path(one.path.rpartition("/")[0]) != _path(table.metadata_location.rpartition("/")[0]):
+    folder = table.metadata_location.rpartition("/")[0]
+    if not _is_same(one.location, table.location) and not _is_same(one.path.rpartition("/")[0], folder):
         return f"{one.path} is of a table at {one.location}"
     return None
 
@@ -77,9 +81,10 @@ def _check_not_forked(table: OpenTable, seen: Sequence[SeenMetadata]) -> None:
     recent = [one for one in seen if one.updated_ms > since_ms]
     if len(recent) < 2:
         return
-    past = KnownFiles()
+    spellings = Spellings(table.location)
+    past = spellings.known_files()
     for one in recent:
-        past.add(location for _, location in _metadata_log(table.io, one.path))
+        spellings.add(past, (location for _, location in _metadata_log(table.io, one.path)))
     for one in recent:
         if past.classify(one.path) != "orphan":
             raise _shared(
@@ -99,6 +104,19 @@ def _metadata_log(io: FileIO, path: str) -> Sequence[tuple[int, str]]:
 
 def _path(location: str) -> str:
     return EqualStores().split(location)[2]
+
+
+def _is_same(location: str, other: str) -> bool:
+    """Whether two locations have one path, as they are written or after all links."""
+    return _path(location) == _path(other) or _path(_real(location)) == _path(_real(other))
+
+
+def _real(location: str) -> str:
+    """Return the location after all links; a remote one as it is."""
+    try:
+        return location if local_path(location) is None else place_of(location).path
+    except InvalidInputError:
+        return location
 
 
 def _shared(table: OpenTable, why: str) -> IncompatibleChangeError:
@@ -121,7 +139,8 @@ def without_files_of_others(table: OpenTable, orphans: Sequence[FileStatus]) -> 
     if not places:
         return list(orphans)
     below = tuple(f"{path}/" for path, _ in places)
-    kept = [status for status in orphans if not _path(status.location).startswith(below)]
+    root, real = table.location.rstrip("/"), _real(table.location).rstrip("/")
+    kept = [one for one in orphans if not _path(f"{real}{one.location[len(root) :]}").startswith(below)]
     if len(kept) < len(orphans):
         names = ", ".join(sorted({name for _, name in places}))
         log.warning(
@@ -136,13 +155,14 @@ def _places_of_others(table: OpenTable) -> Iterator[tuple[str, str]]:
     catalog = _catalog_of(table)
     if catalog is None:
         return
-    own, stores = EqualStores().split(table.location), EqualStores()
+    stores = EqualStores()
+    own = stores.split(_real(table.location))
     with ThreadPoolExecutor(THREADS) as pool:
         for other in pool.map(lambda name: _other(catalog, name), _others(catalog, table)):
             if other is None or (other.table_uuid, other.location) == (table.metadata.table_uuid, table.location):
                 continue
             for place in places_of(other):
-                scheme, authority, path = stores.split(place.rstrip("/"))
+                scheme, authority, path = stores.split(_real(place.rstrip("/")))
                 is_same_store = all(not a or not b or a == b for a, b in ((scheme, own[0]), (authority, own[1])))
                 if is_same_store and f"{path.rstrip('/')}/".startswith(f"{own[2].rstrip('/')}/"):
                     yield path.rstrip("/"), other.location
