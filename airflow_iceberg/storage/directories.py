@@ -80,8 +80,9 @@ def open_directory(io: FileIO, location: str, verb: str) -> Iterator[tuple[Direc
         return
     filesystem, path = io.filesystem(location)
     try:
-        # The file system of a guarded store opens files, and leaves all else to the store.
-        yield getattr(filesystem, "store", None) or FsspecDirectories(filesystem), path
+        # The file system of a guarded store opens files, and leaves all else to the store. Not by an attribute `store`,
+        # which fsspec's own file system in memory has, too.
+        yield getattr(filesystem, "directories", None) or FsspecDirectories(filesystem), path
     except IcebergError:
         raise
     except OSError as error:

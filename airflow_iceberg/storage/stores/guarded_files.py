@@ -26,6 +26,11 @@ class GuardedFileSystem(AbstractFileSystem):  # type: ignore[misc]
         super().__init__(**kwargs)
         self.store = store
 
+    @property
+    def directories(self) -> Files:
+        """The store, which does what file systems do with directories; see `open_directory`."""
+        return self.store
+
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
         with self._open(path) as file:
             return {"name": path, "type": "file", "size": os.fstat(file.fileno()).st_size}
