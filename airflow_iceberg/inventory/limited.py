@@ -96,7 +96,7 @@ class LimitedFileIO(FileIO):
 
     def within(self, roots: Any) -> FileIO | None:
         inner = self.inner.within(roots)
-        return None if inner is None else LimitedFileIO(inner, self.limits)
+        return None if inner is None else LimitedFileIO(inner, self.limits, check=self._check)
 
     def filesystem(self, location: str) -> tuple[Any, str]:
         return self.inner.filesystem(location)
