@@ -291,10 +291,11 @@ class LateThreads:
             work.is_late = True
             self._count(work.place, busy=-1, late=1)
             self._give_turns()
-        for function in work.when_late:
-            function()
         if not answer.done():
             answer.set_exception(TooSlowError(f"no answer in {timeout_s:.0f} seconds"))
+        # After that: one that fails must keep nobody waiting.
+        for function in work.when_late:
+            function()
 
     def _counts(self, place: Place | None) -> _Counts:
         return _NONE if place is None else self._places.get(place, _NONE)

@@ -44,9 +44,12 @@ _UPDATED = re.compile(rb'"last-updated-ms"\s*:\s*(\d{1,19})\b')
 _MOST_READ = 50
 _MOST_FOLDERS = 200
 _THREADS = 16
-# Folders of partitions, and of the hashes, new and old, that spread files over an object store: there may be many.
-_SPREAD = re.compile(r"[^/]*=.*|[01]{4,}|[0-9a-f]{8}")
-# Folders directly below the location of a table, whose own folders are not those of tables.
+# Folders of partitions, and of the hashes, new and old, that spread files over an object store: there may be many. A
+# day is no hash: tables are called so, and of a million hashes some twenty look like one.
+_DAY = r"(?:19|20)\d\d(?:0[1-9]|1[0-2])[0-3]\d"
+_SPREAD = re.compile(rf"[^/]*=.*|[01]{{4}}|[01]{{8}}|(?!{_DAY})[0-9a-f]{{8}}")
+# Folders directly below the location of a table, whose own folders are not those of tables. They are looked into where
+# the location is not that of the table's name: it may be the folder of namespaces that are called so.
 _OF_A_TABLE = re.compile(r"data|metadata|[._].*")
 _NEVER_A_TABLE = (".staging", ".quarantine")
 # A metadata file of a first version.
@@ -175,7 +178,7 @@ class _Look:
                     return
                 if seen > _MOST_FOLDERS:
                     raise StorageError(f"there are more than {_MOST_FOLDERS} folders below {location}")
-                if not (is_root and _OF_A_TABLE.fullmatch(name)):
+                if not (is_root and is_home and _OF_A_TABLE.fullmatch(name)):
                     waiting.append(f"{above}/{name}")
                 yield f"{above}/{name}"
 

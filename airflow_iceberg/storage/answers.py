@@ -41,8 +41,6 @@ from airflow_iceberg.storage.answer_limits import (
 )
 
 _CHUNK = 1 << 16
-_ENCODINGS = ("gzip", "x-gzip")
-_NO_BODY = (204, 304)
 # Members of a body, each of which may be empty: tools that compress in parallel write one for every 64 KB or more.
 _MOST_MEMBERS = 1 << 14
 _SLOW = "look at the server and the way to it, and run it again"
@@ -69,10 +67,7 @@ class _StopError(BaseException):
 
     def __init__(self, reason: str, to_do: str, *, is_slow: bool = False) -> None:
         super().__init__(reason)
-        self.to_do, self.is_slow = to_do, is_slow
-
-    def as_error(self) -> LimitError:
-        return LimitError(str(self), self.to_do, is_slow=self.is_slow)
+        self.error = LimitError(reason, to_do, is_slow=is_slow)
 
 
 class _Budget:
@@ -124,8 +119,7 @@ class _Budget:
 
     def add(self, count: int) -> None:
         """Count bytes as they come, without regard to what they are."""
-        if self._begun is None:
-            self._begun = time.monotonic()
+        self._begun = time.monotonic() if self._begun is None else self._begun
         self.received += count
         if self._lines_end is not None and self.received > self._lines_end:
             raise _StopError(f"the lines around its body have more than {HEAD_BYTES} bytes", WHO_ANSWERS)
@@ -168,7 +162,7 @@ def _spending(budget: _Budget) -> Iterator[None]:
     try:
         yield
     except _StopError as stop:
-        raise stop.as_error() from None
+        raise stop.error from None
     finally:
         _thread.budget = before
 
@@ -222,6 +216,11 @@ class _Response(http.client.HTTPResponse):
         with self._lines():
             super()._read_and_discard_trailer()  # type: ignore[misc]  # of all Pythons, and in no stub
 
+    def _safe_read(self, amt: int) -> bytes:
+        if amt < 0:  # the size of a chunk, as the server says
+            raise http.client.IncompleteRead(b"")
+        return super()._safe_read(amt)  # type: ignore[misc,no-any-return]
+
     @contextmanager
     def _lines(self) -> Iterator[None]:
         if self._budget is not None:
@@ -250,11 +249,11 @@ class _Limited:
 
 def limited_pools(pools: Mapping[str, Any]) -> dict[str, Any]:
     """Return urllib3's classes of pools, by scheme, with connections whose answers are counted."""
-    found = {}
-    for scheme, pool in pools.items():
-        connection = type("Limited", (_Limited, pool.ConnectionCls), {})
-        found[scheme] = type("LimitedPool", (pool,), {"ConnectionCls": connection})
-    return found
+
+    def limited(pool: Any) -> Any:
+        return type("LimitedPool", (pool,), {"ConnectionCls": type("Limited", (_Limited, pool.ConnectionCls), {})})
+
+    return {scheme: limited(pool) for scheme, pool in pools.items()}
 
 
 # -- sessions ----------------------------------------------------------------------------------------------------------
@@ -272,8 +271,8 @@ class Session(requests.Session):
         super().__init__()
         self.auth = auth or leave_alone  # without one, requests takes a login of .netrc
         self.headers["Accept-Encoding"] = "gzip"
-        for scheme in ("https://", "http://"):
-            self.mount(scheme, _Adapter(pool_connections=4, pool_maxsize=kept, max_retries=0))
+        self.mount("https://", _Adapter(pool_connections=4, pool_maxsize=kept, max_retries=0))
+        self.mount("http://", _Adapter(pool_connections=4, pool_maxsize=kept, max_retries=0))
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         """Send a request, and return its answer, all of which is there; see `requests.Session.send`.
@@ -309,7 +308,11 @@ class _Adapter(requests.adapters.HTTPAdapter):
         read_s = timeout[1] if isinstance(timeout, tuple) else timeout
         budget = _Budget(getattr(_thread, "limit", None) or DOCUMENT, read_s)
         with _spending(budget):
-            answer = super().send(request, *args, **kwargs)
+            try:
+                answer = super().send(request, *args, **kwargs)
+            except requests.exceptions.InvalidHeader as error:
+                # Of the answer, such as two lengths. Callers take the class for a request that was never sent.
+                raise requests.RequestException("the lines before its body are not valid") from error
             try:
                 answer._content = _body_of(answer, budget)
             except BaseException:
@@ -362,9 +365,9 @@ def _encoding_of(answer: requests.Response) -> str | None:
     """Return the content encoding of an answer, None without one or without a body."""
     named = [each.strip().lower() for each in answer.headers.get("Content-Encoding", "").split(",")]
     named = [each for each in named if each not in ("", "identity")]
-    if not named or answer.request.method == "HEAD" or answer.status_code in _NO_BODY:
+    if not named or answer.request.method == "HEAD" or answer.status_code in (204, 304):
         return None
-    if len(named) > 1 or named[0] not in _ENCODINGS:
+    if len(named) > 1 or named[0] not in ("gzip", "x-gzip"):
         told = ", ".join(named)[:100]
         raise _StopError(f"its content encoding is {told!r}, expected gzip or none", WHO_ANSWERS)
     return named[0]

@@ -200,3 +200,27 @@ class TestADeadPlaceIsNotAskedAnyMore:
             time.sleep(0.01)
         assert threads._places == {}
         assert asyncio.run(answer(threads, DEAD)) == "answer"
+
+
+def test_what_is_called_when_a_thread_is_late_may_fail() -> None:
+    """Its caller gets the error in time all the same."""
+
+    async def run() -> None:
+        threads, is_over = few(), threading.Event()
+        told: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+
+        def work() -> None:
+            when_late(lambda: [][0])
+            is_over.wait(60)
+
+        try:
+            async with asyncio.timeout(30):
+                with pytest.raises(TooSlowError, match="no answer in"):
+                    await threads.call(work, place=DEAD, timeout_s=0.05)
+        finally:
+            is_over.set()
+        await until(lambda: threads._places == {})
+        assert len(told) == 1
+
+    asyncio.run(run())

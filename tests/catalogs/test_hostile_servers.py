@@ -290,6 +290,15 @@ class TestACommit:
         sent = [request for request in server.seen if request.method == "POST"]
         assert len(sent) == (6 if name == "too many requests for 30 years" else 1)
 
+    @pytest.mark.parametrize("name", ["a chunk of less than no bytes", "two lengths", "no text"])
+    def test_to_glue_is_never_taken_for_refused(self, name: str) -> None:
+        bomb = BOMBS.get(name) or (lambda _: [whole(b'{"a": "\xff"}')])
+        with HostileServer(bomb) as server:
+            catalog = eval(_GLUE, {"load_catalog": load_catalog, "uri": server.uri})
+            with pytest.raises(CommitUnknownError, match="it may have been done or not"):
+                catalog._glue.change("update_table", DatabaseName="db", TableInput={"Name": "t"})
+            assert len(server.seen) == 1
+
     def test_says_what_it_was_and_what_to_do(self, quick: None) -> None:
         with Script() as honest:
             honest.on(LOAD, document(table()))

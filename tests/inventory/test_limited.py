@@ -22,6 +22,7 @@ from airflow_iceberg.inventory.limited import LimitedFileIO, ReadLimits, limits_
 from airflow_iceberg.inventory.manifests import read_columns, read_entries, read_manifests
 from airflow_iceberg.scan import counted_files
 from airflow_iceberg.scan.counted_files import changed_files, count_files
+from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.gate import Gate
 from airflow_iceberg.table import Table
 from tests.support.builders import new_table
@@ -220,3 +221,15 @@ def test_states_of_tables_with_many_snapshots_are_not_all_kept(monkeypatch):
         first, second = (catalog.load(name) for name in ("db.a", "db.b"))
         assert catalog.load("db.b") is second
         assert (catalog.load("db.a") is first) == is_kept
+
+
+def test_the_work_of_a_late_thread_ends_at_the_next_file_of_a_local_table(tmp_path: Path) -> None:
+    """The gate asks for a FileIO of its local folders: that one stops as well."""
+    calls: list[int] = []
+    limited = LimitedFileIO(load_file_io({}), check=lambda: calls.append(1))
+    (tmp_path / "a").write_bytes(b"x")
+    gated = Gate(allowed=(f"file://{tmp_path}",)).around(limited)
+    assert gated.read(f"file://{tmp_path}/a") == b"x"
+    assert gated.exists(f"file://{tmp_path}/a")
+    assert len(calls) == 2
+    assert limits_of(gated) is limited.limits

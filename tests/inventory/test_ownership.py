@@ -10,6 +10,7 @@ import pytest
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import TableId, TableState
 from airflow_iceberg.errors import StorageError, UnsupportedError
+from airflow_iceberg.format.metadata.updates import Change, SetLocation, SetProperties
 from airflow_iceberg.inventory.ownership import _Look, look_at
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.table import Table
@@ -46,6 +47,27 @@ def claim(catalog, place):
 def test_a_table_below_is_found_whatever_its_folder_is_called(open_catalog, tmp_path, name):
     (live,) = victim(open_catalog(), "ns", tmp_path / "wh" / "lake" / name)
     assert not claim(open_catalog(), tmp_path / "wh" / "lake").owns(live)
+
+
+@pytest.mark.parametrize("folder", ["data", "_x", "20240131", "10101"])
+def test_namespaces_and_tables_with_names_of_other_things_are_found_below(open_catalog, tmp_path, folder):
+    """A commit can name the folder above as the location, so that "data" there is no folder of the table."""
+    catalog = open_catalog()
+    place = tmp_path / "wh" / "lake"
+    (live,) = victim(catalog, "ns", place / folder)
+    table = Table.create(catalog, "mine.t", schema={"id": "long"})
+    table.append(ROW)
+    claims = (SetProperties(updates={"write.data.path": f"file://{place}"}), SetLocation(location=f"file://{place}"))
+    for change in claims:
+        catalog.commit(catalog.load("mine.t"), Change(requirements=(), updates=(change,)))
+        assert not open_catalog().deleting_io(catalog.load("mine.t")).gate.owns(live)
+
+
+def test_a_day_is_no_hash(open_catalog, tmp_path):
+    catalog, place = open_catalog(), tmp_path / "wh" / "lake"
+    catalog.create_namespace("ns", {"location": f"file://{place}"})
+    Table.create(catalog, "ns.20240131", schema={"id": "long"}).append(ROW)
+    assert not claim(open_catalog(), place).owns(f"file://{place}/20240131/data/x.parquet")
 
 
 def test_a_place_with_too_many_folders_is_not_its_own(open_catalog, tmp_path):

@@ -111,6 +111,8 @@ BOMBS: Mapping[str, Bomb] = {
     "deflate": _encoded("deflate", lambda: b"\0\1"),
     "endless body in chunks": _said(_CHUNKED, lambda: forever(chunk(b" " * 65536))),
     "endless body without a length": _said(head(Connection="close"), lambda: forever(b" ")),
+    "a chunk of less than no bytes": _said(_CHUNKED, b"-5\r\nabc\r\n"),
+    "two lengths": lambda _: [head(200, "Content-Length: 3", Content_Length="2"), b"{}"],
     "a body of 1 TB": _said(head(Content_Length=str(1 << 40)), lambda: forever(b" ")),
     "endless gzip in chunks": _said(
         head(Transfer_Encoding="chunked", Content_Encoding="gzip"), lambda: forever(chunk(gzip_of(16)))

@@ -197,7 +197,7 @@ class GlueClient:
             raise self._answered(error.response) from None
         except LimitError as error:
             raise self._unknown(f"it is not read to the end: {error}; {error.to_do}") from None
-        except ResponseParserError:
+        except (ResponseParserError, UnicodeDecodeError):  # of an answer: arguments are encoded
             raise self._unknown("half an answer") from None
         except (BotoCoreError, ValueError) as error:
             raise self._failed(error) from None
