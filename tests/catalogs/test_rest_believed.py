@@ -93,6 +93,17 @@ class TestIcebergJavaBehindAProxyThatSpoilsRequests:
                 write(pa.table({"id": [2]}), branch="audit", create_branch=True)
             assert ids(table) == [1]
 
+    def test_nor_do_those_of_a_table_without_rows(self, proxy: HttpProxy, table: Table) -> None:
+        new = Table.create(table.catalog, "db.u", schema={"id": "long"})
+        proxy.guard = Spoiled(all_on_main)
+        with pytest.raises(CommitUnknownError, match=r"branch 'audit' is missing, and main is at.*no rows were sent"):
+            new.append(pa.table({"id": [2]}), branch="audit", create_branch=True)
+        assert ids(new) == []
+        proxy.guard = lambda request, forward: forward(request)
+        other = Table.create(table.catalog, "db.v", schema={"id": "long"})
+        other.append(pa.table({"id": [2]}), branch="audit", create_branch=True)
+        assert (ids(other), len(Table.load(table.catalog, "db.v").scan(ref="audit").to_arrow())) == ([], 1)
+
     def test_a_branch_is_created_before_it_gets_rows(self, proxy: HttpProxy, table: Table) -> None:
         proxy.count()
         table.append(pa.table({"id": [2]}), branch="audit", create_branch=True)

@@ -136,38 +136,54 @@ def _set_there(update: Update, number: int | None) -> Update:
     return replace(update, **{name: number}) if is_last and number is not None else update
 
 
-def new_branches(base: TableMetadata, change: Change) -> Iterator[tuple[str, int]]:
-    """Yield the branches that a change begins at a snapshot of the table and moves to new ones; with that snapshot."""
-    added = {
-        each.snapshot.snapshot_id: each.snapshot for each in change.updates if isinstance(each, changed.AddSnapshot)
-    }
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewBranch:
+    """A branch that a change begins, and to which it adds rows.
+
+    Attributes:
+        at: the snapshot at which it begins.
+        first: the update that adds this snapshot, an empty one, if the table has no snapshots yet.
+    """
+
+    name: str
+    at: int
+    first: tuple[changed.AddSnapshot, ...] = ()
+
+
+def new_branches(base: TableMetadata, change: Change) -> Iterator[NewBranch]:
+    """Yield the branches that a change begins, and moves to new snapshots."""
+    added = {each.snapshot.snapshot_id: each for each in change.updates if isinstance(each, changed.AddSnapshot)}
     for update in change.updates:
         if not isinstance(update, changed.SetSnapshotRef) or update.ref.type != "branch":
             continue
-        snapshot = added.get(update.ref.snapshot_id)
-        if update.ref_name in (MAIN_BRANCH, *base.refs) or snapshot is None:
+        line = [update.ref.snapshot_id]
+        while line[-1] in added and (parent := added[line[-1]].snapshot.parent_snapshot_id) not in (None, *line):
+            line.append(parent)
+        if update.ref_name in (MAIN_BRANCH, *base.refs) or len(line) == 1:
             continue
-        parent = snapshot.parent_snapshot_id
-        if parent is not None and base.snapshot(parent) is not None:
-            yield update.ref_name, parent
+        if line[-1] in added or base.snapshot(line[-1]) is not None:
+            first = (added[line[-1]],) if line[-1] in added else ()
+            yield NewBranch(name=update.ref_name, at=line[-1], first=first)
 
 
-def beginning(change: Change, name: str, parent: int) -> Change:
+def beginning(change: Change, branch: NewBranch) -> Change:
     """Return the change that creates a branch of `new_branches` where it begins."""
     ref = next(
-        each.ref for each in change.updates if isinstance(each, changed.SetSnapshotRef) and each.ref_name == name
+        each.ref for each in change.updates if isinstance(each, changed.SetSnapshotRef) and each.ref_name == branch.name
     )
-    update = changed.SetSnapshotRef(ref_name=name, ref=replace(ref, snapshot_id=parent))
-    return Change(updates=(update,), requirements=change.requirements)
+    update = changed.SetSnapshotRef(ref_name=branch.name, ref=replace(ref, snapshot_id=branch.at))
+    return Change(updates=(*branch.first, update), requirements=change.requirements)
 
 
-def after_beginning(change: Change, name: str, parent: int) -> Change:
+def after_beginning(change: Change, branch: NewBranch) -> Change:
     """Return a change that moves a branch which has been created since by `beginning`."""
-    at = required.AssertRefSnapshotId(ref=name, snapshot_id=parent)
+    at = required.AssertRefSnapshotId(ref=branch.name, snapshot_id=branch.at)
     others = (
-        one for one in change.requirements if not (isinstance(one, required.AssertRefSnapshotId) and one.ref == name)
+        one
+        for one in change.requirements
+        if not (isinstance(one, required.AssertRefSnapshotId) and one.ref == branch.name)
     )
-    return Change(updates=change.updates, requirements=(*others, at))
+    return Change(updates=tuple(one for one in change.updates if one not in branch.first), requirements=(*others, at))
 
 
 def is_plain(metadata: TableMetadata) -> bool:
