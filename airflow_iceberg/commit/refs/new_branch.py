@@ -36,6 +36,11 @@ class NewBranch:
         self._empty: Kept[Snapshot] = Kept()
         # The table as it was loaded, and as it is shown; with the one before, of a table that was rewound.
         self._shown: list[tuple[TableMetadata, TableMetadata]] = []
+        self._is_there = False
+
+    def see(self, metadata: TableMetadata) -> None:
+        """Note whether the table has the empty first snapshot: a catalog may create the branch before it has rows."""
+        self._is_there = self._is_there or metadata.snapshot(self.settings.snapshot_id) is not None
 
     def shown(self, metadata: TableMetadata) -> TableMetadata:
         """Return the metadata with the branch, or with the ref that has the name already."""
@@ -83,7 +88,13 @@ class NewBranch:
         )
 
     def clean_up(self, metadata: TableMetadata | None) -> None:
-        """Delete the lists that no snapshot has, once no attempt is in doubt."""
+        """Delete the lists that no snapshot has, once no attempt is in doubt.
+
+        Args:
+            metadata: the table with the work; None if it has failed.
+        """
+        if metadata is None and self._is_there:
+            return
         self._writer.remove_unused(None if metadata is None else metadata.snapshot(self.settings.snapshot_id))
 
 
@@ -115,6 +126,7 @@ class WithNewBranch(MakesSnapshot):
         return self._action.made
 
     def landed(self, metadata: TableMetadata) -> Outcome | None:
+        self._branch.see(metadata)
         return self._action.landed(self._seen(metadata))
 
     def has_surely_not_landed(self, metadata: TableMetadata, base: TableMetadata) -> bool:
