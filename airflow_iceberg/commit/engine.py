@@ -360,7 +360,7 @@ class _Commit:
         if is_clear and all(attempt.is_refused for attempt in self.attempts):
             # Nothing can land any more in another table, or in one that was upgraded to a version that is not
             # supported. A refused attempt may have landed before that, if it was repeated on its way.
-            error.may_have_landed = error.may_have_landed or bool(self.attempts)
+            error.may_have_landed = bool(self.attempts)
         elif self.attempts:
             raise CommitUnknownError(
                 f"an attempt to commit to {self.state.table} was not confirmed, and then this failed: {error}; "

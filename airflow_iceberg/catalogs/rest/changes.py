@@ -157,7 +157,10 @@ def new_branches(base: TableMetadata, change: Change) -> Iterator[NewBranch]:
         if not isinstance(update, changed.SetSnapshotRef) or update.ref.type != "branch":
             continue
         line = [update.ref.snapshot_id]
-        while line[-1] in added and (parent := added[line[-1]].snapshot.parent_snapshot_id) not in (None, *line):
+        while line[-1] in added:
+            parent = added[line[-1]].snapshot.parent_snapshot_id
+            if parent is None or parent in line:
+                break
             line.append(parent)
         if update.ref_name in (MAIN_BRANCH, *base.refs) or len(line) == 1:
             continue

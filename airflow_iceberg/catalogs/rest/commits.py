@@ -59,13 +59,8 @@ class TableCommits:
         if not change.updates:
             return base
         self._check_refs(base.table, change)
-        begun, left = self._with_new_branches(base, change)
-        try:
-            return self._send(begun, left, planned=base)
-        except IcebergError as error:
-            # A part of it is in the table: the empty snapshot of a new branch, whose manifest list must stay.
-            error.may_have_landed = error.may_have_landed or left.updates != change.updates
-            raise
+        begun, change = self._with_new_branches(base, change)
+        return self._send(begun, change, planned=base)
 
     def _with_new_branches(self, base: TableState, change: Change) -> tuple[TableState, Change]:
         """Create the branches that a change begins and adds rows to; return the table with them, and what is left.

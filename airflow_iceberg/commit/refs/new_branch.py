@@ -36,11 +36,17 @@ class NewBranch:
         self._empty: Kept[Snapshot] = Kept()
         # The table as it was loaded, and as it is shown; with the one before, of a table that was rewound.
         self._shown: list[tuple[TableMetadata, TableMetadata]] = []
-        self._is_there = False
+        # Whether the table has the empty snapshot, and whether it may have it since a change with it was given away.
+        self._is_there = self._may_be_there = False
+
+    def give(self) -> None:
+        """Note that a change with the branch is given away: a catalog may create the branch before its rows."""
+        self._may_be_there = True
 
     def see(self, metadata: TableMetadata) -> None:
-        """Note whether the table has the empty first snapshot: a catalog may create the branch before it has rows."""
-        self._is_there = self._is_there or metadata.snapshot(self.settings.snapshot_id) is not None
+        """Note whether the table has the empty snapshot, after a change was refused."""
+        self._may_be_there = metadata.snapshot(self.settings.snapshot_id) is not None
+        self._is_there = self._is_there or self._may_be_there
 
     def shown(self, metadata: TableMetadata) -> TableMetadata:
         """Return the metadata with the branch, or with the ref that has the name already."""
@@ -93,7 +99,7 @@ class NewBranch:
         Args:
             metadata: the table with the work; None if it has failed.
         """
-        if metadata is None and self._is_there:
+        if metadata is None and (self._is_there or self._may_be_there):
             return
         self._writer.remove_unused(None if metadata is None else metadata.snapshot(self.settings.snapshot_id))
 
@@ -112,6 +118,7 @@ class WithNewBranch(MakesSnapshot):
             return self._action(metadata)
         change = self._action(self._branch.shown(metadata))
         birth = self._branch.birth(metadata)
+        self._branch.give()
         uuid = str(self.settings.commit_uuid)
         at = AssertRefSnapshotId(ref=name, snapshot_id=None)
         if not change.updates:
