@@ -8,16 +8,18 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog, TableId
-from airflow_iceberg.catalogs.rest.changes import after_beginning, beginning, new_branches
+from airflow_iceberg.catalogs.rest.changes import after_beginning, beginning, creation, new_branches
 from airflow_iceberg.catalogs.rest.credentials import Delegation, RoutedFileIO
 from airflow_iceberg.errors import AlreadyExistsError, CommitConflictError, CommitUnknownError
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import (
+    AddSchema,
     AddSnapshot,
     AddSortOrder,
     Change,
+    SetCurrentSchema,
     SetDefaultSortOrder,
     SetLocation,
     SetSnapshotRef,
@@ -191,6 +193,22 @@ class TestCreationsWithSnapshots:
             self.commit(server, answer(found, 1), error(404))
             with pytest.raises(CommitUnknownError, match=f"did create table db.t, but .*{words}"):
                 catalog.create(TableId.parse("db.t"), self.WANTED)
+
+
+def test_a_staged_table_has_schemas_without_gaps() -> None:
+    """Iceberg Java's server gives them the ids 0, 1, 2, and refuses to make one of another id current."""
+    schema = new_metadata("file:///w/db/t").schema()
+    schemas = tuple(
+        replace(schema, schema_id=number, fields=schema.fields[: 1 + number % 2]) for number in (0, 3, 4, 7)
+    )
+    last = replace(snapshot(2, 1), schema_id=3)
+    wanted = replace(
+        after(TestNewBranches.BASE, AddSnapshot(snapshot=last), to("main", 2)), schemas=schemas, current_schema_id=7
+    )
+    change = creation(wanted, table_uuid=OTHER_UUID, location=wanted.location)
+    assert [one.schema.schema_id for one in change.updates if isinstance(one, AddSchema)] == [0, 1]
+    assert [one.schema_id for one in change.updates if isinstance(one, SetCurrentSchema)] == [1]
+    assert [one.snapshot.schema_id for one in change.updates if isinstance(one, AddSnapshot)] == [0, 1]
 
 
 class Named(FileIO):

@@ -5,7 +5,7 @@ Not here: sending (`rest.commits`), and what the updates mean (`format.metadata.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from airflow_iceberg.format.metadata.builder import LAST_ADDED
 from airflow_iceberg.format.metadata.requirements import Requirement
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, Update
+from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
 
 
@@ -231,18 +232,34 @@ def creation(metadata: TableMetadata, *, table_uuid: str, location: str) -> Chan
         changed.UpgradeFormatVersion(format_version=metadata.format_version),
         changed.SetLocation(location=location),
     ]
-    # The server assigns ids in this order, so that the current ones stay the same.
-    updates += [changed.AddSchema(schema=schema) for schema in metadata.schemas]
-    updates.append(changed.SetCurrentSchema(schema_id=metadata.current_schema_id))
+    # The server assigns ids in this order, so that the current ones stay the same; those of schemas without gaps, which
+    # a table has whose unused schemas were removed. Specs and orders keep theirs, by which manifests name them.
+    schemas, numbers = _without_gaps(metadata.schemas)
+    updates += [changed.AddSchema(schema=schema) for schema in schemas]
+    updates.append(changed.SetCurrentSchema(schema_id=numbers[metadata.current_schema_id]))
     updates += [changed.AddPartitionSpec(spec=spec) for spec in metadata.partition_specs]
     updates.append(changed.SetDefaultSpec(spec_id=metadata.default_spec_id))
     updates += [changed.AddSortOrder(sort_order=order) for order in metadata.sort_orders]
     updates.append(changed.SetDefaultSortOrder(sort_order_id=metadata.default_sort_order_id))
     if metadata.properties:
         updates.append(changed.SetProperties(updates=dict(metadata.properties)))
-    updates += [changed.AddSnapshot(snapshot=snapshot) for snapshot in metadata.snapshots]
+    snapshots = (replace(one, schema_id=numbers.get(one.schema_id)) for one in metadata.snapshots)
+    updates += [changed.AddSnapshot(snapshot=snapshot) for snapshot in snapshots]
     updates += [changed.SetSnapshotRef(ref_name=name, ref=ref) for name, ref in metadata.refs.items()]
     updates += [
         changed.SetStatistics(snapshot_id=int(each["snapshot-id"]), statistics=each) for each in metadata.statistics
     ]
     return Change(updates=tuple(updates), requirements=(required.AssertCreate(),))
+
+
+def _without_gaps(schemas: Iterable[Schema]) -> tuple[list[Schema], dict[int | None, int]]:
+    """Return schemas, each once, with ids from 0 on; and these by the ids that the schemas had."""
+    found: list[Schema] = []
+    numbers: dict[int | None, int] = {}
+    for schema in sorted(schemas, key=lambda one: one.schema_id):
+        same = next((one for one in found if one.same_fields(schema)), None)
+        if same is None:
+            same = replace(schema, schema_id=len(found))
+            found.append(same)
+        numbers[schema.schema_id] = same.schema_id
+    return found, numbers
