@@ -13,12 +13,12 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
-from airflow_iceberg.errors import CommitUnknownError, IcebergError, UnsupportedError
+from airflow_iceberg.errors import CommitConflictError, CommitUnknownError, IcebergError, StorageError, UnsupportedError
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.catalogs.rest_contract import empty
-from tests.services.http_proxy import Forward, HttpProxy
+from tests.services.http_proxy import Forward, HttpProxy, error_page
 from tests.services.nessie import start_nessie_rest
 from tests.services.seaweedfs import BUCKET, SeaweedFS
 from tests.support.http_server import Reply, Request
@@ -92,6 +92,38 @@ class TestIcebergJavaBehindAProxyThatSpoilsRequests:
             ):
                 write(pa.table({"id": [2]}), branch="audit", create_branch=True)
             assert ids(table) == [1]
+
+    def test_nor_do_those_of_a_table_without_rows(self, proxy: HttpProxy, table: Table) -> None:
+        new = Table.create(table.catalog, "db.u", schema={"id": "long"})
+        proxy.guard = Spoiled(all_on_main)
+        with pytest.raises(CommitUnknownError, match=r"branch 'audit' is missing, and main is at.*no rows were sent"):
+            new.append(pa.table({"id": [2]}), branch="audit", create_branch=True)
+        assert ids(new) == []
+        proxy.guard = lambda request, forward: forward(request)
+        other = Table.create(table.catalog, "db.v", schema={"id": "long"})
+        other.append(pa.table({"id": [2]}), branch="audit", create_branch=True)
+        assert (ids(other), len(Table.load(table.catalog, "db.v").scan(ref="audit").to_arrow())) == ([], 1)
+
+    def test_the_empty_snapshot_of_a_branch_stays_readable_if_its_rows_are_refused(
+        self, proxy: HttpProxy, table: Table
+    ) -> None:
+        retries = {"commit.retry.num-retries": "1", "commit.retry.min-wait-ms": "1", "commit.retry.max-wait-ms": "1"}
+        for status, kind in ((409, CommitConflictError), (403, StorageError), (405, UnsupportedError)):
+            proxy.guard = lambda request, forward: forward(request)
+            new = Table.create(table.catalog, f"db.u{status}", schema={"id": "long"}, properties=retries)
+
+            def refuse_rows(request: Request, forward: Forward, status: int = status) -> Reply | None:
+                is_rows = b"added-data-files" in request.body and request.method == "POST"
+                return error_page(status) if is_rows else forward(request)
+
+            proxy.guard = refuse_rows
+            with pytest.raises(kind):
+                new.append(pa.table({"id": [2]}), branch="audit", create_branch=True)
+            found = Table.load(table.catalog, f"db.u{status}")
+            assert len(found.scan(ref="audit").to_arrow()) == 0
+            proxy.guard = lambda request, forward: forward(request)
+            found.append(pa.table({"id": [2]}), branch="audit")
+            assert len(Table.load(table.catalog, f"db.u{status}").scan(ref="audit").to_arrow()) == 1
 
     def test_a_branch_is_created_before_it_gets_rows(self, proxy: HttpProxy, table: Table) -> None:
         proxy.count()

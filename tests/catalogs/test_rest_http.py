@@ -161,7 +161,7 @@ class TestWhatAnAnswerToACommitMeans:
         versions = [f'{{"metadata": {{"format-version": {version}}}}}'.encode() for version in (2, 9)]
         for body in (b"", b"[]", b"<html>", *versions):
             server.on(COMMIT, Reply(body=body))
-            with pytest.raises(CommitUnknownError, match="its answer cannot be read"):
+            with pytest.raises(CommitUnknownError, match="its answer cannot be used"):
                 catalog.commit(state, setting(a="1"))
 
     @pytest.mark.parametrize("reply", [Reply(body=b"{", promised_bytes=2), lambda _: None], ids=["half", "none"])

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState
@@ -159,17 +160,27 @@ class RestCatalog(Catalog):
         answer = self._create(table, create_body(table.name, metadata, stage=True))
         document = self._server.document(answer, f"create table {table}")
         staged = self._states.metadata(table, document, None)
-        change = creation(metadata, table_uuid=staged.table_uuid or "", location=metadata.location or staged.location)
+        uuid = staged.table_uuid or ""
+        change = creation(metadata, table_uuid=uuid, location=metadata.location or staged.location)
         purpose = f"create table {table}"
-        answer = self._server.change(
-            protocol.COMMIT_TABLE,
-            commit_body(table, change),
-            purpose,
-            {404: lambda refusal: self._server.error_of(purpose, refusal), 409: lambda _: self._existing_table(table)},
-            table=table,
-        )
+        # Before the table is there: what fails later is taken for no failure of the creation.
         io = self._states.table_io(table, staged.location, Delegation.from_dict(document))
-        return self._states.landed(purpose, lambda: self._states.state(table, answer, io=io))
+        refusals = {
+            404: lambda found: self._server.error_of(purpose, found),
+            409: lambda _: self._existing_table(table),
+        }
+        try:
+            answer = self._server.change(
+                protocol.COMMIT_TABLE, commit_body(table, change), purpose, refusals, table=table
+            )
+        except AlreadyExistsError:
+            # Perhaps a proxy has repeated the request, and it was refused because of itself.
+            there = self._commits.if_made(table, uuid, purpose)
+            if there is None:
+                raise
+            return replace(there, io=io)
+        state = self._states.landed(purpose, lambda: self._states.state(table, answer, io=io))
+        return self._commits.believed(state, purpose, differences.of_creation(state.metadata, metadata))
 
     def commit(self, base: TableState, change: Change) -> TableState:
         """Send a change to the server, in one try.

@@ -5,7 +5,7 @@ Not here: sending (`rest.commits`), and what the updates mean (`format.metadata.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from airflow_iceberg.format.metadata.builder import LAST_ADDED
 from airflow_iceberg.format.metadata.requirements import Requirement
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, Update
+from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
 
 
@@ -136,38 +137,57 @@ def _set_there(update: Update, number: int | None) -> Update:
     return replace(update, **{name: number}) if is_last and number is not None else update
 
 
-def new_branches(base: TableMetadata, change: Change) -> Iterator[tuple[str, int]]:
-    """Yield the branches that a change begins at a snapshot of the table and moves to new ones; with that snapshot."""
-    added = {
-        each.snapshot.snapshot_id: each.snapshot for each in change.updates if isinstance(each, changed.AddSnapshot)
-    }
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewBranch:
+    """A branch that a change begins, and to which it adds rows.
+
+    Attributes:
+        at: the snapshot at which it begins.
+        first: the update that adds this snapshot, an empty one, if the table has no snapshots yet.
+    """
+
+    name: str
+    at: int
+    first: tuple[changed.AddSnapshot, ...] = ()
+
+
+def new_branches(base: TableMetadata, change: Change) -> Iterator[NewBranch]:
+    """Yield the branches that a change begins, and moves to new snapshots."""
+    added = {each.snapshot.snapshot_id: each for each in change.updates if isinstance(each, changed.AddSnapshot)}
     for update in change.updates:
         if not isinstance(update, changed.SetSnapshotRef) or update.ref.type != "branch":
             continue
-        snapshot = added.get(update.ref.snapshot_id)
-        if update.ref_name in (MAIN_BRANCH, *base.refs) or snapshot is None:
+        line = [update.ref.snapshot_id]
+        while line[-1] in added:
+            parent = added[line[-1]].snapshot.parent_snapshot_id
+            if parent is None or parent in line:
+                break
+            line.append(parent)
+        if update.ref_name in (MAIN_BRANCH, *base.refs) or len(line) == 1:
             continue
-        parent = snapshot.parent_snapshot_id
-        if parent is not None and base.snapshot(parent) is not None:
-            yield update.ref_name, parent
+        if line[-1] in added or base.snapshot(line[-1]) is not None:
+            first = (added[line[-1]],) if line[-1] in added else ()
+            yield NewBranch(name=update.ref_name, at=line[-1], first=first)
 
 
-def beginning(change: Change, name: str, parent: int) -> Change:
+def beginning(change: Change, branch: NewBranch) -> Change:
     """Return the change that creates a branch of `new_branches` where it begins."""
     ref = next(
-        each.ref for each in change.updates if isinstance(each, changed.SetSnapshotRef) and each.ref_name == name
+        each.ref for each in change.updates if isinstance(each, changed.SetSnapshotRef) and each.ref_name == branch.name
     )
-    update = changed.SetSnapshotRef(ref_name=name, ref=replace(ref, snapshot_id=parent))
-    return Change(updates=(update,), requirements=change.requirements)
+    update = changed.SetSnapshotRef(ref_name=branch.name, ref=replace(ref, snapshot_id=branch.at))
+    return Change(updates=(*branch.first, update), requirements=change.requirements)
 
 
-def after_beginning(change: Change, name: str, parent: int) -> Change:
+def after_beginning(change: Change, branch: NewBranch) -> Change:
     """Return a change that moves a branch which has been created since by `beginning`."""
-    at = required.AssertRefSnapshotId(ref=name, snapshot_id=parent)
+    at = required.AssertRefSnapshotId(ref=branch.name, snapshot_id=branch.at)
     others = (
-        one for one in change.requirements if not (isinstance(one, required.AssertRefSnapshotId) and one.ref == name)
+        one
+        for one in change.requirements
+        if not (isinstance(one, required.AssertRefSnapshotId) and one.ref == branch.name)
     )
-    return Change(updates=change.updates, requirements=(*others, at))
+    return Change(updates=tuple(one for one in change.updates if one not in branch.first), requirements=(*others, at))
 
 
 def is_plain(metadata: TableMetadata) -> bool:
@@ -212,18 +232,34 @@ def creation(metadata: TableMetadata, *, table_uuid: str, location: str) -> Chan
         changed.UpgradeFormatVersion(format_version=metadata.format_version),
         changed.SetLocation(location=location),
     ]
-    # The server assigns ids in this order, so that the current ones stay the same.
-    updates += [changed.AddSchema(schema=schema) for schema in metadata.schemas]
-    updates.append(changed.SetCurrentSchema(schema_id=metadata.current_schema_id))
+    # The server assigns ids in this order, so that the current ones stay the same; those of schemas without gaps, which
+    # a table has whose unused schemas were removed. Specs and orders keep theirs, by which manifests name them.
+    schemas, numbers = _without_gaps(metadata.schemas)
+    updates += [changed.AddSchema(schema=schema) for schema in schemas]
+    updates.append(changed.SetCurrentSchema(schema_id=numbers[metadata.current_schema_id]))
     updates += [changed.AddPartitionSpec(spec=spec) for spec in metadata.partition_specs]
     updates.append(changed.SetDefaultSpec(spec_id=metadata.default_spec_id))
     updates += [changed.AddSortOrder(sort_order=order) for order in metadata.sort_orders]
     updates.append(changed.SetDefaultSortOrder(sort_order_id=metadata.default_sort_order_id))
     if metadata.properties:
         updates.append(changed.SetProperties(updates=dict(metadata.properties)))
-    updates += [changed.AddSnapshot(snapshot=snapshot) for snapshot in metadata.snapshots]
+    snapshots = (replace(one, schema_id=numbers.get(one.schema_id)) for one in metadata.snapshots)
+    updates += [changed.AddSnapshot(snapshot=snapshot) for snapshot in snapshots]
     updates += [changed.SetSnapshotRef(ref_name=name, ref=ref) for name, ref in metadata.refs.items()]
     updates += [
         changed.SetStatistics(snapshot_id=int(each["snapshot-id"]), statistics=each) for each in metadata.statistics
     ]
     return Change(updates=tuple(updates), requirements=(required.AssertCreate(),))
+
+
+def _without_gaps(schemas: Iterable[Schema]) -> tuple[list[Schema], dict[int | None, int]]:
+    """Return schemas, each once, with ids from 0 on; and these by the ids that the schemas had."""
+    found: list[Schema] = []
+    numbers: dict[int | None, int] = {}
+    for schema in sorted(schemas, key=lambda one: one.schema_id):
+        same = next((one for one in found if one.same_fields(schema)), None)
+        if same is None:
+            same = replace(schema, schema_id=len(found))
+            found.append(same)
+        numbers[schema.schema_id] = same.schema_id
+    return found, numbers

@@ -20,9 +20,11 @@ from airflow_iceberg.errors import (
     CommitConflictError,
     CommitUnknownError,
     IcebergError,
+    NotFoundError,
     UnsupportedError,
     advised,
 )
+from airflow_iceberg.format.metadata.requirements import is_same_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, SetSnapshotRef, apply_change
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
@@ -57,23 +59,30 @@ class TableCommits:
         if not change.updates:
             return base
         self._check_refs(base.table, change)
-        base, change = self._with_new_branches(base, change)
-        return self._send(base, change)
+        begun, change = self._with_new_branches(base, change)
+        return self._send(begun, change, planned=base)
 
     def _with_new_branches(self, base: TableState, change: Change) -> tuple[TableState, Change]:
         """Create the branches that a change begins and adds rows to; return the table with them, and what is left.
 
         Differs from Java: some servers keep no branches and add the rows to main. So a branch is seen in an answer
-        before it gets rows; one whose first snapshot is made by the change itself cannot be made before.
+        before it gets rows.
         """
-        for name, parent in changes.new_branches(base.metadata, change):
-            begun = changes.beginning(change, name, parent)
+        for branch in tuple(changes.new_branches(base.metadata, change)):
+            begun = changes.beginning(change, branch)
             base = self._send(base, begun, advice=f"no rows were sent; {_NO_BRANCHES}")
-            change = changes.after_beginning(change, name, parent)
+            change = changes.after_beginning(change, branch)
         return base, change
 
-    def _send(self, base: TableState, change: Change, *, advice: str = _LOOK) -> TableState:
-        """Send a change, and compare the answer with it."""
+    def _send(
+        self, base: TableState, change: Change, *, planned: TableState | None = None, advice: str = _LOOK
+    ) -> TableState:
+        """Send a change, and compare the answer with it.
+
+        Args:
+            planned: the state that the change was made for, if it is an older one: what the server cannot apply to
+                `base` may be right for the table as it is now, as the time of a snapshot by a clock that is slow.
+        """
         change, asked = self._prepared(base, change)
         purpose = f"commit to table {base.table}"
         # After any outcome the table is read without its tag: Iceberg Java's tags are hashes of 32 bits.
@@ -83,18 +92,24 @@ class TableCommits:
             changes.commit_body(base.table, change),
             purpose,
             {
-                400: lambda refusal: self._not_applied(base, purpose, refusal),
+                400: lambda refusal: self._not_applied(planned or base, purpose, refusal),
                 404: lambda _: self._catalog._unknown_table(base.table),
                 409: lambda refusal: self._conflict(base.table, refusal),
-                422: lambda refusal: self._not_applied(base, purpose, refusal),
+                422: lambda refusal: self._not_applied(planned or base, purpose, refusal),
             },
             table=base.table,
         )
         state = self._states.landed(purpose, lambda: self._states.state(base.table, answer, io=base.io))
-        missing = differences.of_change(state.metadata, base.metadata, change, asked)
+
+        def missing_in(found: TableState) -> list[str]:
+            return self._states.landed(
+                purpose, lambda: differences.of_change(found.metadata, base.metadata, change, asked)
+            )
+
+        missing = missing_in(state)
         if missing:  # an answer may be old; the table tells
             state = self._look(base, purpose)
-            missing = differences.of_change(state.metadata, base.metadata, change, asked)
+            missing = missing_in(state)
         return self.believed(state, purpose, missing, advice=advice)
 
     def _look(self, base: TableState, purpose: str) -> TableState:
@@ -107,6 +122,23 @@ class TableCommits:
                 f"catalog {self._name} answered that it did {purpose}, its answer is not what was asked for, and the "
                 f"table cannot be loaded: {error}"
             ) from error
+
+    def if_made(self, table: TableId, uuid: str, purpose: str) -> TableState | None:
+        """Return the table that has a name if it has this uuid; None for another one.
+
+        Raises:
+            CommitUnknownError: it cannot be loaded.
+        """
+        try:
+            there = self._catalog.load(table)
+        except NotFoundError:
+            return None
+        except IcebergError as error:
+            raise CommitUnknownError(
+                f"catalog {self._name} cannot {purpose}, since the name is taken, and cannot tell whether by this very "
+                f"table: {error}"
+            ) from error
+        return there if uuid and is_same_table(there.metadata, uuid) else None
 
     def believed(self, state: TableState, purpose: str, missing: Sequence[str], *, advice: str = _LOOK) -> TableState:
         """Return the state in an answer.

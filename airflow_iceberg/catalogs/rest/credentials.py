@@ -74,7 +74,7 @@ class Delegation:
     def properties_for(self, location: str) -> dict[str, str]:
         """Return the properties for one location: those of the longest prefix, then those of the whole table."""
         matching = [each for each in self.credentials if _is_prefix(each[0], location)]
-        best = max(matching, key=lambda each: len(each[0]), default=("", {}))
+        best = max(matching, key=lambda each: len(_spelled(each[0])), default=("", {}))
         return {**self.config, **best[1]}
 
 
@@ -221,7 +221,7 @@ class RoutedFileIO(FileIO):
     """
 
     def __init__(self, by_prefix: Mapping[str, FileIO], *, otherwise: FileIO) -> None:
-        self._by_prefix = sorted(by_prefix.items(), key=lambda each: len(each[0]), reverse=True)
+        self._by_prefix = sorted(by_prefix.items(), key=lambda each: len(_spelled(each[0])), reverse=True)
         self._otherwise = otherwise
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from airflow_iceberg.format.metadata import updates as changed
+from airflow_iceberg.format.metadata.requirements import is_same_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, Update
 from airflow_iceberg.format.partitions.spec import PartitionSpec
@@ -27,7 +28,14 @@ def of_change(found: TableMetadata, base: TableMetadata, change: Change, asked: 
         found: the table in the answer, or a newer one.
         asked: the base with the change.
     """
-    return list(dict.fromkeys(one for update in change.updates for one in _lacks(found, base, update, asked)))
+    lacks = (one for update in change.updates for one in _lacks(found, base, update, asked))
+    return list(dict.fromkeys([*_another(found, base, asked), *lacks]))
+
+
+def _another(found: TableMetadata, base: TableMetadata, asked: TableMetadata) -> Iterator[str]:
+    """Tell of a table that has got the name since: a server may not check which one it changes."""
+    if not any(is_same_table(found, one.table_uuid) for one in (base, asked)):
+        yield f"it is another table, with the uuid {found.table_uuid}, expected was {base.table_uuid}"
 
 
 def _lacks(found: TableMetadata, base: TableMetadata, update: Update, asked: TableMetadata) -> Iterator[str]:
@@ -91,6 +99,7 @@ def of_creation(found: TableMetadata, asked: TableMetadata) -> list[str]:
         *_new("partition spec", _named_spec(found), _named_spec(asked)),
         *_new("sort order", _named_order(found), _named_order(asked)),
         *_properties(found, asked.properties),
+        *(one for name, ref in asked.refs.items() for one in _ref(found, name, ref)),
     ]
 
 

@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from airflow_iceberg.catalogs.base import TableId, TableState
@@ -30,10 +30,8 @@ from airflow_iceberg.catalogs.rest.server import RestServer
 from airflow_iceberg.catalogs.rest.trust import StoreAccess
 from airflow_iceberg.errors import (
     CommitUnknownError,
-    FormatError,
-    InvalidInputError,
+    IcebergError,
     StorageError,
-    UnsupportedError,
     advised,
 )
 from airflow_iceberg.format.json_fields import Fields
@@ -42,6 +40,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.storage.base import FileIO
 
 _REMEMBERED_TABLES = 16
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,13 +89,16 @@ class TableStates:
                 return metadata_json.from_dict(found)
         return metadata_json.from_dict(found, path=location)
 
-    def landed(self, purpose: str, read: Callable[[], TableState]) -> TableState:
-        """Read the answer to a change that was made: an invalid answer doesn't undo the change."""
+    def landed(self, purpose: str, read: Callable[[], _T]) -> _T:
+        """Read the answer to a change that was made: whatever goes wrong then doesn't undo the change.
+
+        Not only an invalid answer: for the access to the files a token may have to be renewed.
+        """
         try:
             return read()
-        except (FormatError, UnsupportedError, InvalidInputError) as error:
+        except IcebergError as error:
             raise CommitUnknownError(
-                f"catalog {self._catalog} did {purpose}, and its answer cannot be read: {error}; load the table to see "
+                f"catalog {self._catalog} did {purpose}, and its answer cannot be used: {error}; load the table to see "
                 "it"
             ) from error
 

@@ -36,6 +36,17 @@ class NewBranch:
         self._empty: Kept[Snapshot] = Kept()
         # The table as it was loaded, and as it is shown; with the one before, of a table that was rewound.
         self._shown: list[tuple[TableMetadata, TableMetadata]] = []
+        # Whether the table has the empty snapshot, and whether it may have it since a change with it was given away.
+        self._is_there = self._may_be_there = False
+
+    def give(self) -> None:
+        """Note that a change with the branch is given away: a catalog may create the branch before its rows."""
+        self._may_be_there = True
+
+    def see(self, metadata: TableMetadata) -> None:
+        """Note whether the table has the empty snapshot, after a change was refused."""
+        self._may_be_there = metadata.snapshot(self.settings.snapshot_id) is not None
+        self._is_there = self._is_there or self._may_be_there
 
     def shown(self, metadata: TableMetadata) -> TableMetadata:
         """Return the metadata with the branch, or with the ref that has the name already."""
@@ -83,7 +94,13 @@ class NewBranch:
         )
 
     def clean_up(self, metadata: TableMetadata | None) -> None:
-        """Delete the lists that no snapshot has, once no attempt is in doubt."""
+        """Delete the lists that no snapshot has, once no attempt is in doubt.
+
+        Args:
+            metadata: the table with the work; None if it has failed.
+        """
+        if metadata is None and (self._is_there or self._may_be_there):
+            return
         self._writer.remove_unused(None if metadata is None else metadata.snapshot(self.settings.snapshot_id))
 
 
@@ -101,6 +118,7 @@ class WithNewBranch(MakesSnapshot):
             return self._action(metadata)
         change = self._action(self._branch.shown(metadata))
         birth = self._branch.birth(metadata)
+        self._branch.give()
         uuid = str(self.settings.commit_uuid)
         at = AssertRefSnapshotId(ref=name, snapshot_id=None)
         if not change.updates:
@@ -115,6 +133,7 @@ class WithNewBranch(MakesSnapshot):
         return self._action.made
 
     def landed(self, metadata: TableMetadata) -> Outcome | None:
+        self._branch.see(metadata)
         return self._action.landed(self._seen(metadata))
 
     def has_surely_not_landed(self, metadata: TableMetadata, base: TableMetadata) -> bool:
