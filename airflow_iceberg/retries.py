@@ -211,7 +211,7 @@ def _harmless_attributes(error: BaseException) -> dict[str, Any]:
 
 @cache
 def _told_kind(kind: Any) -> Any:
-    shown = {
+    shown: dict[str, Any] = {
         "__str__": lambda error: str(error.args[0]),
         "__repr__": lambda error: f"{kind.__name__}({error.args[0]!r})",
         "__reduce__": lambda error: (_retold, (kind, error.args[0], {})),
