@@ -178,6 +178,7 @@ class StorageError(IcebergError):
 
 def advised(error: _E, advice: str) -> _E:
     """Return an error with what to do about it at the end of its message."""
+    advice = _shown_text(advice)
     error.args = (f"{error.args[0]}; {advice}", *error.args[1:])
     error.advice = advice
     return error

@@ -9,7 +9,7 @@ import logging
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from airflow_iceberg.errors import (
     described,
     error_class,
 )
-from airflow_iceberg.redaction import printable, without_secrets
+from airflow_iceberg.redaction import hide, printable, without_secrets
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -168,24 +168,53 @@ def shown_error(error: BaseException) -> BaseException:
 
 def _stand_in(error: BaseException) -> BaseException:
     """Return an error of the same class, which a caller may catch, with the same traceback and causes."""
-    told = without_secrets(str(error))
-    kind: Any = type(error)
-    found: BaseException
-    try:
-        found = _told_kind(kind).__new__(_told_kind(kind))
-    except TypeError:  # not a class of exceptions that can be made of nothing
-        found = IcebergError.__new__(IcebergError)
-    found.args = (told,)
+    if isinstance(error, BaseExceptionGroup):
+        found: BaseException = _told_group(error)
+    else:
+        found = _retold(type(error), without_secrets(str(error)), _harmless_attributes(error))
+    for note in getattr(error, "__notes__", ()):
+        found.add_note(without_secrets(str(note)))
     found.__cause__, found.__context__ = error.__cause__, error.__context__
     found.__suppress_context__ = error.__suppress_context__
     return found.with_traceback(error.__traceback__)
 
 
+def _told_group(error: BaseExceptionGroup[BaseException]) -> BaseException:
+    parts = [shown_error(one) for one in error.exceptions]
+    text = without_secrets(error.message)
+    try:
+        return BaseExceptionGroup(text, parts)  # of a class that fits its parts
+    except TypeError:
+        return IcebergError(text)
+
+
+def _retold(kind: Any, text: str, attributes: Mapping[str, Any]) -> BaseException:
+    found: BaseException
+    try:
+        found = _told_kind(kind).__new__(_told_kind(kind))
+    except TypeError:  # not a class of exceptions that can be made of nothing
+        found = IcebergError.__new__(IcebergError)
+    found.args = (text,)
+    for name, value in attributes.items():
+        with suppress(AttributeError, TypeError):
+            setattr(found, name, value)
+    return found
+
+
+def _harmless_attributes(error: BaseException) -> dict[str, Any]:
+    """Return the attributes by which callers decide (`errno`, `response`), without those that tell secrets."""
+    slots = ("errno", "filename", "strerror", "name", "path") if isinstance(error, OSError | ImportError) else ()
+    found = {name: getattr(error, name) for name in slots if hasattr(error, name)} | vars(error)
+    told = {name: hide("", value) if isinstance(value, dict) else value for name, value in found.items()}
+    return {name: value for name, value in told.items() if not name.startswith("__") and not _tells_secret(value)}
+
+
 @cache
 def _told_kind(kind: Any) -> Any:
-    shown = {
+    shown: dict[str, Any] = {
         "__str__": lambda error: str(error.args[0]),
         "__repr__": lambda error: f"{kind.__name__}({error.args[0]!r})",
+        "__reduce__": lambda error: (_retold, (kind, error.args[0], {})),
     }
     names = {"__doc__": kind.__doc__, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
     return type(kind.__name__, (kind,), {**shown, **names})
@@ -211,9 +240,9 @@ def _clean_causes(error: BaseException) -> None:
             waiting.append(cause)
 
 
-def _tells_secret(error: BaseException) -> bool:
+def _tells_secret(error: object) -> bool:
     try:
-        text = f"{error} {error!r}"
+        text = "\n".join((str(error), repr(error), *map(str, getattr(error, "__notes__", ()))))
     except Exception:  # noqa: BLE001 - of a class of others, which may fail to show itself
         return False
     return without_secrets(text) != text

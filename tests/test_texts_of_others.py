@@ -1,8 +1,10 @@
 """What servers, clusters, drivers and programs say has no secret in it before Airflow, a log or a person gets it."""
 
 import ast
+import errno
 import importlib
 import logging
+import pickle
 import pkgutil
 import traceback
 from collections.abc import Iterator
@@ -12,13 +14,22 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
+from botocore.exceptions import ClientError
 
 import airflow_iceberg
 from airflow_iceberg.backends.following import Followed
 from airflow_iceberg.backends.kubernetes import _pod
 from airflow_iceberg.backends.spark_output import SparkOutput
 from airflow_iceberg.backends.yarn import _application
-from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, StorageError, described, store_error
+from airflow_iceberg.errors import (
+    FormatError,
+    IcebergError,
+    InvalidInputError,
+    StorageError,
+    advised,
+    described,
+    store_error,
+)
 from airflow_iceberg.jobs.protocol.result import JobError
 from airflow_iceberg.jobs.spark.errors import as_iceberg_error, text_of
 from airflow_iceberg.retries import airflow_failures, from_event, function_failures, shown_error, to_event
@@ -109,6 +120,38 @@ class TestErrors:
         assert MARK not in str(shown) + repr(shown)
         with pytest.raises(AirflowFailException), airflow_failures():
             raise ImportError("no module: password=Zq9Secret1")
+
+    def test_a_stand_in_is_what_callers_decide_by(self) -> None:
+        full: Any = shown_error(OSError(errno.ENOSPC, "no room: password=Zq9Secret1", "f"))
+        assert (full.errno, full.filename, MARK in str(full)) == (errno.ENOSPC, "f", False)
+        answer = {"Error": {"Code": "SlowDown", "Message": "token=Zq9Secret1"}, "HTTPStatusCode": 503}
+        asked = ClientError(answer, "PutObject")
+        asked.__cause__ = ValueError("no")
+        shown: Any = shown_error(asked)
+        assert isinstance(shown, ClientError)
+        assert shown.response == {"Error": {"Code": "SlowDown", "Message": "token=***"}, "HTTPStatusCode": 503}
+        for one in (full, shown, shown_error(KeyError("password=Zq9Secret1"))):
+            again = pickle.loads(pickle.dumps(one))  # to another process
+            assert (type(again).__name__, str(again)) == (type(one).__name__, str(one))
+
+    def test_groups_and_notes(self) -> None:
+        group = ExceptionGroup("several", [ValueError("password=Zq9Secret1"), KeyError("id")])
+        shown: Any = shown_error(group)
+        assert isinstance(shown, ExceptionGroup)
+        assert [type(one).__name__ for one in shown.exceptions] == ["ValueError", "KeyError"]
+        noted = ValueError("no such day")
+        noted.add_note("sent with X-Api-Key: Zq9Secret1")
+        told = shown_error(noted)
+        assert isinstance(told, ValueError)
+        assert told.__notes__ == ["sent with X-Api-Key: ***"]
+        for one in (shown, told):
+            assert MARK not in "".join(traceback.format_exception(one))
+
+    def test_advice_has_none_and_stays_a_part_of_the_message(self) -> None:
+        error = advised(InvalidInputError("cannot log in"), "correct the option password=Zq9Secret1")
+        assert str(error) == f"cannot log in; {error.advice}"
+        assert MARK not in str(error)
+        assert error.what_happened == "cannot log in"
 
 
 def _classes(kind: type[IcebergError]) -> Iterator[type[IcebergError]]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from airflow_iceberg.redaction.names import is_kept, is_secret
-from airflow_iceberg.redaction.words import is_call, is_placeholder, is_type, is_word, looks_random
+from airflow_iceberg.redaction.words import is_call, is_digest, is_placeholder, is_type, is_word, looks_random
 
 Span = tuple[int, int]
 
@@ -37,7 +37,8 @@ _ARGUMENT = (
 )
 _SQL = (
     rf"(?is)(?<![\w.-])(?:identified\s+(?:with\s+\S+\s+)?by(?:\s+password)?|(?:with\s+|encrypted\s+)?passw(?:or)?d|passphrase"
-    rf"|[\w.]{{0,60}}(?:_key|_token|_secret|\.key|\.token|\.secret|_password|\.password|credentials|connection_string)"
+    rf"|[\w.-]{{0,60}}(?:[._-](?:key|token|secret|password)|credentials|connection_string"
+    rf"|(?-i:[a-z](?:Key|Token|Secret|Password)))"
     rf"|(?-i:SECRET|TOKEN|BEARER_TOKEN|KEY_ID|CREDENTIAL))\s+(?:to\s+)?{_QUOTED}"
 )
 _SENTENCE = (
@@ -59,7 +60,20 @@ _ATTRIBUTE = (
     r"<([\w.:-]{1,100}+)(?:\s[^<>]{0,200}?)?\s(?:value|data|val)\s*=\s*(?:\"([^\"]{1,65536}+)\"|'([^']{1,65536}+)')"
 )
 # A line of a name and a value: "spark.x.password  y", "password,y", "password|y".
-_ROW = r"(?m)^[ \t]*[\"']?([\w.-]{2,200}+)[\"']?(?:[ \t]*[,|;\t][ \t]*|[ \t]+)[\"']?([^\s\"']{5,4096}+)[\"']?[ \t]*$"
+# Also as a row of a table: "| password | y |".
+_ROW = (
+    r"(?m)^[ \t]*(?:[|│┃][ \t]*)?[\"'`]?([\w.-]{2,200}+)[\"'`]?(?:[ \t]*[,|;\t│┃][ \t]*|[ \t]+)"
+    r"[\"'`]?([^\s\"'`|]{5,4096}+)[\"'`]?[ \t]*(?:[|│┃][^\n]{0,4096})?$"
+)
+# As Spark prints its settings: "(spark.x.password,y)".
+_BARE_TUPLE = r"(?:(?<!\w)|(?<=List)|(?<=Tuple2))\(([\w.-]{2,200}+),[ ]?([^\s'\"(),]{5,4096}+)\)"
+# Two cells of HTML, or an element of a name and one of a value in a list of properties.
+_CELLS = (
+    r"<(?:td|th|dt|key|b|strong|code)(?:\s[^<>]{0,200}+)?>\s*+([\w. -]{1,100}+)</\w{1,10}>\s*+"
+    r"<\w{1,10}(?:\s[^<>]{0,200}+)?>\s*+([^<]{5,4096}+)"
+)
+# Settings have no snapshot ids and no digests for values, as tables and files may.
+_SETTING = r"(?i)(?:spark|fs|dfs|hadoop|hive|yarn|javax|s3|adls|gcs|iceberg)\."
 _SCHEME = r"(?i)(?:bearer|basic|token|apikey)[ \t]+"
 _LINE = re.compile(r"[^\n]+")
 _NEAR = 600
@@ -92,7 +106,18 @@ def couple_spans(text: str) -> Iterator[Span]:
 def _lines_and_calls(text: str) -> Iterator[Span]:
     for each in re.finditer(_ROW, text):
         name, value = each[1], each[2].rstrip(",;")
-        if is_secret(name) and looks_random(value) and is_kept(name, value) and not is_call(value):
+        is_setting = re.match(_SETTING, name) is not None and (is_digest(value) or value.isdigit())
+        if is_secret(name) and (is_setting or looks_random(value)) and is_kept(name, value):
+            if not is_call(value) and not is_type(value):
+                yield each.start(2), each.start(2) + len(value)
+    for each in re.finditer(_BARE_TUPLE, text):
+        name, value = each[1], each[2]
+        is_told = re.match(_SETTING, name) is not None or looks_random(value)
+        if is_secret(name) and is_told and is_kept(name, value) and not is_word(value) and not is_placeholder(value):
+            yield each.span(2)
+    for each in re.finditer(_CELLS, text) if "</" in text else ():
+        value = each[2].rstrip()
+        if is_secret(each[1]) and looks_random(value) and is_kept(each[1], value):
             yield each.start(2), each.start(2) + len(value)
     for pattern in (_CALL, _ATTRIBUTE) if "(" in text or "<" in text else ():
         for each in re.finditer(pattern, text):
@@ -189,5 +214,8 @@ def _header_of(row: str) -> tuple[str, list[str]]:
         fields = [field.strip().strip("\"'") for field in row.split(sign)] if sign in row else []
         if fields and all(re.fullmatch(r"[A-Za-z][\w .-]{0,60}|", field) for field in fields):
             names = [field if is_secret(field) else "" for field in fields]
+            told = [field for field in fields if field]
+            if len(told) == 2 and is_secret(told[0]) and looks_random(told[1]):
+                return "", []  # a row of a name and its value
             return (sign, names) if any(names) else ("", [])
     return "", []

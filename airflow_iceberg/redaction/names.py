@@ -18,7 +18,7 @@ STRONG = (
     # DB_PASS, dbpass, PGPASS; not bypass, compass
     r"|(?:key|store|user|db|pg|sql|smtp|mail|root|admin|ldap|bind|ssh|ftp|proxy|cert|login|redis|mongo|app|(?<![a-z]))"
     r"pass(?![a-z])|(?-i:(?<!BY)(?<!COM)(?<!TRES)(?<!SUR)(?<![a-z])PASS(?![A-Za-z]))"
-    r"|token|credential|cookie|bearer|(?<![a-z])(?:sas|sig|jwt|dsn)(?![a-z])"
+    r"|token|credential|(?<![a-z])creds?(?![a-z])|cookie|bearer|(?<![a-z])(?:sas|sig|jwt|dsn)(?![a-z])"
     r"|(?:access|account|api|private|shared|signing|service|master|sse|storage|fernet|consumer|webhook"
     r"|subscription|functions|decryption|sse.{0,2}c|sse.{0,2}customer).{0,2}key|(?<![a-z])hmac(?![a-z])"
     # environment variables: S3_KEY

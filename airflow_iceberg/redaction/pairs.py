@@ -28,9 +28,11 @@ _BEFORE = (
     r"(?i:(?:access|account|api|private|shared|secret|client|connection|signing|encryption|master|storage|session|consumer"
     r"|auth|security|refresh|bearer|user|db|database|login|admin|root|service|webhook)[ \t])"
 )
+# Logs for terminals have colours.
+_COLOUR = r"(?:\x1b\[[\d;]{0,20}m)*+"
 # Each character is read once, since a name begins where no other does and gives nothing back.
 _NAMED = (
-    rf"(?<![\w.-])(?:-D|--?)?((?:{_BEFORE}){{0,3}}+[\w.-]++)(?:\[[\w ]{{0,20}}\])?[\\'\"`\]*]*+\s*+"
+    rf"(?<![\w.-])(?:-D|--?)?((?:{_BEFORE}){{0,3}}+[\w.-]++)(?:\[[\w ]{{0,20}}\])?[\\'\"`\]*]*+{_COLOUR}\s*+"
     r"(?=:=|[=:：]|->)"
 )
 # A quoted value. Each quote that opens one ends the one before, so that no text is read for each of its names.
@@ -50,13 +52,17 @@ _SIGN = (
 )
 # One that is long is read to its end only if it is a secret.
 _BARE = rf"{_SCHEMES}[\\'\"]{{0,20}}+({_SIGN}{{1,1024}}+)"
-_BRACES = r"\{((?:[^}]|\}\}){1,4096}+)\}"
+# What goes on behind a bracket is no list, but a value that begins with one.
+_NO_MORE = r"(?![^\s,;&)\]}>'\"`\\.|:<])"
+_BRACES = rf"\{{((?:[^}}]|\}}\}}){{1,4096}}+)\}}{_NO_MORE}"
 _OF_EQUALS = rf"(?s)(?::?=>?(?!=)|->)\s*+(?:{_QUOTED}|{_BRACES}|{_BARE})"
 _OF_COLON = rf"(?s)[:：]\**\s*+(?:{_QUOTED})"
 _BARE_OF_COLON = rf"[:：]\**(?:[ \t]++|(?=[{chr(0x22)}'])|\s*\n[ \t]++)(?![\[{{(])(?:[!&]\w+\s+)?{_BARE}"
 # With a colon a blank is needed before a bare value: "host:port" and "name:version" are no pairs.
 _CLOSE_BY = r"[:：]\[?([^\s;&,:'\"<>\[\](){}]{6,}+)"
-_LIST = rf"(?:[:：=]|=>|->)\s*+[\[({{]([^\[\](){{}}]{{0,{_LONGEST}}}+)[\])}}]"
+_LIST = rf"(?:[:：=]|=>|->)\s*+[\[({{]([^\[\](){{}}]{{0,{_LONGEST}}}+)[\])}}]{_NO_MORE}"
+# With a type between, in the source of a program: `password: str = "x"`.
+_TYPED = rf"(?s):\s?[A-Za-z_][\w.\[\]| ]{{0,60}}=\s?{_QUOTED}"
 _BLOCK = r"[:：][ \t]*[|>][+-]?\d?[+-]?[ \t]*(?:#[^\n]*)?\n"
 _REST_OF_LINE = r"[:：][ \t]+([^\n\r]{1,4096})"
 _HEADER_NAME = r"(?i)(?:^|[-_.])(?:authorization|(?:set-)?cookie2?)$"
@@ -102,6 +108,10 @@ def _values(text: str, named: re.Match[str]) -> Iterator[Span]:
             yield from _quoted(name, value, quoted.start(group))
         elif is_pair(name, value) and not is_placeholder(value) and not is_variable(name, value):
             yield quoted.start(group), _end_of_bare(text, quoted.end(group)) if group > 8 else quoted.end(group)
+    elif is_colon and (typed := re.compile(_TYPED).match(text, at)) is not None:
+        group = typed.lastindex or 0
+        if not is_word(typed[group]):
+            yield from _quoted(name, typed[group], typed.start(group))
     elif is_colon:
         yield from _after_colon(text, named)
 

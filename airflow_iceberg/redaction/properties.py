@@ -29,7 +29,8 @@ def hide(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: hide(f"{name}.{key}", inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_hidden_items(name, value))
+        items = list(_hidden_items(name, value))
+        return items if isinstance(value, list) else tuple(items)  # classes of their own take other arguments
     if value is None or isinstance(value, bool):
         return value
     text = str(value)

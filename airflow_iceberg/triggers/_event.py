@@ -43,5 +43,6 @@ def _shown(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _shown(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_shown(inner) for inner in value)
+        items = [_shown(inner) for inner in value]
+        return items if isinstance(value, list) else tuple(items)
     return value

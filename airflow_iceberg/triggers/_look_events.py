@@ -22,6 +22,7 @@ from airflow_iceberg.plan.snapshot_events import (
     payload,
     touched_partitions,
 )
+from airflow_iceberg.redaction import said
 from airflow_iceberg.triggers._facts import TakesLongError, within
 
 if TYPE_CHECKING:
@@ -104,7 +105,9 @@ class EventsOf:
             with within(_SNAPSHOT_S):
                 return self._filter.passes(metadata, snapshot, facts)
         except (NotFoundError, TakesLongError) as error:
-            log.warning("cannot tell what snapshot %s changed, its event is fired: %s", snapshot.snapshot_id, error)
+            log.warning(
+                "cannot tell what snapshot %s changed, its event is fired: %s", snapshot.snapshot_id, said(error)
+            )
             return True
 
     def _payload(self, metadata: TableMetadata, snapshot: Snapshot, facts: Facts | None) -> dict[str, Any]:
@@ -113,7 +116,7 @@ class EventsOf:
             with within(_SNAPSHOT_S):
                 touched = touched_partitions(snapshot, _NOTHING if facts is None else facts)
         except IcebergError as error:
-            log.warning("cannot tell which partitions snapshot %s changed: %s", snapshot.snapshot_id, error)
+            log.warning("cannot tell which partitions snapshot %s changed: %s", snapshot.snapshot_id, said(error))
             touched = None
         return payload(self._table, metadata, self._branch, snapshot, touched)
 

@@ -13,6 +13,7 @@ from airflow_iceberg.errors import IcebergError, NotFoundError
 from airflow_iceberg.hooks.late_threads import TooSlowError, stop_if_late
 from airflow_iceberg.paimon import new_snapshot
 from airflow_iceberg.paimon.new_snapshot import PaimonCondition, Seen
+from airflow_iceberg.redaction import said
 from airflow_iceberg.triggers._threads import in_thread, place_of
 from airflow_iceberg.triggers._trigger import SnapshotTrigger, log, wait_on
 
@@ -136,7 +137,7 @@ class PaimonSnapshotTrigger(SnapshotTrigger):
                 is_progress = found is None and now is not None and now != seen
                 should_keep = is_progress and await self._in_thread(self._should_keep, table, now)
             except TooSlowError as error:
-                log.warning("could not check table %s, will check again: %s", self.table, error)
+                log.warning("could not check table %s, will check again: %s", self.table, said(error))
                 table = None  # a client of its own for the next look: a late thread may keep this one
             else:
                 if found is not None:

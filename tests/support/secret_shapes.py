@@ -372,6 +372,28 @@ SECRET: dict[str, list[str]] = {
         "the password of user me is ⟦hunter22⟧",
         "the password was '⟦hunter22⟧'",
         'password set to "⟦hunter22⟧"',
+        "(spark.hadoop.fs.s3a.secret.key,⟦hunter22⟧)",
+        "Spark properties used:\n  (spark.authenticate.secret,⟦swordfish⟧)\n  (spark.app.name,x)",
+        "Array((spark.a,b), (spark.x.password,⟦hunter22⟧))",
+        "List(password, ⟦hunter22⟧)",
+        "| password | ⟦hunter22⟧ |",
+        "| key | value |\n| --- | --- |\n| DB_PASSWORD | ⟦hunter22⟧ |\n| user | me |",
+        "│ password │ ⟦hunter22⟧ │ of the lake │",
+        "spark.hadoop.fs.s3a.secret.key  ⟦0123456789abcdef0123456789abcdef⟧",
+        "spark.x.password  ⟦12345678⟧",
+        "<tr><td>spark.x.password</td><td>⟦hunter22⟧</td></tr>",
+        "<key>password</key>\n<string>⟦hunter22⟧</string>",
+        "<dt>api_key</dt> <dd>⟦hunter22⟧</dd>",
+        "password=⟦(paren)7q⟧ user=me",
+        "password=⟦{b}99x⟧",
+        "password=⟦[b]99x⟧",
+        '    password: str = "⟦hunter22⟧"',
+        "def f(user: str, token: str | None = '⟦hunter22⟧') -> None:",
+        'val password: String = "⟦hunter22⟧"',
+        "\x1b[36mpassword\x1b[0m=⟦\x1b[35mhunter22\x1b[0m⟧ \x1b[36muser\x1b[0m=me",
+        "OPTIONS (s3.secret-access-key '⟦hunter22⟧')",
+        "OPTIONS (apiKey '⟦hunter22⟧', url 'https://h')",
+        "creds=⟦hunter22⟧",
     ],
     "tokens": [
         f"⟦{JWT}⟧",
@@ -427,6 +449,23 @@ def _lines(text: str) -> list[str]:
 
 HARMLESS: dict[str, list[str]] = {
     "sentences about secrets": _lines(r"""
+(password, token)
+(token, count)
+call(token, arg0)
+(s.tokens, 3051729675574597004)
+(spark.hadoop.fs.s3a.aws.credentials.provider,org.x.InstanceProfile)
+(spark.authenticate.secret,*********(redacted))
+| user | password | token |
+| token | string | the token of the user |
+| password_hash | varchar(60) |
+s.tokens 3051729675574597004
+<td>password</td><td>string</td>
+<th>token</th><th>created_at</th>
+password: str = ""
+password: str = password
+token: str | None = None
+secrets=[a, b]
+tokens={}
 password must not be empty
 the password must not be empty
 password: must not be empty
