@@ -81,7 +81,7 @@ def open_directory(io: FileIO, location: str, verb: str) -> Iterator[tuple[Direc
     filesystem, path = io.filesystem(location)
     try:
         # The file system of a guarded store opens files, and leaves all else to the store.
-        yield getattr(filesystem, "store", None) or FsspecDirectories(filesystem), path
+        yield getattr(filesystem, "guarded_store", None) or FsspecDirectories(filesystem), path
     except IcebergError:
         raise
     except OSError as error:

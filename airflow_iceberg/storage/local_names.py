@@ -21,7 +21,7 @@ def native_name(filesystem: Any, path: str, *, new: bool = False) -> Iterator[st
         filesystem: the local file system of a FileIO.
         new: whether the file is created, in a directory that need not exist.
     """
-    store = getattr(filesystem, "store", None)
+    store = getattr(filesystem, "guarded_store", None)
     if store is None or not os.path.isdir(_DESCRIPTORS):
         if new:
             os.makedirs(os.path.dirname(path), exist_ok=True)

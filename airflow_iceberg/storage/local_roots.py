@@ -73,8 +73,12 @@ class LocalRoots:
         return None
 
     def real(self, path: str) -> Located | None:
-        """Return where a path leads now after all links, also those below a folder: for stores that follow them."""
-        _forward(_names(path), path)
+        """Return where a path leads now after all links, also those below a folder: for stores that follow them.
+
+        Raises:
+            InvalidInputError: ".." is in the path, and not in the spelling of a folder.
+        """
+        self.locate(path)
         here = os.path.realpath(path)
         return self._from_top(_text(_names(here))) if self._holds(here) else None
 

@@ -24,7 +24,7 @@ class GuardedFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def __init__(self, store: Files, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.store = store
+        self.guarded_store = store
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
         with self._open(path) as file:
@@ -35,9 +35,9 @@ class GuardedFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _open(self, path: str, mode: str = "rb", block_size: int | None = None, **kwargs: Any) -> Any:
         if mode == "rb":
-            return self.store.open_file(path)
+            return self.guarded_store.open_file(path)
         if mode in ("wb", "xb"):
-            return self.store.open_new(path)
+            return self.guarded_store.open_new(path)
         raise ValueError(f"cannot open {path} in mode {mode!r}: files of a table are read or written as a whole")
 
     def open(self, path: str, mode: str = "rb", block_size: int | None = None, **kwargs: Any) -> Any:
