@@ -270,7 +270,7 @@ def _told(translate: Callable[[IcebergError], Exception]) -> Iterator[None]:
     except Exception as error:
         found = described(error)
         is_known = found.advice is not None or is_final(found)
-        tell(without_secrets(found.what_happened), advice(found) if is_known else _TRACEBACK)
+        tell(found.what_happened, advice(found) if is_known else _TRACEBACK)
         shown = shown_error(error)
         if is_final(found):
             raise translate(found) from shown

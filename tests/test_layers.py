@@ -41,7 +41,7 @@ LAYERS = {
     "redaction": Layer(),
     # A message holds no secret, whoever has said a part of it.
     "errors": Layer("redaction"),
-    "format": Layer("errors redaction", "fastavro pyarrow numpy"),
+    "format": Layer("errors", "fastavro pyarrow numpy"),
     "expressions": Layer("errors format", "pyarrow numpy sqlglot"),
     "plan": Layer("errors format expressions", "pyarrow numpy"),
     "storage": Layer(
@@ -124,7 +124,7 @@ LAYERS = {
     "ui": Layer(
         "errors redaction assets hooks table catalogs.base commit.operation_key commit.write_result "
         "format.metadata.table_metadata format.schemas format.snapshots format.values.digits operations.history "
-        "inventory.limited inventory.listed_files plan.compact scan.counted_files storage.base",
+        "inventory.limited inventory.listed_files plan.compact scan.counted_files",
         "airflow fastapi starlette jinja2 markupsafe sqlalchemy",
     ),
     # An operator whose rows come from a function of the DAG file, which runs in this process, also if it is for Spark.

@@ -25,7 +25,7 @@ from airflow_iceberg.backends.config import STORAGE_VARIABLE, Machine
 from airflow_iceberg.backends.private_files import write_private
 from airflow_iceberg.backends.spark_output import SparkOutput
 from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.redaction import is_secret_setting, secrets_of_argument, shown_command
+from airflow_iceberg.redaction import is_secret_argument, shown_command
 
 _PR_SET_PDEATHSIG = 1
 _REAP_SECONDS = 10
@@ -164,18 +164,12 @@ def _check_no_secret(command: list[str]) -> None:
     for option, argument in pairwise(command):
         name = argument.partition("=")[0] if option == "--conf" else option
         # The storage's properties have been checked one by one.
-        is_secret = secrets_of_argument(argument) or is_secret_setting(*_setting(argument))
-        if not name.endswith(f".{STORAGE_VARIABLE}") and is_secret:
+        if not name.endswith(f".{STORAGE_VARIABLE}") and is_secret_argument(argument):
             raise InvalidInputError(
                 f"{name!r} of the Spark job holds a secret, which spark-submit's command line would show to every user "
                 f"of this machine; put settings into a properties_file that only the worker can read, or let the "
                 f"cluster have its own credentials"
             )
-
-
-def _setting(argument: str) -> tuple[str, str]:
-    name, _, value = argument.partition("=")
-    return name, value
 
 
 def _die_with_parent(libc: ctypes.CDLL) -> Any:

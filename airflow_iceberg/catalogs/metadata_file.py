@@ -17,7 +17,7 @@ from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.values.digits import whole_number
-from airflow_iceberg.inventory.limited import limits_of
+from airflow_iceberg.inventory.limited import ReadLimits, limits_of, too_large
 from airflow_iceberg.storage.base import FileIO
 
 # Where reads are limited, one file larger than this is read at a time; a compressed one may become any size.
@@ -35,6 +35,13 @@ def read_metadata(io: FileIO, location: str) -> TableMetadata:
     limits = limits_of(io)
     if limits is None:
         return metadata_json.read(io.read(location), path=location)
+    try:
+        return _read_within(limits, io, location)
+    except metadata_json.TooLargeError as error:
+        raise too_large(str(error)) from error
+
+
+def _read_within(limits: ReadLimits, io: FileIO, location: str) -> TableMetadata:
     most = {
         "most_bytes": limits.metadata_bytes,
         "most_values": limits.metadata_values,

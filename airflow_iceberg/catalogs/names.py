@@ -16,8 +16,8 @@ from airflow_iceberg.storage.paths_within import decodings
 # Nessie, 0x1F of REST).
 _NO_NAME = re.compile(r"[\\\x00-\x1f\x7f-\x9f\u2028\u2029]")
 # Nessie alone takes what follows as a reference, in whose name slashes are usual: "orders@feature/x".
-_MOST_SHOWN = 100
 _MARK = re.compile(r"[@#]")
+_MOST_SHOWN = 100
 
 Namespace = tuple[str, ...]
 

@@ -29,6 +29,10 @@ _MOST_LENGTH_BYTES = 5
 _PADDING = re.compile(rb"\0*")
 
 
+class GrowthError(ValueError):
+    """What is compressed grows to more than its limit."""
+
+
 def size_limit(compressed: int) -> int:
     """Return the largest reasonable result of decompressing a number of bytes."""
     return max(ALWAYS_ALLOWED_BYTES, MOST_TIMES_LARGER * compressed)
@@ -127,4 +131,4 @@ def _by(decompressor: Any, data: bytes, limit: int | None) -> bytes:
 
 def _check(size: int, limit: int) -> None:
     if size > limit:
-        raise ValueError(f"it grows to more than {limit} bytes")
+        raise GrowthError(f"it grows to more than {limit} bytes")

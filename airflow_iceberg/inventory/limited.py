@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.errors import UnsupportedError, advised
 from airflow_iceberg.format.avro.container import Limits
 from airflow_iceberg.storage.base import FileIO, FileStatus
 from airflow_iceberg.storage.gate import ungated
@@ -76,7 +76,7 @@ class LimitedFileIO(FileIO):
         most = self.limits.metadata_bytes if _is_metadata(location) else self.limits.file_bytes
         data = self.inner.read(location, offset=offset, length=most + 1)
         if len(data) > most:
-            raise UnsupportedError(f"{location} has more than {most} bytes, which are not read here")
+            raise too_large(f"{location} has more than {most} bytes, which are not read here")
         return data
 
     def create(self, location: str, data: bytes) -> None:
@@ -100,6 +100,13 @@ class LimitedFileIO(FileIO):
 
     def filesystem(self, location: str) -> tuple[Any, str]:
         return self.inner.filesystem(location)
+
+
+def too_large(text: str) -> UnsupportedError:
+    """Return the error of a file that is larger than the limits, with what to do about it: workers have none."""
+    return advised(
+        UnsupportedError(text), "expire snapshots of the table, or wait for it in a worker, with deferrable=False"
+    )
 
 
 def may_keep(io: FileIO, value: object) -> bool:

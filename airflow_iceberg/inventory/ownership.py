@@ -62,10 +62,6 @@ def places_of(metadata: TableMetadata) -> tuple[str, ...]:
     return (metadata.location, *(place for place in named if place))
 
 
-class _UncheckedError(Exception):
-    """It cannot be told now whether a location is another table's."""
-
-
 def proven_gate(
     io: GatedFileIO,
     metadata: TableMetadata,

@@ -352,17 +352,13 @@ def earlier_epochs(
     Args:
         written: gets the locations of files that it writes.
     """
-    if settings.operation_key is None:
+    key, branch = settings.operation_key, settings.branch
+    if key is None:
         return None
-    head = work.table.metadata.ref_snapshot(settings.branch)
-    return _epochs(
-        *(work, settings.operation_key, settings.branch),
-        on_rerun=request.on_rerun,
-        since=NO_SNAPSHOT if head is None else head.snapshot_id,
-        mark=RowMarker(
-            *(work.table.io, settings.branch, written), key=settings.operation_key, try_number=work.try_number or 1
-        ),
-    )
+    head = work.table.metadata.ref_snapshot(branch)
+    since = NO_SNAPSHOT if head is None else head.snapshot_id
+    mark = RowMarker(work.table.io, branch, written, key=key, try_number=work.try_number or 1)
+    return _epochs(work, key, branch, on_rerun=request.on_rerun, since=since, mark=mark)
 
 
 def check_options(

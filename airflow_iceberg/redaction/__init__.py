@@ -14,11 +14,15 @@ from airflow_iceberg.redaction.properties import (
     printable,
     replaced,
     secrets_of,
-    secrets_of_argument,
     shown_command,
 )
 from airflow_iceberg.redaction.texts import HIDDEN, said, without_secrets
-from airflow_iceberg.redaction.variables import SPARK_VARIABLES_PATTERN, is_secret_setting, is_secret_variable
+from airflow_iceberg.redaction.variables import (
+    SPARK_VARIABLES_PATTERN,
+    is_secret_argument,
+    is_secret_setting,
+    is_secret_variable,
+)
 
 __all__ = [
     "HIDDEN",
@@ -27,6 +31,7 @@ __all__ = [
     "hidden_texts",
     "hide",
     "is_secret",
+    "is_secret_argument",
     "is_secret_setting",
     "is_secret_variable",
     "login_scheme",
@@ -34,7 +39,6 @@ __all__ = [
     "replaced",
     "said",
     "secrets_of",
-    "secrets_of_argument",
     "shown_command",
     "without_secrets",
 ]

@@ -99,17 +99,13 @@ def shown_command(command: Iterable[str]) -> str:
     return " ".join(shown)
 
 
-def secrets_of_argument(argument: str) -> list[str]:
-    """Return the secrets in an argument of a command line, which may be a setting `name=value`."""
-    return secrets_of(dict([_setting(argument)]))
-
-
 def _shown_argument(argument: str) -> str:
-    name, value = _setting(argument)
+    name, value = setting_in(argument)
     return f"{name}={hide(name, value)}" if name else str(hide("", argument))
 
 
-def _setting(argument: str) -> tuple[str, str]:
+def setting_in(argument: str) -> tuple[str, str]:
+    """Return name and value of an argument of a command line `name=value`; no name and the argument for any other."""
     name, equals, value = argument.partition("=")
     return (name, value) if equals and re.fullmatch(_SETTING, name) else ("", argument)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 _ESCAPE = re.compile(
     r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([\"'\\/`nrt]))|&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|quot|apos|amp|lt|gt|nbsp|colon|equals|commat|sol|num|Tab|NewLine);"
 )
-_PERCENT = re.compile(r"(?:%[0-9a-fA-F]{2})+")
+_PERCENT = re.compile(r"%[0-9a-fA-F]{2}")
 # Only what hides the signs of a pair or of an address.
 _NEEDS_PERCENT = re.compile(r"%(?:25)*(?:3[ADad]|22|27|40|[46][1-9A-Fa-f]|[57][0-9Aa])")
 _PLAIN = {"n": "\n", "r": "\r", "t": "\t"}
@@ -67,7 +67,7 @@ def _escapes(text: str) -> Spelling | None:
 
 
 def _percent(text: str) -> Spelling | None:
-    return _replaced(text, re.compile(r"%[0-9a-fA-F]{2}"), lambda each: chr(int(each[0][1:], 16)))
+    return _replaced(text, _PERCENT, lambda each: chr(int(each[0][1:], 16)))
 
 
 def _meant(each: re.Match[str]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from airflow_iceberg.redaction.properties import secrets_of
+from airflow_iceberg.redaction.properties import secrets_of, setting_in
 
 # `DBPASS`, `PG_PW`, `SSHKEY`; not `BYPASS` and `PARTITION_KEY`. Java and Python read it the same.
 _VARIABLE_NAME = (
@@ -33,3 +33,8 @@ def is_secret_setting(name: str, value: str) -> bool:
     """Whether a setting of Spark is or contains a secret, also as a variable of one of Spark's processes."""
     variable = re.fullmatch(_VARIABLE_OF_SPARK, name)
     return bool(secrets_of({name: value})) or (variable is not None and is_secret_variable(variable[1], value))
+
+
+def is_secret_argument(argument: str) -> bool:
+    """Whether an argument of a command line, which may be a setting `name=value`, is or contains a secret."""
+    return is_secret_setting(*setting_in(argument))

@@ -243,7 +243,8 @@ class Inspection:
             key = (spec_id, canonical_key(partition))
             values.setdefault(key, (spec_id, tuple(partition)))
             if most is not None and len(values) > most:
-                raise UnsupportedError(f"it has more than {most} partitions, which are not counted here")
+                which = "the current snapshot" if snapshot_id is None else f"snapshot {snapshot_id}"
+                raise UnsupportedError(f"{which} has more than {most} partitions, which are not counted here")
             found = counts.setdefault(key, [0, 0, 0])
             if content == 0:
                 found[0] += 1

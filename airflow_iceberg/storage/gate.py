@@ -294,6 +294,10 @@ class GatedFileIO(FileIO):
         """Whether a location is below the table's own locations, so that it may be deleted."""
         return self._open.own(location) is not None
 
+    def check_own(self, location: str, verb: str) -> None:
+        """Refuse a location that is not the table's own; see `Gate.check_own`."""
+        self._open.checked_own(location, verb)
+
     def within(self, roots: LocalRoots) -> FileIO | None:
         """Return None: another gate around this one looks for links itself, and this one follows none."""
         return None
@@ -324,7 +328,7 @@ def own_only(io: FileIO, locations: Iterable[str]) -> tuple[list[str], int]:
 def check_own(io: FileIO, location: str, verb: str) -> None:
     """Refuse a location whose files may not be deleted through a FileIO; see `Gate.check_own`."""
     if isinstance(io, GatedFileIO):
-        io.gate.check_own(location, verb)
+        io.check_own(location, verb)
 
 
 def ungated(io: FileIO) -> FileIO:

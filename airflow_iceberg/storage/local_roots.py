@@ -76,9 +76,9 @@ class LocalRoots:
         """Return where a path leads now after all links, also those below a folder: for stores that follow them.
 
         Raises:
-            InvalidInputError: ".." is in the path.
+            InvalidInputError: ".." is in the path, and not in the spelling of a folder.
         """
-        self.locate(path)  # refuses "..", but for that in the spelling of a folder
+        self.locate(path)
         here = os.path.realpath(path)
         return self._from_top(_text(_names(here))) if self._holds(here) else None
 

@@ -188,7 +188,7 @@ class TestBombs:
             io.create(name, data)
             assert read_metadata(io, name).table_uuid == table.metadata.table_uuid
             for most in ({"metadata_bytes": len(plain) - 1}, {"metadata_values": 100_000}):
-                with pytest.raises(IcebergError):
+                with pytest.raises(UnsupportedError, match=f"^{name} has more than .* not read here; expire snapshots"):
                     read_metadata(LimitedFileIO(io, ReadLimits(**most)), name)
             assert read_metadata(LimitedFileIO(io), name).snapshots == table.metadata.snapshots
 
@@ -209,6 +209,16 @@ def test_the_limits_are_found_through_a_gate(tmp_path):
     assert limits_of(gated) == limits_of(limited) == ReadLimits()
     assert limits_of(LimitedFileIO(gated)) is not None
     assert limits_of(Gate(allowed=("memory://b",)).around(inner)) is None
+
+
+def test_work_that_is_given_up_ends_at_the_next_file_also_behind_the_gate_of_a_local_table(tmp_path):
+    def end() -> None:
+        raise TimeoutError("given up")
+
+    (tmp_path / "a").write_bytes(b"a")
+    gated = Gate(allowed=(str(tmp_path),)).around(LimitedFileIO(load_file_io({}), check=end))
+    with pytest.raises(TimeoutError, match="given up"):
+        gated.read(str(tmp_path / "a"))
 
 
 def test_states_of_tables_with_many_snapshots_are_not_all_kept(monkeypatch):

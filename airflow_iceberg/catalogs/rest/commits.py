@@ -1,6 +1,6 @@
 """Commits to tables of a REST server: what is sent, and whether the answer is what was asked for.
 
-Not here: the documents (`rest.protocol`), what an answer lacks (`rest.differences`).
+Not here: the documents (`rest.changes`), and what an answer lacks (`rest.differences`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the table in a server's answer lacks of what was asked: some servers ignore what they do not know.
 
 The answer to a creation or to a commit is the new metadata. Each update of a change is looked up in it; the table may
-be newer than the change, since other writers go on. Not here: what follows from a difference (`rest.catalog`).
+be newer than the change, since other writers go on. Not here: what follows from a difference (`rest.commits`).
 """
 
 from __future__ import annotations

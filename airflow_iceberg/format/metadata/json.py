@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
-from airflow_iceberg.format.decompression import gunzip
+from airflow_iceberg.format.decompression import GrowthError, gunzip
 from airflow_iceberg.format.first_bytes import refuse_other_kinds
 from airflow_iceberg.format.json_fields import MAX_LONG, Fields
 from airflow_iceberg.format.metadata.table_metadata import NO_PARTITION_ID, SUPPORTED_FORMAT_VERSIONS, TableMetadata
@@ -39,6 +39,10 @@ _KNOWN = frozenset(
 )
 
 
+class TooLargeError(UnsupportedError):
+    """A document has more than its reader takes, who knows what to do about it."""
+
+
 def read(
     data: bytes,
     *,
@@ -54,7 +58,8 @@ def read(
         most_memory: how many bytes of memory it may take while it is read, about.
 
     Raises:
-        FormatError: the file is torn, no JSON, or breaks the specification, or is larger than that.
+        FormatError: the file is torn, no JSON, or breaks the specification.
+        TooLargeError: it is larger than that.
         UnsupportedError: format version 4 or later, another compression, encryption, or the document of a view or a
             function.
     """
@@ -82,11 +87,13 @@ def _parse(
         if data[:2] == b"\x1f\x8b":
             data = gunzip(data, limit=most_bytes)
         refuse_other_kinds(data, "table metadata", path=path, compressed=_SUPPORTED_CODECS)
-        _check_size(data, most_values, most_memory)
+        _check_size(data, path, most_values, most_memory)
         text = data.decode(json.detect_encoding(data), "surrogatepass")
         del data
         document = json.loads(text, parse_constant=_no_number)
     except (ValueError, EOFError, OSError, zlib.error, RecursionError) as error:
+        if most_bytes is not None and isinstance(error, GrowthError):
+            raise _too_large(path, f"more than {most_bytes} bytes") from error
         raise FormatError(
             f"unexpected content (expected a JSON document: {error}); the file is torn, or not what it seems", path=path
         ) from error
@@ -95,17 +102,21 @@ def _parse(
     return document
 
 
-def _check_size(data: bytes, most_values: int | None, most_memory: int | None) -> None:
-    """Raise ValueError for a document with more values, or one that takes more memory, than is read here."""
+def _check_size(data: bytes, path: str | None, most_values: int | None, most_memory: int | None) -> None:
+    """Raise `TooLargeError` for a document of more values, or that takes more memory, than is read here."""
     if most_values is None and most_memory is None:
         return
     values = sum(map(data.count, (b",", b"[", b"{")))
     if most_values is not None and values > most_values:
-        raise ValueError(f"it has more than {most_values} values")
+        raise _too_large(path, f"more than {most_values} values")
     # Its text, and the texts in it, beside its objects.
     memory = 2 * len(data) * _width(data) + _VALUE_BYTES * values
     if most_memory is not None and memory > most_memory:
-        raise ValueError(f"it takes more than {most_memory} bytes of memory")
+        raise _too_large(path, f"values for more than {most_memory} bytes of memory")
+
+
+def _too_large(path: str | None, what: str) -> TooLargeError:
+    return TooLargeError(f"{path or 'the table metadata'} has {what}, which are not read here")
 
 
 def _width(data: bytes) -> int:
