@@ -188,7 +188,7 @@ def stop(*arguments, **more):
     print("holding", flush=True)
     time.sleep(600)
 hive_swap.call_alter = stop
-catalog = load_catalog("prod", uri=sys.argv[1])
+catalog = load_catalog("prod", uri=sys.argv[1], warehouse=sys.argv[2])
 catalog.commit(catalog.load("db.t"), setting(dead="1"))
 """
 
@@ -196,7 +196,8 @@ catalog.commit(catalog.load("db.t"), setting(dead="1"))
         properties = properties_of(impatient, tmp_path)
         state = make_table(new_catalog(**properties))
         client = HiveClient("test", {"uri": impatient.uri})
-        victim = subprocess.Popen([sys.executable, "-c", self.PROGRAM, impatient.uri], stdout=subprocess.PIPE)
+        command = [sys.executable, "-c", self.PROGRAM, impatient.uri, properties["warehouse"]]
+        victim = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert victim.stdout.readline() == b"holding\n"
         (lock,) = client.call("show_locks", rqst=ShowLocksRequest(dbname="db", tablename="t")).locks
         os.kill(victim.pid, signal.SIGKILL)
