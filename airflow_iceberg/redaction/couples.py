@@ -95,6 +95,9 @@ def couple_spans(text: str) -> Iterator[Span]:
         yield from _arguments(text)
     for each in re.finditer(_SQL, text):
         is_list = "=" in each[each.lastindex or 0] and "credentials" in each[0].lower()
+        name = each[0].split(None, 1)[0]
+        if name.lower().endswith("key") and not is_secret(name):  # `write_key 'a'`, `sort_key 'a'`
+            continue
         if not is_list and not is_word(each[each.lastindex or 0]) and not is_placeholder(each[each.lastindex or 0]):
             yield each.span(each.lastindex or 0)
     for pattern in (_SENTENCE, _TOLD):

@@ -450,6 +450,8 @@ def _lines(text: str) -> list[str]:
 HARMLESS: dict[str, list[str]] = {
     "sentences about secrets": _lines(r"""
 (password, token)
+no map index of the task has write_key 'file 1' any more
+sort_key 'b', partition_key "2026-01-01"
 (token, count)
 call(token, arg0)
 (s.tokens, 3051729675574597004)

@@ -112,8 +112,11 @@ def open_in(folder: int | None, name: str, flags: int, mode: int = 0o666) -> int
     except OSError:
         refuse_link(folder, name)
         raise
-    if not stat.S_ISREG(os.fstat(file).st_mode):
+    kind = os.fstat(file).st_mode
+    if not stat.S_ISREG(kind):
         os.close(file)
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
         raise OSError(errno.EINVAL, f"{name} is not a regular file", name)
     return file
 
