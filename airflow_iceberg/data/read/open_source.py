@@ -47,6 +47,8 @@ def open_handle(io: FileIO, file_format: str, location: str) -> Iterator[tuple[A
             yield handle, is_local
     except FileNotFoundError as error:
         raise missing_file(f"data file {location} does not exist, although the table lists it") from error
+    except IsADirectoryError as error:
+        raise FormatError(f"cannot read {name}: {location} is a directory", path=location) from error
     except OSError as error:
         # Arrow raises OSError for pages that cannot be decompressed, too, but without a number.
         if error.errno is None and not isinstance(error, UnclearError):
