@@ -78,6 +78,7 @@ def judge(case: Case, catalog, dialect, run=local, *, may_refuse: bool) -> bool:
     return False
 
 
+@pytest.mark.costly
 @pytest.mark.generated
 def test_statements_by_duckdb():
     """The rows are those of exact names, or the statement is refused with two names that DuckDB takes for one."""
