@@ -171,14 +171,18 @@ class TestEveryClient:
             name: HostileServer(bomb, honest=lambda _: document({"defaults": {}, "overrides": {}}), when=f"GET {TABLE}")
             for name, bomb in {**BOMBS, **DRIPS}.items()
         }
+        # An answer may have 160 MB, and Python gives the memory of one back late: the largest have a process each.
+        large = [name for name in servers if name.startswith(("endless body", "30 million", "a text of"))]
+        groups = [[name for name in servers if name not in large], *([name] for name in large)]
         try:
-            uris = {name: server.uri for name, server in servers.items()}
-            found = measured(BEFORE, PIECE.format(servers=uris, ask=f"{_REST}.load('db.t')", most_s=MOST_S))
+            for group in groups:
+                uris = {name: servers[name].uri for name in group}
+                found = measured(BEFORE, PIECE.format(servers=uris, ask=f"{_REST}.load('db.t')", most_s=MOST_S))
+                assert found.said == "no error"
+                assert found.more_bytes < MOST_BYTES, group
         finally:
             for server in servers.values():
                 server.close()
-        assert found.said == "no error"
-        assert found.more_bytes < MOST_BYTES
 
 
 class TestAnAnswer:
