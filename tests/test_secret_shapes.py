@@ -295,6 +295,8 @@ class TestTime:
         self.cost("password=x ", 1000)
         for step in sorted(STEPS):
             small, large = self.cost(step, 20_000), self.cost(step, 80_000)
+            if large > 8 * small + 0.2:  # garbage of other tests may have been collected meanwhile
+                large = min(self.cost(step, 80_000) for _ in range(3))
             if large > 8 * small + 0.2:
                 slow[step] = (small, large)
         assert slow == {}
