@@ -67,7 +67,7 @@ class TestAPlaceHasAFew:
                     await answer(threads, DEAD, wait_s=0.05)
                 for call in calls:  # nobody waits for them any more; their threads do
                     call.cancel()
-                await asyncio.sleep(0.01)
+                await asyncio.gather(*calls, return_exceptions=True)
                 assert threads._places[DEAD].busy == 2
                 assert not threads._turns
 

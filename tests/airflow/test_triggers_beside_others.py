@@ -69,7 +69,9 @@ class TestDeadConnections:
             names = [(dead("dead"), f"s.t{number}") for number in range(40)]
             names += [(dead(f"dead_{number}"), "s.t") for number in range(10)]
             waiting = [asyncio.create_task(first(snapshot_trigger(*each))) for each in names]
-            await asyncio.sleep(0.2)
+            async with asyncio.timeout(60):
+                while not any(counts.busy for counts in _threads._threads._places.values()):
+                    await asyncio.sleep(0.01)
             async with asyncio.timeout(60):
                 event = await first(snapshot_trigger())
             assert event["snapshot"]["snapshot_id"] == str(result.snapshot_id)

@@ -240,8 +240,9 @@ def looked_up(is_done: Callable[[], bool]) -> Iterator[None]:
         yield
     except CommitUnknownError as error:
         try:
-            if not is_done():
-                raise error
+            is_made = is_done()
         except IcebergError:
-            raise error from None
+            is_made = False
+        if not is_made:
+            raise
         log.info("%s; it was made, as a look has shown", error)

@@ -69,9 +69,7 @@ def _lacks(found: TableMetadata, base: TableMetadata, update: Update, asked: Tab
             if kept and kept == base.refs.get(update.ref_name):
                 yield f"{update.ref_name!r} is still there"
         case changed.RemoveSnapshots():
-            left = sorted(set(update.snapshot_ids) & {one.snapshot_id for one in found.snapshots})
-            if left:
-                yield f"snapshots are still there: {_some(left)}"
+            yield from _left("snapshots", update.snapshot_ids, (one.snapshot_id for one in found.snapshots))
         case changed.RemoveSchemas():
             yield from _left("schemas", update.schema_ids, (one.schema_id for one in found.schemas))
         case changed.RemovePartitionSpecs():

@@ -111,12 +111,7 @@ class LocalStore(Store):
 
     def is_file(self, path: str) -> bool:
         """Tell whether there is a file; unlike for `os.path.isfile`, an unreadable directory is an error."""
-        try:
-            with self._guarded.parent(path) as (folder, name):
-                status = os.stat(name, dir_fd=folder, follow_symlinks=folder is None)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return stat.S_ISREG(status.st_mode)
+        return stat.S_ISREG(self._mode(path))
 
     def children(self, path: str) -> list[tuple[str, bool]]:
         try:
@@ -130,12 +125,15 @@ class LocalStore(Store):
             os.close(folder)
 
     def is_directory(self, path: str) -> bool:
+        return stat.S_ISDIR(self._mode(path))
+
+    def _mode(self, path: str) -> int:
+        """Return the kind and the rights of what is at a path; 0 if nothing is."""
         try:
             with self._guarded.parent(path) as (folder, name):
-                status = os.stat(name, dir_fd=folder, follow_symlinks=folder is None)
+                return os.stat(name, dir_fd=folder, follow_symlinks=folder is None).st_mode
         except (FileNotFoundError, NotADirectoryError):
-            return False
-        return stat.S_ISDIR(status.st_mode)
+            return 0
 
     def make_directory(self, path: str) -> None:
         self._guarded.make_folder(path)
