@@ -1,11 +1,12 @@
 """Changes of a table as an input of operators: what is committed, and what a DAG's author may write."""
 
 import json
+import logging
 
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.operators import Changes, IcebergAppendOperator
+from airflow_iceberg.operators import Changes, IcebergAppendOperator, Input
 from tests.airflow.conftest import operators
 
 append = operators(IcebergAppendOperator, task_id="append", spark_conn_id=None)
@@ -57,6 +58,17 @@ class TestATaskWithChanges:
     def test_all_rows(self, lake, orders, run_task):
         run = run_task(append, sql="select id from o", inputs={"o": Changes("s.orders", since=None)})
         assert ids_of(run, lake) == [1, 2]
+
+    @pytest.mark.services
+    @pytest.mark.parametrize(("one", "level"), [(Changes("s.orders"), "INFO"), (Input("s.orders"), "WARNING")])
+    def test_nothing_new_is_no_warning(self, one, level, lake, orders, run_task, caplog, monkeypatch):
+        # Airflow's own logger of a task writes into its log alone.
+        monkeypatch.setattr(IcebergAppendOperator, "log", logging.getLogger("airflow_iceberg.test"))
+        caplog.set_level("INFO", "airflow_iceberg")
+        run = run_task(append, sql="select id from o where id > 2", inputs={"o": one})
+        assert run.result("append")["outcome"] == "nothing"
+        said = [one for one in caplog.records if "the source has no rows, nothing was committed" in one.getMessage()]
+        assert [one.levelname for one in said] == [level]
 
     @pytest.mark.services
     def test_nothing_new_is_what_on_empty_says(self, lake, orders, run_task):
