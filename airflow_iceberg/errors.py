@@ -292,6 +292,39 @@ def check_no_password(location: str) -> None:
         )
 
 
+def true_or_false(what: str, value: object) -> bool:
+    """Return a truth value that was given as one or as text, in upper or lower case.
+
+    For what somebody has set for us: if every other word were false, there would be no TLS for `yes`. Not for what
+    other programs have written, which is read as they read it.
+
+    Args:
+        what: what the value is of, such as "property 'x'".
+    Raises:
+        InvalidInputError: it is neither true nor false.
+    """
+    if isinstance(value, bool):
+        return value
+    word = str(value).strip().lower()
+    if word not in ("true", "false"):
+        shown = repr(value[:100] if isinstance(value, str) else value)
+        raise InvalidInputError(f"{what} is {shown}, expected true or false")
+    return word == "true"
+
+
+def switch(properties: Mapping[str, str], *names: str, default: bool = False, whose: str = "") -> bool:
+    """Return a truth value among the properties of a connection, under the first of its names that has a text.
+
+    Args:
+        default: the value if none of them has one: an empty field of a form is none.
+        whose: the begin of an error, such as "catalog lake: ".
+    Raises:
+        InvalidInputError: it is neither true nor false.
+    """
+    name = next((each for each in names if properties.get(each, "").strip()), None)
+    return default if name is None else true_or_false(f"{whose}property '{name}'", properties[name])
+
+
 def error_class(name: str) -> type[IcebergError]:
     """Return the class of this name, `IcebergError` for any other name: jobs and triggers report errors by name."""
     found = globals().get(name)

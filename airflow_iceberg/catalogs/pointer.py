@@ -33,10 +33,10 @@ from airflow_iceberg.errors import (
     InvalidInputError,
     NotFoundError,
     UnsupportedError,
+    switch,
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, apply_change
-from airflow_iceberg.format.properties import kinds
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.limited import LimitedFileIO, may_keep
 from airflow_iceberg.inventory.ownership import files_of, has_metadata
@@ -265,7 +265,7 @@ class PointerCatalog(Catalog):
         # delete files of the other.
         table = self.id_of(table)
         location = self.default_location(table)
-        if kinds.is_true(_UNIQUE, self.properties.get(_UNIQUE, "")) or self._is_taken(table, location):
+        if switch(self.properties, _UNIQUE, whose=f"catalog {self.name}: ") or self._is_taken(table, location):
             return f"{location}-{self._new_uuid().hex}"
         return location
 

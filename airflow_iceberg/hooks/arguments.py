@@ -92,16 +92,6 @@ def interval_s(name: str, value: Any) -> float:
     return found
 
 
-def yes_or_no(name: str, value: Any) -> bool:
-    """Return a truth value, given as one or as text."""
-    if isinstance(value, bool):
-        return value
-    text = str(value).strip().lower()
-    if text not in ("true", "false"):
-        raise InvalidInputError(f"{name} is {value!r}, expected true or false")
-    return text == "true"
-
-
 def from_json(name: str, expected: str, value: Any) -> Any:
     """Return a value, parsed if a template made it text.
 

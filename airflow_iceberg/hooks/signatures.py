@@ -17,8 +17,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Literal
 
-from airflow_iceberg.errors import InvalidInputError, came
-from airflow_iceberg.hooks.arguments import yes_or_no
+from airflow_iceberg.errors import InvalidInputError, came, true_or_false
 
 # Not `dry_run`, which is a method of Airflow's.
 _ATTRIBUTES = {"dry_run": "is_dry_run"}
@@ -67,7 +66,7 @@ class Argument:
             InvalidInputError: the value is of another kind.
         """
         if bool in self.kinds and isinstance(value, str):
-            return yes_or_no(self.name, value)
+            return true_or_false(self.name, value)
         if not self.accepts(value):
             raise self.refusal(value)
         return value

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.backends.config import checked_fields
-from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.arguments import is_nothing, timestamp_ms, whole_number, yes_or_no
+from airflow_iceberg.errors import InvalidInputError, true_or_false
+from airflow_iceberg.hooks.arguments import is_nothing, timestamp_ms, whole_number
 from airflow_iceberg.hooks.iceberg import IcebergHook
 
 if TYPE_CHECKING:
@@ -125,8 +125,8 @@ class Changes:
             ref=self.ref,
             options=operations_changes.ChangesOptions(
                 mode=self.mode,
-                net=yes_or_no("net", self.net),
-                compute_updates=yes_or_no("compute_updates", self.compute_updates),
+                net=true_or_false("net", self.net),
+                compute_updates=true_or_false("compute_updates", self.compute_updates),
                 identifier_columns=self.identifier_columns,
             ),
             row_filter=self.row_filter,

@@ -12,8 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSki
 
 from airflow_iceberg.assets import input_assets, with_asset
 from airflow_iceberg.backends.config import checked_fields
-from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.arguments import yes_or_no
+from airflow_iceberg.errors import InvalidInputError, true_or_false
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._inputs import Changes, Input, input_of
 from airflow_iceberg.operators._job import JobOperator
@@ -94,7 +93,7 @@ class InputsOperator(JobOperator):
 
     def creates_branch(self) -> bool:
         """Whether a branch that the table does not have is created."""
-        return yes_or_no("create_branch", self.create_branch)
+        return true_or_false("create_branch", self.create_branch)
 
     def inputs_to_open(self) -> dict[str, Any]:
         """Return the inputs, each of which is loaded once when the job is planned."""

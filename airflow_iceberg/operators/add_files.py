@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow_iceberg.hooks.arguments import from_json, yes_or_no
+from airflow_iceberg.errors import true_or_false
+from airflow_iceberg.hooks.arguments import from_json
 from airflow_iceberg.operators._job import TableOperator
 from airflow_iceberg.retries import airflow_failures
 
@@ -88,10 +89,10 @@ class IcebergAddFilesOperator(TableOperator):
                 files=None if self.files is None else from_json("files", "a list of locations", self.files),
                 source=self.source,
                 partition_filter=from_json("partition_filter", "a JSON object", self.partition_filter),
-                check_duplicate_files=yes_or_no("check_duplicate_files", self.check_duplicate_files),
-                rewrite_unfit=yes_or_no("rewrite_unfit", self.rewrite_unfit),
+                check_duplicate_files=true_or_false("check_duplicate_files", self.check_duplicate_files),
+                rewrite_unfit=true_or_false("rewrite_unfit", self.rewrite_unfit),
                 branch=self.branch,
-                create_branch=yes_or_no("create_branch", self.create_branch),
+                create_branch=true_or_false("create_branch", self.create_branch),
                 snapshot_properties=self.snapshot_properties or {},
                 on_rerun=self.on_rerun,
             )

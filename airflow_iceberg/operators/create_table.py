@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError
-from airflow_iceberg.hooks.arguments import from_json, yes_or_no
+from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError, true_or_false
+from airflow_iceberg.hooks.arguments import from_json
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._job import TableOperator
 from airflow_iceberg.operators._key import operation_key_of
@@ -85,7 +85,7 @@ class IcebergCreateTableOperator(TableOperator):
         key = operation_key_of(context)
         table, mark = TableId.parse(self.table), key.work
         namespace = catalog.namespace_of(table)
-        if yes_or_no("create_namespace", self.create_namespace) and not catalog.namespace_exists(namespace):
+        if true_or_false("create_namespace", self.create_namespace) and not catalog.namespace_exists(namespace):
             catalog.create_namespace(namespace, if_not_exists=True)
         request = CreateTableRequest(
             schema=from_json("schema", "a JSON object", self.schema),
@@ -116,7 +116,7 @@ class IcebergCreateTableOperator(TableOperator):
         return {**given, **own}
 
     def _keeps_existing(self) -> bool:
-        return yes_or_no("if_not_exists", self.if_not_exists)
+        return true_or_false("if_not_exists", self.if_not_exists)
 
     def _warn_of_difference(self, table: TableState) -> None:
         """Log how the existing table differs from the described one; it may have been altered since."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_iceberg.hooks.arguments import timestamp_ms, whole_number, yes_or_no
+from airflow_iceberg.errors import true_or_false
+from airflow_iceberg.hooks.arguments import timestamp_ms, whole_number
 from airflow_iceberg.operators._job import InventoryOperator
 from airflow_iceberg.retries import airflow_failures
 
@@ -79,8 +80,8 @@ class IcebergExpireSnapshotsOperator(InventoryOperator):
                 older_than_ms=timestamp_ms("older_than", self.older_than),
                 retain_last=whole_number("retain_last", self.retain_last),
                 snapshot_ids=tuple(_snapshot_ids(self.snapshot_ids)),
-                clean_expired_metadata=yes_or_no("clean_expired_metadata", self.clean_expired_metadata),
-                dry_run=yes_or_no("dry_run", self.is_dry_run),
+                clean_expired_metadata=true_or_false("clean_expired_metadata", self.clean_expired_metadata),
+                dry_run=true_or_false("dry_run", self.is_dry_run),
             )
             work = self.work(context)
             result = expire_snapshots(work, request, inventory=self.open_inventory(work))

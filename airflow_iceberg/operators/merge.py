@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow_iceberg.hooks.arguments import yes_or_no
+from airflow_iceberg.errors import true_or_false
 from airflow_iceberg.operators._rows import SourceOperator
 from airflow_iceberg.retries import airflow_failures
 
@@ -104,7 +104,7 @@ class IcebergMergeOperator(SourceOperator):
                 clauses=self.clauses,
                 params=self.clause_params,
                 params_name="clause_params",
-                upsert=yes_or_no("upsert", self.upsert),
+                upsert=true_or_false("upsert", self.upsert),
                 dialect=self.dialect,
                 mode=self.mode,
                 isolation_level=self.isolation_level,

@@ -6,7 +6,8 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_iceberg.hooks.arguments import from_json, yes_or_no
+from airflow_iceberg.errors import true_or_false
+from airflow_iceberg.hooks.arguments import from_json
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._job import TableOperator
 from airflow_iceberg.operators._key import operation_key_of
@@ -58,7 +59,7 @@ class _NewTableOperator(TableOperator):
         with airflow_failures():
             catalog, table = IcebergHook(self.iceberg_conn_id).catalog, TableId.parse(self.table)
             namespace = catalog.namespace_of(table)
-            if yes_or_no("create_namespace", self.create_namespace) and not catalog.namespace_exists(namespace):
+            if true_or_false("create_namespace", self.create_namespace) and not catalog.namespace_exists(namespace):
                 catalog.create_namespace(namespace, if_not_exists=True)
             result = self.make(catalog, table, operation_key_of(context))
         line = _NEW_TABLE_SENTENCES[result.outcome].format(files=result.added_data_files, rows=result.added_records)
@@ -75,7 +76,7 @@ class _NewTableOperator(TableOperator):
             "schema": from_json("schema", "a JSON object", self.schema),
             "partition_by": from_json("partition_by", "a list such as ['day']", self.partition_by),
             "properties": from_json("properties", "a JSON object", self.properties) or {},
-            "rewrite_unfit": yes_or_no("rewrite_unfit", self.rewrite_unfit),
+            "rewrite_unfit": true_or_false("rewrite_unfit", self.rewrite_unfit),
         }
 
 
@@ -174,7 +175,7 @@ class IcebergMigrateTableOperator(_NewTableOperator):
 
         request = MigrateTableRequest(
             **self.request(),
-            drop_backup=yes_or_no("drop_backup", self.drop_backup),
+            drop_backup=true_or_false("drop_backup", self.drop_backup),
             backup_table_name=self.backup_table_name,
         )
         return migrate_table(catalog, table, request, operation_key=key)[1]

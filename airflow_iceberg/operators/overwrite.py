@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.arguments import yes_or_no
+from airflow_iceberg.errors import InvalidInputError, true_or_false
 from airflow_iceberg.operators._rows import RowsOperator
 from airflow_iceberg.retries import airflow_failures
 
@@ -117,7 +116,7 @@ class IcebergOverwriteOperator(RowsOperator):
                 replace=self.replace,
                 overwrite_filter=self.overwrite_filter,
                 predicate_params=self.predicate_params,
-                check_filter=yes_or_no("check_filter", self.check_filter),
+                check_filter=true_or_false("check_filter", self.check_filter),
                 isolation_level=self.isolation_level,
                 deletes_when_empty=self.on_empty == "delete",
                 dialect=None if self.spark_conn_id is None else self.dialect,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.hooks.arguments import yes_or_no
+from airflow_iceberg.errors import true_or_false
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._job import TableOperator
 from airflow_iceberg.operators._key import operation_key_of
@@ -52,7 +52,7 @@ class IcebergRegisterTableOperator(TableOperator):
             request = RegisterTableRequest(metadata_location=self.metadata_location)
             catalog, table = IcebergHook(self.iceberg_conn_id).catalog, TableId.parse(self.table)
             namespace = catalog.namespace_of(table)
-            if yes_or_no("create_namespace", self.create_namespace) and not catalog.namespace_exists(namespace):
+            if true_or_false("create_namespace", self.create_namespace) and not catalog.namespace_exists(namespace):
                 catalog.create_namespace(namespace, if_not_exists=True)
             state, outcome = register_table(catalog, table, request)
             result = RegisterTableResult.of(state, outcome=outcome, operation_key=str(operation_key_of(context)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.arguments import timestamp_ms, yes_or_no
+from airflow_iceberg.errors import InvalidInputError, true_or_false
+from airflow_iceberg.hooks.arguments import timestamp_ms
 from airflow_iceberg.operators._job import InventoryOperator, TableOperator
 from airflow_iceberg.retries import airflow_failures
 
@@ -93,7 +93,7 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
         if unknown:
             raise InvalidInputError(f"unknown option {unknown[0]!r}; one of {', '.join(_ORPHAN_OPTIONS)}")
         if "allow_recent" in options:
-            options["allow_recent"] = yes_or_no("allow_recent", options["allow_recent"])
+            options["allow_recent"] = true_or_false("allow_recent", options["allow_recent"])
         if isinstance(options.get("prefix_mismatch_mode"), str):
             # Iceberg's documentation writes ERROR, IGNORE and DELETE.
             options["prefix_mismatch_mode"] = options["prefix_mismatch_mode"].lower()

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, true_or_false
 from airflow_iceberg.format.manifests.entries import DataFile, FileContent
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.values.bytes import canonical_key
@@ -348,9 +348,7 @@ def _parse(name: str, kind: str, value: Any) -> Any:
     if value is None or (text.lower() in ("", "none", "null") and "None" in kind):
         return None
     if kind == "bool":
-        if text.lower() not in ("true", "false"):
-            raise InvalidInputError(f"option {name} is {value!r}, expected true or false")
-        return text.lower() == "true"
+        return true_or_false(f"option {name}", value)
     if kind == "str":
         return text.lower()
     try:

@@ -17,8 +17,7 @@ from airflow.providers.common.compat.sdk import AirflowSensorTimeout, AirflowSki
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.triggers.base import StartTriggerArgs
 
-from airflow_iceberg.errors import NotFoundError
-from airflow_iceberg.hooks.arguments import yes_or_no
+from airflow_iceberg.errors import NotFoundError, true_or_false
 from airflow_iceberg.hooks.given import CheckedArguments
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.links import SnapshotLink, TableLink, pages
@@ -179,7 +178,7 @@ class TableSensor(CheckedArguments, WatchesTable):
             kind=self.kind,
             table=self.table,
             iceberg_conn_id=self.iceberg_conn_id,
-            wait_for_table=yes_or_no("wait_for_table", self.wait_for_table),
+            wait_for_table=true_or_false("wait_for_table", self.wait_for_table),
             poll_interval=self.poke_interval,
             **self._resolved(context),
         )
@@ -214,7 +213,7 @@ class TableSensor(CheckedArguments, WatchesTable):
 
     def _new_waiting(self, context: Context) -> Waiting:
         condition = make_condition(self.kind, self._resolved(context))
-        return Waiting(self.table, condition, wait_for_table=yes_or_no("wait_for_table", self.wait_for_table))
+        return Waiting(self.table, condition, wait_for_table=true_or_false("wait_for_table", self.wait_for_table))
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
-from airflow_iceberg.hooks.arguments import names, yes_or_no
+from airflow_iceberg.errors import true_or_false
+from airflow_iceberg.hooks.arguments import names
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.plan.new_snapshot import SnapshotCondition
 from airflow_iceberg.retries import airflow_failures, from_event
@@ -93,7 +94,7 @@ class IcebergSnapshotSensor(WatchesTable, SnapshotSensor):
 
     def _new_waiting(self, context: Context) -> Waiting:
         return Waiting(
-            self.table, self._condition_of(context), wait_for_table=yes_or_no("wait_for_table", self.wait_for_table)
+            self.table, self._condition_of(context), wait_for_table=true_or_false("wait_for_table", self.wait_for_table)
         )
 
     def _trigger(self) -> IcebergSnapshotTrigger:
@@ -101,7 +102,7 @@ class IcebergSnapshotSensor(WatchesTable, SnapshotSensor):
             table=self.table,
             iceberg_conn_id=self.iceberg_conn_id,
             **asdict(cast(SnapshotCondition, cast(Waiting, self._waiting).condition)),
-            wait_for_table=yes_or_no("wait_for_table", self.wait_for_table),
+            wait_for_table=true_or_false("wait_for_table", self.wait_for_table),
             poll_interval=self.poke_interval,
         )
 
@@ -137,5 +138,5 @@ class IcebergSnapshotSensor(WatchesTable, SnapshotSensor):
             after_snapshot_ms=after_snapshot_ms,
             after_ms=after_ms,
             operations=names("operations", self.operations),
-            include_maintenance=yes_or_no("include_maintenance", self.include_maintenance),
+            include_maintenance=true_or_false("include_maintenance", self.include_maintenance),
         )

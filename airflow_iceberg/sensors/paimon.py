@@ -10,8 +10,8 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.arguments import iso_ms, yes_or_no
+from airflow_iceberg.errors import InvalidInputError, true_or_false
+from airflow_iceberg.hooks.arguments import iso_ms
 from airflow_iceberg.hooks.paimon import PaimonHook
 from airflow_iceberg.links import IcebergMirrorLink, PaimonSnapshotLink, PaimonTableLink, paimon_pages
 from airflow_iceberg.paimon.new_snapshot import EventKind, PaimonCondition, Seen, lost
@@ -115,7 +115,10 @@ class PaimonSnapshotSensor(SnapshotSensor):
             self._seen = self._start(context)
             self._condition = self._condition_of(context)
         self._seen, event = look(
-            self._open(), self._condition, self._seen, wait_for_table=yes_or_no("wait_for_table", self.wait_for_table)
+            self._open(),
+            self._condition,
+            self._seen,
+            wait_for_table=true_or_false("wait_for_table", self.wait_for_table),
         )
         return None if event is None else self._done(context, event)
 
@@ -145,7 +148,7 @@ class PaimonSnapshotSensor(SnapshotSensor):
             branch=self.branch,
             seen=None if self._seen is None else self._seen.to_dict(),
             **cast(PaimonCondition, self._condition).to_dict(),
-            wait_for_table=yes_or_no("wait_for_table", self.wait_for_table),
+            wait_for_table=true_or_false("wait_for_table", self.wait_for_table),
             poll_interval=self.poke_interval,
         )
 
@@ -191,7 +194,7 @@ class PaimonSnapshotSensor(SnapshotSensor):
             min_new_records=None if self.min_new_records is None else _count(self.min_new_records),
             partition=None if partition is None else {name: _plain(value) for name, value in partition.items()},
             tag=self.tag,
-            fully_compacted=yes_or_no("fully_compacted", self.fully_compacted),
+            fully_compacted=true_or_false("fully_compacted", self.fully_compacted),
         )
 
     def _start(self, context: Context) -> Seen | None:

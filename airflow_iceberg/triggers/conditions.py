@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger
 
-from airflow_iceberg.errors import IcebergError, InvalidInputError, came
-from airflow_iceberg.hooks.arguments import from_json, is_nothing, iso_ms, names, seconds, whole_number, yes_or_no
+from airflow_iceberg.errors import IcebergError, InvalidInputError, came, true_or_false
+from airflow_iceberg.hooks.arguments import from_json, is_nothing, iso_ms, names, seconds, whole_number
 from airflow_iceberg.hooks.given import refuse_nothing
 from airflow_iceberg.retries import to_event
 from airflow_iceberg.triggers._event import event_of, stored_failures
@@ -116,7 +116,7 @@ class IcebergConditionTrigger(BaseTrigger):
             await asyncio.to_thread(make_condition, self.kind, self.arguments)
             _imported.add(self.kind)
         condition = make_condition(self.kind, self.arguments)
-        waits = yes_or_no("wait_for_table", self.wait_for_table)
+        waits = true_or_false("wait_for_table", self.wait_for_table)
         waiting = Waiting(self.table, condition, wait_for_table=waits)
         return await wait_for(waiting, self.iceberg_conn_id, self.poll_interval)
 
@@ -163,7 +163,7 @@ def _snapshot(given: Mapping[str, Any]) -> Condition:
         after_snapshot_id=after_id,
         after_ms=None if after is None else iso_ms("after", after, instead="a time"),
         operations=names("operations", given.get("operations")),
-        include_maintenance=yes_or_no("include_maintenance", given.get("include_maintenance", False)),
+        include_maintenance=true_or_false("include_maintenance", given.get("include_maintenance", False)),
     )
 
 
@@ -187,7 +187,7 @@ def _freshness(given: Mapping[str, Any]) -> Condition:
         branch=given["branch"],
         max_age_s=seconds("max_age", given.get("max_age")),
         after_ms=None if after is None else iso_ms("after", after, instead="a time"),
-        include_maintenance=yes_or_no("include_maintenance", given.get("include_maintenance", False)),
+        include_maintenance=true_or_false("include_maintenance", given.get("include_maintenance", False)),
     )
 
 

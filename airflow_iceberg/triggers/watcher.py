@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger
 
-from airflow_iceberg.errors import InvalidInputError, NotFoundError, came
-from airflow_iceberg.hooks.arguments import interval_s, iso_ms, names, whole_number, yes_or_no
+from airflow_iceberg.errors import InvalidInputError, NotFoundError, came, true_or_false
+from airflow_iceberg.hooks.arguments import interval_s, iso_ms, names, whole_number
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.plan.snapshot_events import EventFilter, Watermark, start_of
 from airflow_iceberg.redaction import said
@@ -111,12 +111,12 @@ class IcebergTableSnapshotTrigger(BaseEventTrigger):
         self.iceberg_conn_id = iceberg_conn_id
         self.branch = branch
         self.poll_interval = interval_s("poll_interval", poll_interval)
-        self.coalesce = yes_or_no("coalesce", coalesce)
+        self.coalesce = true_or_false("coalesce", coalesce)
         self.since = None if since is None else str(since)
         self.missing_after = _at_least(1, "missing_after", missing_after)
         self.filter = EventFilter(
             operations=names("operations", operations),
-            include_maintenance=yes_or_no("include_maintenance", include_maintenance),
+            include_maintenance=true_or_false("include_maintenance", include_maintenance),
             partition=_partition(partition),
             min_records=None if min_records is None else _at_least(0, "min_records", min_records),
             dag_ids=names("dag_ids", dag_ids),

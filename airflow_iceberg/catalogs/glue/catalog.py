@@ -42,6 +42,7 @@ from airflow_iceberg.errors import (
     IcebergError,
     InvalidInputError,
     NotFoundError,
+    switch,
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 
@@ -64,7 +65,7 @@ class GlueCatalog(DescribingCatalog):
     def __init__(self, name: str, properties: Mapping[str, str], **outside: Unpack[Outside]) -> None:
         super().__init__(name, properties, **outside)
         self._glue = GlueClient(name, properties)
-        self._skip_archive = properties.get("glue.skip-archive", "true").strip().lower() != "false"
+        self._skip_archive = switch(properties, "glue.skip-archive", default=True, whose=f"catalog {name}: ")
 
     def __repr__(self) -> str:
         return f"GlueCatalog(name={self.name!r}, service={str(self._glue)!r})"

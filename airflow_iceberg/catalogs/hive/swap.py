@@ -50,6 +50,7 @@ from airflow_iceberg.errors import (
     NotFoundError,
     StorageError,
     UnsupportedError,
+    switch,
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.redaction import said
@@ -78,7 +79,9 @@ class Swapper:
     ) -> None:
         self._catalog = name
         self._client = client
+        names = (f"iceberg.{LOCK_ENABLED}", LOCK_ENABLED)
         self._properties = properties
+        self._is_locking_by_default = switch(properties, *names, default=True, whose=f"catalog {name}: ")
         self._settings = settings
         self._options = options
         self._sleep = sleep
@@ -182,9 +185,8 @@ class Swapper:
 
     def _is_locking(self, properties: Mapping[str, str]) -> bool:
         """Whether a table is committed under a lock: by its own property, the catalog's, or by default."""
-        names = (f"iceberg.{LOCK_ENABLED}", LOCK_ENABLED)
-        default = next((self._properties[name] for name in names if self._properties.get(name)), "true")
-        return properties.get(LOCK_ENABLED, default).strip().lower() != "false"
+        own = properties.get(LOCK_ENABLED)
+        return self._is_locking_by_default if own is None else own.strip().lower() != "false"
 
     def attempts(self) -> AbstractContextManager[None]:
         """Return a context for the attempts at one commit: a writer with a lock and an old base keeps the lock."""

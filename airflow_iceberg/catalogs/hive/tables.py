@@ -17,7 +17,7 @@ from airflow_iceberg.catalogs.hive.thrift_interface import (
     StorageDescriptor,
     Table,
 )
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, switch, true_or_false
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
@@ -155,10 +155,9 @@ class Options:
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        asked = properties.get("iceberg.engine.hive.enabled") or properties.get(ENGINE_ENABLED)
-        self.engine_enabled = _is_on(asked, False)
-        hive2 = properties.get("hive.hive2-compatible")
-        self.is_hive2 = None if hive2 is None else _is_on(hive2, False)
+        self.engine_enabled = switch(properties, "iceberg.engine.hive.enabled", ENGINE_ENABLED)
+        hive2 = properties.get("hive.hive2-compatible", "").strip()
+        self.is_hive2 = true_or_false("property 'hive.hive2-compatible'", hive2) if hive2 else None
         limit = properties.get(MAX_SIZE, "").strip() or str(MAX_VALUE_CHARS)
         number = whole_number(limit)
         if number is None:

@@ -25,7 +25,7 @@ from thrift.transport.TTransport import (
     TTransportException,
 )
 
-from airflow_iceberg.errors import InvalidInputError, StorageError
+from airflow_iceberg.errors import InvalidInputError, StorageError, switch
 from airflow_iceberg.storage.addresses import warn_once
 from airflow_iceberg.storage.answer_limits import GRACE_S, METASTORE, seconds_allowed
 
@@ -96,7 +96,7 @@ class TransportOptions:
     @classmethod
     def of(cls, name: str, properties: Mapping[str, str]) -> TransportOptions:
         """Read the options of a catalog."""
-        has_kerberos = _flag(properties.get("hive.kerberos-authentication") or _of_hive(properties, "sasl.enabled"))
+        has_kerberos = _flag(name, properties, "sasl.enabled", "hive.kerberos-authentication")
         is_plain = (_of_hive(properties, "client.auth.mode") or "").upper() == "PLAIN"
         if (has_kerberos or is_plain) and importlib.util.find_spec("puresasl") is None:
             raise InvalidInputError(
@@ -116,8 +116,8 @@ class TransportOptions:
             tls=_tls(name, properties),
             service=service if has_kerberos else None,
             service_host=host if has_kerberos else None,
-            is_framed=_flag(_of_hive(properties, "thrift.framed.transport.enabled")),
-            is_compact=_flag(_of_hive(properties, "thrift.compact.protocol.enabled")),
+            is_framed=_flag(name, properties, "thrift.framed.transport.enabled"),
+            is_compact=_flag(name, properties, "thrift.compact.protocol.enabled"),
             user=user if is_plain else None,
             password=(properties.get("password") or password) if is_plain else None,
         )
@@ -259,7 +259,7 @@ def _reason(error: BaseException) -> str:
 
 def _tls(name: str, properties: Mapping[str, str]) -> ssl.SSLContext | None:
     """Return the TLS of the properties: Hive's names, but certificates in PEM files, since Python reads no JKS."""
-    if not _flag(_of_hive(properties, "use.SSL")):
+    if not _flag(name, properties, "use.SSL"):
         return None
     trusted, shown = _of_hive(properties, "truststore.path"), _of_hive(properties, "keystore.path")
     try:
@@ -279,5 +279,6 @@ def _of_hive(properties: Mapping[str, str], name: str) -> str | None:
     return next((properties[prefix + name] for prefix in _PREFIXES if properties.get(prefix + name)), None)
 
 
-def _flag(text: str | None) -> bool:
-    return (text or "").strip().lower() == "true"
+def _flag(catalog: str, properties: Mapping[str, str], name: str, *others: str) -> bool:
+    """Return a truth value under other names, or under its name in Hive."""
+    return switch(properties, *others, *(prefix + name for prefix in _PREFIXES), whose=f"catalog {catalog}: ")

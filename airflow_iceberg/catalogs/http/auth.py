@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_iceberg.errors import InvalidInputError, StorageError, UnsupportedError, advised, missing_package
+from airflow_iceberg.errors import InvalidInputError, StorageError, UnsupportedError, advised, missing_package, switch
 
 log = logging.getLogger(__name__)
 
@@ -232,7 +232,7 @@ def auth_for(
         fetch: a function that sends a form to the authorization server and returns its JSON document.
     """
     kind = properties.get("rest.auth.type", "").strip().lower()
-    is_signed = properties.get("rest.sigv4-enabled", "").strip().lower() == "true" or kind == "sigv4"
+    is_signed = switch(properties, "rest.sigv4-enabled", whose=f"catalog {catalog}: ") or kind == "sigv4"
     if kind == "sigv4":
         kind = properties.get("rest.auth.sigv4.delegate-auth-type", "").strip().lower()
     auth = _plain_auth(catalog, kind, properties, fetch)
@@ -258,7 +258,7 @@ def _plain_auth(
     token, credential = properties.get("token"), properties.get("credential")
     if credential:
         form = client_credentials(credential, properties)
-        early = properties.get("token-refresh-enabled", "true").strip().lower() != "false"
+        early = switch(properties, "token-refresh-enabled", default=True, whose=f"catalog {catalog}: ")
         life = _milliseconds(catalog, properties, "token-expires-in-ms")
         return OAuth2Auth(lambda: fetch(form), token=token or None, lifetime_s=life, renew_early=early)
     return FixedAuth(f"Bearer {token}") if token else NoAuth()

@@ -38,7 +38,7 @@ from airflow_iceberg.catalogs.owners import owner_among
 from airflow_iceberg.catalogs.pointer import Outside, Pointer, PointerCatalog
 from airflow_iceberg.catalogs.sql.database import Database
 from airflow_iceberg.catalogs.sql.own_tables import OwnTables
-from airflow_iceberg.catalogs.sql.tables import TYPE_COLUMN, catalog_tables
+from airflow_iceberg.catalogs.sql.tables import TYPE_COLUMN, catalog_tables, creates_tables
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     FormatError,
@@ -76,7 +76,7 @@ class SqlCatalog(PointerCatalog):
 
     def missing(self) -> str | None:
         """Return that the database or its tables do not exist; None if they are not created automatically."""
-        if self.properties.get("init_catalog_tables", "true").lower() == "false":
+        if not creates_tables(self.name, self.properties):
             return None
         if self._opened.is_missing_file():
             return f"the {self._opened} does not exist yet"

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.schema import CreateTable
 
 from airflow_iceberg.catalogs.sql.database import Database
-from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, switch
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,11 @@ def catalog_tables(*, with_type: bool) -> tuple[Table, Table]:
     return tables, table("iceberg_namespace_properties", keys, Column("property_value", String(1000)))
 
 
+def creates_tables(name: str, properties: Mapping[str, str]) -> bool:
+    """Return whether the first change creates missing tables."""
+    return switch(properties, "init_catalog_tables", default=True, whose=f"catalog {name}: ")
+
+
 def look(name: str, database: Database, properties: Mapping[str, str]) -> bool | None:
     """Return whether the catalog's tables have the type column (V1); None if there are none. Nothing is changed.
 
@@ -54,7 +59,7 @@ def look(name: str, database: Database, properties: Mapping[str, str]) -> bool |
     tables, namespaces = _columns(database)
     if tables is not None and namespaces is not None:
         return TYPE_COLUMN in tables
-    if properties.get("init_catalog_tables", "true").lower() == "false":
+    if not creates_tables(name, properties):
         raise NotFoundError(f"catalog {name}: the {database} has no Iceberg tables and init_catalog_tables is false")
     if tables is None:
         return None
@@ -80,7 +85,7 @@ def prepare(name: str, database: Database, properties: Mapping[str, str], versio
     """Create the catalog's tables if they are missing; return whether they have the type column (V1)."""
     columns = _columns(database)
     if None in columns:
-        if properties.get("init_catalog_tables", "true").lower() == "false":
+        if not creates_tables(name, properties):
             look(name, database, properties)
         if database.is_missing_file():
             log.warning(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from airflow_iceberg.errors import InvalidInputError, check_no_password
+from airflow_iceberg.errors import InvalidInputError, check_no_password, true_or_false
 from airflow_iceberg.format.values.digits import MAX_LONG, whole_number
 
 _Number = TypeVar("_Number", int, float)
@@ -131,10 +131,7 @@ def is_true(name: str, text: str) -> bool:
 
 def boolean(name: str, text: str) -> bool:
     """Return a truth value."""
-    word = text.strip().lower()
-    if word not in ("true", "false"):
-        raise InvalidInputError(f"property {name} is '{text}' (expected true or false)")
-    return word == "true"
+    return true_or_false(f"property {name}", text)
 
 
 def compression_level(name: str, text: str) -> int | None:

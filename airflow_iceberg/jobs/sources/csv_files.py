@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, true_or_false
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.values.digits import whole_number
 from airflow_iceberg.jobs.sources.open_file import open_text
@@ -191,10 +191,7 @@ def _count(options: Mapping[str, str], name: str) -> int:
 
 
 def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = str(options.get(name, default)).lower()
-    if text not in ("true", "false"):
-        raise InvalidInputError(f"option {name!r} is {options[name]!r}, expected true or false")
-    return text == "true"
+    return true_or_false(f"option {name!r}", options.get(name, default))
 
 
 def _texts(option: str | None) -> tuple[str, ...]:

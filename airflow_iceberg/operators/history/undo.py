@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.arguments import whole_number, yes_or_no
+from airflow_iceberg.errors import InvalidInputError, true_or_false
+from airflow_iceberg.hooks.arguments import whole_number
 from airflow_iceberg.operators._job import TableOperator
 from airflow_iceberg.operators._key import operation_key_of
 from airflow_iceberg.retries import airflow_failures
@@ -81,7 +81,7 @@ class IcebergUndoOperator(TableOperator):
             request = UndoRequest(
                 selection=self._selection(context),
                 branch=self.branch,
-                dry_run=yes_or_no("dry_run", self.is_dry_run),
+                dry_run=true_or_false("dry_run", self.is_dry_run),
                 snapshot_properties=self.snapshot_properties or {},
             )
             result = undo(self.work(context), request)

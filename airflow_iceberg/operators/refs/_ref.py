@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.arguments import whole_number, yes_or_no
+from airflow_iceberg.errors import InvalidInputError, true_or_false
+from airflow_iceberg.hooks.arguments import whole_number
 from airflow_iceberg.operators._job import TableOperator
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class RefOperator(TableOperator):
         """Return the fields of a request that all of these operators have."""
         return {
             "expected_snapshot_id": whole_number("expected_snapshot_id", self.expected_snapshot_id),
-            "dry_run": yes_or_no("dry_run", self.is_dry_run),
+            "dry_run": true_or_false("dry_run", self.is_dry_run),
         }
 
     def report_ref(self, context: Context, result: RefResult) -> dict[str, Any]:

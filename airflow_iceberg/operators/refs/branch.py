@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_iceberg.assets import MAIN
-from airflow_iceberg.hooks.arguments import whole_number, yes_or_no
+from airflow_iceberg.errors import true_or_false
+from airflow_iceberg.hooks.arguments import whole_number
 from airflow_iceberg.operators.refs._ref import RefOperator, age_ms
 from airflow_iceberg.retries import airflow_failures
 
@@ -95,8 +96,8 @@ class IcebergBranchOperator(RefOperator):
                 action=self.action,
                 snapshot_id=whole_number("snapshot_id", self.snapshot_id),
                 retention=retention,
-                if_not_exists=yes_or_no("if_not_exists", self.if_not_exists),
-                if_exists=yes_or_no("if_exists", self.if_exists),
+                if_not_exists=true_or_false("if_not_exists", self.if_not_exists),
+                if_exists=true_or_false("if_exists", self.if_exists),
                 **self.guard(),
             )
             result = branch(self.work(context), request)
@@ -159,8 +160,8 @@ class IcebergTagOperator(RefOperator):
                 action=self.action,
                 snapshot_id=whole_number("snapshot_id", self.snapshot_id),
                 retention=Retention(max_ref_age_ms=age_ms("max_ref_age_ms", self.max_ref_age_ms)),
-                if_not_exists=yes_or_no("if_not_exists", self.if_not_exists),
-                if_exists=yes_or_no("if_exists", self.if_exists),
+                if_not_exists=true_or_false("if_not_exists", self.if_not_exists),
+                if_exists=true_or_false("if_exists", self.if_exists),
                 **self.guard(),
             )
             result = tag(self.work(context), request)

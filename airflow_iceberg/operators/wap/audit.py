@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow_iceberg.assets import MAIN
-from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.hooks.arguments import whole_number, yes_or_no
+from airflow_iceberg.errors import InvalidInputError, true_or_false
+from airflow_iceberg.hooks.arguments import whole_number
 from airflow_iceberg.operators._inputs import Changes, Input, input_of
 from airflow_iceberg.operators._job import TableOperator
 from airflow_iceberg.retries import airflow_failures
@@ -139,7 +139,7 @@ class IcebergAuditOperator(AuditsOperator):
         context["ti"].xcom_push(key=AUDITS, value=xcom[AUDITS])
         if report.passed:
             return xcom
-        is_kept = yes_or_no("keep_branch_on_failure", self.keep_branch_on_failure)
+        is_kept = true_or_false("keep_branch_on_failure", self.keep_branch_on_failure)
         with airflow_failures():
             if not is_kept:
                 is_kept = not drop_failed(work, report)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.assets import asset_of, tell_write, with_asset
-from airflow_iceberg.hooks.arguments import is_nothing, whole_number, yes_or_no
+from airflow_iceberg.errors import true_or_false
+from airflow_iceberg.hooks.arguments import is_nothing, whole_number
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators._job import TableOperator
 from airflow_iceberg.operators._key import operation_key_of
@@ -84,7 +85,7 @@ class IcebergPublishOperator(AuditsOperator):
                 audits=audits_of(self.audits),
                 inputs=self.inputs_to_read(),
                 schema_id=whole_number("schema_id", self.schema_id),
-                is_always_audited=yes_or_no("always_audit", self.always_audit),
+                is_always_audited=true_or_false("always_audit", self.always_audit),
                 snapshot_properties=self.snapshot_properties or {},
             )
             result = publish(self.work(context), request)
@@ -142,7 +143,7 @@ class PublishTablesOperator(TableOperator):
                     audits=self.audits[table],
                     inputs=inputs_to_read(self.inputs, self.iceberg_conn_id),
                     schema_id=whole_number("schema_id", given["schema_id"]),
-                    is_always_audited=yes_or_no("always_audit", self.always_audit),
+                    is_always_audited=true_or_false("always_audit", self.always_audit),
                 )
                 work = Work(hook.load_table(table), operation_key=key, try_number=int(context["ti"].try_number))
                 asked.append((work, request))

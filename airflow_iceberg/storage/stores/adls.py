@@ -23,7 +23,7 @@ from azure.core.exceptions import (
     ServiceRequestError,
 )
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, switch
 from airflow_iceberg.storage.addresses import azure_account, warn_of_plain_text
 from airflow_iceberg.storage.answer_limits import AZURE_S
 from airflow_iceberg.storage.stores.object_store import ERROR_OF_STATUS, Entry, ObjectStore, gather_failures
@@ -269,7 +269,7 @@ def _options(host: str, properties: Mapping[str, str]) -> dict[str, Any]:
             f"{refused[0]}.{account}.dfs.core.windows.net if it has one"
         )
     check_own_credentials("adls", properties, f"account {account}")
-    anonymous = properties.get("adls.anon", properties.get("adls.anonymous", "false")).lower() == "true"
+    anonymous = switch(properties, "adls.anon", "adls.anonymous")
     return {**options, **{name: value for name, value in named.items() if value}, "anon": anonymous}
 
 

@@ -22,6 +22,7 @@ from fsspec.asyn import sync_wrapper
 from gcsfs.core import GCSFileSystem
 from gcsfs.retry import HttpError
 
+from airflow_iceberg.errors import switch
 from airflow_iceberg.storage.addresses import warn_of_plain_text
 from airflow_iceberg.storage.answer_limits import FILE, LISTING, STORE_HEAD_S, Limit, file_of, parsed, seconds_allowed
 from airflow_iceberg.storage.stores.async_answers import read_within
@@ -98,7 +99,7 @@ class GcsStore(ObjectStore):
             "token": self._token(properties),
             "access": properties.get("gcs.access") or "full_control",
             "consistency": properties.get("gcs.consistency") or "none",
-            "requester_pays": properties.get("gcs.requester-pays", "").lower() == "true",
+            "requester_pays": switch(properties, "gcs.requester-pays"),
             "endpoint_url": properties.get("gcs.service.host") or None,
             "session_kwargs": _session_arguments(properties),
             "use_listings_cache": False,

@@ -30,7 +30,7 @@ from botocore.exceptions import (
 from fsspec.asyn import sync_wrapper
 from s3fs import S3FileSystem
 
-from airflow_iceberg.errors import StorageError
+from airflow_iceberg.errors import StorageError, switch
 from airflow_iceberg.storage.addresses import warn_of_plain_text
 from airflow_iceberg.storage.answer_limits import FILE, file_of
 from airflow_iceberg.storage.stores import store
@@ -217,7 +217,7 @@ def _open(properties: Mapping[str, str], settings: Settings) -> S3FileSystem:
     def first(*names: str) -> str | None:
         return next((properties[name] for name in names if properties.get(name)), None)
 
-    if not _is_true(properties, "s3.anonymous") and not signer_of(properties):
+    if not switch(properties, "s3.anonymous") and not signer_of(properties):
         warn_of_plain_text(properties.get("s3.endpoint", ""), "s3")
     region = first("s3.region", "client.region")
     config: dict[str, Any] = {
@@ -234,7 +234,7 @@ def _open(properties: Mapping[str, str], settings: Settings) -> S3FileSystem:
         "use_listings_cache": False,
         "skip_instance_cache": True,  # two catalogs with different keys must not share
     }
-    if _is_true(properties, "s3.anonymous"):
+    if switch(properties, "s3.anonymous"):
         return _FileSystem(anon=True, **options)
     if signer_of(properties):
         config["signature_version"] = botocore.UNSIGNED
@@ -260,10 +260,10 @@ def _open(properties: Mapping[str, str], settings: Settings) -> S3FileSystem:
 
 def _addressing(properties: Mapping[str, str]) -> str:
     """Return how the bucket is named: in the host, in the path, or as botocore decides."""
-    if _is_true(properties, "s3.force-virtual-addressing"):
+    if switch(properties, "s3.force-virtual-addressing"):
         return "virtual"
-    if "s3.path-style-access" in properties:
-        return "path" if _is_true(properties, "s3.path-style-access") else "virtual"
+    if properties.get("s3.path-style-access", "").strip():
+        return "path" if switch(properties, "s3.path-style-access") else "virtual"
     # Servers other than Amazon's seldom have a host name for each bucket; PyIceberg has the same default.
     return "path" if properties.get("s3.endpoint") else "auto"
 
@@ -275,10 +275,6 @@ def _encryption(properties: Mapping[str, str]) -> dict[str, str]:
         return {}
     key = properties.get("s3.sse-kms-key-id") or properties.get("s3.sse.key")
     return {"ServerSideEncryption": name, **({"SSEKMSKeyId": key} if key and name == "aws:kms" else {})}
-
-
-def _is_true(properties: Mapping[str, str], name: str) -> bool:
-    return properties.get(name, "").strip().lower() == "true"
 
 
 def _renewing_credentials(

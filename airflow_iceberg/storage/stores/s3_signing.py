@@ -12,7 +12,7 @@ from typing import Any
 import aiobotocore.session
 import requests
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, switch
 from airflow_iceberg.storage.addresses import is_same_origin, signer_url, warn_of_plain_text
 from airflow_iceberg.storage.answer_limits import SIGNATURE, parsed
 from airflow_iceberg.storage.answers import LimitError, Session, within
@@ -26,7 +26,7 @@ def signer_of(properties: Mapping[str, str]) -> dict[str, str] | None:
     asked = properties.get("s3.signer")
     if asked not in (None, "", "S3V4RestSigner"):
         raise InvalidInputError(f"property s3.signer is '{asked}', expected 'S3V4RestSigner'")
-    if not asked and properties.get("s3.remote-signing-enabled", "").strip().lower() != "true":
+    if not asked and not switch(properties, "s3.remote-signing-enabled"):
         return None
     url = signer_url(properties)
     if not url:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import requests
 
-from airflow_iceberg.errors import InvalidInputError, UnsupportedError
+from airflow_iceberg.errors import InvalidInputError, UnsupportedError, switch
 from airflow_iceberg.storage.addresses import is_same_origin, warn_of_plain_text
 from airflow_iceberg.storage.answer_limits import DIRECTORY, FILE, Limit, file_of, parsed
 from airflow_iceberg.storage.answers import LimitError, Session, within
@@ -79,7 +79,7 @@ class WebHdfsStore(RenamingStore):
 
     @property
     def _kerberos(self) -> bool:
-        return self._settings.current().get("hdfs.kerberos", "").lower() == "true"
+        return switch(self._settings.current(), "hdfs.kerberos")
 
     @property
     def _session(self) -> Session:
