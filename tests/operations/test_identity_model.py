@@ -84,6 +84,7 @@ class Run:
         created_ms, started_ms: when it was created, and started last.
         starts: how often it was started anew.
         is_again: whether it was deleted and created again, or has lost its tasks.
+        items: the lists of items that each job was executed with.
     """
 
     number: int
@@ -94,6 +95,7 @@ class Run:
     is_again: bool = False
     states: dict[tuple[str, int], str] = field(default_factory=dict)
     expanded: dict[str, list[int]] = field(default_factory=dict)
+    items: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,8 @@ class History:
         # Of each reader: how far it has come; of each part of a run: what it has read, as whom, and the rows.
         self.read: dict[str, int | None] = {}
         self.ranges: dict[tuple[str, int, str, str], list[tuple[int | None, int, str, list[int]]]] = {}
-        # The runs whose snapshots in a table have expired, and the tasks that have other items since.
+        # The runs whose snapshots in a table have expired.
         self.expired: set[tuple[int, str]] = set()
-        self.expanded_since: set[str] = set()
         self.refused = Counter[str]()
         self.jobs = [self.new_job(number) for number in range(dice.randint(2, 4))]
 
@@ -156,7 +157,6 @@ class History:
     def expand(self, job: Job) -> None:
         known = range(len(self.tables) if job.over_tables else 5)
         job.items = self.dice.sample(known, self.dice.randint(1, min(4, len(known)))) if job.is_mapped else [0]
-        self.expanded_since.add(job.name)
 
     # -- what is done --------------------------------------------------------------------------------------------------
 
@@ -181,7 +181,6 @@ class History:
         request = ExpireSnapshotsRequest(older_than_ms=now_ms() + 1_000_000, retain_last=1)
         expire_snapshots(Work(self.load(name)), request)
         self.expired |= {(run.number, f"{name}@{branch}") for run in self.runs for branch in BRANCHES}
-        self.expanded_since.clear()
 
     def create_again(self) -> None:
         """Delete a run and create it again; or let `airflow db clean` remove its tasks, and put it back to queued."""
@@ -239,6 +238,8 @@ class History:
             self.expand(job)
 
     def execute(self, run: Run, jobs: list[Job], only: list[int] | None = None) -> None:
+        for job in jobs:
+            run.items.setdefault(job.name, set()).add(tuple(job.items))
         started = [(job, index) for job in jobs for index in (range(len(job.items)) if only is None else only)]
         for job in jobs if only is None else ():
             run.states = {one: state for one, state in run.states.items() if one[0] != job.task_id}
@@ -442,7 +443,8 @@ class History:
             assert said <= set(now), "a row is lost"
             assert set(now) <= said.union(self.stale.get((run.number, job.name), ())), "an old row is there"
             for (table, _), count in Counter((one.table, one.item) for one in now).items():
-                is_gone = (run.number, table) in self.expired and job.name in self.expanded_since
+                # What an index stood for is known by its snapshot alone, whenever its items have changed.
+                is_gone = (run.number, table) in self.expired and len(run.items.get(job.name, ())) > 1
                 assert count == 1 or is_gone or self.may_be_forgotten(run, table), "a row is there twice"
 
 
