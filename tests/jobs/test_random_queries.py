@@ -35,6 +35,8 @@ pytestmark = pytest.mark.timeout(0 if ALL else 600)
 # Valid queries, and how many are tried for them.
 COUNT = 2000 if ALL else 60
 TRIES = range(COUNT * 3)
+# So many are made and asked of Spark at once: no more of them than it takes, and a wrong one is told at once.
+BATCH = 100
 TABLES = tables()
 
 
@@ -240,8 +242,22 @@ class TestWithSpark:
     @pytest.mark.services
     @pytest.mark.generated
     def test_it(self, spark_of, tmp_path):
-        narrowed = Counter()
-        cases = [self.case(number, narrowed) for number in TRIES]
+        narrowed, valid, tried = Counter(), 0, 0
+        for start in range(0, len(TRIES), BATCH):
+            cases = [self.case(number, narrowed) for number in TRIES[start : start + BATCH]]
+            tried += len(cases)
+            for number, (case, found) in enumerate(self.asked(cases, COUNT - valid, spark_of, tmp_path), start):
+                if found is not None:
+                    valid += 1
+                    assert found[1] == found[0], f"query {number} of seed {SEED}, {case['settings']}: {case['query']}"
+            if valid == COUNT:
+                break
+        assert valid == COUNT, f"{valid} of {tried} queries are valid"
+        assert narrowed["rows"] > tried / 10
+        assert narrowed["columns"] > tried / 4
+
+    def asked(self, cases, count, spark_of, folder):
+        """Return the cases with their answers, up to so many valid ones."""
         columns = {name: ", ".join(kinds) for name, kinds in COLUMNS.items()}
         asked = {
             "tables": {f"whole_{name}": self.text(name) for name in COLUMNS}
@@ -249,16 +265,9 @@ class TestWithSpark:
             "whole": {name: f"select {names} from whole_{name}" for name, names in columns.items()},
             "turned": {name: f"select {names} from turned_{name}" for name, names in columns.items()},
             "cases": cases,
-            "count": COUNT,
+            "count": count,
         }
-        questions, answers = tmp_path / "questions.json", tmp_path / "answers.json"
+        questions, answers = folder / "questions.json", folder / "answers.json"
         questions.write_text(json.dumps(asked))
         spark_of(SPARK_4).run(PROGRAM, str(questions), str(answers))
-        valid = 0
-        for number, (case, found) in enumerate(zip(cases, json.loads(answers.read_text()), strict=False)):
-            if found is not None:
-                valid += 1
-                assert found[1] == found[0], f"query {number} of seed {SEED}, {case['settings']}: {case['query']}"
-        assert valid == COUNT, f"{valid} of {len(TRIES)} queries are valid"
-        assert narrowed["rows"] > len(TRIES) / 10
-        assert narrowed["columns"] > len(TRIES) / 4
+        return zip(cases, json.loads(answers.read_text()), strict=False)
