@@ -57,7 +57,8 @@ LINES = (
 def _slowest(home: Path) -> float:
     done = subprocess.run(
         [sys.executable, "-c", PROBE, *MODULES],
-        env=os.environ | settings(home),
+        # pip compiles what it installs; that the modules are compiled here as well, the first run sees to.
+        env=os.environ | settings(home) | {"PYTHONDONTWRITEBYTECODE": ""},
         capture_output=True,
         text=True,
         check=True,

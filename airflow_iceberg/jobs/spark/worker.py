@@ -119,12 +119,24 @@ def _tables(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _sound(column: pa.Array) -> pa.Array:
-    """Return a nested column with offsets in each of its lists and maps.
+    """Return a column with offsets in each of its lists and maps.
 
     Spark 3.5 sends an inner list without entries without any, which Arrow's format allows no more: `nbytes` of pyarrow,
     and what relies on it, reads them all the same and ends the process.
     """
-    return column.take(pa.array(range(len(column)), pa.int64())) if pa.types.is_nested(column.type) else column
+    return column.take(pa.array(range(len(column)), pa.int64())) if _lacks_offsets(column) else column
+
+
+def _lacks_offsets(array: pa.Array) -> bool:
+    if pa.types.is_struct(array.type):
+        return any(_lacks_offsets(array.field(number)) for number in range(array.type.num_fields))
+    if not pa.types.is_nested(array.type):
+        return False
+    if not pa.types.is_fixed_size_list(array.type):
+        offsets = array.buffers()[1]
+        if offsets is None or not offsets.size:
+            return True
+    return _lacks_offsets(array.values)
 
 
 def _spark_context() -> Any:
