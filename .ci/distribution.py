@@ -2,6 +2,7 @@
 
     python .ci/distribution.py          # build, check, install with pip and with uv
     python .ci/distribution.py --demo   # and run the demo from the installed wheel, with a real Spark
+    python .ci/distribution.py --tag v0.1.0   # fail at once if that is not the version, or the changelog lacks its day
 
 Checked is: `twine check --strict`; that the wheel, which is built from the sdist, has every module and file of the
 package, and nothing else; that it installs into an empty environment, with pip and with uv, and that Airflow knows the
@@ -10,6 +11,7 @@ provider there. The programs run in folders from which this repository cannot be
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -42,7 +44,10 @@ print("airflow-iceberg", airflow_iceberg.__version__, "with Airflow", importlib.
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="build the wheel and the sdist, and check them")
     parser.add_argument("--demo", action="store_true", help="run the demo from the installed wheel")
+    parser.add_argument("--tag", help="the tag of a release, which has to be that of the version and of the changelog")
     options = parser.parse_args(arguments)
+    if options.tag:
+        check_tag(options.tag)
     tools = ensure_venv(WORK / "tools")
     run([tools, "-m", "pip", "install", "--quiet", "uv", *requirements(["dist"])])
     wheel, sdist = build(tools)
@@ -59,6 +64,17 @@ def main(arguments: Sequence[str]) -> int:
         run_demo(by_uv, sdist)
     say(f"{wheel.relative_to(ROOT)} and {sdist.relative_to(ROOT)} are complete")
     return 0
+
+
+def check_tag(tag: str, root: Path = ROOT) -> None:
+    """A release has its version as its tag, and the day on which it was made at the top of the changelog."""
+    text = (root / PACKAGE / "__init__.py").read_text()
+    version = text.partition('__version__ = "')[2].partition('"')[0]
+    if tag != f"v{version}":
+        sys.exit(f"distribution: the tag is {tag}, expected v{version}, the version of {PACKAGE}/__init__.py")
+    heading = next((line for line in (root / "CHANGELOG.md").read_text().splitlines() if line.startswith("## ")), "")
+    if not re.fullmatch(rf"## {re.escape(version)} \(\d{{4}}-\d\d-\d\d\)", heading):
+        sys.exit(f"distribution: CHANGELOG.md begins with {heading!r}, expected '## {version} (the day as 2026-01-31)'")
 
 
 def run(command: Sequence[object], *, env: dict[str, str] | None = None, cwd: Path = ROOT) -> None:

@@ -3,27 +3,18 @@
 The programs of .ci are run whole by make: they install from the registry. Here is what they decide.
 """
 
-import importlib.util
 import subprocess
 import sys
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.airflow_home import ROOT
+from tests.support.ci_programs import program
 
 RELEASES = ["3.4.0rc1", "3.4.0", "3.3.2", "3.3.0", "3.2.2", "3.1.10", "3.1.8", "3.0.6", "2.11.2", "1.10.9-bin"]
-
-
-def program(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class TestTheVersionsOfAirflow:
@@ -39,6 +30,28 @@ class TestTheVersionsOfAirflow:
     def test_those_with_a_day_are_the_newest_that_were_known(self) -> None:
         days = program("airflow_versions").DAYS
         assert program("airflow_versions").chosen([], days) == list(days)
+
+
+class TestTheTagOfARelease:
+    """It is the version, and the changelog says on which day that was released."""
+
+    @pytest.mark.parametrize(
+        ("tag", "heading", "refusal"),
+        [
+            ("v0.1.0", "## 0.1.0 (2026-12-01)", None),
+            ("v0.1.1", "## 0.1.0 (2026-12-01)", "the tag is v0.1.1, expected v0.1.0"),
+            ("0.1.0", "## 0.1.0 (2026-12-01)", "the tag is 0.1.0, expected v0.1.0"),
+            ("v0.1.0", "## 0.1.0 (unreleased)", r"begins with '## 0.1.0 \(unreleased\)'"),
+            ("v0.1.0", "## 0.2.0 (2026-12-01)", r"begins with '## 0.2.0 \(2026-12-01\)'"),
+            ("v0.1.0", "", "begins with ''"),
+        ],
+    )
+    def test_a_wrong_one_is_refused(self, tmp_path: Path, tag: str, heading: str, refusal: str | None) -> None:
+        (tmp_path / "airflow_iceberg").mkdir()
+        (tmp_path / "airflow_iceberg" / "__init__.py").write_text('"""A package."""\n\n__version__ = "0.1.0"\n')
+        (tmp_path / "CHANGELOG.md").write_text(f"# Changes\n\n{heading}\n\n## 0.0.9 (2026-01-01)\n" if heading else "")
+        with nullcontext() if refusal is None else pytest.raises(SystemExit, match=refusal):
+            program("distribution").check_tag(tag, tmp_path)
 
 
 @pytest.fixture(scope="module")
