@@ -38,6 +38,7 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.jobs.protocol.one_time_signature import new_seed, public_key
 from airflow_iceberg.jobs.spark.driver_guard import TASK_VARIABLE
 from airflow_iceberg.redaction import SPARK_PATTERN, SPARK_VARIABLES_PATTERN, is_secret_setting, secrets_of
+from airflow_iceberg.storage.addresses import endpoint_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -70,19 +71,21 @@ def spark_environment(storage: Mapping[str, str]) -> dict[str, str]:
         "s3.region": "AWS_REGION",
         "s3.endpoint": "AWS_ENDPOINT_URL",
     }
-    return {variable: storage[name] for name, variable in names.items() if storage.get(name)}
+    found = {variable: storage[name] for name, variable in names.items() if storage.get(name)}
+    endpoint = endpoint_of(storage, "s3.endpoint")
+    return {**found, names["s3.endpoint"]: endpoint} if endpoint else found
 
 
 def spark_settings(storage: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of Spark's own readers of S3 that are not secret."""
-    endpoint = storage.get("s3.endpoint")
+    endpoint = endpoint_of(storage, "s3.endpoint")
     if not endpoint:
         return {}
     is_path_style = storage.get("s3.force-virtual-addressing", "").lower() != "true"
     return {
         "spark.hadoop.fs.s3a.endpoint": endpoint,
         "spark.hadoop.fs.s3a.path.style.access": str(is_path_style).lower(),
-        "spark.hadoop.fs.s3a.connection.ssl.enabled": str(endpoint.startswith("https")).lower(),
+        "spark.hadoop.fs.s3a.connection.ssl.enabled": str(endpoint.lower().startswith("https")).lower(),
     }
 
 

@@ -5,11 +5,15 @@ Nothing is sent here. The catalogs and the stores decide with it to whom they se
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import re
 import threading
 from collections.abc import Mapping
 from typing import Any
+
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.redaction import without_secrets
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +23,7 @@ _URL = re.compile(
     re.IGNORECASE,
 )
 SIGNER_ENDPOINT = "v1/aws/s3/sign"
+_LAST_PORT = 65535
 _PORTS = {"http": "80", "https": "443"}
 # The public cloud, the sovereign ones, the zones of "storage.azure.net", and Microsoft's OneLake.
 _AZURE = re.compile(
@@ -43,6 +48,52 @@ def origin_of(url: str) -> Origin | None:
     return scheme, found["host"].lower(), (found["port"] or "").lstrip("0") or _PORTS[scheme]
 
 
+def endpoint_of(properties: Mapping[str, str], name: str) -> str | None:
+    """Return the address of a store that a property gives; None if it gives none.
+
+    Without a scheme it is one of https: keys are not sent in plain text because a word is missing.
+
+    Raises:
+        InvalidInputError: the value is no address of a server.
+    """
+    text = properties.get(name, "").strip()
+    if not text:
+        return None
+    address = text if "://" in text else f"https://{text.removeprefix('//')}"
+    found = _URL.fullmatch(address)
+    bare = (found or {"host": ""})["host"].strip("[]")
+    if found is None or int(found["port"] or 0) > _LAST_PORT or (":" in bare and not _is_ipv6(bare)):
+        shown = without_secrets(re.sub(r"//[^/]*@", "//", text).partition("?")[0])[:200]
+        raise InvalidInputError(
+            f"property {name} is {shown!r}, expected https://host, with a port and a path where needed, and without a "
+            "login; an IPv6 address stands in brackets"
+        )
+    return address
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def host_of(properties: Mapping[str, str], name: str) -> str | None:
+    """Return the host that a property gives, without a scheme and a path at its end; None if it gives none.
+
+    Raises:
+        InvalidInputError: as of `endpoint_of`, or an address of http, for which the store has no setting.
+    """
+    address = endpoint_of(properties, name)
+    if address is None:
+        return None
+    scheme, _, rest = address.partition("://")
+    if scheme.lower() == "http":
+        raise InvalidInputError(f"property {name} begins with http://, expected a host, which is asked over https")
+    return rest.rstrip("/")
+
+
 def is_same_origin(one: str, other: str) -> bool:
     """Tell whether two addresses surely have one scheme, host and port."""
     origin = origin_of(one)
@@ -51,8 +102,8 @@ def is_same_origin(one: str, other: str) -> bool:
 
 def signer_url(properties: Mapping[str, str]) -> str | None:
     """Return the address that signs requests to S3; None if no property names its host."""
-    base = properties.get("s3.signer.uri") or properties.get("uri")
-    endpoint = properties.get("s3.signer.endpoint") or SIGNER_ENDPOINT
+    base = properties.get("s3.signer.uri", "").strip() or properties.get("uri", "").strip()
+    endpoint = properties.get("s3.signer.endpoint", "").strip() or SIGNER_ENDPOINT
     if "://" in endpoint:
         return endpoint
     return f"{base.rstrip('/')}/{endpoint.lstrip('/')}" if base else None

@@ -20,7 +20,7 @@ from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.addresses import is_same_origin, signer_url, warn_once
 from airflow_iceberg.storage.base import FileIO, FileStatus
 from airflow_iceberg.storage.gate import STORE_OF_SCHEME
-from airflow_iceberg.storage.stores.store import expires_ms
+from airflow_iceberg.storage.stores.lent_keys import expires_ms, merged
 
 if TYPE_CHECKING:
     from airflow_iceberg.storage.local_roots import LocalRoots
@@ -75,7 +75,7 @@ class Delegation:
         """Return the properties for one location: those of the longest prefix, then those of the whole table."""
         matching = [each for each in self.credentials if _is_prefix(each[0], location)]
         best = max(matching, key=lambda each: len(_spelled(each[0])), default=("", {}))
-        return {**self.config, **best[1]}
+        return merged(self.config, best[1])
 
 
 def _is_prefix(prefix: str, location: str) -> bool:
@@ -116,7 +116,7 @@ def table_access(
         bearer: returns the catalog's token; called only if a remote signer may have it.
         signer: path of the catalog's own signer for the table, if it has one.
     """
-    said = {**config.overrides, **delegation.properties_for(location)}
+    said = merged(config.overrides, delegation.properties_for(location))
     access = store_access(store_properties(given), config.defaults, said)
     found = dict(access.properties)
     if is_signed(found):
@@ -154,7 +154,9 @@ def refresh_path(given: Mapping[str, str], uri: str) -> str | None:
 
     No request is sent to another host: it would have the catalog's token.
     """
-    named = next((value for name, value in given.items() if _refresh_word(name) == "endpoint" and value), None)
+    named = next(
+        (text for name, value in given.items() if _refresh_word(name) == "endpoint" if (text := value.strip())), None
+    )
     if named is None:
         return None
     if "://" not in named:
@@ -186,7 +188,9 @@ def table_io(
     def open_(where: str) -> FileIO:
         given, access = delegation.properties_for(where), access_of(where, delegation)
         found = access.properties
-        is_refused = any(_refresh_word(name) == "enabled" and value.lower() == "false" for name, value in given.items())
+        is_refused = any(
+            _refresh_word(name) == "enabled" and value.strip().lower() == "false" for name, value in given.items()
+        )
         expires = any(word in name.lower() for name in given for word in _MAY_EXPIRE) and not is_refused
 
         def newer() -> Mapping[str, str]:
@@ -205,7 +209,7 @@ def table_io(
     otherwise = open_(location)
     # The prefix of the table itself, too: it is longer than that of its bucket.
     by_prefix = {
-        prefix: otherwise if {**delegation.config, **config} == own else open_(prefix)
+        prefix: otherwise if merged(delegation.config, config) == own else open_(prefix)
         for prefix, config in delegation.credentials
     }
     is_one = all(io is otherwise for io in by_prefix.values())

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from airflow_iceberg.errors import FormatError
 from airflow_iceberg.storage.addresses import azure_account, is_same_origin, warn_once
+from airflow_iceberg.storage.stores.lent_keys import merged
 from airflow_iceberg.storage.stores.store import lent
 
 # -- the requests to the server itself ---------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ def store_access(given: Mapping[str, str], defaults: Mapping[str, str], said: Ma
     for kind in _KINDS:
         said_here, defaults_here = _usable(kind, said), _usable(kind, defaults)
         has_own = any(value for value in _matching(kind.own, given).values())
-        theirs = {**defaults_here, **said_here}
+        theirs = merged(defaults_here, said_here)
         is_theirs = _has_credentials(kind, said_here) or (_has_credentials(kind, theirs) and not has_own)
         free = {**_matching(kind.free, defaults_here), **_matching(kind.free, given), **_matching(kind.free, said_here)}
         is_theirs = is_theirs or (kind is _S3 and is_signed(free))
@@ -175,7 +176,7 @@ def store_access(given: Mapping[str, str], defaults: Mapping[str, str], said: Ma
         if is_theirs:
             own = _matching(kind.own, found)
             found = {name: value for name, value in found.items() if name not in own}
-            found = {**defaults_here, **found, **said_here, lent(kind.name): "true"}
+            found = {**merged(defaults_here, found, said_here), lent(kind.name): "true"}
         else:
             found |= free
             _warn_of(kind, given, {**defaults_here, **said_here})

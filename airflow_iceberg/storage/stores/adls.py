@@ -24,7 +24,7 @@ from azure.core.exceptions import (
 )
 
 from airflow_iceberg.errors import InvalidInputError, switch
-from airflow_iceberg.storage.addresses import azure_account, warn_of_plain_text
+from airflow_iceberg.storage.addresses import azure_account, host_of, warn_of_plain_text
 from airflow_iceberg.storage.answer_limits import AZURE_S
 from airflow_iceberg.storage.stores.object_store import ERROR_OF_STATUS, Entry, ObjectStore, gather_failures
 from airflow_iceberg.storage.stores.store import (
@@ -278,7 +278,7 @@ def _place(host: str, properties: Mapping[str, str]) -> tuple[str | None, str | 
 
     Credentials are sent there, so the host is one of Azure's, or it is the one of the connection.
     """
-    own_account, own_host = properties.get("adls.account-name"), properties.get("adls.account-host")
+    own_account, own_host = properties.get("adls.account-name"), host_of(properties, "adls.account-host")
     if not host:
         return own_account, own_host
     if own_host and host.lower() in {each.lower() for each in _hosts(own_host)}:

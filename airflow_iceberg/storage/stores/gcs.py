@@ -23,7 +23,7 @@ from gcsfs.core import GCSFileSystem
 from gcsfs.retry import HttpError
 
 from airflow_iceberg.errors import switch
-from airflow_iceberg.storage.addresses import warn_of_plain_text
+from airflow_iceberg.storage.addresses import endpoint_of, warn_of_plain_text
 from airflow_iceberg.storage.answer_limits import FILE, LISTING, STORE_HEAD_S, Limit, file_of, parsed, seconds_allowed
 from airflow_iceberg.storage.stores.async_answers import read_within
 from airflow_iceberg.storage.stores.object_store import (
@@ -100,7 +100,7 @@ class GcsStore(ObjectStore):
             "access": properties.get("gcs.access") or "full_control",
             "consistency": properties.get("gcs.consistency") or "none",
             "requester_pays": switch(properties, "gcs.requester-pays"),
-            "endpoint_url": properties.get("gcs.service.host") or None,
+            "endpoint_url": endpoint_of(properties, "gcs.service.host"),
             "session_kwargs": _session_arguments(properties),
             "use_listings_cache": False,
             "skip_instance_cache": True,
@@ -263,7 +263,7 @@ def _session_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
     """Return the arguments of the HTTP session; with `trust_env` aiohttp would read the user's .netrc as well."""
     found: dict[str, Any] = json.loads(properties.get("gcs.session-kwargs") or "{}")
     if found.get("trust_env"):
-        url = properties.get("gcs.service.host") or "https://storage.googleapis.com"
+        url = endpoint_of(properties, "gcs.service.host") or "https://storage.googleapis.com"
         proxy = requests.utils.get_environ_proxies(url).get(url.partition(":")[0])
         found = {**({"proxy": proxy} if proxy else {}), **found, "trust_env": False}
     return found

@@ -31,10 +31,11 @@ from fsspec.asyn import sync_wrapper
 from s3fs import S3FileSystem
 
 from airflow_iceberg.errors import StorageError, switch
-from airflow_iceberg.storage.addresses import warn_of_plain_text
+from airflow_iceberg.storage.addresses import endpoint_of, warn_of_plain_text
 from airflow_iceberg.storage.answer_limits import FILE, file_of
 from airflow_iceberg.storage.stores import store
 from airflow_iceberg.storage.stores.async_answers import limit_answers, read_within
+from airflow_iceberg.storage.stores.lent_keys import expires_ms
 from airflow_iceberg.storage.stores.object_store import CREATION_KEY, ERROR_OF_STATUS, Entry, ObjectStore
 from airflow_iceberg.storage.stores.s3_signing import signer_of, signing_session
 from airflow_iceberg.storage.stores.store import ExpiredError, RefusedError, Settings, UnclearError, UnreachableError
@@ -217,8 +218,9 @@ def _open(properties: Mapping[str, str], settings: Settings) -> S3FileSystem:
     def first(*names: str) -> str | None:
         return next((properties[name] for name in names if properties.get(name)), None)
 
+    endpoint = endpoint_of(properties, "s3.endpoint")
     if not switch(properties, "s3.anonymous") and not signer_of(properties):
-        warn_of_plain_text(properties.get("s3.endpoint", ""), "s3")
+        warn_of_plain_text(endpoint or "", "s3")
     region = first("s3.region", "client.region")
     config: dict[str, Any] = {
         "s3": {"addressing_style": _addressing(properties)},
@@ -228,7 +230,7 @@ def _open(properties: Mapping[str, str], settings: Settings) -> S3FileSystem:
     config |= {"connect_timeout": float(seconds)} if (seconds := first("s3.connect-timeout")) else {}
     config |= {"read_timeout": float(seconds)} if (seconds := first("s3.request-timeout")) else {}
     options: dict[str, Any] = {
-        "endpoint_url": first("s3.endpoint"),
+        "endpoint_url": endpoint,
         "client_kwargs": {"region_name": region} if region else {},
         "config_kwargs": config,
         "use_listings_cache": False,
@@ -265,7 +267,7 @@ def _addressing(properties: Mapping[str, str]) -> str:
     if properties.get("s3.path-style-access", "").strip():
         return "path" if switch(properties, "s3.path-style-access") else "virtual"
     # Servers other than Amazon's seldom have a host name for each bucket; PyIceberg has the same default.
-    return "path" if properties.get("s3.endpoint") else "auto"
+    return "path" if properties.get("s3.endpoint", "").strip() else "auto"
 
 
 def _encryption(properties: Mapping[str, str]) -> dict[str, str]:
@@ -287,11 +289,8 @@ def _renewing_credentials(
     from aiobotocore.credentials import AioRefreshableCredentials
 
     def ends(found: Mapping[str, str]) -> dt.datetime:
-        expires_ms = next(
-            (int(value) for key, value in found.items() if key.startswith("s3.") and "expires-at" in key), None
-        )
-        now = dt.datetime.now(dt.UTC)
-        return dt.datetime.fromtimestamp(expires_ms / 1000, dt.UTC) if expires_ms else now + dt.timedelta(minutes=55)
+        ends_ms, now = expires_ms(found, "s3."), dt.datetime.now(dt.UTC)
+        return dt.datetime.fromtimestamp(ends_ms / 1000, dt.UTC) if ends_ms else now + dt.timedelta(minutes=55)
 
     def document(found: Mapping[str, str]) -> dict[str, str]:
         return {

@@ -16,14 +16,11 @@ from typing import Any, Protocol
 
 from airflow_iceberg.errors import InvalidInputError, check_no_password, check_text
 from airflow_iceberg.storage.directories import Directories, copy_by_fsspec
+from airflow_iceberg.storage.stores.lent_keys import expires_ms, replaced_keys
 
 Refresh = Callable[[], Mapping[str, str]]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
-# When a credential expires, in milliseconds since the epoch: "s3.session-token-expires-at-ms",
-# "gcs.oauth2.token-expires-at", "adls.sas-token-expires-at-ms.<account>".
-_MILLISECONDS = re.compile("[0-9]{1,18}")
-_EXPIRES = re.compile(r"expires-at(-ms)?(\.|$)")
 _RENEW_BEFORE_MS = 300_000
 
 
@@ -164,7 +161,8 @@ class Settings:
         """Return newer properties than these; if several threads have stale ones, one thread renews them for all."""
         with self._lock:
             if self._current is stale and self._refresh is not None:
-                self._current = {**self._current, **{str(key): str(value) for key, value in self._refresh().items()}}
+                newer = {str(key): str(value) for key, value in self._refresh().items()}
+                self._current = replaced_keys(self._current, newer)
                 self._taken_ms = self._now_ms()
             return self._current
 
@@ -179,16 +177,6 @@ class Settings:
         # Credentials that live for less than a few minutes are not renewed at each call.
         margin = min(_RENEW_BEFORE_MS, max(0, expires_ms - self._taken_ms) // 4)
         return self._now_ms() >= expires_ms - margin
-
-
-def expires_ms(properties: Mapping[str, str], prefix: str = "") -> int | None:
-    """Return when the first of the credentials below a prefix expires, or None if that is not known."""
-    times = [
-        int(value)
-        for key, value in properties.items()
-        if key.startswith(prefix) and _EXPIRES.search(key) and _MILLISECONDS.fullmatch(value)
-    ]
-    return min(times, default=None)
 
 
 def lent(kind: str) -> str:
