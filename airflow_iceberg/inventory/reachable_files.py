@@ -27,7 +27,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.inventory.named_files import find_manifests
 from airflow_iceberg.inventory.run import RunUnits
-from airflow_iceberg.inventory.spellings import Spellings
+from airflow_iceberg.inventory.spellings import Spellings, links_below
 from airflow_iceberg.inventory.units import UnitResult, manifest_units
 from airflow_iceberg.plan.orphan_files import file_name
 from airflow_iceberg.plan.path_hashes import FirstOfEach, Hashes, HashSet, Mask
@@ -138,7 +138,7 @@ def find_deletable(
     Raises:
         FormatError, NotFoundError, StorageError: a remaining file cannot be read: then nothing may be deleted.
     """
-    spellings = Spellings(after.location)
+    spellings = Spellings(after.location, links_below(io, after.location))
     kept_lists = [snapshot.manifest_list for snapshot in after.snapshots if snapshot.manifest_list]
     only_lists = set(spellings.unreached((one.manifest_list for one in gone if one.manifest_list), kept_lists))
     gone = [one for one in gone if one.manifest_list is None or one.manifest_list in only_lists]
@@ -229,7 +229,8 @@ def sizes_of_refs(io: FileIO, metadata: TableMetadata, *, inventory: RunUnits) -
         for snapshot in reached:
             owners.setdefault(snapshot.snapshot_id, set()).add(name)
     by_owners = _manifests_by_owners(io, metadata, owners)
-    sizes, alone = _sizes_by_owners(by_owners, Spellings(metadata.location), inventory)
+    spellings = Spellings(metadata.location, links_below(io, metadata.location))
+    sizes, alone = _sizes_by_owners(by_owners, spellings, inventory)
     return tuple(
         RefSize(name=name, snapshots=counts[name], size_bytes=sizes.get(name, 0), exclusive_bytes=alone.get(name, 0))
         for name in sorted(metadata.refs)

@@ -5,35 +5,48 @@ has the other name. Here: the disk is asked, in the process that compares. Where
 another machine, only the folders count that it has sent along; what lies elsewhere comes back as text. Of a location
 that cannot be resolved nobody knows where its file is: then no file of its name is deleted.
 
+Below the table no link is followed when a file is opened, but other programs follow them: a path through one is
+resolved here, too, so that the file behind it is no orphan.
+
 Not here: the pure part (`plan.path_hashes`), and the files of a table (`inventory.named_files`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
 
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import InvalidInputError, StorageError
 from airflow_iceberg.format.arrow.buffers import numbers_of
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.inventory.named_files import hashed_paths
 from airflow_iceberg.plan.orphan_files import EqualStores, KnownFiles, file_name
 from airflow_iceberg.plan.path_hashes import Hashes, Mask, SpelledFolder, hash_paths, normal_path, placed_path
-from airflow_iceberg.storage.gate import local_path, place_of
+from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.directories import open_directory
+from airflow_iceberg.storage.gate import GatedFileIO, local_path, place_of
 from airflow_iceberg.storage.real_paths import RealPaths
+
+# More below one table are somebody's attack: each path of its metadata is compared with all of them.
+_MOST_LINKS = 200
 
 
 class Spellings:
     """The spellings of the files of a table.
 
+    Args:
+        links: the links below the location, see `links_below`: needed where files are compared by hashes.
+
     Attributes:
-        folders: the table's folder, if it is local, as its location spells it and as it really is.
+        folders: the table's folder, if it is local, as its location spells it and as it really is; and the links.
     """
 
-    def __init__(self, location: str) -> None:
-        self.folders = _folders_of(location)
+    def __init__(self, location: str, links: Sequence[str] = ()) -> None:
+        self.folders = _folders_of(location, links)
         self._real = RealPaths()
 
     def known_files(self, equal_stores: EqualStores | None = None) -> KnownFiles:
@@ -97,10 +110,29 @@ class Spellings:
 
     def _path(self, location: str) -> str | None:
         path, is_sure = placed_path(location, self.folders)
-        if is_sure:
-            return path
         real = self._real.path(location)
-        return None if real is None else placed_path(real, self.folders)[0]
+        if real is None:  # in the table's folder nothing is there
+            return path if is_sure else None
+        return placed_path(real, self.folders)[0]
+
+
+def links_below(io: FileIO, location: str) -> list[str]:
+    """Return the links below a table's location, by their paths from there; none for a remote table.
+
+    Raises:
+        StorageError: it cannot be looked at, or there are too many.
+    """
+    if local_path(location) is None:
+        return []
+    opened = io.any_directory if isinstance(io, GatedFileIO) else partial(open_directory, io)
+    with opened(location, "look for links below") as (store, path):
+        found = list(islice(store.links(path), _MOST_LINKS + 1))
+    if len(found) > _MOST_LINKS:
+        raise StorageError(
+            f"there are more than {_MOST_LINKS} symbolic links below {location}, so that it cannot be told which of "
+            f"its files are in use; remove them"
+        )
+    return found
 
 
 def forgotten_metadata(before: TableMetadata, after: TableMetadata, metadata_location: str) -> list[str]:
@@ -109,7 +141,7 @@ def forgotten_metadata(before: TableMetadata, after: TableMetadata, metadata_loc
     return Spellings(after.location).unreached((location for _, location in before.metadata_log), kept)
 
 
-def _folders_of(location: str) -> tuple[SpelledFolder, ...]:
+def _folders_of(location: str, links: Sequence[str]) -> tuple[SpelledFolder, ...]:
     try:
         path = local_path(location)
         real = normal_path(place_of(location).path)
@@ -118,7 +150,9 @@ def _folders_of(location: str) -> tuple[SpelledFolder, ...]:
     if path is None or not real or ".." in path:
         return ()
     spelled = dict.fromkeys((normal_path(path), real))
-    return tuple(SpelledFolder(each, real) for each in sorted(spelled, key=len, reverse=True))
+    found = [SpelledFolder(each, real) for each in spelled]
+    found += [SpelledFolder(normal_path(f"{each}/{link}"), "") for each in spelled for link in links]
+    return tuple(sorted(found, key=lambda each: len(each.spelled), reverse=True))
 
 
 def _unplaced(batch: pa.RecordBatch) -> tuple[list[int], list[str]]:

@@ -28,7 +28,7 @@ from airflow_iceberg.inventory.listed_files import METADATA, OLD, STAGED, find_f
 from airflow_iceberg.inventory.named_files import find_manifests
 from airflow_iceberg.inventory.reachable_files import statistics_paths
 from airflow_iceberg.inventory.run import Progress, in_bytes
-from airflow_iceberg.inventory.spellings import Spellings
+from airflow_iceberg.inventory.spellings import Spellings, links_below
 from airflow_iceberg.inventory.units import ListingUnit, UnitResult, listing_units, manifest_units
 from airflow_iceberg.operations.file_inventory import FileInventory, expected_files
 from airflow_iceberg.operations.quarantine import Quarantine, move_to_quarantine, purge
@@ -319,7 +319,7 @@ def known_files(
         FormatError, NotFoundError, StorageError: a file cannot be read.
     """
     metadata = table.metadata
-    spellings = Spellings(table.location)
+    spellings = Spellings(table.location, links_below(table.io, table.location))
     known = spellings.known_files(equal_stores)
     lists = (snapshot.manifest_list for snapshot in metadata.snapshots if snapshot.manifest_list)
     hint = f"{table.metadata_location.rpartition('/')[0]}/version-hint.text"

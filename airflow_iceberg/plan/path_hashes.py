@@ -45,7 +45,11 @@ def split_location(location: str) -> tuple[str, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class SpelledFolder:
-    """A local folder, by its real path and another one that leads to it; both in the form of `normal_path`."""
+    """A local folder, by its real path and another one that leads to it; both in the form of `normal_path`.
+
+    Attributes:
+        real: empty for a link below a table: what is behind it is `unplaced`.
+    """
 
     spelled: str
     real: str
@@ -68,7 +72,7 @@ def normal_path(path: str) -> str:
 def placed_path(location: str, folders: Sequence[SpelledFolder]) -> tuple[str, bool]:
     """Return the path of a location as it is compared, and whether that is sure.
 
-    It is not for a local location in none of the folders, or with `..`: links may lead from there to anywhere.
+    It is not for a local location in none of the folders, behind a link, or with `..`: that may lead to anywhere.
     """
     scheme, _, path = split_location(location)
     normal = normal_path(path)
@@ -77,7 +81,7 @@ def placed_path(location: str, folders: Sequence[SpelledFolder]) -> tuple[str, b
     if ".." not in path and "%2e" not in path.lower():
         for folder in folders:
             if normal.startswith(f"{folder.spelled}/") or normal == folder.spelled:
-                return f"{folder.real}{normal[len(folder.spelled) :]}", True
+                return (f"{folder.real}{normal[len(folder.spelled) :]}", True) if folder.real else (normal, False)
     return normal, False
 
 
@@ -118,7 +122,7 @@ def _hash_alike(locations: Sequence[str], folders: Sequence[SpelledFolder] = ())
     prefix, real = f"{locations[0][: len(locations[0]) - len(path)]}/", b""
     if scheme.lower() in LOCAL_SCHEMES:
         folder = next((each for each in folders if path.startswith(f"/{each.spelled}/")), None)
-        if folder is None:
+        if folder is None or not all(each.real for each in folders):
             return None
         prefix, real = f"{prefix}{folder.spelled}/", _bytes(f"{folder.real}/")
     elif "://" not in prefix:

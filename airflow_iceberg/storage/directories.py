@@ -39,6 +39,10 @@ class Directories(Protocol):
         """
         ...
 
+    def links(self, path: str) -> Iterator[str]:
+        """Yield the symbolic links below a directory, by their paths from there; none is followed."""
+        return iter(())
+
     def is_directory(self, path: str) -> bool: ...
     def make_directory(self, path: str) -> None:
         """Create a directory and those above it."""

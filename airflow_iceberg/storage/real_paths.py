@@ -21,7 +21,7 @@ class RealPaths:
         """Return the real path of a local location, whose file need not exist; None if that cannot be told.
 
         It cannot where the folder does not exist on this machine, or may not be looked at: it may be a folder of
-        another machine, or behind a link that is gone.
+        another machine, or behind a link that is gone. Nor can it for a link to a file that is gone.
         """
         try:
             found = parse_location(location)
@@ -33,7 +33,10 @@ class RealPaths:
         if folder not in self._folders:
             self._folders[folder] = _real(folder or "/")
         real = self._folders[folder]
-        return None if real is None else f"{real.rstrip('/')}/{name}"
+        if real is None:
+            return None
+        path = f"{real.rstrip('/')}/{name}"
+        return _real(path) if os.path.islink(path) else path
 
 
 def _real(folder: str) -> str | None:

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.actions.append import AppendFiles
+from airflow_iceberg.errors import StorageError
 from airflow_iceberg.format.manifests.avro import write_manifest_list
 from airflow_iceberg.format.manifests.entries import FileContent
 from airflow_iceberg.format.metadata.updates import Change, SetStatistics
@@ -146,6 +147,69 @@ def test_a_file_behind_a_link_that_is_gone_is_kept(top: Path) -> None:
     assert spellings.unreached([*everything, f"file://{litter[0]}"], recorded) == [f"file://{litter[0]}"]
     # Nor does one go that is itself spelled so.
     assert spellings.unreached([str(top / "outer" / "wh" / "x.avro")], []) == []
+
+
+def recorded_through_a_link(top: Path, target: str) -> Table:
+    """Record the data files of a table by a link below it, as a program does that follows links.
+
+    Args:
+        target: what the link `t/more` leads to, seen from the table's folder; "file" for links to single files.
+    """
+    table = mixed_table(top, "plain", "plain")
+    folder = top / "real" / "wh" / "db" / "t"
+    if target == "file":
+        (folder / "more").mkdir()
+    else:
+        (folder / "more").symlink_to(target)
+    current = table.metadata.current_snapshot()
+    assert current is not None
+    listed = (entry for manifest in read_manifests(table.io, current) for entry in read_entries(table.io, manifest))
+    again = []
+    for entry in listed:
+        if entry.is_live and entry.data_file.content is FileContent.DATA:
+            name = entry.data_file.file_path.rpartition("/")[2]
+            if target == "file":
+                (folder / "more" / name).symlink_to(folder / "data" / name)
+            below = "more/data" if target in (".", "../t") else "more"
+            again.append(replace(entry.data_file, file_path=f"{table.location}/{below}/{name}"))
+    table.overwrite(id_rows([]), overwrite_filter="true")
+    table.commit(AppendFiles(table.io, again, table.commit_settings(), written_schema=table.schema()))
+    age(top / "real")
+    return table
+
+
+LINKS_BELOW = ("data", "./data/", ".", "../t", "file")
+
+
+class TestALinkBelowTheTable:
+    """We do not read through it, but others do: what lies behind it is in use."""
+
+    @pytest.fixture(params=LINKS_BELOW)
+    def table(self, request: pytest.FixtureRequest, top: Path) -> Table:
+        if request.param not in ("data", "file"):
+            request.applymarker(pytest.mark.costly)
+        return recorded_through_a_link(top, request.param)
+
+    def test_nothing_behind_it_is_deleted(self, table: Table, top: Path) -> None:
+        expire_snapshots(Work(table), ExpireSnapshotsRequest(older_than_ms=2**62))
+        data = {path for path in files(top) if path.suffix == ".parquet" and not path.is_symlink()}
+        assert len(data) >= 3
+        litter = orphans(top, table)
+        for action in ("quarantine", "delete"):
+            request = RemoveOrphanFilesRequest(action=action, older_than_ms=2**62, allow_recent=True)
+            remove_orphan_files(Work(table.refresh()), request)
+        live = {Path(os.path.realpath(place.removeprefix("file://"))) for place in reachable(table.refresh())}
+        assert all(path.is_file() for path in live)
+        assert not any(path.exists() for path in litter)
+
+    def test_too_many_of_them_are_refused(self, top: Path) -> None:
+        table = mixed_table(top, "plain", "plain")
+        for number in range(201):
+            (top / "real" / "wh" / "db" / "t" / f"l{number}").symlink_to("data")
+        before = files(top)
+        with pytest.raises(StorageError, match="more than 200 symbolic links below"):
+            remove_orphan_files(Work(table), RemoveOrphanFilesRequest(action="delete"))
+        assert files(top) == before
 
 
 class TestExpiry:

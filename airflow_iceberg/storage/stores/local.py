@@ -124,6 +124,13 @@ class LocalStore(Store):
         finally:
             os.close(folder)
 
+    def links(self, path: str) -> Iterator[str]:
+        try:
+            folder = self._guarded.open_folder(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        yield from _links(folder, "")
+
     def is_directory(self, path: str) -> bool:
         return stat.S_ISDIR(self._mode(path))
 
@@ -221,6 +228,21 @@ def _walk(folder: int, below: str) -> Iterator[tuple[str, int, int | None]]:
             except (FileNotFoundError, NotADirectoryError):
                 continue  # it was removed during the walk: it has no files
             yield from _walk(opened, f"{below}{name}/")
+    finally:
+        os.close(folder)
+
+
+def _links(folder: int, below: str) -> Iterator[str]:
+    """Yield the links of an open directory and of those in it, and close it."""
+    try:
+        _check_depth(below.count("/"), below)
+        with os.scandir(folder) as found:
+            entries = list(found)
+        yield from (below + entry.name for entry in entries if entry.is_symlink())
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                with suppress(FileNotFoundError, NotADirectoryError):  # it was removed meanwhile
+                    yield from _links(os.open(entry.name, _OPEN_INNER, dir_fd=folder), f"{below}{entry.name}/")
     finally:
         os.close(folder)
 
