@@ -113,7 +113,7 @@ class NullShare(Audit):
 
     Attributes:
         column: the name of the column.
-        max: the largest share.
+        max: the largest share, from 0 to 1.
         name: the name of the audit in the report; by default it says what is checked.
     """
 
@@ -131,7 +131,7 @@ class UniqueShare(Audit):
 
     Attributes:
         columns: the columns that make a key, or the only one.
-        min: the smallest share.
+        min: the smallest share, from 0 to 1.
         name: the name of the audit in the report; by default it says what is checked.
     """
 

@@ -136,7 +136,7 @@ def _row_count_change(audit: audits.RowCountChange, audited: Audited) -> AuditRe
 
 
 def _null_share(audit: audits.NullShare, audited: Audited) -> AuditResult:
-    most = _number(audit, "max", audit.max)
+    most = _share(audit, "max", audit.max)
     field_id = audited.scan().schema.find_field(audit.column).id
     rows = audited.count(audited.snapshot)
     nulls = _count_nulls(audit.column, field_id, audited) if rows else 0
@@ -166,7 +166,7 @@ def _count_nulls(column: str, field_id: int, audited: Audited) -> int:
 
 
 def _unique_share(audit: audits.UniqueShare, audited: Audited) -> AuditResult:
-    least = _number(audit, "min", audit.min)
+    least = _share(audit, "min", audit.min)
     for column in audit.keys:
         audited.scan().schema.find_field(column)
     keys = ", ".join(_column(column, "duckdb") for column in audit.keys)
@@ -306,6 +306,15 @@ def _number(audit: audits.Audit, name: str, value: object) -> float:
         raise InvalidInputError(f"audit {audit.label!r}: {name} is {value!r}, expected a number") from error
     if math.isnan(found):
         raise InvalidInputError(f"audit {audit.label!r}: {name} is {value!r}, expected a number")
+    return found
+
+
+def _share(audit: audits.Audit, name: str, value: object) -> float:
+    """Return a limit of a share: with 5 for 5 % an audit would never fail, or never pass."""
+    found = math.nan if value is None else _number(audit, name, value)
+    if not 0 <= found <= 1:
+        example = f", such as {found / 100:g} for {found:g} %" if 1 < found <= 100 else ""
+        raise InvalidInputError(f"audit {audit.label!r}: {name} is {value!r}, expected a share from 0 to 1{example}")
     return found
 
 
