@@ -79,6 +79,7 @@ class TestTimes:
         assert read == READ
         assert {text: expires_ms({key: "k", expiry: text}) for text in UNKNOWN} == dict.fromkeys(UNKNOWN)
 
+    @pytest.mark.costly
     def test_the_stores_work_with_each(self) -> None:
         """The drivers have forms of their own for it, with limits of their own."""
         with HttpServer(lambda request: Reply(body=b"data")) as server:
