@@ -234,6 +234,25 @@ class TestAvro:
         with pytest.raises(UnsupportedError, match="an Avro union of 2 types"):
             read(file, TABLE.select(["id"]))
 
+    @pytest.mark.parametrize("items", ["null", {"type": "fixed", "name": "f", "size": 0}])
+    def test_a_list_of_items_without_bytes_is_refused(self, tmp_path, items):
+        """Five bytes could claim billions of them."""
+        fields = [
+            {"name": "id", "type": "long", "field-id": 1},
+            {"name": "x", "type": {"type": "array", "items": items}, "field-id": 9},
+        ]
+        file = self.written(tmp_path, fields, [])
+        with pytest.raises(FormatError, match=r"items without bytes.* of .*t\.avro"):
+            read(file, TABLE.select(["id"]))
+
+    def test_more_records_than_bytes_are_refused(self, tmp_path):
+        """Records of columns of unknown type have no bytes, and no block."""
+        schema = {"type": "record", "name": "table", "fields": [{"name": "id", "type": "null", "field-id": 1}]}
+        path = tmp_path / "t.avro"
+        path.write_bytes(write_container({"avro.schema": json.dumps(schema)}, [(10**12, b"\0")], codec="null"))
+        with pytest.raises(FormatError, match="a block of 1000000000000 records has 1 bytes"):
+            read(described(path, "avro"), TABLE.select(["id"]))
+
     def test_a_damaged_block_is_an_error(self, tmp_path):
         file = self.written(tmp_path, [{"name": "name", "type": "string", "field-id": 2}], [{"name": "x" * 50}])
         path = Path(file.file_path)

@@ -48,6 +48,56 @@ def data_file(number: int = 0, **more: object) -> m.DataFile:
     return m.DataFile(**{**values, **more})
 
 
+def record_of(name: str, *types: object) -> dict[str, object]:
+    return {"type": "record", "name": name, "fields": [{"name": f"f{n}", "type": each} for n, each in enumerate(types)]}
+
+
+def twice(depth: int) -> dict[str, object]:
+    """Return a record that has two records, each of which has two, and so on."""
+    last = record_of("R0")
+    for number in range(1, depth):
+        last = record_of(f"R{number}", last, f"R{number - 1}")
+    return last
+
+
+def deep(depth: int) -> object:
+    last: object = "boolean"
+    for number in range(depth):
+        last = record_of(f"D{number}", last)
+    return last
+
+
+def list_of(items: object) -> dict[str, object]:
+    return {"type": "array", "items": items}
+
+
+_EMPTY = {"type": "fixed", "name": "F", "size": 0}
+AMPLIFYING = {
+    "items of nothing": [list_of("null")],
+    "items of nothing, by an object": [list_of({"type": "null"})],
+    "items of no bytes": [list_of(_EMPTY)],
+    "items of no bytes, by their name": [_EMPTY, list_of("F")],
+    "items without fields": [list_of(record_of("E"))],
+    "items without fields, by a name with a namespace": [record_of("ns.R", record_of("E"), list_of("ns.E"))],
+    "items without fields, by a name of two types": [
+        record_of("E", "long"),
+        record_of("ns.R", record_of("E"), list_of("E")),
+    ],
+    "items of records of nothing": [list_of(record_of("O", record_of("I", "null"), "null"))],
+    "values of many nulls": [{"type": "map", "values": record_of("N", *["null"] * 50)}],
+    "items of one byte and many nulls": [list_of(record_of("N", "boolean", *["null"] * 50))],
+    "items of deep records": [list_of(deep(20))],
+    "many nulls": ["null"] * 300,
+    "doubling": [twice(60)],
+    "doubling items": [list_of(twice(60))],
+    "doubling in a union": [["null", twice(60)]],
+    "itself": [record_of("S", ["null", "S"])],
+    "itself in a list": [record_of("S", list_of("S"))],
+    "itself with a namespace": [record_of("ns.S", ["null", "S"])],
+}
+"""Types of fields by which a few bytes become very many values."""
+
+
 def added(file: m.DataFile) -> m.ManifestEntry:
     return m.ManifestEntry(status=m.EntryStatus.ADDED, snapshot_id=77, data_file=file)
 
@@ -374,11 +424,32 @@ class TestFilesOfOtherWriters:
         with pytest.raises(FormatError, match=r"unexpected Avro type string .expected long. in 'manifest_length'"):
             read_manifest_list(foreign([], {"type": "record", "name": "x", "fields": fields}))
 
-    def test_a_list_of_items_without_bytes_is_refused(self) -> None:
-        """A dozen bytes could claim billions of them."""
-        fields = [*self.LIST, field(998, "bomb", {"type": "array", "items": "null"})]
-        with pytest.raises(FormatError, match="without bytes"):
-            read_manifest_list(foreign([], {"type": "record", "name": "x", "fields": fields}))
+    @pytest.mark.parametrize("kind", sorted(AMPLIFYING))
+    def test_a_schema_by_which_a_few_bytes_become_very_many_values_is_refused(self, kind: str) -> None:
+        """Five bytes could claim billions of items; a decoder in C would end the process, or never end."""
+        fields = [*self.LIST, *(field(900 + n, f"bomb{n}", type_) for n, type_ in enumerate(AMPLIFYING[kind]))]
+        with pytest.raises(FormatError, match=r"without bytes|contains itself") as caught:
+            read_manifest_list(foreign([], {"type": "record", "name": "x", "fields": fields}), path="l.avro")
+        assert "l.avro" in str(caught.value)
+
+    def test_a_manifest_is_checked_as_well(self) -> None:
+        header, _ = by_fastavro(write([added(FULL)]))
+        schema = json.loads(header["avro.schema"])
+        schema["fields"] += [field(900 + n, f"bomb{n}", type_) for n, type_ in enumerate(AMPLIFYING["itself"])]
+        data = write_container({**header, "avro.schema": json.dumps(schema)}, [], codec="null")
+        with pytest.raises(FormatError, match="contains itself"):
+            list(read_manifest(data))
+
+    def test_names_of_earlier_types_are_known(self) -> None:
+        """In lists, too; and partitions may have fields without values, those of void transforms."""
+        point = record_of("point", "long", ["null", "long"])
+        types = [point, {"type": "array", "items": "point"}, record_of("nulls", *["null"] * 50)]
+        fields = [*self.LIST, *(field(900 + n, f"more{n}", type_) for n, type_ in enumerate(types))]
+        row = {"spec": 2, "later": None, "where": "m", "who": 5, "added_data_files_count": 3, "size": 9}
+        values = {"f0": 1, "f1": None}
+        row |= {"more0": values, "more1": [values] * 3, "more2": {f"f{n}": None for n in range(50)}}
+        (found,) = read_manifest_list(foreign([row], {"type": "record", "name": "x", "fields": fields}))
+        assert found.manifest_path == "m"
 
     def test_partition_values_are_found_by_id(self) -> None:
         spec = spec_from_shorthand(["cat", "bucket(4, id)", "truncate(2, cat)"], SCHEMA)

@@ -315,6 +315,12 @@ class TestColumnarFiles:
         pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
         assert read(tmp_path / "a.parquet", schema=NESTED).column("ts").to_pylist() == [moment]
 
+    def test_an_avro_schema_by_which_a_few_bytes_become_very_many_values_is_refused(self, tmp_path):
+        """Also of a field that the table does not have: all are decoded."""
+        path = self.write_avro(tmp_path / "a.avro", [], id="int", bomb={"type": "array", "items": "null"})
+        with pytest.raises(FormatError, match="items without bytes"):
+            read(path)
+
     def test_logical_types_of_avro(self, tmp_path):
         row = {"ts": datetime(2026, 1, 1, tzinfo=UTC), "price": Decimal("1.50"), "u": UUID(int=1)}
         row |= {"e": "A", "m": {"k": [1, 2]}, "p": {"x": 1.5}}

@@ -24,12 +24,15 @@ from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.raw_rows import RawRows, needed_columns, rows_without_columns
 from airflow_iceberg.errors import FormatError, UnsupportedError
 from airflow_iceberg.format.arrow.types import FIELD_ID_KEY
+from airflow_iceberg.format.avro.amplification import refuse_amplification
 from airflow_iceberg.format.avro.container import count_records, read_blocks, read_header, write_long
 from airflow_iceberg.format.schemas.schema import Schema
 
 Json = Any
 Convert = Callable[[Any], Any]
 _CHUNK = 1 << 20
+# Columns of unknown type have no bytes, and a table may have many columns.
+_MOST_IDLE, _MOST_IDLE_IN_ITEMS = 10_000, 1_000
 _PRIMITIVES: Mapping[str, pa.DataType] = {
     "null": pa.null(),
     "boolean": pa.bool_(),
@@ -69,6 +72,7 @@ class AvroSource:
             self._types = _Types()
             self._record, kind, self._convert = self._types.of(written)
             self._parsed = parse_schema({"type": "array", "items": self._record})
+            refuse_amplification(self._parsed["items"], most=_MOST_IDLE, most_in_items=_MOST_IDLE_IN_ITEMS)
         except UnsupportedError:
             raise
         except FormatError as error:
@@ -113,6 +117,8 @@ class AvroSource:
 
     def _records(self, count: int, block: bytes) -> list[dict[str, Any]]:
         # A block between its number of records and a zero is an array of records.
+        if count > len(block):  # without bytes there is no block
+            raise FormatError(f"a block of {count} records has {len(block)} bytes", path=self._facts.location)
         data = write_long(count) + block + b"\x00"
         stream = io.BytesIO(data)
         try:

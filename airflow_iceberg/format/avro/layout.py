@@ -56,8 +56,8 @@ def layout_of(schema: Any, anchor: str) -> Layout:
     """
     steps = tuple(_Compiler().record(schema))
     places = [i for i, step in enumerate(steps) if step.name == anchor and step.kind == "string" and step.null is None]
-    if len(places) != 1 or len(steps) > _MOST_FIELDS:
-        raise NotColumnar(f"{len(places)} fields {anchor!r} of {len(steps)}")
+    if len(places) != 1:
+        raise NotColumnar(f"{len(places)} fields {anchor!r}")
     return Layout(before=steps[: places[0]], after=steps[places[0] :])
 
 
@@ -69,6 +69,8 @@ class _Compiler:
         steps: list[Step] = []
         for item in schema["fields"]:
             steps += self._field(item["name"], item["type"])
+            if len(steps) > _MOST_FIELDS:  # names can make many of a few
+                raise NotColumnar(f"more than {_MOST_FIELDS} fields")
         return steps
 
     def _field(self, name: str, type_: Any) -> list[Step]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format import types as t
+from airflow_iceberg.format.avro.amplification import refuse_amplification
 from airflow_iceberg.format.avro.container import Header, Limits, read_blocks, write_long
 from airflow_iceberg.format.manifests.by_field_id import Reading, manifest_list_reading, manifest_reading
 from airflow_iceberg.format.manifests.records import Record
@@ -142,7 +143,12 @@ def _list_decoder(schema: bytes) -> RecordReader:
 def _parsed(reading: Reading) -> RecordReader:
     from fastavro import parse_schema
 
-    block, record = parse_schema({"type": "array", "items": reading.physical}), parse_schema(reading.physical)
+    record = parse_schema(reading.physical)
+    try:
+        refuse_amplification(record)
+    except ValueError as error:
+        raise FormatError(str(error)) from error
+    block = parse_schema({"type": "array", "items": reading.physical})
     return RecordReader(block=block, record=record, reading=reading)
 
 

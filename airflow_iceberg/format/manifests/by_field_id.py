@@ -187,11 +187,7 @@ class _Physical:
                 ]
                 return {"type": "record", "name": self._name(schema), "fields": new}
             case "array":
-                items = schema.get("items")
-                if not self._takes_bytes(items, ()):
-                    # A few bytes could claim billions of such items.
-                    raise self._error("unexpected Avro list of items without bytes")
-                return {"type": "array", "items": self.strip(items)}
+                return {"type": "array", "items": self.strip(schema.get("items"))}
             case "map":
                 return {"type": "map", "values": self.strip(schema.get("values"))}
             case "fixed":
@@ -212,21 +208,6 @@ class _Physical:
         if type(size) is not int or size < 0:
             raise self._error(f"unexpected size {size!r} (expected an int) of an Avro fixed type")
         return size
-
-    def _takes_bytes(self, type_: Json, seen: tuple[str, ...]) -> bool:
-        """Return whether every value of a type has at least one byte."""
-        type_ = self._resolve(type_)
-        if isinstance(type_, list):
-            return True  # the number of the branch
-        if not isinstance(type_, dict):
-            return bool(type_ != "null")
-        kind = type_.get("type")
-        if kind == "record":
-            name = self._name(type_)
-            return name not in seen and any(self._takes_bytes(f["type"], (*seen, name)) for f in self._fields(type_))
-        if kind == "fixed":
-            return self._size(type_) > 0
-        return bool(kind != "null")
 
     def _fields(self, schema: Json) -> list[dict[str, Json]]:
         schema = self._resolve(schema)

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 
 from airflow_iceberg.data.declared import declared_rows, orc_columns, parquet_columns
 from airflow_iceberg.data.existing.parquet_footer import read_footer
-from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.errors import FormatError, InvalidInputError
+from airflow_iceberg.format.avro.amplification import refuse_amplification
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.sources import csv_files
 from airflow_iceberg.jobs.sources.avro_schema import arrow_schema, read_as, without_defaults
@@ -33,6 +34,8 @@ MIN_BATCH_ROWS = 1 << 10
 TEXT_BLOCK_BYTES = 16 << 20
 JSON_BATCH_ROWS = 50_000
 AVRO_BATCH_ROWS = 50_000
+# Source files are of anybody, and may have many columns.
+_MOST_IDLE = 1_000
 
 
 def read(unit: Unit, io: "FileIO", *, schema: Schema, options: Mapping[str, str]) -> Iterator[pa.Table]:
@@ -176,6 +179,7 @@ def _read_avro(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, s
     filesystem, path = open_filesystem(unit.location, io)
     with filesystem.open(path, "rb") as handle:
         reader = _avro_reader(fastavro, handle)
+        _refuse_amplification(reader.writer_schema, unit.location)
         wanted, convert = read_as(reader.writer_schema)
         yield _no_rows(wanted)
         rows: list[Any] = []
@@ -186,6 +190,13 @@ def _read_avro(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, s
                 rows = []
         if rows:
             yield pa.Table.from_pylist(rows, schema=wanted)
+
+
+def _refuse_amplification(schema: Any, location: str) -> None:
+    try:
+        refuse_amplification(schema, most=_MOST_IDLE, most_in_items=_MOST_IDLE)
+    except ValueError as error:
+        raise FormatError(str(error), path=location) from error
 
 
 def _avro_columns(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> pa.Schema:
