@@ -34,6 +34,7 @@ from airflow_iceberg.errors import (
     StalePlanError,
     UnsupportedError,
     advised,
+    switch,
 )
 from airflow_iceberg.jobs.protocol.one_time_signature import new_seed, public_key
 from airflow_iceberg.jobs.spark.driver_guard import TASK_VARIABLE
@@ -71,9 +72,8 @@ def spark_environment(storage: Mapping[str, str]) -> dict[str, str]:
         "s3.region": "AWS_REGION",
         "s3.endpoint": "AWS_ENDPOINT_URL",
     }
-    found = {variable: storage[name] for name, variable in names.items() if storage.get(name)}
-    endpoint = endpoint_of(storage, "s3.endpoint")
-    return {**found, names["s3.endpoint"]: endpoint} if endpoint else found
+    given = {**storage, "s3.endpoint": endpoint_of(storage, "s3.endpoint")}
+    return {variable: value for name, variable in names.items() if (value := given.get(name))}
 
 
 def spark_settings(storage: Mapping[str, str]) -> dict[str, str]:
@@ -81,7 +81,7 @@ def spark_settings(storage: Mapping[str, str]) -> dict[str, str]:
     endpoint = endpoint_of(storage, "s3.endpoint")
     if not endpoint:
         return {}
-    is_path_style = storage.get("s3.force-virtual-addressing", "").lower() != "true"
+    is_path_style = not switch(storage, "s3.force-virtual-addressing")
     return {
         "spark.hadoop.fs.s3a.endpoint": endpoint,
         "spark.hadoop.fs.s3a.path.style.access": str(is_path_style).lower(),

@@ -57,7 +57,7 @@ LINES = (
 def _slowest(home: Path) -> float:
     done = subprocess.run(
         [sys.executable, "-c", PROBE, *MODULES],
-        # pip compiles what it installs; that the modules are compiled here as well, the first run sees to.
+        # pip compiles what it installs. Here the run that warms up does.
         env=os.environ | settings(home) | {"PYTHONDONTWRITEBYTECODE": ""},
         capture_output=True,
         text=True,

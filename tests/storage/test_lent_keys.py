@@ -213,3 +213,6 @@ class TestAddresses:
         assert spark_environment(lent)["AWS_ENDPOINT_URL"] == "https://store.example.com"
         assert spark_settings(lent)["spark.hadoop.fs.s3a.endpoint"] == "https://store.example.com"
         assert spark_settings(lent)["spark.hadoop.fs.s3a.connection.ssl.enabled"] == "true"
+        assert "AWS_ENDPOINT_URL" not in spark_environment({**lent, "s3.endpoint": " "})
+        with pytest.raises(InvalidInputError, match="expected true or false"):
+            spark_settings({**lent, "s3.force-virtual-addressing": "yes"})

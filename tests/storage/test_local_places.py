@@ -22,8 +22,6 @@ from airflow_iceberg.catalogs.base import TableId
 from airflow_iceberg.errors import IcebergError, InvalidInputError, StorageError
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
-from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
-from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.gate import Gate
@@ -31,6 +29,7 @@ from airflow_iceberg.storage.local_roots import LocalRoots, path_of
 from airflow_iceberg.storage.trust import Trust
 from airflow_iceberg.table import Table
 from tests.support.builders import age, job_work
+from tests.support.linked_lake import quarantine, remove_orphans
 from tests.support.local_calls import LocalCalls, content
 from tests.support.recording import commit_foreign_file, forged
 from tests.support.sampling import ALL, SEED
@@ -89,17 +88,6 @@ class World:
             place.rename(self.home / "aside")
         with suppress(FileNotFoundError):
             place.symlink_to(self.foreign / level)
-
-
-def remove_orphans(table: Table, action: str = "delete") -> None:
-    request = RemoveOrphanFilesRequest(action=action, older_than_ms=2**62, allow_recent=True, purge_older_than_ms=2**62)
-    remove_orphan_files(Work(table), request)
-
-
-def quarantine(table: Table) -> None:
-    remove_orphans(table, "quarantine")
-    for name in quarantines(table):
-        restore_quarantine(Work(table), name)
 
 
 OPERATIONS: dict[str, Callable[[Table], Any]] = {

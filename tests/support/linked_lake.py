@@ -108,13 +108,13 @@ class Attack:
 # -- what is done with the table ---------------------------------------------------------------------------------------
 
 
-def _orphans(table: Table, action: str = "delete") -> None:
+def remove_orphans(table: Table, action: str = "delete") -> None:
     request = RemoveOrphanFilesRequest(action=action, older_than_ms=2**62, allow_recent=True, purge_older_than_ms=2**62)
     remove_orphan_files(Work(table), request)
 
 
-def _quarantine(table: Table) -> None:
-    _orphans(table, "quarantine")
+def quarantine(table: Table) -> None:
+    remove_orphans(table, "quarantine")
     for name in quarantines(table):
         restore_quarantine(Work(table), name)
 
@@ -160,9 +160,9 @@ OPERATIONS: dict[str, Callable[[Table], Any]] = {
     "dry expire": lambda table: expire_snapshots(
         Work(table), ExpireSnapshotsRequest(older_than_ms=2**62, dry_run=True)
     ),
-    "orphans": _orphans,
-    "dry orphans": lambda table: _orphans(table, "dry_run"),
-    "quarantine": _quarantine,
+    "orphans": remove_orphans,
+    "dry orphans": lambda table: remove_orphans(table, "dry_run"),
+    "quarantine": quarantine,
     "undo": lambda table: table.undo(dag_id="dag", run_id="run"),
     "rollback": lambda table: table.rollback_to_snapshot(table.metadata.snapshots[0].snapshot_id),
     "publish": lambda table: table.cherry_pick(table.metadata.refs["audit"].snapshot_id),
