@@ -140,3 +140,44 @@ def test_creations(found: TableMetadata, missing: str | None, is_other: bool) ->
     told = "; ".join(of_creation(found, ASKED))
     assert missing in told if missing else not told
     assert is_another(found, ASKED) == is_other
+
+
+def test_what_a_table_knew_before_is_no_work_of_others() -> None:
+    """A branch that was not set back, or a shape that was not set: no other writer has gone on from it."""
+    newer = after(BASE, changed.AddSortOrder(sort_order=ORDER), changed.SetDefaultSortOrder())
+    old_order = changed.SetDefaultSortOrder(sort_order_id=0)
+    other = sort_order_from_shorthand(["id desc"], SCHEMA)
+    for base, updates, made, words in (
+        (BASE, (to(MAIN_BRANCH, 1),), BASE, "branch 'main' is at snapshot 2, asked was 1"),
+        (BASE, (to(MAIN_BRANCH, 1),), after(BASE, to("v2", 1, "tag")), "branch 'main' is at snapshot 2, asked was 1"),
+        (
+            newer,
+            (changed.AddSortOrder(sort_order=other), changed.SetDefaultSortOrder()),
+            after(newer, changed.AddSortOrder(sort_order=other), old_order),
+            "it has another sort order",
+        ),
+    ):
+        asked = after(base, *updates)
+        assert of_change(made, base, Change(updates=updates), asked) == [words]
+        assert of_change(asked, base, Change(updates=updates), asked) == []
+
+
+def test_how_long_a_branch_or_tag_is_kept_is_looked_up() -> None:
+    aging = changed.SetSnapshotRef(ref_name="v1", ref=SnapshotRef(snapshot_id=1, type="tag", max_ref_age_ms=7))
+    change, asked = Change(updates=(aging,)), after(BASE, aging)
+    assert of_change(asked, BASE, change, asked) == []
+    assert of_change(BASE, BASE, change, asked) == ["tag 'v1' is kept for another time than was asked"]
+    others = changed.SetSnapshotRef(ref_name="v1", ref=SnapshotRef(snapshot_id=1, type="tag", max_ref_age_ms=9))
+    assert of_change(after(BASE, others), BASE, change, asked) == []
+
+
+def test_files_of_a_snapshot_are_looked_up() -> None:
+    old, new = ({"snapshot-id": 1, "statistics-path": f"s3://lake/{name}.puffin"} for name in ("old", "new"))
+    base = after(BASE, changed.SetStatistics(snapshot_id=1, statistics=old))
+    change = Change(updates=(changed.SetStatistics(snapshot_id=1, statistics=new),))
+    (found,) = of_change(base, base, change, after(base, *change.updates))
+    assert found == "the statistics of snapshot 1 are in s3://lake/old.puffin, asked was s3://lake/new.puffin"
+    added = Change(updates=(changed.AddSnapshot(snapshot=snapshot(3, 2)), to(MAIN_BRANCH, 3)))
+    asked, another = after(BASE, *added.updates), replace(snapshot(3, 2), manifest_list="s3://lake/x.avro")
+    found = of_change(after(BASE, changed.AddSnapshot(snapshot=another), to(MAIN_BRANCH, 3)), BASE, added, asked)
+    assert found == ["snapshot 3 has the manifest list s3://lake/x.avro, not s3://lake/3.avro"]

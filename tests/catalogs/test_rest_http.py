@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from urllib.parse import parse_qs
 
+import pyarrow as pa
 import pytest
 import urllib3.exceptions
 
@@ -487,10 +488,38 @@ class TestConfiguration:
         server.on("GET /v1/namespaces/db", document({"namespace": ["db"], "properties": {}}))
         server.on("POST /v1/namespaces/db/register", document(table(), ETag='"7"'))
         server.on(LOAD, document(table(config={"s3.region": "eu-1"}), ETag='"7"'))
-        catalog.register_table("db.t", "file:///w/db/t/metadata/1.json")
-        assert server.seen[-1].headers["X-Iceberg-Access-Delegation"] == "vended-credentials,remote-signing"
-        catalog.load("db.t")
-        assert "If-None-Match" not in server.seen[-1].headers
+        state = catalog.register_table("db.t", "file:///w/db/t/metadata/1.json")
+        *_, registration, load = server.seen
+        for request in (registration, load):
+            assert request.headers["X-Iceberg-Access-Delegation"] == "vended-credentials,remote-signing"
+        assert "If-None-Match" not in load.headers
+        assert state.io is not None
+
+    def test_a_table_that_was_registered_as_another_is_told(self, server, catalog):
+        """SeaweedFS answers with the table of the file, and keeps an empty one."""
+        server.on("GET /v1/namespaces/db", document({"namespace": ["db"], "properties": {}}))
+        server.on("POST /v1/namespaces/db/register", document(table()))
+        other = table()
+        other["metadata"]["table-uuid"] = "6a1cbe1c-7c68-4b9e-9a4e-3f3b6f1f0009"
+        for found, words in (
+            (document(other), "the table that is there now 6a1cbe1c"),
+            (error(403), "cannot be loaded"),
+        ):
+            server.on(LOAD, found)
+            with pytest.raises(CommitUnknownError, match=f"answered that it did register table db.t, .*{words}"):
+                catalog.register_table("db.t", "file:///w/db/t/metadata/1.json")
+
+    def test_a_branch_that_is_refused_for_a_table_without_snapshots_is_no_lost_race(self, server, catalog):
+        """Lakana wants rows in main first."""
+        server.on(COMMIT, error(409, "CommitFailedException", "can only be written to the main BRANCH"))
+        rows = pa.table({"id": pa.array([1], pa.int64()), "name": ["a"]}, schema=pa.schema(
+            [pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())]))  # fmt: skip
+        written = Table.load(load_catalog("prod", uri=server.uri, **{"allowed-locations": "file:///w"}), "db.t")
+        server.calls()
+        with pytest.raises(UnsupportedError, match=r"refuses branch 'audit' of a table without .*main BRANCH") as found:
+            written.append(rows, branch="audit", create_branch=True)
+        assert "write to main first" in str(found.value)
+        assert server.calls().count(COMMIT) == 1
 
     def test_a_netrc_does_not_take_the_place_of_our_token(self, server, waits, tmp_path, monkeypatch):
         (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password pw\n")

@@ -274,9 +274,8 @@ class RestCatalog(Catalog):
         if not answers:
             return self.load(table)
         state = self._states.landed(purpose, lambda: self._states.state(table, answers[0]))
-        # Some servers lend nothing with this answer: the next load asks for all, credentials too.
-        self._states.forget(table)
-        return state
+        # Some servers lend nothing with this answer, and some (SeaweedFS) keep another table than they answer.
+        return self._commits.registered(state, purpose)
 
     def default_location(self, table: str | TableId) -> str:
         """Return nothing: the server chooses the location of a new table."""

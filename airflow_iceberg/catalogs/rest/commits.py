@@ -70,9 +70,19 @@ class TableCommits:
         """
         for branch in tuple(changes.new_branches(base.metadata, change)):
             begun = changes.beginning(change, branch)
-            base = self._send(base, begun, advice=f"no rows were sent; {_NO_BRANCHES}")
+            try:
+                base = self._send(base, begun, advice=f"no rows were sent; {_NO_BRANCHES}")
+            except CommitConflictError as error:
+                if branch.first and self._catalog.load(base.table).metadata_location == base.metadata_location:
+                    raise self._main_first(branch.name, error) from error
+                raise
             change = changes.after_beginning(change, branch)
         return base, change
+
+    def _main_first(self, name: str, error: CommitConflictError) -> UnsupportedError:
+        """Return the error for a branch that is refused though nobody has changed the table: no race is lost."""
+        text = f"the server refuses branch {name!r} of a table without snapshots; no rows were sent: {error}"
+        return advised(UnsupportedError(text), "write to main first")
 
     def _send(
         self, base: TableState, change: Change, *, planned: TableState | None = None, advice: str = _LOOK
@@ -108,20 +118,30 @@ class TableCommits:
 
         missing = missing_in(state)
         if missing:  # an answer may be old; the table tells
-            state = self._look(base, purpose)
+            state = replace(self._look(base.table, purpose), io=base.io)
             missing = missing_in(state)
         return self.believed(state, purpose, missing, advice=advice)
 
-    def _look(self, base: TableState, purpose: str) -> TableState:
+    def _look(self, table: TableId, purpose: str) -> TableState:
         """Load a table after a change: whatever goes wrong then, the change may have been made."""
-        self._states.forget(base.table)
+        self._states.forget(table)
         try:
-            return replace(self._catalog.load(base.table), io=base.io)
+            return self._catalog.load(table)
         except IcebergError as error:
             raise CommitUnknownError(
-                f"catalog {self._name} answered that it did {purpose}, its answer is not what was asked for, and the "
-                f"table cannot be loaded: {error}"
+                f"catalog {self._name} answered that it did {purpose}, and the table cannot be loaded to see that: "
+                f"{error}"
             ) from error
+
+    def registered(self, answered: TableState, purpose: str) -> TableState:
+        """Return a table that was registered, as it is found under its name.
+
+        Raises:
+            CommitUnknownError: it is another one than the server answered, or it cannot be loaded.
+        """
+        found = self._look(answered.table, purpose)
+        missing = differences.of_registration(found.metadata, answered.metadata)
+        return self.believed(found, purpose, missing)
 
     def if_made(self, table: TableId, uuid: str, purpose: str) -> TableState | None:
         """Return the table that has a name if it has this uuid; None for another one.

@@ -16,7 +16,7 @@ from airflow_iceberg.format.metadata.updates import Change, Update
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.snapshots import MAIN_BRANCH, SnapshotRef
+from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot, SnapshotRef
 from airflow_iceberg.format.types import child_fields
 from airflow_iceberg.storage.gate import place_of
 
@@ -48,22 +48,24 @@ def _lacks(found: TableMetadata, base: TableMetadata, update: Update, asked: Tab
                 yield from _version(found, update.format_version)
         case changed.AddSchema() | changed.SetCurrentSchema():
             schemas = [_schema(one.schema()) for one in (found, base, asked)]
-            yield from _shape("schema", schemas, map(_schema, found.schemas))
+            yield from _shape("schema", schemas, *(map(_schema, one.schemas) for one in (base, found)))
         case changed.AddPartitionSpec() | changed.SetDefaultSpec():
             specs = [_spec(one.spec()) for one in (found, base, asked)]
-            yield from _shape("partition spec", specs, map(_spec, found.partition_specs))
+            yield from _shape("partition spec", specs, *(map(_spec, one.partition_specs) for one in (base, found)))
         case changed.AddSortOrder() | changed.SetDefaultSortOrder():
             orders = [one.sort_order().fields for one in (found, base, asked)]
-            yield from _shape("sort order", orders, (one.fields for one in found.sort_orders))
+            known = ([one.fields for one in each.sort_orders] for each in (base, found))
+            yield from _shape("sort order", orders, *known)
         case changed.AddSnapshot():
             number = update.snapshot.snapshot_id
             is_named = any(ref.snapshot_id == number for ref in asked.refs.values())
             is_there = is_named or number not in {one.snapshot_id for one in asked.snapshots}
             if not is_there and number not in _seen(found):
                 yield f"snapshot {number} is missing"
+            yield from _other_rows(found, update.snapshot)
         case changed.SetSnapshotRef():
             if update.ref_name in asked.refs:  # a change may remove it again
-                yield from _ref(found, update.ref_name, asked.refs[update.ref_name])
+                yield from _ref(found, base, asked, update.ref_name)
         case changed.RemoveSnapshotRef():
             kept = update.ref_name not in asked.refs and found.refs.get(update.ref_name)
             if kept and kept == base.refs.get(update.ref_name):
@@ -75,8 +77,7 @@ def _lacks(found: TableMetadata, base: TableMetadata, update: Update, asked: Tab
         case changed.RemovePartitionSpecs():
             yield from _left("partition specs", update.spec_ids, (one.spec_id for one in found.partition_specs))
         case changed.SetLocation():
-            if place_of(found.location) != place_of(update.location):
-                yield f"its location is {found.location}, asked was {update.location}"
+            yield from _location(found, update.location)
         case changed.SetProperties():
             yield from _properties(found, {k: v for k, v in asked.properties.items() if k in update.updates})
         case changed.RemoveProperties():
@@ -85,20 +86,33 @@ def _lacks(found: TableMetadata, base: TableMetadata, update: Update, asked: Tab
             if left_over:
                 yield f"properties are still there: {_some(left_over)}"
         case changed.SetStatistics():
-            if not any(one.get("snapshot-id") == update.snapshot_id for one in found.statistics):
-                yield f"the statistics of snapshot {update.snapshot_id} are missing"
+            yield from _statistics(found, base, update.snapshot_id, update.statistics)
 
 
 def of_creation(found: TableMetadata, asked: TableMetadata) -> list[str]:
-    """Return in words what an answer to a creation lacks; a server gives a new table its own ids of fields."""
+    """Return in words what an answer to a creation lacks; a server gives a new table its own ids of fields.
+
+    Args:
+        asked: the table; without a location if the server chooses it.
+    """
     return [
         *_version(found, asked.format_version),
+        *(_location(found, asked.location) if asked.location else ()),
         *_new("schema", _named_schema(found), _named_schema(asked)),
         *_new("partition spec", _named_spec(found), _named_spec(asked)),
         *_new("sort order", _named_order(found), _named_order(asked)),
         *_properties(found, asked.properties),
-        *(one for name, ref in asked.refs.items() for one in _ref(found, name, ref)),
+        *(one for snapshot in asked.snapshots for one in _other_rows(found, snapshot)),
+        *(one for name in asked.refs for one in _ref(found, None, asked, name)),
+        *(one for each in asked.statistics for one in _statistics(found, None, int(each["snapshot-id"]), each)),
     ]
+
+
+def of_registration(found: TableMetadata, answered: TableMetadata) -> list[str]:
+    """Return in words what a registered table lacks, as it is loaded, of what the answer to its registration shows."""
+    if is_same_table(found, answered.table_uuid):
+        return []
+    return [f"its file has the uuid {answered.table_uuid}, and the table that is there now {found.table_uuid}"]
 
 
 def is_another(found: TableMetadata, asked: TableMetadata) -> bool:
@@ -121,14 +135,20 @@ def _version(found: TableMetadata, version: int) -> Iterator[str]:
         yield f"it has format version {found.format_version}, asked was {version}"
 
 
-def _shape(what: str, sides: Sequence[object], known: Iterable[object]) -> Iterator[str]:
-    """Compare what is current; another writer may have changed it since, and then the table still knows it.
+def _location(found: TableMetadata, location: str) -> Iterator[str]:
+    if place_of(found.location) != place_of(location):
+        yield f"its location is {found.location}, asked was {location}"
+
+
+def _shape(what: str, sides: Sequence[object], before: Iterable[object], known: Iterable[object]) -> Iterator[str]:
+    """Compare what is current; another writer may have gone on to a new one since, and then the table knows ours.
 
     Args:
         sides: as found, as it was before, and as asked.
+        before, known: all that the table had before, and has now.
     """
     found, base, asked = sides
-    if found == asked or (found != base and asked in list(known)):
+    if found == asked or (found not in list(before) and asked in list(known)):
         return
     yield f"it has {'the old' if found == base else 'another'} {what}"
 
@@ -148,7 +168,10 @@ def _spec(spec: PartitionSpec) -> tuple[Any, ...]:
 
 def _named_schema(metadata: TableMetadata) -> tuple[Any, ...]:
     schema = metadata.schema()
-    columns = {(_folded(schema, number), _kind(field), field.required) for number, field in schema.fields_by_id.items()}
+    columns = {
+        (_folded(schema, number), _kind(field), field.required, field.doc or "")
+        for number, field in schema.fields_by_id.items()
+    }
     return columns, {_folded(schema, number) for number in schema.identifier_field_ids}
 
 
@@ -174,9 +197,10 @@ def _folded(schema: Schema, field_id: int) -> str:
     return (schema.find_name(field_id) or "").lower()
 
 
-def _ref(found: TableMetadata, name: str, asked: SnapshotRef) -> Iterator[str]:
-    kind = "tag" if asked.type == "tag" else "branch"
-    there = found.refs.get(name)
+def _ref(found: TableMetadata, base: TableMetadata | None, asked: TableMetadata, name: str) -> Iterator[str]:
+    """Compare a branch or tag; other writers may have moved it on since, to snapshots that nobody knew before."""
+    wanted, there = asked.refs[name], found.refs.get(name)
+    kind = "tag" if wanted.type == "tag" else "branch"
     if there is None:
         main = found.refs.get(MAIN_BRANCH)
         yield (
@@ -184,10 +208,48 @@ def _ref(found: TableMetadata, name: str, asked: SnapshotRef) -> Iterator[str]:
             if main is not None
             else f"{kind} {name!r} is missing"
         )
-    elif there.type != asked.type:
+    elif there.type != wanted.type:
         yield f"{name!r} is a {there.type}, asked was a {kind}"
-    elif there.snapshot_id != asked.snapshot_id and asked.snapshot_id not in _history(found, there.snapshot_id):
-        yield f"{kind} {name!r} is at snapshot {there.snapshot_id}, asked was {asked.snapshot_id}"
+    elif there.snapshot_id != wanted.snapshot_id and (
+        asked.snapshot(there.snapshot_id) is not None or wanted.snapshot_id not in _history(found, there.snapshot_id)
+    ):
+        # One that was there is where it was, or where nobody has asked for: also if it comes after the snapshot to
+        # which a branch was to be set back.
+        yield f"{kind} {name!r} is at snapshot {there.snapshot_id}, asked was {wanted.snapshot_id}"
+    elif _retention(there) != _retention(wanted):
+        before = base.refs.get(name) if base is not None else None
+        if before is None or _retention(there) in (_retention(before), _NO_RETENTION):
+            yield f"{kind} {name!r} is kept for another time than was asked"
+
+
+_NO_RETENTION = (None, None, None)
+
+
+def _retention(ref: SnapshotRef) -> tuple[int | None, ...]:
+    return ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep
+
+
+def _other_rows(found: TableMetadata, asked: Snapshot) -> Iterator[str]:
+    """Tell of a snapshot of another manifest list; one that the table does not show any more tells nothing."""
+    there = found.snapshot(asked.snapshot_id)
+    if there is None or there.manifest_list is None or asked.manifest_list is None:
+        return
+    if place_of(there.manifest_list) != place_of(asked.manifest_list):
+        yield f"snapshot {asked.snapshot_id} has the manifest list {there.manifest_list}, not {asked.manifest_list}"
+
+
+def _statistics(
+    found: TableMetadata, base: TableMetadata | None, snapshot_id: int, asked: Mapping[str, Any]
+) -> Iterator[str]:
+    there, before = (
+        next((one for one in each.statistics if one.get("snapshot-id") == snapshot_id), None) if each else None
+        for each in (found, base)
+    )
+    path = "statistics-path"
+    if there is None:
+        yield f"the statistics of snapshot {snapshot_id} are missing"
+    elif there.get(path) != asked.get(path) and (before is None or there.get(path) == before.get(path)):
+        yield f"the statistics of snapshot {snapshot_id} are in {there.get(path)}, asked was {asked.get(path)}"
 
 
 def _history(metadata: TableMetadata, snapshot_id: int) -> set[int | None]:
