@@ -121,7 +121,7 @@ def error_text(error: IcebergError, secrets: Sequence[str] = (), asked: Iterable
     is_of_a_document = isinstance(error, FormatError | UnsupportedError | InvalidInputError)
     # The longest first: one may be a part of another.
     each = re.compile("|".join(map(re.escape, sorted(filter(None, secrets), key=len, reverse=True))) or "(?!)")
-    own = re.compile("|".join(map(re.escape, filter(None, asked))) or "(?!)")
+    own = re.compile("|".join(_told(asked)) or "(?!)")
 
     def without(text: str) -> str:
         text = without_secrets(text)
@@ -135,6 +135,19 @@ def error_text(error: IcebergError, secrets: Sequence[str] = (), asked: Iterable
         return each.sub(hidden, text)
 
     return begun(str(error), without, max((_LONGEST_SECRET, *map(len, secrets))))
+
+
+def _told(asked: Iterable[str]) -> Iterable[str]:
+    """Yield patterns of how errors tell what the address asks for: as a whole, its namespaces, and its parts in paths.
+
+    A part elsewhere may be a secret that an error tells, and no word of an address uncovers one.
+    """
+    for text in filter(None, asked):
+        yield re.escape(text)
+        parts = text.split(".")
+        for end in range(len(parts), 0, -1):  # the longest first
+            yield rf"(?i:namespace(?: does not exist:)? ['\"]?){re.escape('.'.join(parts[:end]))}(?![\w-])"
+            yield f"/{re.escape(parts[end - 1])}"
 
 
 def _is_in(found: re.Match[str], spans: Iterable[tuple[int, int]]) -> bool:

@@ -24,7 +24,7 @@ from airflow.utils.session import create_session
 
 from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 from airflow_iceberg.commit.operation_key import OperationKey
-from airflow_iceberg.errors import StorageError
+from airflow_iceberg.errors import NotFoundError, StorageError
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.operators.append import IcebergAppendOperator
 from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
@@ -329,6 +329,16 @@ class TestSecretsStayInTheApiServer:
             pages.get(f"/connections/{CONN_ID}/snapshot", name="s.t", snapshot_id="pa55w0rd"),
         ]
         assert ["pa55w0rd" in one.text and "***" not in one.text for one in answers] == [True] * 4
+
+    def test_an_error_that_tells_a_part_of_the_address_confirms_no_guess(self):
+        """Such as the namespace of a table alone."""
+
+        def shown(guess: str) -> str:
+            error = NotFoundError(f"there is no table {guess}.t: namespace {guess} does not exist, of {SECRET}")
+            return render.error_text(error, ("pa55w0rd", SECRET), (f"{guess}.t",)).replace(guess, "a name")
+
+        assert shown("pa55w0rd") == shown("pa55w0rt")
+        assert SECRET not in shown("x")
 
     @pytest.mark.costly
     @pytest.mark.parametrize("part", ["listing", "table", "health"])

@@ -569,6 +569,15 @@ class TestOAuth2:
         form = {"grant_type": "client_credentials", "client_secret": "only-a-secret", "scope": "catalog"}
         assert tokens == [{name: [value] for name, value in form.items()}]
 
+    @pytest.mark.parametrize("claims", [b'{"exp": 1%s}' % (b"0" * 400), b"[" * 20_000, None])
+    def test_a_lifetime_that_is_no_number_is_unknown(self, server, waits, claims):
+        """In the token or beside it."""
+        answer = {"access_token": "a", "expires_in": 10**400}
+        if claims is not None:
+            answer = {"access_token": f"a.{base64.urlsafe_b64encode(claims).decode()}.c"}
+        server.on(TOKENS, document(answer))
+        load_catalog("prod", uri=server.uri, credential=CREDENTIAL).load("db.t")
+
     def test_the_authorization_server_may_be_another_one(self, server, tokens, waits):
         with Script() as other:
             other.on("POST /realms/x/token", server.replies[TOKENS][0])
@@ -725,6 +734,21 @@ class TestSecrets:
     """No message, log or representation shows a credential or a token, whatever a server says."""
 
     SECRETS = ("top:s3cret", "tok-of-server", "tok-of-user", "key-in-header", "pw-in-uri", "aws-secret-key", "proxy-pw")
+
+    @pytest.mark.parametrize("status", [400, 403, 409, 500])
+    def test_a_server_that_repeats_names_confirms_no_guess(self, server, waits, status):
+        """Who chooses a name would see by the asterisks that it is a secret; one of 20 characters nobody guesses."""
+        secret, long = "pa55w0rd", "pa55w0rd-of-20-letters"
+        given = {"uri": server.uri, "token": secret, "s3.secret-access-key": long}
+        catalog = load_catalog("prod", **given, **{"rest.client.max-retries": "0"})
+        seen = []
+        for guess in (secret, "pa55w0rt"):
+            server.on(f"GET /v1/namespaces/{guess}/tables/t", error(status, message=f"no {guess} and {long} for you"))
+            with pytest.raises(IcebergError) as raised:
+                catalog.load(f"{guess}.t")
+            seen.append(str(raised.value).replace(guess, "a name"))
+        assert seen[0] == seen[1]
+        assert long not in seen[0]
 
     def test_what_the_server_echoes_is_hidden(self, server, waits, caplog):
         echo = " ".join((*self.SECRETS, "client-7:top:s3cret", "Bearer eyJhbGciOi.eyJzdWIi.c2ln"))

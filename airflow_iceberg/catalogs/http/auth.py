@@ -130,7 +130,7 @@ class OAuth2Auth(Auth):
         expires_in = answer.get("expires_in")
         try:
             lifetime = None if expires_in is None else float(expires_in)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             lifetime = None
         self._token, self._renew_at = token, self._deadline(token, lifetime)
 
@@ -293,5 +293,5 @@ def _expiry(token: str) -> float | None:
     try:
         claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
         return float(claims["exp"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

@@ -19,7 +19,7 @@ import urllib3.exceptions
 
 from airflow_iceberg.catalogs.http.auth import Auth, Signable
 from airflow_iceberg.catalogs.http.refusal import Refusal
-from airflow_iceberg.catalogs.http.settings import Secrets, Settings, without_login
+from airflow_iceberg.catalogs.http.settings import Secrets, Settings, asked_for, without_login
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.redaction import is_secret
 from airflow_iceberg.storage.addresses import warn_of_plain_text
@@ -132,19 +132,21 @@ class Exchange:
             raise InvalidInputError(f"catalog {self._catalog}: its uri or a header is not valid ({reason})") from None
         except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             return sent, self._no_answer(error, handled)
-        return sent, self._judge(response, limit)
+        return sent, self._judge(response, limit, asked_for(sent.url))
 
     def has_secret(self, error: BaseException) -> bool:
         """Tell whether an error, or one that caused it, shows a secret."""
         return any(self._secrets.are_in(repr(each)) for each in _chain(error))
 
-    def _judge(self, response: requests.Response, limit: Limit) -> Answer | Failure:
+    def _judge(self, response: requests.Response, limit: Limit, asked: str) -> Answer | Failure:
         status, body = response.status_code, response.content
         if 300 <= status < 400 and status != 304:
             target = without_login(response.headers.get("Location", "nowhere")).partition("?")[0]
-            reason = f"it redirects to {self._secrets.hide(target)}, set uri to the final address"
+            reason = f"it redirects to {self._secrets.hide(target, asked)}, set uri to the final address"
             return Failure(reason=reason, is_sent=False, is_final=True, is_denied=True)
-        refusal = Refusal.from_body(status, body, self._secrets.hide) if status >= 400 else None
+        refusal = None
+        if status >= 400:
+            refusal = Refusal.from_body(status, body, lambda text: self._secrets.hide(text, asked))
         if status == _TOO_MANY_REQUESTS:
             return Failure(reason=str(refusal), is_sent=False, wait_s=_retry_after(response.headers))
         # Differs from Java: it retries changes after a 503, which does not prove that nothing was done.

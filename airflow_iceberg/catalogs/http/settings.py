@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import quote, quote_plus, urlsplit, urlunsplit
+from urllib.parse import quote, quote_plus, unquote, urlsplit, urlunsplit
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.values.digits import whole_number
@@ -19,6 +19,8 @@ from airflow_iceberg.storage.answer_limits import TABLE, TABLE_MB, Limit
 _CONNECT_TIMEOUT_MS = 30_000
 _READ_TIMEOUT_MS = 120_000
 _MAX_RETRIES = 5
+# Nobody tries all texts of this length.
+_NO_GUESS = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,9 +142,15 @@ class Secrets:
     def __repr__(self) -> str:
         return "Secrets()"
 
-    def hide(self, text: str) -> str:
-        """Return a text in which all of them, and what else looks like a secret, are replaced by asterisks."""
-        return without_secrets(replaced(text, (*self._found, *self._tokens)))
+    def hide(self, text: str, asked: str = "") -> str:
+        """Return a text in which all of them, and what else looks like a secret, are replaced by asterisks.
+
+        Args:
+            asked: what the server was asked for, which it may repeat. Short secrets are not looked for if they are in
+                it: by the asterisks who chose a name would see that it is one.
+        """
+        known = (*self._found, *self._tokens)
+        return without_secrets(replaced(text, (one for one in known if len(one) >= _NO_GUESS or one not in asked)))
 
     def are_in(self, text: str) -> bool:
         """Tell whether a text shows one."""
@@ -171,3 +179,9 @@ def without_login(url: str) -> str:
     except ValueError:
         return "its address"
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+
+
+def asked_for(url: str) -> str:
+    """Return the words of an address that tell what is asked for: its path and its query, not encoded."""
+    parts = urlsplit(url)
+    return f"{unquote(parts.path)} {unquote(parts.query)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from airflow_iceberg.catalogs.http.client import Http
 from airflow_iceberg.catalogs.http.exchange import Answer
@@ -117,7 +117,7 @@ class NessieClient:
         """
         answer = self._http.change(method, f"/{path}", body, purpose=f"write to {self}", query=_query(params))
         # A gateway may answer 501 to a request that it has forwarded.
-        document = None if answer.status >= 500 else self._document(answer)
+        document = None if answer.status >= 500 else self._document(answer, f"{path} {params} {body}")
         if document is None:
             raise CommitUnknownError(
                 f"catalog {self._catalog} cannot tell whether it did write to {self}: its answer, HTTP "
@@ -150,7 +150,7 @@ class NessieClient:
 
     def _read(self, method: str, path: str, params: Mapping[str, str] | None, body: Json | None) -> Json:
         answer = self._http.read(method, f"/{path}", body, purpose=f"read from {self}", query=_query(params))
-        document = self._document(answer)
+        document = self._document(answer, f"{path} {params} {body}")
         if document is None:
             raise StorageError(
                 f"catalog {self._catalog}: {self} gave no answer of Nessie's API (HTTP {answer.status}); check the "
@@ -158,7 +158,7 @@ class NessieClient:
             )
         return document
 
-    def _document(self, answer: Answer) -> Json | None:
+    def _document(self, answer: Answer, asked: str) -> Json | None:
         """Return the document of a success, or None if there is none; raise `Refusal` for an error response."""
         try:
             document = answer.json()
@@ -169,7 +169,7 @@ class NessieClient:
         found = document or {}
         conflicts = (found.get("errorDetails") or {}).get("conflicts") or ()
         raise Refusal(
-            self._secrets.hide(str(found.get("message") or "")),
+            self._secrets.hide(str(found.get("message") or ""), unquote(asked)),
             status=answer.status,
             code=str(found.get("errorCode") or ""),
             conflicts=(str(each.get("conflictType")) for each in conflicts),
