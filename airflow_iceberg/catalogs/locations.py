@@ -30,7 +30,7 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.inventory.ownership import foreign_file, neighbour, places_of, proven_gate
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import SETTING, Gate, GatedFileIO, check_own, place_of, ungated
-from airflow_iceberg.storage.trust import Trust, is_location, untrusted
+from airflow_iceberg.storage.trust import Trust, bucket_of, is_location, untrusted
 
 if TYPE_CHECKING:
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -85,7 +85,7 @@ class Locations(ABC):
         """
         trust = Trust.of(self.properties)
         if trust.is_empty and not place_of(location).is_local:
-            return trust.and_root(location)
+            return trust.and_root(bucket_of(location))
         if not trust.covers(location):
             raise untrusted(f"table {table} of catalog {self.name}", location, trust)
         return trust
@@ -152,7 +152,7 @@ class Locations(ABC):
         table, location = state.table, state.metadata.location
         is_home = self._is_expected(state)
         try:
-            owner = None if is_home else self._owner_of(table, location)
+            owner = self._owner_of(state, is_home=is_home)
         except IcebergError as error:
             log.warning("nothing of %s is deleted, since it cannot be checked whose %s is: %s", table, location, error)
             return Gate(allowed=io.gate.allowed), False
@@ -168,11 +168,17 @@ class Locations(ABC):
             is_in_use=partial(is_in_use, self, table, location),
         )
 
-    def _owner_of(self, table: TableId, location: str) -> TableId | None:
-        """Return the table of another name that is at a location, as far as names lead to it."""
-        return owner_among(
-            self, (*self._names_of(location), *namesakes(self, location, self.unique_end)), table, location
-        )
+    def _owner_of(self, state: TableState, *, is_home: bool) -> TableId | None:
+        """Return the table of another name that is at a table's location, as far as names lead to it.
+
+        Args:
+            is_home: whether that is the place of the table's own name, so that no other name leads to it.
+        """
+        if is_home:
+            return None
+        location = state.metadata.location
+        names = (*self._names_of(location), *namesakes(self, location, self.unique_end))
+        return owner_among(self, names, state.table, location)
 
     def _names_of(self, location: str) -> Iterator[TableId]:
         """Yield the names of tables whose home a location is, see `_is_home`."""
@@ -276,6 +282,16 @@ class Locations(ABC):
         A table of the first versions may have no uuid, by which it is told from others.
         """
         gate = self.gate(table, metadata, metadata_location)
+        state = TableState(table=table, metadata=metadata, metadata_location=metadata_location)
+        owner = None
+        with suppress(IcebergError):  # who may not list the names registers it all the same
+            # Also at the place of its own name: a table that was renamed stays there.
+            owner = self._owner_of(state, is_home=False)
+        if owner is not None:
+            raise InvalidInputError(
+                f"table {table} cannot lie at {metadata.location}: table {owner} is there, and a cleanup of one would "
+                f"delete files of the other; rename or drop that one first"
+            )
         if metadata.table_uuid is None:
             return
         try:
