@@ -53,6 +53,14 @@ def filled(catalog, name, *, location=None):
     return table
 
 
+def forge(catalog, name, metadata, **fields):
+    """Let a table have this metadata, as whoever may commit to it can."""
+    table = TableId.of(name)
+    path = f"{WAREHOUSE}/evil/t/metadata/00009-{uuid.uuid4()}.metadata.json"
+    catalog.io.create(path, _json(dataclasses.replace(metadata, **fields)))
+    catalog.swap_pointer(table, expected=catalog.read_pointer(table), new=path)
+
+
 def files_of(table):
     return {status.location for status in table.io.list(table.location)}
 
@@ -282,6 +290,41 @@ class TestATableThatPretendsToBeAnother:
         catalog.drop_table("evil.t", purge=True)
         assert files_of(table) >= before
         assert "is where table hr.salaries is" in caplog.text
+
+    @pytest.mark.parametrize("make", [sql, memory])
+    def test_nor_where_it_has_moved_its_own_metadata_beside_that_of_the_other_one(self, make, tmp_path):
+        catalog = make(MemoryFileIO(), tmp_path)
+        victim = filled(catalog, "hr.salaries")
+        before = files_of(victim)
+        places = {"write.data.path": victim.location, "write.metadata.path": f"{victim.location}/metadata"}
+        evil = filled(catalog, "evil.t")
+        forge(catalog, "evil.t", evil.metadata, table_uuid=victim.metadata.table_uuid, properties=places)
+        Table.load(catalog, "evil.t").append(id_rows([1]))
+        for path in before:
+            commit_foreign_file(catalog, "evil.t", path)
+        Table.load(catalog, "evil.t").delete("id > 0")
+        expire(Table.load(catalog, "evil.t"))
+        catalog.drop_table("evil.t", purge=True)
+        assert files_of(victim) >= before
+
+    @pytest.mark.parametrize("is_beside", [True, False])
+    @pytest.mark.parametrize("make", [sql, memory])
+    def test_nor_are_its_metadata_files_the_old_ones_of_a_commit(self, make, is_beside, tmp_path):
+        catalog = make(MemoryFileIO(), tmp_path)
+        victim = filled(catalog, "hr.salaries")
+        before = files_of(victim)
+        evil = filled(catalog, "evil.t")
+        properties = {"write.metadata.path": f"{evil.location}/metadata", "write.data.path": f"{evil.location}/data"}
+        forge(
+            catalog,
+            "evil.t",
+            victim.metadata,
+            metadata_log=((1, victim.metadata_location),),
+            properties={**({} if is_beside else properties), **TestForgottenMetadata.PROPERTIES},
+        )
+        for number in range(3):
+            Table.load(catalog, "evil.t").append(id_rows([number]))
+        assert files_of(victim) >= before
 
 
 class TestANameInRest:
