@@ -219,7 +219,7 @@ class PointerCatalog(Catalog):
         """
         for _ in range(_LOOKS_BEFORE_PURGE):
             state, files = self.find_purgeable(table)
-            io = self.deleting_io(state)
+            io = self.deleting_io(state, drops=True)
             try:
                 self.drop_if_current(state)
             except CommitConflictError as error:

@@ -262,6 +262,17 @@ class TestATableThatPretendsToBeAnother:
         assert files_of(first) >= before
         assert "is where table other.paid is" in caplog.text
 
+    def test_a_second_name_of_the_same_state_counts_when_one_is_dropped(self, tmp_path):
+        catalog = sql(MemoryFileIO(), tmp_path)
+        table = filled(catalog, "hr.salaries")
+        catalog.register_table("hr.again", table.metadata_location)
+        litter = f"{table.location}/data/litter.parquet"
+        catalog.io.create(litter, b"x")
+        assert remove_orphans(table).orphan_files == 1
+        before = files_of(table)
+        catalog.drop_table("hr.salaries", purge=True)
+        assert files_of(table) == before
+
     @pytest.mark.parametrize("make", [sql, memory])
     def test_nobody_registers_the_metadata_of_a_renamed_table_under_its_old_name(self, make, tmp_path):
         catalog = make(MemoryFileIO(), tmp_path)

@@ -228,14 +228,15 @@ class SqlCatalog(PointerCatalog):
         own = self._namespace_rows(table.namespace).get(_LOCATION)
         return f"{self._base_location(table, own, '/'.join(table.namespace))}/{table.name}"
 
-    def _owner_of(self, state: TableState, *, is_home: bool) -> TableId | None:
+    def _owner_of(self, state: TableState, *, is_home: bool, drops: bool = False) -> TableId | None:
         """Return the table whose pointer leads to where this one's metadata is, or whose name leads to its location.
 
-        Also where a table is at home: one that was renamed stays at the place of its old name.
+        Also where a table is at home: one that was renamed stays at the place of its old name. There a second name of
+        the very same state has the same files, and loses none as long as the table is not dropped.
         """
         is_ours = self._same(self._tables.c.catalog_name, self.name)
         with self._database().read() as connection:
-            owner = other_pointer(connection, self._tables, is_ours, state)
+            owner = other_pointer(connection, self._tables, is_ours, state, may_be_same=is_home and not drops)
         if owner is not None or is_home:
             return owner
         location = state.metadata.location

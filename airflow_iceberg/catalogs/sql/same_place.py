@@ -12,10 +12,17 @@ from airflow_iceberg.storage.gate import Place, place_of
 
 
 def other_pointer(
-    connection: Connection, tables: Table, is_of_catalog: ColumnElement[bool], state: TableState
+    connection: Connection,
+    tables: Table,
+    is_of_catalog: ColumnElement[bool],
+    state: TableState,
+    *,
+    may_be_same: bool,
 ) -> TableId | None:
     """Return a table of another name whose metadata file is in a folder of this table's metadata files.
 
+    Args:
+        may_be_same: whether a name for the very metadata file of this table is none of another one.
     Raises:
         InvalidInputError: there is one, and its name is one that no table can have here.
     """
@@ -26,6 +33,8 @@ def other_pointer(
     is_near = or_(*(columns.metadata_location.contains(_own_name(place), autoescape=True) for place in places))
     named = select(columns.table_namespace, columns.table_name, columns.metadata_location)
     for namespace, name, pointer in connection.execute(named.where(is_of_catalog, is_near)):
+        if may_be_same and pointer == state.metadata_location:
+            continue
         levels = tuple(str(namespace).split("."))
         if (levels, name) != (state.table.namespace, state.table.name) and _place(pointer) in places:
             return TableId(namespace=levels, name=str(name))
