@@ -30,7 +30,7 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.inventory.ownership import foreign_file, neighbour, places_of, proven_gate
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import SETTING, Gate, GatedFileIO, check_own, place_of, ungated
-from airflow_iceberg.storage.trust import Trust, is_location, untrusted
+from airflow_iceberg.storage.trust import Trust, bucket_of, is_location, untrusted
 
 if TYPE_CHECKING:
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -85,7 +85,7 @@ class Locations(ABC):
         """
         trust = Trust.of(self.properties)
         if trust.is_empty and not place_of(location).is_local:
-            return trust.and_root(location)
+            return trust.and_root(bucket_of(location))
         if not trust.covers(location):
             raise untrusted(f"table {table} of catalog {self.name}", location, trust)
         return trust
@@ -133,26 +133,32 @@ class Locations(ABC):
 
     # -- what may be deleted -------------------------------------------------------------------------------------------
 
-    def deleting_io(self, state: TableState, io: FileIO | None = None) -> FileIO:
-        """Return access to a table's files that deletes only where no other table is; see `inventory.ownership`."""
+    def deleting_io(self, state: TableState, io: FileIO | None = None, *, drops: bool = False) -> FileIO:
+        """Return access to a table's files that deletes only where no other table is; see `inventory.ownership`.
+
+        Args:
+            drops: whether the table is dropped: then none of its files is left for a second name of it.
+        """
         gate = self.gate(state.table, state.metadata, state.metadata_location)
         checked = GatedFileIO(ungated(io or state.io or self.io), gate)
         folder = state.metadata_location.rpartition("/")[0]
-        key = self._gate_key("proven", state.table, state.metadata.table_uuid, state.metadata.location, folder, gate)
+        key = self._gate_key(
+            "proven", state.table, state.metadata.table_uuid, state.metadata.location, folder, gate, drops
+        )
         known, until = self._proven.get(key, (None, 0.0))
         if known is None or time.monotonic() > until:
-            known, is_final = self._proven_gate(checked, state)
+            known, is_final = self._proven_gate(checked, state, drops=drops)
             if is_final:
                 if len(self._proven) >= _MOST_GATES:
                     self._proven.clear()
                 self._proven[key] = (known, time.monotonic() + _REMEMBERED_S)
         return known.around(checked.inner)
 
-    def _proven_gate(self, io: GatedFileIO, state: TableState) -> tuple[Gate, bool]:
+    def _proven_gate(self, io: GatedFileIO, state: TableState, *, drops: bool = False) -> tuple[Gate, bool]:
         table, location = state.table, state.metadata.location
         is_home = self._is_expected(state)
         try:
-            owner = None if is_home else self._owner_of(table, location)
+            owner = self._owner_of(state, is_home=is_home, drops=drops)
         except IcebergError as error:
             log.warning("nothing of %s is deleted, since it cannot be checked whose %s is: %s", table, location, error)
             return Gate(allowed=io.gate.allowed), False
@@ -168,11 +174,18 @@ class Locations(ABC):
             is_in_use=partial(is_in_use, self, table, location),
         )
 
-    def _owner_of(self, table: TableId, location: str) -> TableId | None:
-        """Return the table of another name that is at a location, as far as names lead to it."""
-        return owner_among(
-            self, (*self._names_of(location), *namesakes(self, location, self.unique_end)), table, location
-        )
+    def _owner_of(self, state: TableState, *, is_home: bool, drops: bool = False) -> TableId | None:
+        """Return the table of another name that is at a table's location, as far as names lead to it.
+
+        Args:
+            is_home: whether that is the place of the table's own name, so that no other name leads to it.
+            drops: whether all files are deleted: then another name of the very same state counts everywhere.
+        """
+        if is_home:
+            return None
+        location = state.metadata.location
+        names = (*self._names_of(location), *namesakes(self, location, self.unique_end))
+        return owner_among(self, names, state.table, location)
 
     def _names_of(self, location: str) -> Iterator[TableId]:
         """Yield the names of tables whose home a location is, see `_is_home`."""
@@ -276,6 +289,16 @@ class Locations(ABC):
         A table of the first versions may have no uuid, by which it is told from others.
         """
         gate = self.gate(table, metadata, metadata_location)
+        state = TableState(table=table, metadata=metadata, metadata_location=metadata_location)
+        owner = None
+        with suppress(IcebergError):  # who may not list the names registers it all the same
+            # A second name deletes nothing. But the place of its own name may be that of a table that was renamed.
+            owner = self._owner_of(state, is_home=False) if self._is_expected(state) else None
+        if owner is not None:
+            raise InvalidInputError(
+                f"table {table} cannot lie at {metadata.location}: table {owner} is there, and a cleanup of one would "
+                f"delete files of the other; rename or drop that one first"
+            )
         if metadata.table_uuid is None:
             return
         try:

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 # With more tables in the catalog it is not asked whether one of them is at a place.
 _MOST_TABLES = 1000
 _THREADS = 16
+# Of namespaces in namespaces, where the folders of more may be those above the warehouse.
+_MOST_LEVELS = 3
 
 
 class HasTables(Protocol):
@@ -71,6 +73,17 @@ def namesakes(catalog: HasTables, location: str, unique_end: re.Pattern[str]) ->
         for name in names_of_folder(location, unique_end):
             with suppress(InvalidInputError):
                 yield TableId(namespace=namespace, name=name)
+
+
+def names_of_folders(location: str, unique_end: re.Pattern[str]) -> tuple[TableId, ...]:
+    """Return the tables whose home a location may be: its last folders are a namespace of some levels and a name."""
+    *folders, _ = place_of(location).path.strip("/").split("/")
+    found = []
+    for levels in range(1, min(len(folders), _MOST_LEVELS) + 1):
+        for name in names_of_folder(location, unique_end):
+            with suppress(InvalidInputError):  # no name
+                found.append(TableId(namespace=tuple(folders[-levels:]), name=name))
+    return tuple(found)
 
 
 def names_of_folder(location: str, unique_end: re.Pattern[str]) -> list[str]:

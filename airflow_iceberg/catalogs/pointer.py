@@ -219,7 +219,7 @@ class PointerCatalog(Catalog):
         """
         for _ in range(_LOOKS_BEFORE_PURGE):
             state, files = self.find_purgeable(table)
-            io = self.deleting_io(state)
+            io = self.deleting_io(state, drops=True)
             try:
                 self.drop_if_current(state)
             except CommitConflictError as error:
@@ -276,7 +276,6 @@ class PointerCatalog(Catalog):
         return False
 
     def _files(self, state: TableState) -> FileIO:
-        """Return access to a table's files."""
         return self.gate(state.table, state.metadata, state.metadata_location).around(state.io or self.io)
 
     def _publish(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> TableState:
@@ -349,12 +348,13 @@ class PointerCatalog(Catalog):
         return TableState(table=table, metadata=metadata, metadata_location=location, token=pointer.token)
 
     def _delete_forgotten_metadata(self, before: TableMetadata, after: TableState) -> None:
-        """Delete the metadata files that are no longer in the log, if the table's properties say so."""
+        """Delete metadata files that are no longer in the log, if the properties say so and no other table is there."""
         if not TableProperties.of(after.metadata.properties).metadata_delete_after_commit:
             return
         files = self._files(after)
         own, foreign = own_only(files, forgotten_metadata(before, after.metadata, after.metadata_location))
         sure = files_of(files, own, after.metadata, after.metadata_location)
+        sure = [] if sure and self._owner_of(after, is_home=self._is_expected(after)) else sure
         if others := foreign + len(own) - len(sure):
             log.warning("%s: kept %d old metadata files that are gone, or may be another table's", after.table, others)
         _delete_quietly(files, sure)

@@ -247,10 +247,10 @@ class _LookForOthers(_Look):
             return None
         if seen.uuid is not None and seen.uuid != own.table_uuid:
             return f"{path} is of a table with uuid {seen.uuid}, this one has {own.table_uuid}"
-        if seen.uuid is not None and self._is_beside_pointer(path):
+        if seen.uuid is not None and self._is_beside_pointer(path) and _is_at(self.folder, own):
             return None
         # A table that was moved keeps its uuid. One that pretends to be another has the uuid of that one, and perhaps
-        # its location, but no metadata file in its folder.
+        # its location, but no metadata file in its folder; or its place of metadata is there, but not its location.
         if not _is_same(seen.location, own.location):
             return f"{path} is of a table at {seen.location}, this one is at {own.location}"
         if not (self.is_home or self._is_beside_pointer(path)):
@@ -259,6 +259,11 @@ class _LookForOthers(_Look):
 
     def _is_beside_pointer(self, path: str) -> bool:
         return _is_same(path.rpartition("/")[0], self.folder)
+
+
+def _is_at(folder: str, metadata: TableMetadata) -> bool:
+    """Whether a folder is where a table at this location has its metadata, unless a property says otherwise."""
+    return _is_same(folder, f"{metadata.location.rstrip('/')}/metadata")
 
 
 def _is_denied(error: StorageError) -> bool:
@@ -274,13 +279,14 @@ def has_metadata(io: FileIO, location: str) -> bool:
 def files_of(io: FileIO, paths: Sequence[str], metadata: TableMetadata, metadata_location: str) -> list[str]:
     """Return those of some files that are older metadata files of a table, by their own content."""
     folder = metadata_location.rpartition("/")[0]
+    is_at_home = _is_at(folder, metadata)
 
     def is_own(path: str) -> bool:
         above, _, name = path.rpartition("/")
         seen = look_at(io, path) if _METADATA.fullmatch(name) else None
         if seen is None or seen.uuid != metadata.table_uuid:
             return False
-        return _is_same(seen.location, metadata.location) or _is_same(above, folder)
+        return _is_same(seen.location, metadata.location) or (is_at_home and _is_same(above, folder))
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return [path for path, is_ours in zip(paths, pool.map(is_own, paths), strict=True) if is_ours]

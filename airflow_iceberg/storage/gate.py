@@ -7,6 +7,7 @@ each call. Not here: which locations a connection trusts (`storage.trust`), and 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ STORE_OF_SCHEME: Mapping[str, str] = {
     **dict.fromkeys(("gs", "gcs"), "gs"),
     **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs", "az", "adl"), "adls"),
 }
+_HDFS = ("hdfs", "viewfs", "webhdfs", "swebhdfs")
 _HDFS_PORT = ":8020"
 _MOST_SHOWN = 5
 
@@ -83,6 +85,8 @@ def place_of(location: str) -> Place:
         authority = f"{container}{at}{host.lower().replace('.blob.core.', '.dfs.core.')}"
     elif store not in ("s3", "gs"):
         authority = authority.lower().removesuffix(_HDFS_PORT if store == "hdfs" else "")
+        if "//" in path and store in _HDFS:  # its slashes are separators; in the key of an object each one counts
+            path = re.sub("/+", "/", path)
     return Place(store, authority, path.rstrip("/"))
 
 

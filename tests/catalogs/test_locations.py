@@ -23,6 +23,7 @@ from airflow_iceberg.storage.gate import place_of
 from airflow_iceberg.table import Table
 from tests.catalogs.places import glue, hive, nessie
 from tests.support.builders import id_rows
+from tests.support.http_server import HttpServer, document
 from tests.support.memory import MemoryCatalog, MemoryFileIO
 from tests.support.other_programs import table_at
 from tests.support.recording import RecordingFileIO, commit_foreign_file
@@ -50,6 +51,14 @@ def filled(catalog, name, *, location=None):
     table.append(id_rows([1, 2]))
     table.overwrite(id_rows([3]))
     return table
+
+
+def forge(catalog, name, metadata, **fields):
+    """Let a table have this metadata, as whoever may commit to it can."""
+    table = TableId.of(name)
+    path = f"{WAREHOUSE}/evil/t/metadata/00009-{uuid.uuid4()}.metadata.json"
+    catalog.io.create(path, _json(dataclasses.replace(metadata, **fields)))
+    catalog.swap_pointer(table, expected=catalog.read_pointer(table), new=path)
 
 
 def files_of(table):
@@ -240,6 +249,128 @@ class TestATableThatPretendsToBeAnother:
         catalog.drop_table("evil.t", purge=True)
         assert files_of(victim) >= before
         assert "is where table hr.salaries is" in caplog.text
+
+    def test_nor_at_the_place_of_its_own_name(self, tmp_path, caplog):
+        catalog = sql(MemoryFileIO(), tmp_path)
+        first = filled(catalog, "hr.salaries")
+        before = files_of(first)
+        catalog.create_namespace("other")
+        catalog.rename_table("hr.salaries", "other.paid")
+        catalog.swap_pointer(TableId.of("hr.salaries"), expected=None, new=first.metadata_location)
+        expire(Table.load(catalog, "hr.salaries"))
+        catalog.drop_table("hr.salaries", purge=True)
+        assert files_of(first) >= before
+        assert "is where table other.paid is" in caplog.text
+
+    def test_a_second_name_of_the_same_state_counts_when_one_is_dropped(self, tmp_path):
+        catalog = sql(MemoryFileIO(), tmp_path)
+        table = filled(catalog, "hr.salaries")
+        catalog.register_table("hr.again", table.metadata_location)
+        litter = f"{table.location}/data/litter.parquet"
+        catalog.io.create(litter, b"x")
+        assert remove_orphans(table).orphan_files == 1
+        before = files_of(table)
+        catalog.drop_table("hr.salaries", purge=True)
+        assert files_of(table) == before
+
+    @pytest.mark.parametrize("make", [sql, memory])
+    def test_nobody_registers_the_metadata_of_a_renamed_table_under_its_old_name(self, make, tmp_path):
+        catalog = make(MemoryFileIO(), tmp_path)
+        first = filled(catalog, "hr.salaries")
+        catalog.create_namespace("other")
+        catalog.rename_table("hr.salaries", "other.salaries")
+        with pytest.raises(InvalidInputError, match=r"hr.salaries cannot lie at .*: table other.salaries is there"):
+            catalog.register_table("hr.salaries", first.metadata_location)
+
+    @pytest.mark.parametrize("folder", ["far/o", "far/o%20é_/metadata"])
+    @pytest.mark.parametrize("spelled", ["memory:///warehouse", "MEMORY://warehouse", WAREHOUSE])
+    def test_nor_where_its_pointer_is_spelled_otherwise_than_its_location(self, spelled, folder, tmp_path, caplog):
+        catalog = sql(MemoryFileIO(), tmp_path)
+        catalog.create_namespace("hr")
+        moved = {"write.metadata.path": f"{WAREHOUSE}/elsewhere/m"} if spelled == WAREHOUSE else {}
+        victim = TableId.of("hr.salaries")
+        table = Table.create(catalog, victim, schema=SCHEMA, location=f"{WAREHOUSE}/{folder}", properties=moved)
+        table.append(id_rows([1]))
+        pointer = table.metadata_location
+        now = catalog.read_pointer(victim)
+        catalog.swap_pointer(victim, expected=now, new=pointer.replace(WAREHOUSE, spelled))
+        before = files_of(table)
+        catalog.create_namespace("evil")
+        catalog.swap_pointer(TableId.of("evil.t"), expected=None, new=pointer)
+        expire(Table.load(catalog, "evil.t"))
+        catalog.drop_table("evil.t", purge=True)
+        assert files_of(table) >= before
+        assert "is where table hr.salaries is" in caplog.text
+
+    @pytest.mark.parametrize("make", [sql, memory])
+    def test_nor_where_it_has_moved_its_own_metadata_beside_that_of_the_other_one(self, make, tmp_path):
+        catalog = make(MemoryFileIO(), tmp_path)
+        victim = filled(catalog, "hr.salaries")
+        before = files_of(victim)
+        places = {"write.data.path": victim.location, "write.metadata.path": f"{victim.location}/metadata"}
+        evil = filled(catalog, "evil.t")
+        forge(catalog, "evil.t", evil.metadata, table_uuid=victim.metadata.table_uuid, properties=places)
+        Table.load(catalog, "evil.t").append(id_rows([1]))
+        for path in before:
+            commit_foreign_file(catalog, "evil.t", path)
+        Table.load(catalog, "evil.t").delete("id > 0")
+        expire(Table.load(catalog, "evil.t"))
+        catalog.drop_table("evil.t", purge=True)
+        assert files_of(victim) >= before
+
+    @pytest.mark.parametrize("is_beside", [True, False])
+    @pytest.mark.parametrize("make", [sql, memory])
+    def test_nor_are_its_metadata_files_the_old_ones_of_a_commit(self, make, is_beside, tmp_path):
+        catalog = make(MemoryFileIO(), tmp_path)
+        victim = filled(catalog, "hr.salaries")
+        before = files_of(victim)
+        evil = filled(catalog, "evil.t")
+        properties = {"write.metadata.path": f"{evil.location}/metadata", "write.data.path": f"{evil.location}/data"}
+        forge(
+            catalog,
+            "evil.t",
+            victim.metadata,
+            metadata_log=((1, victim.metadata_location),),
+            properties={**({} if is_beside else properties), **TestForgottenMetadata.PROPERTIES},
+        )
+        for number in range(3):
+            Table.load(catalog, "evil.t").append(id_rows([number]))
+        assert files_of(victim) >= before
+
+
+class TestANameInRest:
+    """A second name of a table, which a server has registered; its warehouse may be a name, and its folders are not."""
+
+    FOLDER = "lake/cat/hr/victim"
+
+    @pytest.mark.parametrize("status", [404, 403], ids=["unknown", "denied"])
+    @pytest.mark.parametrize("asked", ["evil.t", "hr.victim"])
+    @pytest.mark.parametrize("real", ["hr.victim", "cat.hr.victim", "lake.cat.hr.victim"])
+    def test_nothing_is_deleted_where_the_last_folders_are_another_ones_name(self, real, asked, status):
+        assert self.own(real, asked, status) == ([self.FOLDER] if asked == real else [])
+
+    def test_the_table_itself_may_have_a_name_that_leads_nowhere(self):
+        assert self.own("evil.t", "evil.t", 404) == [self.FOLDER]
+        assert self.own("evil.t", "evil.t", 403) == []
+
+    def own(self, real, asked, status):
+        """Return what `asked` may delete, if `real` is at the folder, too, and other names are answered by a status."""
+        catalog = MemoryCatalog()
+        there = filled(catalog, "db.t", location=f"{WAREHOUSE}/{self.FOLDER}").state
+        names = [each.rpartition(".")[::2] for each in (real, asked)]
+        paths = [f"/v1/namespaces/{space.replace('.', '%1F')}/tables/{name}" for space, name in names]
+        answer = {"metadata-location": there.metadata_location, "metadata": metadata_json.to_dict(there.metadata)}
+
+        def handle(request):
+            path = request.path.partition("?")[0]
+            if path == "/v1/config":
+                return document({"defaults": {}, "overrides": {}})
+            return document(answer) if path in paths else document({}, status)
+
+        with HttpServer(handle) as server:
+            rest = RestCatalog("rest", {"uri": f"http://127.0.0.1:{server.port}", "warehouse": "prod"}, io=catalog.io)
+            gate = rest.deleting_io(rest.load(asked)).gate
+        return [each.removeprefix(f"{WAREHOUSE}/") for each in gate.own]
 
 
 class TestWhatADroppedTableHasLeft:

@@ -134,6 +134,20 @@ class TestRemoteLocations:
     def test_authorities(self, root, location, is_same):
         assert passes(Trust.of({"warehouse": root}).gate(f"{root}/t"), location) is is_same
 
+    @pytest.mark.parametrize("scheme", ["hdfs", "viewfs", "webhdfs", "swebhdfs"])
+    def test_slashes_are_separators_in_hdfs(self, scheme):
+        table = f"{scheme}://nn/wh/db/t"
+        assert {place_of(f"{scheme}://nn{path}") for path in ("/wh/db/t", "//wh/db/t", "/wh//db///t//")} == {
+            place_of(table)
+        }
+        assert Gate(allowed=(f"{scheme}://nn/wh",), own=(table,)).owns(f"{scheme}://nn/wh/db//t/a")
+        assert not Gate(allowed=(f"{scheme}://nn/",), own=(f"{scheme}://nn/wh//db",)).owns(f"{scheme}://nn/wh/dbx")
+        trust = Trust.of({"warehouse": f"{scheme}://nn/wh"})
+        assert trust.gate(table, own=[f"{scheme}://nn//wh", f"{scheme}://nn//"]).own == ()
+
+    def test_and_a_part_of_the_key_of_an_object(self):
+        assert place_of("s3://lake/wh//t") != place_of("s3://lake/wh/t")
+
 
 class TestLocalLocations:
     """A local table may use its warehouse and the allowed folders, as they are after symbolic links."""

@@ -21,7 +21,7 @@ from airflow_iceberg.catalogs.http.exchange import Answer
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import without_login
 from airflow_iceberg.catalogs.metadata_file import is_gzip_asked
-from airflow_iceberg.catalogs.owners import owner_among
+from airflow_iceberg.catalogs.owners import names_of_folders, owner_among
 from airflow_iceberg.catalogs.rest import differences, protocol
 from airflow_iceberg.catalogs.rest.changes import commit_body, create_body, creation, is_plain
 from airflow_iceberg.catalogs.rest.commits import TableCommits, looked_up
@@ -31,6 +31,7 @@ from airflow_iceberg.catalogs.rest.server import RestServer
 from airflow_iceberg.catalogs.rest.states import TableStates
 from airflow_iceberg.errors import (
     AlreadyExistsError,
+    IcebergError,
     InvalidInputError,
     NotFoundError,
     StorageError,
@@ -40,6 +41,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.base import FileIO
+from airflow_iceberg.storage.trust import is_location
 
 _T = TypeVar("_T")
 _NO_NAMESPACE = "NoSuchNamespaceException"
@@ -78,9 +80,22 @@ class RestCatalog(Catalog):
                 self._own_io = load_file_io(self._server.store_properties)
             return self._own_io
 
-    def _owner_of(self, table: TableId, location: str) -> TableId | None:
+    def _owner_of(self, state: TableState, *, is_home: bool, drops: bool = False) -> TableId | None:
         """Return the table whose name leads to a location; that each table has its own is the server's matter."""
-        return owner_among(self, self._names_of(location), table, location)
+        if is_home:
+            return None
+        location = state.metadata.location
+        if is_location(self.properties.get("warehouse", "")):
+            return owner_among(self, self._names_of(location), state.table, location)
+        # The warehouse is a name: nobody but the server knows where the folders of namespaces begin.
+        names = names_of_folders(location, self.unique_end)
+        if state.table not in names:
+            return owner_among(self, names, state.table, location)
+        for name in names:
+            with suppress(IcebergError):  # a guess: some servers refuse to answer for what they do not know
+                if owner := owner_among(self, (name,), state.table, location):
+                    return owner
+        return None
 
     def _is_lent(self, state: TableState) -> bool:
         return self._states.is_lent(state.io)

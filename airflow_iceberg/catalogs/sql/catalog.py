@@ -24,7 +24,6 @@ from sqlalchemy import (
     func,
     insert,
     literal,
-    not_,
     or_,
     select,
     update,
@@ -38,6 +37,7 @@ from airflow_iceberg.catalogs.owners import owner_among
 from airflow_iceberg.catalogs.pointer import Outside, Pointer, PointerCatalog
 from airflow_iceberg.catalogs.sql.database import Database
 from airflow_iceberg.catalogs.sql.own_tables import OwnTables
+from airflow_iceberg.catalogs.sql.same_place import other_pointer
 from airflow_iceberg.catalogs.sql.tables import TYPE_COLUMN, catalog_tables, creates_tables
 from airflow_iceberg.errors import (
     AlreadyExistsError,
@@ -228,18 +228,19 @@ class SqlCatalog(PointerCatalog):
         own = self._namespace_rows(table.namespace).get(_LOCATION)
         return f"{self._base_location(table, own, '/'.join(table.namespace))}/{table.name}"
 
-    def _owner_of(self, table: TableId, location: str) -> TableId | None:
-        """Return the table whose metadata is at a location, or whose name leads to it."""
-        columns, prefix = self._tables.c, f"{location.rstrip('/')}/metadata/"
-        is_there = self._same(func.substr(columns.metadata_location, 1, len(prefix)), prefix)
-        wanted = select(columns.table_namespace, columns.table_name).where(
-            self._same(columns.catalog_name, self.name), is_there, not_(self._has_name(table))
-        )
+    def _owner_of(self, state: TableState, *, is_home: bool, drops: bool = False) -> TableId | None:
+        """Return the table whose pointer leads to where this one's metadata is, or whose name leads to its location.
+
+        Also where a table is at home: one that was renamed stays at the place of its old name. There a second name of
+        the very same state has the same files, and loses none as long as the table is not dropped.
+        """
+        is_ours = self._same(self._tables.c.catalog_name, self.name)
         with self._database().read() as connection:
-            row = connection.execute(wanted.limit(1)).first()
-        if row is not None:
-            return TableId(namespace=tuple(str(row[0]).split(".")), name=str(row[1]))
-        return owner_among(self, self._names_of(location), table, location)
+            owner = other_pointer(connection, self._tables, is_ours, state, may_be_same=is_home and not drops)
+        if owner is not None or is_home:
+            return owner
+        location = state.metadata.location
+        return owner_among(self, self._names_of(location), state.table, location)
 
     # -- namespaces ----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,58 @@
+"""Which other row of a database leads to the folder where a table has its metadata: however either is spelled."""
+
+from __future__ import annotations
+
+from sqlalchemy import ColumnElement, Table, or_, select
+from sqlalchemy.engine import Connection
+
+from airflow_iceberg.catalogs.names import TableId
+from airflow_iceberg.catalogs.state import TableState
+from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.storage.gate import Place, place_of
+
+
+def other_pointer(
+    connection: Connection,
+    tables: Table,
+    is_of_catalog: ColumnElement[bool],
+    state: TableState,
+    *,
+    may_be_same: bool,
+) -> TableId | None:
+    """Return a table of another name whose metadata file is in a folder of this table's metadata files.
+
+    Args:
+        may_be_same: whether a name for the very metadata file of this table is none of another one.
+    Raises:
+        InvalidInputError: there is one, and its name is one that no table can have here.
+    """
+    folders = (f"{state.metadata.location.rstrip('/')}/metadata", _folder(state.metadata_location))
+    places = [place_of(folder) for folder in folders]
+    columns = tables.c
+    # The database knows no spellings: each has the name of the folder in it.
+    is_near = or_(*(columns.metadata_location.contains(_own_name(place), autoescape=True) for place in places))
+    named = select(columns.table_namespace, columns.table_name, columns.metadata_location)
+    for namespace, name, pointer in connection.execute(named.where(is_of_catalog, is_near)):
+        if may_be_same and pointer == state.metadata_location:
+            continue
+        levels = tuple(str(namespace).split("."))
+        if (levels, name) != (state.table.namespace, state.table.name) and _place(pointer) in places:
+            return TableId(namespace=levels, name=str(name))
+    return None
+
+
+def _own_name(place: Place) -> str:
+    """Return the last name in the path of a folder that not every such folder has."""
+    names = place.path.split("/")
+    return next((name for name in reversed(names) if name not in ("", "metadata")), "/")
+
+
+def _place(pointer: str) -> Place | None:
+    try:
+        return place_of(_folder(pointer))
+    except InvalidInputError:
+        return None  # nothing is read there
+
+
+def _folder(location: str) -> str:
+    return location.rpartition("/")[0]
