@@ -230,9 +230,11 @@ def _may_hold(predicate: tree.Predicate, found: _Ranges) -> Mask:
 def _are_numbers(predicate: tree.Comparison | tree.In | tree.NotIn, bounds: _Bounds) -> bool:
     """Tell whether numpy compares the literals as Python does."""
     literals = (predicate.literal,) if isinstance(predicate, tree.Comparison) else predicate.literals
-    if bounds.lower.dtype.kind == "f":
-        return all(type(literal) is float for literal in literals)
-    return all(type(literal) is int and -(2**63) <= literal < 2**63 for literal in literals)
+    is_float = bounds.lower.dtype.kind == "f"
+    # An upsert asks for as many as there are keys: no step in Python for each.
+    if not set(map(type, literals)) <= {float if is_float else int}:
+        return False
+    return is_float or not literals or (-(2**63) <= min(literals) and max(literals) < 2**63)
 
 
 def _value_may_hold(predicate: tree.Comparison | tree.In | tree.NotIn, bounds: _Bounds) -> Any:
