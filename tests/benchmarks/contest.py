@@ -77,10 +77,13 @@ class Contest:
         return Bench(folder=self.folder, work=self.folder / "work" / f"{line.name}-{side}", rows=self.rows)
 
     def _turns(self, line: Line, names: Sequence[str]) -> Iterator[tuple[str, bool]]:
-        """Yield whose turn it is, and whether the run counts: the same number of each side's runs are its warm-up."""
+        """Yield whose turn it is, and whether the run counts: the same number of each side's runs are its warm-up.
+
+        Each second round begins with the other side: which comes first in a round has its own influence.
+        """
         runs = [number >= line.warm_up for number in range(line.warm_up + max(self.runs, line.least_runs))]
         if line.in_turns:
-            return ((name, counts) for counts in runs for name in names)
+            return ((name, counts) for number, counts in enumerate(runs) for name in names[:: -1 if number % 2 else 1])
         return ((name, counts) for name in names for counts in runs)
 
     def _measurement(self, line: Line, samples: Mapping[str, Samples]) -> Measurement:
