@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
@@ -223,9 +224,9 @@ class TestSql:
 class TestRest:
     """Requests have the server's separator between two levels; a level with it in it would be two."""
 
-    @pytest.mark.parametrize("separator", [".", "-", "b."])
+    @pytest.mark.parametrize("separator", [".", "%2E", "-", "::"])
     def test_a_level_with_the_separator_is_refused_before_it_is_sent(self, separator: str, tmp_path: Path) -> None:
-        level = f"a{separator}b"
+        level = "a:" if separator == "::" else f"a{unquote(separator)}b"
         with RestServer(tmp_path.as_uri(), overrides={"namespace-separator": separator}) as server:
             catalog = load_catalog("prod", type="rest", uri=server.uri, warehouse=tmp_path.as_uri())
             space = (level, "c")
@@ -239,7 +240,7 @@ class TestRest:
                 with pytest.raises(InvalidInputError, match="cannot be named in catalog prod: its server writes"):
                     use()
             assert {request.path.partition("?")[0] for request in server.seen} == {"/v1/config"}
-            server.namespaces |= {(level,): {}, ("a",): {}}
+            server.namespaces |= {("a",): {}, (f"a{unquote(separator)}b",): {}}
             assert catalog.list_namespaces() == (("a",),)
 
     def test_without_one_of_its_own_a_dot_is_a_sign_like_others(self) -> None:

@@ -13,7 +13,7 @@ from airflow_iceberg.catalogs.names import join_levels
 from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.table import Table
 from tests.catalogs.hive_contract import empty_metastore
-from tests.catalogs.odd_names import Names, live, walk
+from tests.catalogs.odd_names import PIECES, Names, live, walk
 from tests.catalogs.rest_servers import SERVERS
 from tests.services.glue import KEYS
 from tests.support.sampling import SEED
@@ -84,14 +84,17 @@ class TestGlue:
 
 
 class TestHive:
-    """A metastore takes letters, digits and underscores."""
+    """A metastore of Hive 2 takes letters, digits and underscores, one of Hive 4 more; names are in small letters."""
 
     @pytest.mark.parametrize("metastore", ["hive_2_3_10", "hive_4"])
     def test_names_of_all_kinds(self, metastore: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
         server = request.getfixturevalue(metastore)
         empty_metastore(server.uri)
         catalog = load_catalog("prod", type="hive", uri=server.uri, warehouse=tmp_path.as_uri())
-        assert not any(held(catalog).values())
+        assert list(held(catalog).values()) == [metastore == "hive_4"] * 2 + [False]
+        empty_metastore(server.uri)
+        names = Names(random.Random(SEED), pieces=[each for each in PIECES if each == each.lower()])
+        live(catalog, names, tables=25, most_levels=1, may_fail=True)
         assert list(walk(catalog))
 
 

@@ -130,16 +130,23 @@ class ServerConfig:
         )
 
     def can_name(self, namespace: Namespace) -> bool:
-        """Tell whether a request names these levels, and no others: none has the server's separator in it."""
-        levels, separator = [self.namespace_text((level,)) for level in namespace], self.namespace_text(("", ""))
-        return separator.join(levels).split(separator) == levels
+        """Tell whether a request names these levels, and no others: none has the server's separator in it.
+
+        Some servers decode a path before they divide it, so that an encoding does not tell them apart.
+        """
+        separator = self._separator
+        return separator.join(namespace).split(separator) == list(namespace)
+
+    @property
+    def _separator(self) -> str:
+        return unquote(self.properties.get(_SEPARATOR) or _UNIT_SEPARATOR)
 
     def check_levels(self, namespace: Namespace, catalog: str) -> None:
         """Raise `InvalidInputError` for levels that no request can name."""
         if not self.can_name(namespace):
             raise InvalidInputError(
                 f"namespace {join_levels(namespace)} cannot be named in catalog {catalog}: its server writes "
-                f"{self.namespace_text(('', ''))!r} between two levels, so none may contain that; rename it"
+                f"{self._separator!r} between two levels, so none may contain that; rename it"
             )
 
     @property
