@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.definitions.asset import AssetRef, AssetUriRef
 
+from airflow_iceberg.catalogs.names import join_levels, split_levels
 from airflow_iceberg.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def asset_uri(
     """Return the URI of a table's asset: `iceberg://iceberg_catalog_default/sales/orders`.
 
     Args:
-        table: the namespace and name of the table, `sales.orders`.
+        table: the namespace and name of the table, `sales.orders`; each level is one part of the URI's path.
         iceberg_conn_id: the id of the catalog's connection; another connection to the same catalog gives another asset.
         maintenance: the asset of what changes no rows: compaction, expiry, a new column.
         branch: the branch of the table whose commits the asset is about.
@@ -49,8 +50,8 @@ def asset_uri(
     Raises:
         ValueError: not a namespace and a name.
     """
-    parts = [part.strip() for part in table.split(".")]
-    if len(parts) < 2 or not all(parts) or not iceberg_conn_id.strip():
+    parts = split_levels(table)
+    if len(parts) < 2 or not all(part.strip() for part in parts) or not iceberg_conn_id.strip():
         raise ValueError(f"table {table!r} of connection {iceberg_conn_id!r} has no asset, expected 'namespace.table'")
     path = "/".join(quote(part, safe="") for part in parts)
     # In this order: Airflow sorts them.
@@ -97,7 +98,7 @@ def table_of_uri(uri: str) -> tuple[str, str]:
     path = [unquote(part) for part in parts.path.strip("/").split("/")]
     if parts.scheme != SCHEME or not parts.netloc or len(path) < 2 or not all(path):
         raise ValueError(f"{uri!r} is not the URI of a table: {_EXPECTED}")
-    return unquote(parts.netloc), ".".join(path)
+    return unquote(parts.netloc), join_levels(path)
 
 
 def sanitize_uri(parts: SplitResult) -> SplitResult:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_iceberg.assets import table_of_uri
+from airflow_iceberg.catalogs.names import split_levels
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.redaction import said, without_secrets
@@ -198,9 +199,8 @@ def _link(table: OpenTable) -> tuple[str, str] | None:
             region = properties.get("glue.region") or properties.get("client.region") or ""
             account = properties.get("glue.id") or ""
             # Without both the name would be that of other tables, too.
-            return (
-                (f"arn:aws:glue:{region}:{account}", f"table/{name.replace('.', '/')}") if region and account else None
-            )
+            is_known = bool(region and account)
+            return (f"arn:aws:glue:{region}:{account}", "/".join(("table", *split_levels(name)))) if is_known else None
         case "hive" if uri:
             return f"hive://{urlsplit(uri.split(',')[0]).netloc}", name
         case "hadoop":

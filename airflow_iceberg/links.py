@@ -16,6 +16,8 @@ from urllib.parse import quote, urlsplit
 from airflow.sdk import BaseOperatorLink
 
 from airflow_iceberg.backends.pages import SparkPages, web_address
+from airflow_iceberg.catalogs.names import join_levels, split_levels
+from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.redaction import said
 from airflow_iceberg.ui.addresses import committed_address, snapshot_address, table_address
 
@@ -191,8 +193,11 @@ def paimon_pages(config: PaimonConfig, table: str | None, found: Sequence[int]) 
 
 
 def _named_pages(templates: Mapping[str, str], catalog: str, table: str, made: Sequence[int]) -> dict[str, str]:
-    namespace, _, name = table.rpartition(".")
-    values = {"catalog": catalog, "table": table, "namespace": namespace, "name": name}
+    try:
+        *namespace, name = split_levels(table)
+    except InvalidInputError:
+        return {}
+    values = {"catalog": catalog, "table": table, "namespace": join_levels(namespace), "name": name}
     found = {"table-url": _filled(templates.get("table-url"), values)}
     if made:
         found["snapshot-url"] = _filled(templates.get("snapshot-url"), {**values, "snapshot_id": str(made[-1])})

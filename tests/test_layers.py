@@ -80,7 +80,7 @@ LAYERS = {
     "get_provider_info": Layer(),
     "events": Layer(),
     "retries": Layer("errors redaction", "airflow"),
-    "assets": Layer("errors operations commit.open_table commit.write_result", "airflow"),
+    "assets": Layer("errors catalogs.names operations commit.open_table commit.write_result", "airflow"),
     "hooks": Layer(
         "errors redaction retries assets get_provider_info commit.operation_key commit.write_result table catalogs "
         "catalogs.base catalogs.load catalogs.names catalogs.pointer storage storage.base "
@@ -97,12 +97,12 @@ LAYERS = {
     ),
     # Above the hooks: an asset is told apart from others by its table's location, which the catalog knows.
     "lineage": Layer(
-        "errors redaction assets hooks operations commit.open_table commit.write_result format.snapshots "
-        "format.properties.table_properties",
+        "errors redaction assets hooks catalogs.names operations commit.open_table commit.write_result "
+        "format.snapshots format.properties.table_properties",
         "airflow openlineage attr",
     ),
     # What a task's end is looked at with: addresses, of which Airflow makes buttons.
-    "links": Layer("redaction hooks backends.pages ui.addresses", "airflow"),
+    "links": Layer("errors redaction catalogs.names hooks backends.pages ui.addresses", "airflow"),
     "triggers": Layer(
         "errors redaction retries hooks catalogs.base storage table inventory.limited format.snapshots "
         "format.metadata.table_metadata plan.new_snapshot plan.snapshot_events plan.conditions paimon.new_snapshot "
@@ -119,10 +119,10 @@ LAYERS = {
         "airflow pyarrow",
     ),
     # What `airflow iceberg …` shows.
-    "cli": Layer("errors redaction hooks table operations.history jobs.spark.installation", "airflow"),
+    "cli": Layer("errors redaction catalogs.names hooks table operations.history jobs.spark.installation", "airflow"),
     # Pages of the API server, which brings what they are made with.
     "ui": Layer(
-        "errors redaction assets hooks table catalogs.base commit.operation_key commit.write_result "
+        "errors redaction assets hooks table catalogs.base catalogs.names commit.operation_key commit.write_result "
         "format.metadata.table_metadata format.schemas format.snapshots format.values.digits operations.history "
         "inventory.limited inventory.listed_files plan.compact scan.counted_files",
         "airflow fastapi starlette jinja2 markupsafe sqlalchemy",

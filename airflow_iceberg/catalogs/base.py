@@ -16,6 +16,7 @@ from airflow_iceberg.catalogs.names import Namespace as Namespace
 from airflow_iceberg.catalogs.names import TableId as TableId
 from airflow_iceberg.catalogs.names import check_names, stored_properties
 from airflow_iceberg.catalogs.names import child_namespaces as child_namespaces
+from airflow_iceberg.catalogs.names import join_levels as join_levels
 from airflow_iceberg.catalogs.names import listed_tables as listed_tables
 from airflow_iceberg.catalogs.names import parse_namespace as parse_namespace
 from airflow_iceberg.catalogs.state import TableState as TableState
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 class Catalog(Locations):
     """Tables by name. Tables are given as `TableId` or as "namespace.table", namespaces as tuple or as "a.b".
+
+    A level with a dot is in backticks. What a listing returns names the same table in every call, also as text.
 
     Every method raises `NotFoundError` for a table or namespace that does not exist, and `StorageError` if the service
     of the catalog can't be reached. Names of methods and properties follow PyIceberg. A method's docstring in a catalog
@@ -88,7 +91,7 @@ class Catalog(Locations):
         self.check_new_namespace(namespace)
         is_new = self._create_namespace(namespace, stored_properties(namespace, properties))
         if not is_new and not if_not_exists:
-            raise AlreadyExistsError(f"namespace {'.'.join(namespace)} exists already in catalog {self.name}")
+            raise AlreadyExistsError(f"namespace {join_levels(namespace)} exists already in catalog {self.name}")
 
     @abstractmethod
     def _create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> bool:
@@ -117,7 +120,9 @@ class Catalog(Locations):
         namespace = self.levels_of(namespace)
         new, old = stored_properties(namespace, updates), frozenset(removals)
         if both := sorted(old & set(new)):
-            raise InvalidInputError(f"property '{both[0]}' of namespace {'.'.join(namespace)} is both set and removed")
+            raise InvalidInputError(
+                f"property '{both[0]}' of namespace {join_levels(namespace)} is both set and removed"
+            )
         self._update_namespace(namespace, new, old)
 
     @abstractmethod
@@ -208,13 +213,18 @@ class Catalog(Locations):
         """Return the id of a table; `InvalidInputError` for a name that this catalog does not accept."""
         found = TableId.of(table)
         check_names((*found.namespace, found.name), may_have_ref=self.names_have_refs)
+        self.check_held(found.namespace, found.name)
         return found
 
     def levels_of(self, namespace: str | Namespace) -> Namespace:
         """Return the levels of a namespace; `InvalidInputError` for a name that this catalog does not accept."""
         found = parse_namespace(namespace)
         check_names(found, may_have_ref=self.names_have_refs)
+        self.check_held(found)
         return found
+
+    def check_held(self, namespace: Namespace, *name: str) -> None:
+        """Raise `InvalidInputError` for a namespace, or the name of a table in it, that this catalog cannot hold."""
 
     # -- shared checks and errors ------------------------------------------------------------------------------------
 
@@ -226,7 +236,9 @@ class Catalog(Locations):
         return advised(error, f"check the uri: its answer is not a catalog's ({answer})") if answer else error
 
     def _unknown_namespace(self, namespace: Namespace) -> NotFoundError:
-        text = f"there is no namespace {'.'.join(namespace)} in catalog {self.name}; create it first or check the name"
+        text = (
+            f"there is no namespace {join_levels(namespace)} in catalog {self.name}; create it first or check the name"
+        )
         error = NotFoundError(text)
         error.is_unknown_name = True
         return error
@@ -262,7 +274,7 @@ class Catalog(Locations):
         """Return the error for a namespace to drop; `kind` is "table", "namespace", or what only other engines drop."""
         own = kind in ("table", "namespace")
         to_do = "drop that first" if own else "drop that first, with the engine that has made it"
-        return InvalidInputError(f"namespace {'.'.join(namespace)} is not empty: it holds {kind} {name}; {to_do}")
+        return InvalidInputError(f"namespace {join_levels(namespace)} is not empty: it holds {kind} {name}; {to_do}")
 
     def _changed_by_another(self, table: TableId, detail: str) -> CommitConflictError:
         return CommitConflictError(f"table {table} in catalog {self.name} was changed by another writer: {detail}")

@@ -73,6 +73,9 @@ class Locations(ABC):
     @abstractmethod
     def load(self, table: str | TableId) -> TableState: ...
 
+    @abstractmethod
+    def id_of(self, table: str | TableId) -> TableId: ...
+
     # -- what is trusted -----------------------------------------------------------------------------------------------
 
     def trust_in(self, table: TableId, location: str) -> Trust:
@@ -199,7 +202,7 @@ class Locations(ABC):
         for name in names_of_folder(place.path, self.unique_end):
             with suppress(InvalidInputError):  # no name
                 if namespace := self._namespace_of(folders):
-                    yield TableId(namespace=namespace, name=name)
+                    yield self.id_of(TableId(namespace=namespace, name=name))
 
     def _namespace_of(self, folders: Sequence[str]) -> Namespace:
         """Return the namespace of a folder in the warehouse; without levels if there is none."""

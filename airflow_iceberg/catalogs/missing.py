@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from airflow_iceberg.catalogs.names import is_name
+from airflow_iceberg.catalogs.names import is_name, join_levels
 from airflow_iceberg.errors import IcebergError, NotFoundError, advised
 from airflow_iceberg.redaction import hide, said, without_secrets
 from airflow_iceberg.storage.conditional_create import Presence, find_directory
@@ -76,14 +76,12 @@ def _explained(catalog: Catalog, table: TableId) -> NotFoundError:
 def _why(catalog: Catalog, table: TableId) -> str:
     missing = _missing_level(catalog, catalog.namespace_of(table))
     if missing is not None:
-        name = ".".join(missing)
-        return f": namespace {name} does not exist{_instead_of_namespace(catalog, table, missing)}"
+        return f": namespace {join_levels(missing)} does not exist{_instead_of_namespace(catalog, table, missing)}"
     names = _some(catalog, table.namespace)
     near = _near(table.name, names)
-    space = ".".join(table.namespace)
     if near:
-        return f"; did you mean {' or '.join(f'{space}.{name}' for name in near)}?"
-    return f"; namespace {space} has {_listed(names)}" if names else "; check the names"
+        return f"; did you mean {' or '.join(join_levels((*table.namespace, name)) for name in near)}?"
+    return f"; namespace {join_levels(table.namespace)} has {_listed(names)}" if names else "; check the names"
 
 
 def _place(catalog: Catalog, table: TableId) -> str:
@@ -111,12 +109,23 @@ def _missing_level(catalog: Catalog, namespace: Namespace) -> Namespace | None:
 
 
 def _instead_of_namespace(catalog: Catalog, table: TableId, missing: Namespace) -> str:
+    if (dotted := _with_dot(catalog, table)) is not None:
+        return f"; did you mean {dotted}?"
     names = _some(catalog, ()) if len(missing) == 1 else []
     near = _near(missing[0], names)
     if not near:
         return f"; the catalog has {_listed(names)}" if names else ""
     other = type(table)(namespace=(near[0], *table.namespace[1:]), name=table.name)
-    return f"; did you mean {other if catalog.table_exists(other) else f'namespace {near[0]}'}?"
+    return f"; did you mean {other if catalog.table_exists(other) else f'namespace {join_levels(near[:1])}'}?"
+
+
+def _with_dot(catalog: Catalog, table: TableId) -> TableId | None:
+    """Return the table whose name has the last dot in it, if there is one: its author has left out the backticks."""
+    *above, last = table.namespace
+    with suppress(IcebergError):
+        other = type(table)(namespace=tuple(above), name=f"{last}.{table.name}")
+        return other if catalog.table_exists(other) else None
+    return None
 
 
 def _some(catalog: Catalog, above: Namespace) -> list[str]:
@@ -133,4 +142,4 @@ def _near(name: str, names: list[str]) -> list[str]:
 
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(sorted(names)[:_NAMED])}{more}"
+    return f"{', '.join(join_levels((name,)) for name in sorted(names)[:_NAMED])}{more}"

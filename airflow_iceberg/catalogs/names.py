@@ -1,6 +1,10 @@
-"""Names of tables and namespaces: `TableId`, and which names no catalog accepts.
+"""Names of tables and namespaces: `TableId`, their one form as text, and which names no catalog accepts.
 
-A name must not leave its place in a path, in a location or in an address.
+    sales.orders        the table orders in the namespace sales
+    sales.`x.t`         the table x.t; `"x.t"` is read as well, and a mark in a level is doubled
+
+A name must not leave its place in a path, in a location or in an address. What one catalog alone cannot hold is refused
+by that catalog (`Catalog.id_of`, `Catalog.levels_of`).
 """
 
 from __future__ import annotations
@@ -18,14 +22,59 @@ _NO_NAME = re.compile(r"[\\\x00-\x1f\x7f-\x9f\u2028\u2029]")
 # Nessie alone takes what follows as a reference, in whose name slashes are usual: "orders@feature/x".
 _MARK = re.compile(r"[@#]")
 _MOST_SHOWN = 100
+# A level in backticks or quotes, and one as it is. A mark within a level that begins otherwise is a part of it.
+_LEVEL = re.compile(r"""(?:`(?:[^`]|``)*+`|"(?:[^"]|"")*+")(?=[.@#]|\Z)""")
+_PLAIN = re.compile(r"[^.]*")
+# Written as it is, it would be read as another one; blanks at the ends get lost where names are copied.
+_AMBIGUOUS = re.compile(r"""[.`]|\A["\s]|\s\Z""")
 
 Namespace = tuple[str, ...]
 
 
+def join_levels(levels: Iterable[str]) -> str:
+    """Return the levels of a name as one text, which `split_levels` splits into the same: "sales.orders", "a.`b.c`"."""
+    return ".".join(
+        f"`{level.replace('`', '``')}`" if _AMBIGUOUS.search(level) is not None else level for level in levels
+    )
+
+
+def split_levels(text: str) -> tuple[str, ...]:
+    """Return the levels of a name, in which a dot stands between two of them unless it is in backticks or quotes.
+
+    After a level in backticks may follow a reference of Nessie: "sales.`x.t`@etl". No level is checked.
+
+    Raises:
+        InvalidInputError: backticks or quotes that do not end, or that something follows.
+    """
+    levels, at = [], 0
+    while True:
+        level, end = "", at
+        if text[at : at + 1] in ("`", '"'):
+            found = _LEVEL.match(text, at)
+            if found is None:
+                shown = text[:_MOST_SHOWN]
+                raise InvalidInputError(
+                    f"{shown!r} is no name: a level begins with {text[at]} at character {at}, and does not "
+                    f"end with it; write it in backticks, and each backtick in it twice, such as a.`b.c`"
+                )
+            mark, end = found[0][0], found.end()
+            level = found[0][1:-1].replace(mark * 2, mark)
+        rest = _PLAIN.match(text, end)
+        assert rest is not None
+        levels.append(level + rest[0])
+        at = rest.end() + 1
+        if at > len(text):
+            return tuple(levels)
+
+
 def child_namespaces(parent: Namespace, namespaces: Iterable[Namespace]) -> tuple[Namespace, ...]:
-    """Return the namespaces one level below a parent, sorted, of which others may name only deeper levels."""
+    """Return the namespaces one level below a parent, sorted, of which others may name only deeper levels.
+
+    Those that cannot be named here are left out.
+    """
     depth = len(parent) + 1
-    return tuple(sorted({path[:depth] for path in namespaces if len(path) >= depth and path[: depth - 1] == parent}))
+    found = {path[:depth] for path in namespaces if len(path) >= depth and path[: depth - 1] == parent}
+    return tuple(sorted(path for path in found if is_name(path[-1])))
 
 
 def check_names(names: Iterable[str], *, may_have_ref: bool = True) -> None:
@@ -63,14 +112,14 @@ def stored_properties(namespace: Namespace, properties: Mapping[str, str] | None
         InvalidInputError: a name or a value cannot be stored.
     """
     found = {str(key): str(value) for key, value in (properties or {}).items()}
-    check_storable(f"of namespace {'.'.join(namespace)}", found, has_nul=False)
+    check_storable(f"of namespace {join_levels(namespace)}", found, has_nul=False)
     return found
 
 
 def is_name(name: str) -> bool:
-    """Tell whether a table, or a level of a namespace, can have this name."""
+    """Tell whether a table, or a level of a namespace, can have this name, which has no reference of Nessie."""
     try:
-        check_names((name,))
+        check_names((name,), may_have_ref=False)
     except InvalidInputError:
         return False
     return bool(name.strip())
@@ -80,10 +129,10 @@ def parse_namespace(namespace: str | Iterable[str]) -> Namespace:
     """Return the levels of a namespace, given as "a.b" or as ("a", "b").
 
     Raises:
-        InvalidInputError: there is no level, an empty one, or one with a dot in it (a dot separates levels).
+        InvalidInputError: there is no level, or an empty one.
     """
-    levels = tuple(namespace.split(".")) if isinstance(namespace, str) else tuple(namespace)
-    if not levels or not all(level.strip() and "." not in level for level in levels):
+    levels = split_levels(namespace) if isinstance(namespace, str) else tuple(namespace)
+    if not levels or not all(level.strip() for level in levels):
         raise InvalidInputError(f"{namespace!r} is not a namespace, write it as 'a' or 'a.b' without empty levels")
     check_names(levels)
     return levels
@@ -99,23 +148,23 @@ class TableId:
     def __post_init__(self) -> None:
         object.__setattr__(self, "namespace", parse_namespace(self.namespace))
         if not self.name.strip():
-            raise InvalidInputError(f"table name in namespace '{'.'.join(self.namespace)}' is empty, give it a name")
+            raise InvalidInputError(f"table name in namespace '{join_levels(self.namespace)}' is empty, give it a name")
         check_names((*self.namespace, self.name))
 
     def __str__(self) -> str:
-        return ".".join((*self.namespace, self.name))
+        return join_levels((*self.namespace, self.name))
 
     @classmethod
     def parse(cls, text: str) -> TableId:
         """Return the id written as "namespace.table", with as many levels of namespace as there are.
 
         Raises:
-            InvalidInputError: no namespace, or an empty part.
+            InvalidInputError: no namespace, an empty part, or one of `split_levels`.
         """
-        parts = text.split(".")
+        parts = split_levels(text)
         if len(parts) < 2 or not all(part.strip() for part in parts):
             raise InvalidInputError(f"'{text}' is not the name of a table, write it as 'namespace.table'")
-        return cls(namespace=tuple(parts[:-1]), name=parts[-1])
+        return cls(namespace=parts[:-1], name=parts[-1])
 
     @classmethod
     def of(cls, table: str | TableId) -> TableId:

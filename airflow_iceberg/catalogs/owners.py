@@ -37,6 +37,8 @@ class HasTables(Protocol):
 
     def load(self, table: str | TableId) -> TableState: ...
 
+    def id_of(self, table: str | TableId) -> TableId: ...
+
 
 def is_in_use(catalog: HasTables, table: TableId, location: str) -> bool:
     """Whether another table of the catalog may lie at a location, above or below it: all are loaded.
@@ -72,17 +74,17 @@ def namesakes(catalog: HasTables, location: str, unique_end: re.Pattern[str]) ->
     for namespace in _namespaces(catalog):
         for name in names_of_folder(location, unique_end):
             with suppress(InvalidInputError):
-                yield TableId(namespace=namespace, name=name)
+                yield catalog.id_of(TableId(namespace=namespace, name=name))
 
 
-def names_of_folders(location: str, unique_end: re.Pattern[str]) -> tuple[TableId, ...]:
+def names_of_folders(catalog: HasTables, location: str, unique_end: re.Pattern[str]) -> tuple[TableId, ...]:
     """Return the tables whose home a location may be: its last folders are a namespace of some levels and a name."""
     *folders, _ = place_of(location).path.strip("/").split("/")
     found = []
     for levels in range(1, min(len(folders), _MOST_LEVELS) + 1):
         for name in names_of_folder(location, unique_end):
             with suppress(InvalidInputError):  # no name
-                found.append(TableId(namespace=tuple(folders[-levels:]), name=name))
+                found.append(catalog.id_of(TableId(namespace=tuple(folders[-levels:]), name=name)))
     return tuple(found)
 
 

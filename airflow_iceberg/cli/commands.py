@@ -20,7 +20,9 @@ def _arg(*names: str, **options: Any) -> Arg:
     return Arg(names, **options)  # type: ignore[no-untyped-call]
 
 
-_TABLE = _arg("table", help="The namespace and name of the table, sales.orders")
+_TABLE = _arg(
+    "table", help="The namespace and name of the table, sales.orders; a level with a dot in backticks, 'sales.`x.t`'"
+)
 _CONNECTION = _arg(
     "--iceberg-conn-id",
     help="The id of the catalog's connection (default: iceberg_catalog_default)",

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
+from airflow_iceberg.catalogs.names import split_levels
 from airflow_iceberg.cli.output import command, emit, limit_of, load_table
+from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.operations.history.diff import State, StateDiff
 from airflow_iceberg.operations.history.diff import diff as compare
 from airflow_iceberg.redaction import printable
@@ -62,8 +65,19 @@ def diff(args: Namespace) -> None:
 
 def _state(args: Namespace, text: str) -> State:
     """Return the state that a command names: `table`, `table#ref`, or with --table a branch, tag or snapshot id."""
-    name, _, at = (args.table, "", text) if args.table else text.partition("#")
+    name, at = (args.table, text) if args.table else _name_and_place(text)
     return State.of(load_table(args, name), at or None)
+
+
+def _name_and_place(text: str) -> tuple[str, str]:
+    """Return the name of a table and what follows after a `#`, which may also be in backticks or quotes of the name."""
+    at = text.find("#")
+    while at >= 0:
+        with suppress(InvalidInputError):
+            split_levels(text[:at])
+            return text[:at], text[at + 1 :]
+        at = text.find("#", at + 1)
+    return text, ""
 
 
 def _summary(found: StateDiff) -> Iterator[dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
+from airflow_iceberg.catalogs.names import check_names, join_levels, split_levels
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.connection import PAGE_FIELDS, extra_of, properties_of, read_config, read_config_async
 from airflow_iceberg.redaction import secrets_of
@@ -87,13 +88,11 @@ class PaimonConfig:
             return self.path
         if "/" in table:
             return table.rstrip("/")
-        database, dot, name = table.partition(".")
-        if not (dot and database and name) or "$" in name:
+        database, name = (*_names(table), "")[:2]
+        if not (database and name) or "$" in name:
             raise InvalidInputError(
                 f"unexpected table {table!r} (expected 'database.table' or a location); a branch is named by branch="
             )
-        from airflow_iceberg.catalogs.names import check_names
-
         check_names((database, name), may_have_ref=False)
         if self.warehouse is None:
             raise InvalidInputError(
@@ -104,9 +103,9 @@ class PaimonConfig:
     def name_of(self, table: str | None = None) -> str | None:
         """Return database and name of a table, `db.orders`; None if its location does not tell them."""
         if table and "/" not in table:
-            return table
+            return join_levels(_names(table))
         *_, database, name = ["", "", *self.location(table).split("/")]
-        return f"{database.removesuffix('.db')}.{name}" if database.endswith(".db") and name else None
+        return join_levels((database.removesuffix(".db"), name)) if database.endswith(".db") and name else None
 
     def gated(self, location: str, io: FileIO) -> FileIO:
         """Return access to the files of a table, and to those that `allowed-locations` adds."""
@@ -117,6 +116,12 @@ class PaimonConfig:
     def secrets(self) -> list[str]:
         """See `Config`."""
         return secrets_of({**self.properties, **self.pages, "warehouse": self.warehouse or "", "path": self.path or ""})
+
+
+def _names(table: str) -> tuple[str, ...]:
+    """Return database and name of a table; further dots are part of the name, also without backticks."""
+    database, *rest = split_levels(table)
+    return (database, ".".join(rest)) if rest else (database,)
 
 
 class PaimonHook(BaseHook):

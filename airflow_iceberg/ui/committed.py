@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,8 @@ from airflow.utils.session import create_session
 from sqlalchemy import select
 
 from airflow_iceberg.assets import SCHEME, asset_uri, table_of_uri
-from airflow_iceberg.errors import IcebergError
+from airflow_iceberg.catalogs.names import join_levels, split_levels
+from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.hooks.late_threads import GivenUpError
 from airflow_iceberg.operations.history.runs import Run, find_runs
 from airflow_iceberg.redaction import without_secrets
@@ -97,7 +99,8 @@ def _named(work: Work) -> Iterator[tuple[str, str]]:
     for one in _rows(wanted, work, rendered.task_id, rendered.map_index):
         conn_id, table = (one.get(name) if isinstance(one, dict) else None for name in ("iceberg_conn_id", "table"))
         if isinstance(conn_id, str) and isinstance(table, str) and conn_id and table:
-            yield conn_id, table
+            with suppress(InvalidInputError):  # no name
+                yield conn_id, join_levels(split_levels(table))
 
 
 def _rows(wanted: Any, work: Work, task_id: Any, map_index: Any) -> list[Any]:

@@ -207,7 +207,7 @@ def open_catalog(connected: Connected) -> Opened:
 
 
 def _listing(catalog: Catalog, below: str) -> Listing:
-    waiting: list[Namespace] = [tuple(below.split("."))] if below else list(catalog.list_namespaces())
+    waiting: list[Namespace] = [catalog.levels_of(below)] if below else list(catalog.list_namespaces())
     tables, looked = list[TableId](), 0
     while waiting and looked < MOST_NAMESPACES and len(tables) < MOST_TABLES:
         namespace = waiting.pop(0)

@@ -22,6 +22,7 @@ from fastapi import Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from airflow_iceberg.catalogs.names import join_levels, split_levels
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, UnsupportedError
 from airflow_iceberg.hooks.late_threads import stop_if_late
 from airflow_iceberg.redaction import HIDDEN, printable, without_secrets
@@ -98,7 +99,7 @@ def _environment() -> Environment:
         "task_link": task_link,
     }
     made.filters |= {"moment": moment, "ago": ago, "size": size, "number": number, "share": percent}
-    made.filters |= {"without_secrets": message, "below": below}
+    made.filters |= {"without_secrets": message, "below": below, "levels": join_levels}
     return made
 
 
@@ -144,9 +145,13 @@ def _told(asked: Iterable[str]) -> Iterable[str]:
     """
     for text in filter(None, asked):
         yield re.escape(text)
-        parts = text.split(".")
+        try:
+            parts = split_levels(text)
+        except InvalidInputError:
+            parts = (text,)
+        yield re.escape(join_levels(parts))  # as errors write it
         for end in range(len(parts), 0, -1):  # the longest first
-            yield rf"(?i:namespace(?: does not exist:)? ['\"]?){re.escape('.'.join(parts[:end]))}(?![\w-])"
+            yield rf"(?i:namespace(?: does not exist:)? ['\"]?){re.escape(join_levels(parts[:end]))}(?![\w-])"
             yield f"/{re.escape(parts[end - 1])}"
 
 

@@ -24,6 +24,7 @@ from airflow.utils.session import create_session
 from packaging.version import Version
 
 from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.catalogs.names import split_levels
 from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 from airflow_iceberg.paimon import new_snapshot
 from airflow_iceberg.table import Table
@@ -58,7 +59,7 @@ class Lake:
 
     def create(self, name: str = "s.t", schema: Mapping[str, str] | None = None, **options: Any) -> Any:
         catalog = self.catalog
-        catalog.create_namespace(name.rpartition(".")[0], if_not_exists=True)
+        catalog.create_namespace(split_levels(name)[:-1], if_not_exists=True)
         return Table.create(catalog, name, schema=schema or {"id": "long"}, **options)
 
     def load(self, name: str = "s.t") -> Any:

@@ -79,6 +79,10 @@ class TestUris:
             ("a.b.c", "prod", "iceberg://prod/a/b/c"),
             ("s.t@main/x y", "eu:prod@1", "iceberg://eu%3Aprod%401/s/t%40main%2Fx%20y"),
             ("s.größe", "prod", "iceberg://prod/s/gr%C3%B6%C3%9Fe"),
+            ("s.`x.t`", "prod", "iceberg://prod/s/x.t"),
+            ("`a.b`.c.`d``e`", "prod", "iceberg://prod/a.b/c/d%60e"),
+            ("s.`x.t@etl`", "prod", "iceberg://prod/s/x.t%40etl"),
+            ("s.` t`", "prod", "iceberg://prod/s/%20t"),
         ],
     )
     def test_there_and_back(self, table, conn_id, uri):
@@ -86,6 +90,12 @@ class TestUris:
         assert table_of_uri(uri) == (conn_id, table)
         # Airflow has called the handler that this provider names.
         assert Asset(uri).uri == Asset(uri.replace("iceberg://", "ICEBERG://") + "/").uri == uri
+
+    def test_two_tables_that_differ_by_a_dot_alone_have_two(self):
+        assert asset_uri('s."x.t"', "prod") == asset_uri("s.`x.t`", "prod") != asset_uri("s.x.t", "prod")
+        with pytest.raises(ValueError, match="is no name"):
+            asset_uri("s.`x.t", "prod")
+        assert not IcebergAppendOperator(task_id="t", table="s.`x.t", files="/x").outlets
 
     def test_a_uri_that_is_spelled_otherwise_becomes_the_same(self):
         assert Asset("iceberg://prod/s/%74").uri == "iceberg://prod/s/t"

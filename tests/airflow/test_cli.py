@@ -182,6 +182,18 @@ class TestDiff:
         assert "nowhere" in run("diff", "s.t", "s.t#nowhere", code=1)
 
     @pytest.mark.costly
+    def test_of_names_with_dots(self, run, lake):
+        """What a command prints is what another one takes; a sign of a place may be in the name."""
+        lake.create("s.x.t")
+        for name in ("s.`x.t`", "s.`x#.t`"):
+            lake.create(name)
+            lake.append([1], name)
+            assert json.loads(run("show", name, "-o", "json"))[0]["table"] == name
+        assert "none" in run("diff", "s.`x#.t`#main", 's."x#.t"')
+        assert "1 removed" in run("diff", "s.`x.t`", "s.x.t", "--key", "id")
+        assert "is no name" in run("show", "s.`x.t", code=1)
+
+    @pytest.mark.costly
     def test_of_tables(self, run, table, lake):
         lake.create("s.o", {"id": "long"}).append(pa.table({"id": [1, 7]}))
         shown = run("diff", "s.t", "s.o", "--key", "id", "--limit", "2")

@@ -40,6 +40,22 @@ class TestATaskWithInputs:
         assert json.loads(summary["airflow.inputs"]) == inputs
 
     @pytest.mark.services
+    def test_names_may_have_dots_and_more(self, lake, run_task):
+        """What XCom names is the same table in the next task."""
+        lake.create("s.x.t")
+        names = ("s.`x.t`", "s.`or.d``ers 5%`")
+        for name in names:
+            lake.create(name)
+        lake.append([1, 2], names[1])
+        first = run_task(append, table='s."x.t"', sql="select id from o where id > 1", inputs={"o": names[1]})
+        assert first.state == "success", first.failures
+        result = first.result("append")
+        assert (result["table"], result["inputs"]["o"]["table"]) == names
+        again = run_task(append, table=names[1], sql="select id + 5 as id from o", inputs={"o": result["table"]})
+        assert again.state == "success", again.failures
+        assert (lake.ids(names[0]), lake.ids(names[1]), lake.ids("s.x.t")) == ([2], [1, 2, 7], [])
+
+    @pytest.mark.services
     @pytest.mark.parametrize("as_dictionary", [False, True])
     def test_everything_of_an_input_is_a_template(self, lake, orders, run_task, as_dictionary):
         orders.create_branch("audit")

@@ -131,6 +131,12 @@ class TestNames:
         table: Any = SimpleNamespace(catalog=SimpleNamespace(properties=properties), name="db.t")
         assert _link(table) == expected
 
+    def test_of_the_link_of_a_name_with_a_dot(self):
+        glue = {"type": "glue", "glue.region": "eu-west-1", "glue.id": "1"}
+        for properties, name in ((glue, "table/db/x.t"), ({"type": "hadoop", "warehouse": "/wh"}, "db.`x.t`")):
+            table: Any = SimpleNamespace(catalog=SimpleNamespace(properties=properties), name="db.`x.t`")
+            assert (_link(table) or ())[1] == name
+
     @pytest.mark.parametrize(
         ("address", "expected"),
         [

@@ -167,6 +167,9 @@ class TestTableAndSnapshot:
     def test_a_table_cannot_change_the_address(self):
         assert self.page("https://h/{table}", 's.a/b?c#d"<é') == "https://h/s.a%2Fb%3Fc%23d%22%3C%C3%A9"
         assert self.page("https://h/{namespace}/{name}", "a.b.c") == "https://h/a.b/c"
+        assert self.page("https://h/{namespace}/{name}", "`a.b`.c.`x.t`") == "https://h/%60a.b%60.c/x.t"
+        assert self.page("https://h/{table}", "s.`x.t`") == "https://h/s.%60x.t%60"
+        assert self.page("https://h/{table}", "s.`x.t") is None
 
     @pytest.mark.parametrize(
         "template",

@@ -28,10 +28,17 @@ class TestWhereTablesAre:
             ({"path": "hdfs://n/w/db.db/t/"}, None, "hdfs://n/w/db.db/t"),
             ({"path": "hdfs://n/w/db.db/t"}, "", "hdfs://n/w/db.db/t"),
             ({"properties": {"warehouse": "file:///w"}}, "db.t", "file:///w/db.db/t"),
+            ({"warehouse": "/w"}, "db.x.t", "/w/db.db/x.t"),
+            ({"warehouse": "/w"}, "db.`x.t`", "/w/db.db/x.t"),
+            ({"warehouse": "/w"}, "`a.b`.t", "/w/a.b.db/t"),
         ],
     )
     def test_by_name_by_location_or_by_the_connection_alone(self, extra, table, location):
         assert config(extra).location(table) == location
+
+    def test_the_name_of_its_iceberg_table_has_a_dot_in_backticks(self):
+        known = config({"warehouse": "/w", "path": "/w/db.db/x.t"})
+        assert [known.name_of(name) for name in ("db.t", "db.x.t", 'db."x.t"', None)] == ["db.t", *["db.`x.t`"] * 3]
 
     def test_the_host_may_be_the_warehouse(self):
         assert config(host="file:///w").location("db.t") == "file:///w/db.db/t"

@@ -22,6 +22,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.utils.session import create_session
 
+from airflow_iceberg.catalogs.names import join_levels, split_levels
 from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import NotFoundError, StorageError
@@ -340,6 +341,15 @@ class TestSecretsStayInTheApiServer:
         assert shown("pa55w0rd") == shown("pa55w0rt")
         assert SECRET not in shown("x")
 
+    @pytest.mark.parametrize("asked", ["`{}`.t", '"{}".t', "`{}`", "s.`{}`"])
+    def test_nor_by_another_spelling_of_its_name(self, asked):
+        def shown(guess: str) -> str:
+            name = join_levels(split_levels(asked.format(guess)))
+            error = NotFoundError(f"there is no table {name}, of {SECRET}")
+            return render.error_text(error, ("pa55w0rd", SECRET), (asked.format(guess),)).replace(guess, "a name")
+
+        assert shown("pa55w0rd") == shown("pa55w0rt")
+
     @pytest.mark.costly
     @pytest.mark.parametrize("part", ["listing", "table", "health"])
     def test_errors_may_hold_those_of_the_connection(self, part, pages, lake, secret, monkeypatch):
@@ -373,6 +383,21 @@ class TestSecretsStayInTheApiServer:
             assert answer.status_code == 502
             assert f"/{guess}.metadata.json" in answer.text
             assert "***" not in answer.text
+
+
+class TestTheListing:
+    """Each of its links leads to what it names."""
+
+    def test_a_name_may_have_a_dot(self, pages, lake):
+        names = ("s.`x.t`", "s.x.t", "s.`a``b`", 's."5%.\'"')
+        uuids = {lake.create(name).metadata.table_uuid for name in names}
+        links = [attrs.get("href") or "" for _, attrs in Reader(pages.get(f"/connections/{CONN_ID}").text).tags]
+        shown = [pages.client.get(link).text for link in links if "/table?name=" in link]
+        assert len(shown) == len(uuids)
+        assert {uuid for uuid in uuids for page in shown if uuid in page} == uuids
+        spaces = {link for link in links if "?namespace=" in link}
+        assert [pages.client.get(link).status_code for link in spaces] == [200, 200]
+        assert pages.get(f"/connections/{CONN_ID}", namespace="`s").status_code == 400
 
 
 class TestTheTable:

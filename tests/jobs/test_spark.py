@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import IcebergError, InvalidInputError, StorageError
 from airflow_iceberg.expressions.binding import parse
 from airflow_iceberg.format.manifests.entries import FileContent
@@ -119,17 +120,18 @@ def make_cases(root: Path) -> Mapping[str, JobPlan]:
 
 def input_plans(root: Path) -> Mapping[str, JobPlan]:
     """Return the plans of jobs that read tables, each at the snapshot before the last one."""
-    catalog = new_catalog(root)
+    root.mkdir(parents=True, exist_ok=True)
+    catalog = load_catalog("test", type="sql", uri=f"sqlite:///{root}/catalog.db", warehouse=root.as_uri())
     catalog.create_namespace("s")
     columns = {"id": "long", "day": "date", "who": "struct<name: string>"}
-    orders = Table.create(catalog, "s.orders", schema=columns, partition_by=["day"])
+    orders = Table.create(catalog, "s.`or.d``ers 5%`", schema=columns, partition_by=["day"])
     for number in range(1, 5):
         day = date(2026, 1, number)
         orders.append(pa.table({"id": [number, 10 + number], "day": [day] * 2, "who": [{"name": f"n{number}"}] * 2}))
     Table.create(catalog, "s.empty", schema={"id": "long"})
     pinned = orders.snapshots()[-2].snapshot_id
     inputs = {
-        "orders": Input(open=lambda: Table.load(catalog, "s.orders"), snapshot_id=pinned),
+        "orders": Input(open=lambda: Table.load(catalog, orders.name), snapshot_id=pinned),
         "empty": Input(open=lambda: Table.load(catalog, "s.empty")),
     }
     sources = {

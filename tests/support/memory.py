@@ -184,7 +184,7 @@ class MemoryCatalog(PointerCatalog):
                 raise self._unknown_table(table)
 
     def rename_table(self, table: str | TableId, to: str | TableId) -> None:
-        table, to = TableId.of(table), TableId.of(to)
+        table, to = self.id_of(table), self.id_of(to)
         self._require_namespace(to.namespace)
         with self._lock:
             if table not in self._pointers:
@@ -194,7 +194,7 @@ class MemoryCatalog(PointerCatalog):
             self._pointers[to] = self._pointers.pop(table)
 
     def default_location(self, table: str | TableId) -> str:
-        table = TableId.of(table)
+        table = self.id_of(table)
         return "/".join((self.properties["warehouse"], *table.namespace, table.name))
 
     def _all_namespaces(self) -> set[Namespace]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Unpack
 
-from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, listed_tables
+from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, child_namespaces, listed_tables
 from airflow_iceberg.catalogs.glue.client import MISSING, GlueClient, Refusal
 from airflow_iceberg.catalogs.glue.tables import (
     METADATA_LOCATION,
@@ -199,7 +199,7 @@ class GlueCatalog(DescribingCatalog):
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         namespace = self.levels_of(namespace)
         names = [str(found["Name"]) for found in self._tables(namespace) if is_iceberg(found)]
-        return listed_tables(namespace, names)
+        return listed_tables(namespace, filter(is_name, names))
 
     def drop_pointer(self, table: TableId) -> None:
         self._require_pointer(table)
@@ -344,7 +344,7 @@ class GlueCatalog(DescribingCatalog):
             return ()
         with self._refusals("list namespaces", {}):
             names = [str(found["Name"]) for found in self._glue.pages("get_databases", "DatabaseList")]
-        return tuple(sorted((name,) for name in names if name.strip() and "." not in name))
+        return child_namespaces((), ((name,) for name in names if is_name(name)))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
         return self._find_database(self.levels_of(namespace)) is not None

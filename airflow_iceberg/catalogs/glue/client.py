@@ -16,6 +16,7 @@ from typing import Any
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from airflow_iceberg.catalogs.glue.tables import is_name
+from airflow_iceberg.catalogs.names import join_levels
 from airflow_iceberg.catalogs.pages import PageTokens
 from airflow_iceberg.errors import (
     CommitUnknownError,
@@ -143,7 +144,7 @@ class GlueClient:
         """Return the document of a table, or None if there is none."""
         if not (is_name(database) and is_name(name)):
             return None
-        answer = self._find("get_table", f"read {database}.{name}", DatabaseName=database, Name=name)
+        answer = self._find("get_table", f"read {join_levels((database, name))}", DatabaseName=database, Name=name)
         return answer and self._part(answer, "Table")
 
     def find_database(self, name: str) -> Json | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_iceberg.catalogs.base import Namespace, TableId
+from airflow_iceberg.catalogs.base import Namespace, TableId, join_levels
 from airflow_iceberg.catalogs.hive.column_types import column_type
 from airflow_iceberg.catalogs.pointer import Pointer
 from airflow_iceberg.errors import InvalidInputError
@@ -73,7 +73,7 @@ def database_of(catalog: str, namespace: Namespace) -> str:
     """Return the name of a namespace's database; `InvalidInputError` unless Glue can store exactly this name."""
     if len(namespace) != 1 or not is_name(namespace[0]):
         raise InvalidInputError(
-            f"namespace {'.'.join(namespace)} of catalog {catalog}: a database of Glue has one level and a name in "
+            f"namespace {join_levels(namespace)} of catalog {catalog}: a database of Glue has one level and a name in "
             "lower case of at most 255 characters"
         )
     return namespace[0]

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Unpack
 
-from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, listed_tables
+from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, join_levels, listed_tables
 from airflow_iceberg.catalogs.hadoop.paths import below, is_plain
-from airflow_iceberg.catalogs.hadoop.versions import MetadataDirectory, Version, version_of
+from airflow_iceberg.catalogs.hadoop.versions import MetadataDirectory, Version, base_version, version_of
 from airflow_iceberg.catalogs.metadata_file import encode_metadata, is_gzip_asked, read_metadata
 from airflow_iceberg.catalogs.missing import warn_of_new_warehouse
 from airflow_iceberg.catalogs.pointer import Outside, Pointer, PointerCatalog
@@ -96,7 +96,7 @@ class HadoopCatalog(PointerCatalog):
             self._require_no_namespace(table)
         else:
             self._require_newest(table, directory, base)
-        version = 1 if base is None else _base_version(base) + 1
+        version = 1 if base is None else base_version(base) + 1
         # Differs from Java: the name follows from the *base's* codec, so that all who commit on one base meet at one
         # name. Java takes the new codec, and of two writers of which one changes the codec both succeed.
         location = directory.location_of(version, is_gzip=base is not None and is_gzip_asked(base.metadata.properties))
@@ -196,7 +196,7 @@ class HadoopCatalog(PointerCatalog):
     def _lost(self, table: TableId, base: TableState | None, version: int) -> IcebergError:
         if base is None:
             return self._existing_table(table)
-        return self._changed_by_another(table, f"it is at version {version}, expected {_base_version(base)}")
+        return self._changed_by_another(table, f"it is at version {version}, expected {base_version(base)}")
 
     def _refuse_relocation(self, table: TableId, base: TableState | None, metadata: TableMetadata) -> None:
         where = self.default_location(table)
@@ -220,7 +220,7 @@ class HadoopCatalog(PointerCatalog):
 
         A table that was dropped and created again has files of the same names: only their uuid tells.
         """
-        version = _base_version(base)
+        version = base_version(base)
         if directory.is_there(version + 1):  # checked first: most writers that lost a race need one request only
             raise self._lost(table, base, version + 1)
         hint = directory.read_hint()
@@ -323,7 +323,7 @@ class HadoopCatalog(PointerCatalog):
                 store.make_directory(path)
                 return True
         if self._is_table(namespace):
-            raise AlreadyExistsError(f"table {'.'.join(namespace)} exists already in catalog {self.name}")
+            raise AlreadyExistsError(f"table {join_levels(namespace)} exists already in catalog {self.name}")
         return False
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
@@ -333,7 +333,7 @@ class HadoopCatalog(PointerCatalog):
         with open_directory(self._in_warehouse, location, "remove the directory") as (store, path):
             if held := store.children(path):
                 raise InvalidInputError(
-                    f"namespace {'.'.join(namespace)} is not empty: {location} holds {held[0][0]}; drop that first"
+                    f"namespace {join_levels(namespace)} is not empty: {location} holds {held[0][0]}; drop that first"
                 )
             store.remove_directory(path)
 
@@ -355,7 +355,7 @@ class HadoopCatalog(PointerCatalog):
 
     def _no_properties(self, namespace: Namespace) -> UnsupportedError:
         return UnsupportedError(
-            f"cannot set properties of namespace {'.'.join(namespace)}: in a Hadoop catalog it is a directory"
+            f"cannot set properties of namespace {join_levels(namespace)}: in a Hadoop catalog it is a directory"
         )
 
     # -- directories -------------------------------------------------------------------------------------------------
@@ -369,6 +369,9 @@ class HadoopCatalog(PointerCatalog):
 
     def _metadata_directory(self, table: TableId) -> MetadataDirectory:
         return MetadataDirectory(self._in_warehouse, f"{self.default_location(table)}/metadata")
+
+    def check_held(self, namespace: Namespace, *name: str) -> None:
+        self._location((*namespace, *name))
 
     def _location(self, names: Namespace) -> str:
         return below(self._warehouse, names, self.name)
@@ -385,14 +388,6 @@ class HadoopCatalog(PointerCatalog):
         with open_directory(self.io, location, "open") as (one, path), open_directory(self.io, other, "open") as found:
             is_same_store = one is found[0] or type(one) is type(found[0]) is FsspecDirectories
             return is_same_store and path.rstrip("/") == found[1].rstrip("/")
-
-
-def _base_version(base: TableState) -> int:
-    if not isinstance(base.token, int):
-        raise InvalidInputError(
-            f"{base.metadata_location} is not a version of a Hadoop catalog's table, load the table from it"
-        )
-    return base.token
 
 
 def _unknown(location: str, why: str) -> CommitUnknownError:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from airflow_iceberg.catalogs.names import Namespace
+from airflow_iceberg.catalogs.names import Namespace, is_name
 from airflow_iceberg.errors import InvalidInputError
 
-# A dot separates levels, slashes and colons have a meaning in a path, and fsspec would expand the others.
+# A folder with a dot is of others: `.Trash`, `sales.db`. Slashes and colons have a meaning in a path, and fsspec would
+# expand the others.
 _NOT_PLAIN = "./\\:*?[]"
 
 
@@ -22,4 +23,4 @@ def below(root: str, names: Namespace, catalog: str) -> str:
 
 def is_plain(name: str) -> bool:
     """Tell whether a name can be that of a directory."""
-    return bool(name) and not set(name) & {*_NOT_PLAIN, "\0"}
+    return is_name(name) and not set(name) & {*_NOT_PLAIN}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from airflow_iceberg.catalogs.base import TableState
 from airflow_iceberg.catalogs.metadata_file import read_uuid
-from airflow_iceberg.errors import FormatError, IcebergError, NotFoundError
+from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, NotFoundError
 from airflow_iceberg.format.metadata.requirements import replaced
 from airflow_iceberg.redaction import said
 from airflow_iceberg.storage.base import FileIO
@@ -185,3 +185,12 @@ def version_of(name: str) -> int | None:
     """Return the version in a file's name, or None if it has none."""
     match = _VERSION.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def base_version(base: TableState) -> int:
+    """Return the version that a state of a table is; `InvalidInputError` for one of another catalog."""
+    if not isinstance(base.token, int):
+        raise InvalidInputError(
+            f"{base.metadata_location} is not a version of a Hadoop catalog's table, load the table from it"
+        )
+    return base.token

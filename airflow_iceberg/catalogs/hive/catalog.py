@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Unpack
 
-from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, listed_tables
+from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, child_namespaces, join_levels, listed_tables
 from airflow_iceberg.catalogs.existing_tables import ExistingTable, HasExistingTables
 from airflow_iceberg.catalogs.hive import existing
 from airflow_iceberg.catalogs.hive.client import ConnectionLostError, HiveClient
@@ -182,7 +182,7 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
         base = self.load_namespace_properties(table.namespace).get(_LOCATION)
         if not base:
             raise InvalidInputError(
-                f"catalog {self.name}: namespace {'.'.join(table.namespace)} has no location, give table {table} one"
+                f"catalog {self.name}: namespace {join_levels(table.namespace)} has no location, give table {table} one"
             )
         return f"{base.rstrip('/')}/{table.name}"
 
@@ -191,6 +191,14 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
 
     def _namespace_of(self, folders: Sequence[str]) -> Namespace:
         return (folders[0].removesuffix(".db"),) if len(folders) == 1 and folders[0].endswith(".db") else ()
+
+    def check_held(self, namespace: Namespace, *name: str) -> None:
+        for each in (*namespace, *name):
+            if each.startswith("@") or each != each.strip():
+                raise InvalidInputError(
+                    f"{join_levels((each,))} cannot be a name in catalog {self.name}: a Hive Metastore cuts off blanks "
+                    f"at its ends, and takes what begins with @ for the name of a catalog of its own; rename it"
+                )
 
     def _find(self, table: TableId) -> Table | None:
         """Return the metastore's entry of a name, Iceberg table or not."""
@@ -233,7 +241,7 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
         """Create a database at <warehouse>/<name>.db, unless the properties have a location."""
         if len(namespace) != 1:
             raise InvalidInputError(
-                f"namespace {'.'.join(namespace)} has {len(namespace)} levels, a Hive Metastore has one"
+                f"namespace {join_levels(namespace)} has {len(namespace)} levels, a Hive Metastore has one"
             )
         (name,) = _hive_names(namespace)
         database = Database(name=name, parameters={}, description="")
@@ -275,7 +283,7 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
             self._require_namespace(parent)
             return ()
         with self._errors("list the namespaces", {}):
-            return tuple(sorted((name,) for name in self._client.call("get_all_databases")))
+            return child_namespaces((), ((name,) for name in self._client.call("get_all_databases")))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
         return self._find_database(self.levels_of(namespace)) is not None

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from airflow_iceberg.catalogs.base import TableId
+from airflow_iceberg.catalogs.base import TableId, join_levels
 from airflow_iceberg.catalogs.existing_tables import ExistingPartition, ExistingTable
 from airflow_iceberg.catalogs.hive.alter import call_alter, hive_name
 from airflow_iceberg.catalogs.hive.client import BATCH, ConnectionLostError, HiveClient, MetastoreFailedError
@@ -200,7 +200,7 @@ def _mark(found: Table | None, table: TableId) -> str | None:
 
 
 def _name(table: TableId) -> str:
-    return ".".join(hive_name(table))
+    return join_levels(hive_name(table))
 
 
 def set_aside(client: HiveClient, table: TableId, to: TableId) -> None:

@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Unpack
 
-from airflow_iceberg.catalogs.base import Namespace, TableId, TableState
+from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, join_levels
+from airflow_iceberg.catalogs.names import split_levels
 from airflow_iceberg.catalogs.nessie.client import Json, NessieClient, Refusal, key_path, ref_path
 from airflow_iceberg.catalogs.nessie.contents import (
     NAMESPACE,
@@ -278,7 +279,7 @@ class NessieCatalog(CommitsTogether):
         table = self.id_of(table)
         place = self._place(table)
         properties = (self._contents(place.parent).get(place.parent.key) or {}).get("properties") or {}
-        base = self._base_location(table, properties.get("location"), ".".join(place.parent.key))
+        base = self._base_location(table, properties.get("location"), join_levels(place.parent.key))
         return f"{base}/{place.key[-1]}_{self._new_uuid()}"
 
     def new_location(self, table: str | TableId) -> str:
@@ -286,10 +287,10 @@ class NessieCatalog(CommitsTogether):
 
     def _path_of(self, table: TableId) -> str:
         place = self._place(table)
-        return f"{'.'.join(place.parent.key)}/{place.key[-1]}"
+        return f"{join_levels(place.parent.key)}/{place.key[-1]}"
 
     def _namespace_of(self, folders: Sequence[str]) -> Namespace:
-        return tuple(folders[0].split(".")) if len(folders) == 1 else ()
+        return split_levels(folders[0]) if len(folders) == 1 else ()
 
     # -- namespaces ----------------------------------------------------------------------------------------------
 
@@ -297,7 +298,7 @@ class NessieCatalog(CommitsTogether):
         """Create a namespace, and those above it that are missing, in one commit."""
         place = self._place(namespace)
         if not place.key:
-            raise InvalidInputError(f"{'.'.join(namespace)!r} names no namespace, write it as 'a' or 'a.b'")
+            raise InvalidInputError(f"{join_levels(namespace)!r} names no namespace, write it as 'a' or 'a.b'")
         levels = [place.key[:depth] for depth in range(1, len(place.key) + 1)]
         is_there = False
 
@@ -305,14 +306,14 @@ class NessieCatalog(CommitsTogether):
             nonlocal is_there
             for key in levels:
                 if key in contents and not has_kind(contents, key, NAMESPACE):
-                    raise AlreadyExistsError(f"'{'.'.join(key)}' exists already in catalog {self.name}, as a table")
+                    raise AlreadyExistsError(f"'{join_levels(key)}' exists already in catalog {self.name}, as a table")
             if is_there := place.key in contents:
                 raise AlreadyExistsError(f"namespace {place} exists already in catalog {self.name}")
             missing = [key for key in levels if key not in contents]
             return [put(key, namespace_content(key, properties if key == place.key else {})) for key in missing]
 
         try:
-            self._tree.change(place, levels, operations, f"create namespace {'.'.join(namespace)}")
+            self._tree.change(place, levels, operations, f"create namespace {join_levels(namespace)}")
         except AlreadyExistsError:
             if not is_there:
                 raise
@@ -321,7 +322,7 @@ class NessieCatalog(CommitsTogether):
     def drop_namespace(self, namespace: str | Namespace) -> None:
         place = self._require(namespace)
         for entry in self._tree.entries_below(place, None):
-            raise self._not_empty((str(place),), kind_of(entry), ".".join(elements_of(entry)))
+            raise self._not_empty(self.levels_of(namespace), kind_of(entry), join_levels(elements_of(entry)))
 
         def operations(contents: Mapping[Key, Json]) -> list[Json]:
             self._namespace_properties(self.levels_of(namespace), contents.get(place.key))

@@ -15,7 +15,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from airflow_iceberg.catalogs.base import Namespace, TableId, parse_namespace
+from airflow_iceberg.catalogs.base import Namespace, TableId, join_levels, parse_namespace
+from airflow_iceberg.catalogs.names import is_name
 from airflow_iceberg.catalogs.nessie.client import ref_path
 from airflow_iceberg.catalogs.nessie.login import nessie_property
 from airflow_iceberg.errors import InvalidInputError
@@ -79,7 +80,7 @@ class Place:
     suffix: str = ""
 
     def __str__(self) -> str:
-        return f"{'.'.join(self.key)}{self.suffix}"
+        return f"{join_levels(self.key)}{self.suffix}"
 
     @property
     def parent(self) -> Place:
@@ -88,11 +89,15 @@ class Place:
 
     def table(self, key: Key) -> TableId:
         """Return the id of a table at the same reference."""
-        return TableId(namespace=key[:-1], name=f"{key[-1]}{self.suffix}")
+        *namespace, name = self.namespace(key)
+        return TableId(namespace=tuple(namespace), name=name)
 
     def namespace(self, key: Key) -> Namespace:
         """Return the name of a namespace at the same reference."""
-        return parse_namespace(f"{'.'.join(key)}{self.suffix}")
+        # As a text is split at the dots of a reference, too.
+        first, *rest = self.suffix.split(".")
+        *above, last = key or ("",)
+        return parse_namespace((*above, f"{last}{first}", *rest))
 
 
 def place_of(name: TableId | Namespace, own: Ref) -> Place:
@@ -106,7 +111,7 @@ def place_of(name: TableId | Namespace, own: Ref) -> Place:
     elements = (*name.namespace, name.name) if isinstance(name, TableId) else name
     for number, element in enumerate(elements):
         if found := _MARK.search(element):
-            # A name was split at each dot, also at those in the name of a branch.
+            # A text is split at each dot, also at those in the name of a branch.
             text = ".".join((element[found.end() :], *elements[number + 1 :]))
             if found[0] == "#":
                 text = f"@{text}" if own.name == DEFAULT else f"{own.name}@{text}"
@@ -115,6 +120,11 @@ def place_of(name: TableId | Namespace, own: Ref) -> Place:
             key = (*elements[:number], *((head,) if head else ()))
             return Place(key=key, ref=Ref.parse(text), suffix=suffix)
     return Place(key=elements, ref=own)
+
+
+def is_key(element: str) -> bool:
+    """Tell whether an element of a key can be named: not with a mark in it, behind which a reference would begin."""
+    return is_name(element) and _MARK.search(element) is None
 
 
 def own_ref(catalog: str, properties: Mapping[str, str]) -> Ref:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from airflow_iceberg.catalogs.names import join_levels
 from airflow_iceberg.catalogs.nessie.client import Json, NessieClient, Refusal, ref_path
 from airflow_iceberg.catalogs.nessie.contents import commit_property
 from airflow_iceberg.catalogs.nessie.keys import DEFAULT, Ref
@@ -49,7 +50,7 @@ class MergeConflict:
     """A table or namespace that was changed on both sides.
 
     Attributes:
-        key: its name, levels joined by dots.
+        key: its name, `sales.orders`.
         kind: Nessie's word for the conflict, such as VALUE_DIFFERS.
     """
 
@@ -305,4 +306,4 @@ def _report(source: Reference, target: Reference, answer: Json) -> MergeReport:
 
 
 def _name(detail: Json) -> str:
-    return ".".join(detail["key"]["elements"])
+    return join_levels(detail["key"]["elements"])

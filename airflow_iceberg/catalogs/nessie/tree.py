@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt
 
-from airflow_iceberg.catalogs.names import is_name
 from airflow_iceberg.catalogs.nessie.client import Json, NessieClient, Refusal, key_text, ref_path
 from airflow_iceberg.catalogs.nessie.contents import Content, branch_of, commit_property, elements_of, key_of
-from airflow_iceberg.catalogs.nessie.keys import Key, Place, Ref
+from airflow_iceberg.catalogs.nessie.keys import Key, Place, Ref, is_key
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError, UnsupportedError
 
 log = logging.getLogger(__name__)
@@ -64,9 +63,9 @@ class NessieTree:
             raise self.refused(error, "list", place.ref) from error
 
     def keys_below(self, place: Place, kind: str) -> list[Key]:
-        """Return the keys of one kind directly in a namespace, without those with names that are not accepted."""
+        """Return the keys of one kind directly in a namespace, without those that cannot be named."""
         keys = (elements_of(entry) for entry in self.entries_below(place, kind) if entry.get("type") == kind)
-        return [key for key in keys if len(key) == len(place.key) + 1 and "." not in key[-1] and is_name(key[-1])]
+        return [key for key in keys if len(key) == len(place.key) + 1 and is_key(key[-1])]
 
     def find_commit(self, key: Key, wanted: Content) -> str | None:
         """Return the hash of the commit that put a content's metadata file under a key, or None.

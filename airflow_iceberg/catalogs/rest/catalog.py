@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState
+from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, join_levels
 from airflow_iceberg.catalogs.http.exchange import Answer
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import without_login
@@ -88,7 +88,7 @@ class RestCatalog(Catalog):
         if is_location(self.properties.get("warehouse", "")):
             return owner_among(self, self._names_of(location), state.table, location)
         # The warehouse is a name: nobody but the server knows where the folders of namespaces begin.
-        names = names_of_folders(location, self.unique_end)
+        names = names_of_folders(self, location, self.unique_end)
         if state.table not in names:
             return owner_among(self, names, state.table, location)
         for name in names:
@@ -99,6 +99,10 @@ class RestCatalog(Catalog):
 
     def _is_lent(self, state: TableState) -> bool:
         return self._states.is_lent(state.io)
+
+    def check_held(self, namespace: Namespace, *name: str) -> None:
+        if not "".join(namespace).isalnum():  # no request for levels that can have no separator in them
+            self._server.config.check_levels(namespace, self.name)
 
     # -- tables ----------------------------------------------------------------------------------------------------
 
@@ -315,7 +319,7 @@ class RestCatalog(Catalog):
     # -- namespaces ------------------------------------------------------------------------------------------------
 
     def _create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> bool:
-        purpose = f"create namespace {'.'.join(namespace)}"
+        purpose = f"create namespace {join_levels(namespace)}"
         body = {"namespace": list(namespace), "properties": properties}
         try:
             with looked_up(lambda: _has(self.load_namespace_properties(namespace), properties)):
@@ -328,7 +332,7 @@ class RestCatalog(Catalog):
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
         namespace = self.levels_of(namespace)
-        name = ".".join(namespace)
+        name = join_levels(namespace)
         purpose = f"drop namespace {name}"
 
         def not_empty(refusal: Refusal) -> Exception:
@@ -343,7 +347,7 @@ class RestCatalog(Catalog):
             inside = self._listings.namespaces(namespace)
             if not inside:
                 return self._unknown_namespace(namespace)
-            return InvalidInputError(f"namespace {name} is not empty, drop {'.'.join(inside[0])} first")
+            return InvalidInputError(f"namespace {name} is not empty, drop {join_levels(inside[0])} first")
 
         refusals = {400: not_empty, 404: missing, 409: not_empty}
         with looked_up(lambda: not self.namespace_exists(namespace)):
@@ -355,12 +359,12 @@ class RestCatalog(Catalog):
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
         namespace = self.levels_of(namespace)
-        purpose = f"look for namespace {'.'.join(namespace)}"
+        purpose = f"look for namespace {join_levels(namespace)}"
         return self._server.exists(protocol.NAMESPACE_EXISTS, protocol.LOAD_NAMESPACE, purpose, namespace=namespace)
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
         namespace = self.levels_of(namespace)
-        purpose = f"load namespace {'.'.join(namespace)}"
+        purpose = f"load namespace {join_levels(namespace)}"
         answer = self._server.read(
             protocol.LOAD_NAMESPACE,
             purpose,
@@ -378,7 +382,7 @@ class RestCatalog(Catalog):
             self._server.change(
                 protocol.UPDATE_NAMESPACE,
                 {"removals": sorted(old), "updates": new},
-                f"change properties of namespace {'.'.join(namespace)}",
+                f"change properties of namespace {join_levels(namespace)}",
                 {404: lambda _: self._unknown_namespace(namespace)},
                 namespace=namespace,
             )

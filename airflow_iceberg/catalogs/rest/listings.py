@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Unpack
 
-from airflow_iceberg.catalogs.base import Namespace, TableId, child_namespaces
+from airflow_iceberg.catalogs.base import Namespace, TableId, child_namespaces, join_levels
 from airflow_iceberg.catalogs.rest import protocol
 from airflow_iceberg.catalogs.rest.server import Amount, OnRefusal, RestServer
 from airflow_iceberg.errors import IcebergError, NotFoundError
@@ -28,7 +28,7 @@ class Listings:
 
     def tables(self, namespace: Namespace, **limit: Unpack[Amount]) -> Iterator[TableId]:
         """Yield the tables directly in a namespace."""
-        purpose = f"list the tables of {'.'.join(namespace)}"
+        purpose = f"list the tables of {join_levels(namespace)}"
         missing: OnRefusal = {404: lambda _: self._unknown_namespace(namespace)}
         asked, parse = protocol.LIST_TABLES, protocol.parse_identifier
         return self._server.pages(asked, purpose, "identifiers", parse, missing, namespace=namespace, **limit)
@@ -36,11 +36,11 @@ class Listings:
     def namespaces(self, above: Namespace, **limit: Unpack[Amount]) -> tuple[Namespace, ...]:
         """Return the namespaces one level below another one; servers may leave out those between."""
         query = {"parent": self._server.config.namespace_text(above)} if above else {}
-        purpose = f"list the namespaces{' in ' if above else ''}{'.'.join(above)}"
+        purpose = f"list the namespaces{' in ' if above else ''}{join_levels(above)}"
         missing: OnRefusal = {404: lambda _: self._unknown_namespace(above)} if above else {}
         asked, parse = protocol.LIST_NAMESPACES, protocol.parse_levels
         found = self._server.pages(asked, purpose, "namespaces", parse, missing, namespace=above, query=query, **limit)
-        return child_namespaces(above, found)
+        return tuple(filter(self._server.config.can_name, child_namespaces(above, found)))
 
     def kind_of_name(self, table: TableId) -> str | None:
         """Return what else than a table has a name, "a view", if the server offers requests for it."""
@@ -57,7 +57,7 @@ class Listings:
                 return "table", table.name
         for kind in protocol.OTHER_KINDS:
             if self._server.config.offers(kind.all):
-                purpose = f"list the {kind.name}s of {'.'.join(namespace)}"
+                purpose = f"list the {kind.name}s of {join_levels(namespace)}"
                 with suppress(IcebergError):
                     found = self._server.pages(
                         kind.all, purpose, "identifiers", protocol.parse_identifier, {}, namespace=namespace

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
-from airflow_iceberg.catalogs.base import Namespace, TableId
+from airflow_iceberg.catalogs.base import Namespace, TableId, join_levels
+from airflow_iceberg.catalogs.names import is_name
 from airflow_iceberg.catalogs.rest.trust import request_properties
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.json_fields import Fields
@@ -128,6 +129,26 @@ class ServerConfig:
             key_lifetime_s=None if lifetime is None else _seconds(str(lifetime)),
         )
 
+    def can_name(self, namespace: Namespace) -> bool:
+        """Tell whether a request names these levels, and no others: none has the server's separator in it.
+
+        Some servers decode a path before they divide it, so that an encoding does not tell them apart.
+        """
+        separator = self._separator
+        return separator.join(namespace).split(separator) == list(namespace)
+
+    @property
+    def _separator(self) -> str:
+        return unquote(self.properties.get(_SEPARATOR) or _UNIT_SEPARATOR)
+
+    def check_levels(self, namespace: Namespace, catalog: str) -> None:
+        """Raise `InvalidInputError` for levels that no request can name."""
+        if not self.can_name(namespace):
+            raise InvalidInputError(
+                f"namespace {join_levels(namespace)} cannot be named in catalog {catalog}: its server writes "
+                f"{self._separator!r} between two levels, so none may contain that; rename it"
+            )
+
     @property
     def is_nessie(self) -> bool:
         """Whether the server says that it is Nessie."""
@@ -182,13 +203,12 @@ def _seconds(duration: str) -> float:
 
 
 def parse_identifier(place: str, item: Any) -> TableId | None:
-    """Return the table of an entry of a list; None for a name that cannot be written as `namespace.table`."""
+    """Return the table of an entry of a list; None for a name that no catalog accepts."""
     entry = Fields(item, place)
     namespace, name = entry.str_list("namespace"), entry.str("name")
-    try:
-        return TableId(namespace=namespace, name=name)
-    except InvalidInputError:
+    if not namespace or not all(map(is_name, (*namespace, name))):
         return None
+    return TableId(namespace=namespace, name=name)
 
 
 def parse_levels(place: str, item: Any) -> Namespace:

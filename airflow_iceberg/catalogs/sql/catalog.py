@@ -31,13 +31,13 @@ from sqlalchemy import (
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
-from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, child_namespaces, listed_tables
+from airflow_iceberg.catalogs.base import Namespace, TableId, TableState, child_namespaces, join_levels, listed_tables
 from airflow_iceberg.catalogs.missing import MOST_NAMES
 from airflow_iceberg.catalogs.owners import owner_among
 from airflow_iceberg.catalogs.pointer import Outside, Pointer, PointerCatalog
 from airflow_iceberg.catalogs.sql.database import Database
 from airflow_iceberg.catalogs.sql.own_tables import OwnTables
-from airflow_iceberg.catalogs.sql.same_place import other_pointer
+from airflow_iceberg.catalogs.sql.same_place import levels_of_column, other_pointer
 from airflow_iceberg.catalogs.sql.tables import TYPE_COLUMN, catalog_tables, creates_tables
 from airflow_iceberg.errors import (
     AlreadyExistsError,
@@ -278,6 +278,14 @@ class SqlCatalog(PointerCatalog):
                 raise self._not_empty(namespace, *names)
             connection.execute(delete(namespaces).where(self._is_namespace(namespace)))
 
+    def check_held(self, namespace: Namespace, *name: str) -> None:
+        for level in namespace:
+            if "." in level:
+                raise InvalidInputError(
+                    f"{join_levels((level,))} cannot be a level of a namespace in catalog {self.name}: a SQL catalog "
+                    f"stores levels joined by dots, so none may contain one; rename it"
+                )
+
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
         above = self._require_namespace(parent) if parent else ()
         with self._database().read() as connection:
@@ -285,7 +293,7 @@ class SqlCatalog(PointerCatalog):
                 connection.execute(select(column).where(self._same(of_catalog, self.name)).distinct()).scalars().all()
                 for of_catalog, column in self._naming_namespaces()
             ]
-        return child_namespaces(above, (tuple(name.split(".")) for names in found for name in names if name))
+        return child_namespaces(above, (levels_of_column(name) for names in found for name in names))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
         """Tell whether the namespace has rows of its own, or a table or a namespace in it."""
@@ -328,7 +336,7 @@ class SqlCatalog(PointerCatalog):
         try:
             connection.execute(insert(self._namespaces), values)
         except IntegrityError as error:
-            message = f"namespace {_joined(namespace)} was written by another writer in catalog {self.name}"
+            message = f"namespace {join_levels(namespace)} was written by another writer in catalog {self.name}"
             raise AlreadyExistsError(message) from error
 
     def _namespace_rows(self, namespace: Namespace) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import ColumnElement, Table, or_, select
 from sqlalchemy.engine import Connection
 
-from airflow_iceberg.catalogs.names import TableId
+from airflow_iceberg.catalogs.names import Namespace, TableId
 from airflow_iceberg.catalogs.state import TableState
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.storage.gate import Place, place_of
@@ -35,10 +35,15 @@ def other_pointer(
     for namespace, name, pointer in connection.execute(named.where(is_of_catalog, is_near)):
         if may_be_same and pointer == state.metadata_location:
             continue
-        levels = tuple(str(namespace).split("."))
+        levels = levels_of_column(namespace)
         if (levels, name) != (state.table.namespace, state.table.name) and _place(pointer) in places:
             return TableId(namespace=levels, name=str(name))
     return None
+
+
+def levels_of_column(namespace: object) -> Namespace:
+    """Return the levels of a namespace as a database has it: joined by dots, all of which stand between two levels."""
+    return tuple(str(namespace).split("."))
 
 
 def _own_name(place: Place) -> str:

@@ -30,7 +30,8 @@ def find_readers(table: OpenTable, snapshot_ids: Collection[int]) -> list[dict[s
     if table.metadata.table_uuid is None:
         return found
     try:
-        others = [one for one in table.catalog.list_tables(table.identifier.namespace) if one != table.identifier]
+        found_in = table.catalog.list_tables(table.catalog.namespace_of(table.identifier))
+        others = [one for one in found_in if one != table.identifier]
     except IcebergError as error:
         log.warning("cannot look for tables that have read %s: %s", table.name, error)
         return found
