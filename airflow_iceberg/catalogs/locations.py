@@ -226,11 +226,15 @@ class Locations(ABC):
         try:
             state = self.load(table)
             gate = self.gate(table, state.metadata, state.metadata_location)
-            proven, is_final = self._proven_gate(GatedFileIO(ungated(state.io or self.io), gate), state)
+            files = GatedFileIO(ungated(state.io or self.io), gate)
+            proven, is_final = self._proven_gate(files, state)
+            # The server deletes what the metadata names: a table anywhere below may be named, too.
+            is_shared = is_final and state.metadata.location in set(gate.own) - set(proven.own)
+            is_shared = is_shared or metadata_below(files, state.metadata.location) is not None
         except (StorageError, FormatError, InvalidInputError, UnsupportedError) as error:
             log.info("cannot look for other tables in the place of %s: %s", table, error)
             return
-        if is_final and state.metadata.location in set(gate.own) - set(proven.own):
+        if is_shared:
             raise InvalidInputError(
                 f"cannot purge {table}, nothing was dropped: another table is in its place, {state.metadata.location}, "
                 f"or in one above or below it; drop it without purge"

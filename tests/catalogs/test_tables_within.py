@@ -3,7 +3,7 @@
 Other programs make such tables. Whatever is done with the table above, all of their files stay.
 """
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage.gate import Gate
 from airflow_iceberg.table import Table
 from tests.support.builders import id_rows, ids
+from tests.support.linked_lake import Attack, Lake
 from tests.support.memory import MemoryCatalog, MemoryFileIO
 from tests.support.other_programs import table_at
 from tests.support.recording import commit_foreign_file
@@ -242,3 +243,20 @@ class TestWhatItCosts:
         looked: list[str] = []
         io = self.proven(looked, "memory://wh/t", "memory://wh/t/day=1/theirs")
         assert not io.owns("memory://wh/t/day=1/theirs/data/a")
+
+
+def test_no_rest_server_is_asked_to_purge_a_table_with_another_one_in_it(tmp_path):
+    """It would delete what the metadata names."""
+    with closing(Lake(tmp_path / "home", {"type": "stand-in"})) as lake:
+        lake.reset()
+        catalog = lake.opened("file://{}")
+        lake.carry_out(Attack(space="below"))
+        with pytest.raises(
+            InvalidInputError, match=r"cannot purge db\.t, nothing was dropped: another table is in its"
+        ):
+            catalog.drop_table("db.t", purge=True)
+        assert lake.server is not None
+        assert "db.t" in lake.server.tables
+        lake.reset()
+        catalog.drop_table("db.t", purge=True)
+        assert "db.t" not in lake.server.tables
