@@ -27,7 +27,15 @@ from airflow_iceberg.errors import (
     StorageError,
     UnsupportedError,
 )
-from airflow_iceberg.inventory.ownership import foreign_file, neighbour, places_of, proven_gate
+from airflow_iceberg.inventory.ownership import (
+    foreign_at,
+    foreign_file,
+    metadata_below,
+    neighbour,
+    places_of,
+    proven_gate,
+)
+from airflow_iceberg.inventory.within import ProvenFileIO
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import SETTING, Gate, GatedFileIO, check_own, place_of, ungated
 from airflow_iceberg.storage.trust import Trust, bucket_of, is_location, untrusted
@@ -136,7 +144,7 @@ class Locations(ABC):
 
     # -- what may be deleted -------------------------------------------------------------------------------------------
 
-    def deleting_io(self, state: TableState, io: FileIO | None = None, *, drops: bool = False) -> FileIO:
+    def deleting_io(self, state: TableState, io: FileIO | None = None, *, drops: bool = False) -> ProvenFileIO:
         """Return access to a table's files that deletes only where no other table is; see `inventory.ownership`.
 
         Args:
@@ -155,7 +163,11 @@ class Locations(ABC):
                 if len(self._proven) >= _MOST_GATES:
                     self._proven.clear()
                 self._proven[key] = (known, time.monotonic() + _REMEMBERED_S)
-        return known.around(checked.inner)
+        return ProvenFileIO(checked.inner, known, partial(self._why_foreign, checked, state))
+
+    def _why_foreign(self, io: GatedFileIO, state: TableState, folder: str) -> str | None:
+        is_home = self._is_expected(state)
+        return foreign_at(io, folder, state.metadata, state.metadata_location, is_home=is_home)
 
     def _proven_gate(self, io: GatedFileIO, state: TableState, *, drops: bool = False) -> tuple[Gate, bool]:
         table, location = state.table, state.metadata.location
@@ -217,23 +229,30 @@ class Locations(ABC):
         try:
             state = self.load(table)
             gate = self.gate(table, state.metadata, state.metadata_location)
-            proven, is_final = self._proven_gate(GatedFileIO(ungated(state.io or self.io), gate), state)
+            files = GatedFileIO(ungated(state.io or self.io), gate)
+            proven, is_final = self._proven_gate(files, state)
+            # The server deletes what the metadata names: a table anywhere below may be named, too.
+            is_shared = is_final and state.metadata.location in set(gate.own) - set(proven.own)
+            is_shared = is_shared or metadata_below(files, state.metadata.location) is not None
         except (StorageError, FormatError, InvalidInputError, UnsupportedError) as error:
             log.info("cannot look for other tables in the place of %s: %s", table, error)
             return
-        if is_final and gate.owns(state.metadata.location) and not proven.owns(state.metadata.location):
+        if is_shared:
             raise InvalidInputError(
                 f"cannot purge {table}, nothing was dropped: another table is in its place, {state.metadata.location}, "
                 f"or in one above or below it; drop it without purge"
             )
 
     def check_deletable(self, state: TableState, location: str, verb: str) -> None:
-        """Refuse a folder of a table that may be another table's, or hold one.
+        """Refuse a folder of a table that may be another table's, or hold one at any depth.
 
         Raises:
             InvalidInputError: it may be.
         """
-        check_own(self.deleting_io(state), location, verb)
+        io = self.deleting_io(state)
+        check_own(io, location, verb)
+        if (found := metadata_below(io, location)) is not None:
+            raise InvalidInputError(f"cannot {verb} {location}: another table has its metadata at {found}")
 
     def _is_expected(self, state: TableState) -> bool:
         try:

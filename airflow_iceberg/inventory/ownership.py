@@ -43,6 +43,7 @@ _UPDATED = re.compile(rb'"last-updated-ms"\s*:\s*(\d{1,19})\b')
 # deleted there.
 _MOST_READ = 50
 _MOST_FOLDERS = 200
+_MOST_SPREAD = 50
 _THREADS = 16
 # Folders of partitions, and of the hashes, new and old, that spread files over an object store: there may be many. A
 # day is no hash: tables are called so, and of a million hashes some twenty look like one.
@@ -113,6 +114,45 @@ def foreign_file(io: GatedFileIO, metadata: TableMetadata, metadata_location: st
     return next((path for path, _ in look.found(metadata.location)), None)
 
 
+def metadata_below(io: FileIO, location: str) -> str | None:
+    """Return a metadata file of another table at any depth below the folder of a table, by its name alone.
+
+    Raises:
+        IcebergError: the folder cannot be listed.
+    """
+    start = len(location.rstrip("/")) + 1
+    for status in io.list(location):
+        first, *others = status.location[start:].split("/")
+        is_metadata = others[-2:-1] == ["metadata"] and _METADATA.fullmatch(others[-1])
+        if is_metadata and first not in _NEVER_A_TABLE:
+            return status.location
+    return None
+
+
+def foreign_at(
+    io: GatedFileIO, folder: str, metadata: TableMetadata, metadata_location: str, *, is_home: bool
+) -> str | None:
+    """Say which metadata file of another table is in the folder `metadata` of a folder; None if there is none.
+
+    Args:
+        is_home: see `proven_gate`.
+    Raises:
+        IcebergError: it cannot be told.
+    """
+    look = _LookForOthers(io, metadata.location, metadata, metadata_location.rpartition("/")[0], is_home, False)
+    return next((why for _, why in look._foreign(look._metadata_files(folder))), None)
+
+
+def is_never_a_table(name: str) -> bool:
+    """Whether a folder directly below a table is one of this package's own."""
+    return name in _NEVER_A_TABLE
+
+
+def is_spread(name: str) -> bool:
+    """Whether a folder is called like those of partitions or hashes, of which a table may have many."""
+    return _SPREAD.fullmatch(name) is not None
+
+
 def neighbour(io: GatedFileIO, location: str, *, is_at_home: bool) -> str | None:
     """Return a metadata file of another table above or below the location of a new one, by the names alone.
 
@@ -144,7 +184,7 @@ class _Look:
             )
         above = self._above(self.home)
         next(above, None)
-        for folder in chain(above, self._below(self.home, is_home=True)):
+        for folder in chain(above, self._below(self.home, is_home=True, is_new=True)):
             yield from self._metadata_files(folder)
 
     def _above(self, location: str) -> Iterator[str]:
@@ -154,33 +194,40 @@ class _Look:
             yield folder
             folder = folder.rpartition("/")[0]
 
-    def _below(self, location: str, *, is_home: bool) -> Iterator[str]:
+    def _below(self, location: str, *, is_home: bool, is_new: bool = False) -> Iterator[str]:
         """Yield the folders below a location that may be tables, the nearest first.
 
         Args:
             is_home: whether the catalog would have placed the table there: then it ends after many folders.
+            is_new: whether the table has no files yet: then some folders that look like those of its files come last.
         Raises:
             StorageError: there are too many.
         """
-        waiting, seen = deque([location.rstrip("/")]), 0
-        while waiting:
-            above = waiting.popleft()
+        waiting, last, seen, many = deque([location.rstrip("/")]), deque[str](), 0, 0
+        while waiting or last:
+            above = (waiting or last).popleft()
             is_root = _is_same(above, self.home)
             for name, is_directory in self._children(above):
-                if not is_directory or _SPREAD.fullmatch(name) or (is_root and name in _NEVER_A_TABLE):
+                if not is_directory or (is_root and name in _NEVER_A_TABLE):
                     continue
-                seen += 1
+                is_many = is_spread(name)
+                seen, many = seen + (not is_many), many + is_many
+                if is_many and (not is_new or many > _MOST_SPREAD):
+                    continue
                 if seen > _MOST_FOLDERS and is_home:
                     return
                 if seen > _MOST_FOLDERS:
                     raise StorageError(f"there are more than {_MOST_FOLDERS} folders below {location}")
-                if not (is_root and is_home and _OF_A_TABLE.fullmatch(name)):
+                is_inside = is_root and is_home and _OF_A_TABLE.fullmatch(name) is not None
+                if is_new and (is_many or is_inside):
+                    last.append(f"{above}/{name}")
+                elif not is_inside:
                     waiting.append(f"{above}/{name}")
                 yield f"{above}/{name}"
 
     def _is_allowed(self, location: str) -> bool:
         try:
-            self.io.gate.check(location, "look at")
+            self.io.check(location, "look at")
         except IcebergError:
             return False
         return True

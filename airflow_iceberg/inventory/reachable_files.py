@@ -183,7 +183,7 @@ def own_mask(io: FileIO, paths: pa.Array) -> Mask:
     """Tell of each path whether it is below the table's own locations."""
     if not isinstance(io, GatedFileIO):
         return np.ones(len(paths), np.bool_)
-    return np.fromiter(map(io.gate.owns, paths.to_pylist()), np.bool_, len(paths))
+    return np.fromiter(map(io.owns, paths.to_pylist()), np.bool_, len(paths))
 
 
 def statistics_paths(metadata: TableMetadata, snapshot_ids: Iterable[int] | None = None) -> tuple[str, ...]:

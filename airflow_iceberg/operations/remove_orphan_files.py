@@ -223,9 +223,10 @@ class _Listing:
             raise InvalidInputError(f"location {request.location} is not below the table's, {table.location}")
         _warn_of_other_places(table, root)
         metadata_files: list[str] = []
-        if below != root:
-            # A table in the same location has its files in the same folders, and its metadata next to this table's.
-            beside = (status.location for status in table.io.list(f"{root}metadata/"))
+        # A table in the same location has its files in the same folders, and its metadata next to this table's; one
+        # that the folder is in has it on the way there. What is in the folder is listed with its files.
+        for above in _folders_above(below, root):
+            beside = (status.location for status in table.io.list(f"{above}metadata/"))
             metadata_files += [location for location in beside if is_metadata_file(location)]
         units = _listing_units(table, root, below[len(root) :].rstrip("/"), before_ms)
         parts: list[UnitResult] = []
@@ -255,6 +256,12 @@ class _Listing:
         """Whether a job that may be running has written a file: one that runs for days has old files, too."""
         jobs = self.of_living_jobs
         return jobs is not None and jobs.match(status.location.rpartition("/")[2]) is not None
+
+
+def _folders_above(folder: str, root: str) -> Iterator[str]:
+    """Yield the folders above a folder up to the table's location, each with a slash at its end."""
+    names = [name for name in folder[len(root) :].split("/") if name]
+    yield from (root + "".join(f"{name}/" for name in names[:count]) for count in range(len(names)))
 
 
 def _listing_units(table: OpenTable, root: str, below: str, before_ms: int) -> list[ListingUnit]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.storage.base import FileIO, FileStatus
 from airflow_iceberg.storage.directories import Directories, open_directory
-from airflow_iceberg.storage.local_roots import LocalRoots, Located, path_of
+from airflow_iceberg.storage.local_roots import LocalRoots, path_of
 from airflow_iceberg.storage.paths_within import decodings
 from airflow_iceberg.storage.stores.store import parse_location
 
@@ -65,7 +65,7 @@ class Place:
 
 
 def place_of(location: str) -> Place:
-    """Return the place of a location.
+    """Return the place of a location, to compare it with others; whether it may be opened, `OpenGate` decides.
 
     Raises:
         InvalidInputError: not a location, or one with `.` or `..` in its path, which some stores would resolve.
@@ -147,24 +147,16 @@ class Gate:
     own: tuple[str, ...] = ()
 
     def check(self, location: str, verb: str) -> None:
-        """Refuse a location outside of the gate.
+        """Refuse a location outside of the gate, or one through a link below its folders as they are now.
 
         Raises:
             InvalidInputError: it is outside, or is no location.
         """
-        OpenGate(self).allowed(location, verb)
+        OpenGate(self, is_guarded=False).allowed(location, verb)
 
     def owns(self, location: str) -> bool:
-        """Whether a location is below the table's own locations, so that it may be deleted."""
-        return OpenGate(self).own(location) is not None
-
-    def check_own(self, location: str, verb: str = "delete") -> None:
-        """Refuse a location that is not the table's own.
-
-        Raises:
-            InvalidInputError: it may be another table's.
-        """
-        OpenGate(self).checked_own(location, verb)
+        """Whether a location is below the table's own locations, so that it may be deleted; see `check`."""
+        return OpenGate(self, is_guarded=False).own(location) is not None
 
     def around(self, io: FileIO) -> FileIO:
         """Return access to files through this gate only."""
@@ -172,22 +164,32 @@ class Gate:
 
 
 class OpenGate:
-    """A gate with its local folders as they are now: what is asked for each call.
+    """A gate with its local folders as they are now: what is asked for each call, and the one decision on a place.
 
     Args:
-        follows_links: whether who uses the answers follows links below these folders. Then a local path is the one
-            that it leads to at this moment.
+        is_guarded: whether who uses the answers follows no link below these folders. Otherwise no location is in the
+            gate that has one there at this moment.
 
     Attributes:
         roots: the local folders.
     """
 
-    def __init__(self, gate: Gate, *, follows_links: bool = True) -> None:
+    def __init__(self, gate: Gate, *, is_guarded: bool = True) -> None:
         self._gate = gate
-        self._follows_links = follows_links
+        self._is_guarded = is_guarded
         self.roots = LocalRoots(filter(None, map(local_path, gate.allowed)))
-        places = (self._located(path) for path in filter(None, map(local_path, gate.own)))
-        self._own = tuple(place for place in places if place is not None)
+        self._own = tuple(self._local(path) for path in filter(None, map(local_path, gate.own)))
+
+    def place(self, location: str) -> Place | None:
+        """Return where a location is; None for one outside of the gate.
+
+        Raises:
+            InvalidInputError: it is no location.
+        """
+        path = local_path(location)
+        if path is not None:
+            return self._local(path)
+        return place_of(location) if _prefixes(self._gate.allowed).cover(location) else None
 
     def allowed(self, location: str, verb: str) -> str:
         """Return the location by which a store is to be asked.
@@ -201,7 +203,7 @@ class OpenGate:
         path = local_path(location)
         if path is None and known.cover(location):
             return location
-        place = None if path is None else self._located(path)
+        place = None if path is None else self._local(path)
         if place is None:
             raise InvalidInputError(
                 f"cannot {verb} {_shown(location)}: it is outside of the locations that its table may use "
@@ -215,35 +217,26 @@ class OpenGate:
             path = local_path(location)
             if path is None:
                 return location if _prefixes(self._gate.own).cover(location) else None
-            place = self._located(path)
+            place = self._local(path)
         except InvalidInputError:
             return None
-        if place is None or not any(_is_below(place, each) for each in self._own):
+        if place is None or not any(each is not None and place.is_below(each) for each in self._own):
             return None
         return self._spelled(location, path, place)
 
-    def checked_own(self, location: str, verb: str) -> str:
-        """Return what `own` does; `InvalidInputError` for a location that may be another table's."""
-        found = self.own(location)
-        if found is None:
-            raise InvalidInputError(
-                f"cannot {verb} {_shown(location)}: it is outside of the table's own locations "
-                f"({_listed(self._gate.own)}), and may belong to another table; delete it yourself if it does not"
-            )
-        return found
+    def _local(self, path: str) -> Place | None:
+        located = self.roots.resolve(path)
+        if located is None:
+            return None
+        real = path_of(located)
+        is_followed = not self._is_guarded and os.path.realpath(real) != real
+        return None if is_followed else Place(LOCAL, "", real.rstrip("/"))
 
-    def _located(self, path: str) -> Located | None:
-        return self.roots.real(path) if self._follows_links else self.roots.resolve(path)
-
-    def _spelled(self, location: str, path: str | None, place: Located) -> str:
+    def _spelled(self, location: str, path: str | None, place: Place) -> str:
         # A path that a link leads into a folder, say "/latest/a", is one in the folder from here on: the link may be
         # changed before the store comes to it.
-        is_same = self._follows_links or path is None or self.roots.locate(path) is not None
-        return location if is_same else path_of(place)
-
-
-def _is_below(place: Located, other: Located) -> bool:
-    return place[0] == other[0] and place[1][: len(other[1])] == other[1]
+        is_same = path is None or self.roots.locate(path) is not None
+        return location if is_same else place.path or "/"
 
 
 class GatedFileIO(FileIO):
@@ -256,13 +249,13 @@ class GatedFileIO(FileIO):
     def __init__(self, inner: FileIO, gate: Gate) -> None:
         self.inner = inner
         self.gate = gate
-        self._open = OpenGate(gate, follows_links=False)
+        self._open = OpenGate(gate)
         self._files = inner
         if self._open.roots:
             within = getattr(inner, "within", None)
             guarded = None if within is None else within(self._open.roots)
             if guarded is None:
-                self._open = OpenGate(gate)
+                self._open = OpenGate(gate, is_guarded=False)
             else:
                 self._files = guarded
 
@@ -289,18 +282,34 @@ class GatedFileIO(FileIO):
 
     def delete(self, locations: Iterable[str]) -> None:
         """Delete files; nothing is deleted if one of them is outside of the table's own locations."""
-        self._files.delete([self._open.checked_own(location, "delete") for location in locations])
+        self._files.delete([self._checked_own(location, "delete") for location in locations])
 
     def exists(self, location: str) -> bool:
         return self._files.exists(self._open.allowed(location, "look for"))
 
+    def check(self, location: str, verb: str) -> None:
+        """Refuse a location outside of the gate; `InvalidInputError`."""
+        self._open.allowed(location, verb)
+
     def owns(self, location: str) -> bool:
         """Whether a location is below the table's own locations, so that it may be deleted."""
-        return self._open.own(location) is not None
+        return self._own(location) is not None
 
     def check_own(self, location: str, verb: str) -> None:
-        """Refuse a location that is not the table's own; see `Gate.check_own`."""
-        self._open.checked_own(location, verb)
+        """Refuse a location that is not the table's own, and may be another table's; `InvalidInputError`."""
+        self._checked_own(location, verb)
+
+    def _own(self, location: str) -> str | None:
+        return self._open.own(location)
+
+    def _checked_own(self, location: str, verb: str) -> str:
+        found = self._own(location)
+        if found is None:
+            raise InvalidInputError(
+                f"cannot {verb} {_shown(location)}: it is outside of the table's own locations "
+                f"({_listed(self.gate.own)}), and may belong to another table; delete it yourself if it does not"
+            )
+        return found
 
     def within(self, roots: LocalRoots) -> FileIO | None:
         """Return None: another gate around this one looks for links itself, and this one follows none."""
@@ -312,7 +321,7 @@ class GatedFileIO(FileIO):
     @contextmanager
     def directory(self, location: str, verb: str) -> Iterator[tuple[Directories, str]]:
         """Yield the store of one of the table's own directories, and the path in it; see `open_directory`."""
-        with open_directory(self._files, self._open.checked_own(location, verb), verb) as found:
+        with open_directory(self._files, self._checked_own(location, verb), verb) as found:
             yield found
 
     @contextmanager
@@ -330,7 +339,7 @@ def own_only(io: FileIO, locations: Iterable[str]) -> tuple[list[str], int]:
 
 
 def check_own(io: FileIO, location: str, verb: str) -> None:
-    """Refuse a location whose files may not be deleted through a FileIO; see `Gate.check_own`."""
+    """Refuse a location whose files may not be deleted through a FileIO; see `GatedFileIO.check_own`."""
     if isinstance(io, GatedFileIO):
         io.check_own(location, verb)
 

@@ -72,16 +72,6 @@ class LocalRoots:
                 return top, (*way, *names[number:])
         return None
 
-    def real(self, path: str) -> Located | None:
-        """Return where a path leads now after all links, also those below a folder: for stores that follow them.
-
-        Raises:
-            InvalidInputError: ".." is in the path, and not in the spelling of a folder.
-        """
-        self.locate(path)
-        here = os.path.realpath(path)
-        return self._from_top(_text(_names(here))) if self._holds(here) else None
-
     def _holds(self, real: str) -> bool:
         return any(_is_in(_text(_names(real)), top) for top in self.tops)
 

@@ -7,13 +7,12 @@ connection are where trust begins.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.storage.gate import LOCAL, SETTING, STORE_OF_SCHEME, Gate, OpenGate, Place, local_path, place_of
-from airflow_iceberg.storage.local_roots import LocalRoots
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,13 +63,9 @@ class Trust:
 
         A local one is by its names, since no link below a trusted one is followed.
         """
-        path = local_path(location)
-        if path is not None:
-            if self.has_remote_root:
-                return False
-            return LocalRoots(filter(None, map(local_path, self.prefixes))).resolve(path) is not None
-        place = place_of(location)
-        return any(place.is_below(place_of(prefix)) for prefix in self.prefixes)
+        if local_path(location) is not None and self.has_remote_root:
+            return False
+        return OpenGate(Gate(allowed=self.prefixes)).place(location) is not None
 
     def gate(self, location: str, *, own: Sequence[str] = ()) -> Gate:
         """Return the gate of a table whose location is trusted.
@@ -84,14 +79,14 @@ class Trust:
             # A local table is no place of trust itself: links on the way from one to the table are not followed.
             prefixes = [*self.prefixes, *([] if self.covers(location) else [location])]
         gate = Gate(allowed=tuple(dict.fromkeys(prefixes)))
-        opened = OpenGate(gate, follows_links=False)
+        opened = OpenGate(gate)
 
         def is_own(text: str) -> bool:
             try:
-                opened.allowed(text, "own")
-                return not self._is_too_wide(place_of(text))
+                place = opened.place(text)
             except InvalidInputError:
                 return False
+            return place is not None and not self._is_too_wide(place, opened)
 
         return replace(gate, own=tuple(text for text in dict.fromkeys(own) if is_own(text)))
 
@@ -103,12 +98,16 @@ class Trust:
         root = location if not place_of(location).is_local else "/".join(location.split("/")[:-2]) or "/"
         return self.gate(root)
 
-    def _is_too_wide(self, place: Place) -> bool:
+    def _is_too_wide(self, place: Place, opened: OpenGate) -> bool:
         """Whether a place holds all tables of a root, or more than an allowed prefix."""
-        if any(place_of(root).is_below(place) for root in self.roots):
+
+        def places(locations: Sequence[str]) -> Iterator[Place]:
+            alike = (each for each in locations if (local_path(each) is not None) == place.is_local)
+            return (found for each in alike if (found := opened.place(each)) is not None)
+
+        if any(root.is_below(place) for root in places(self.roots)):
             return True
-        listed = (place_of(each) for each in self.allowed)
-        return any(each.is_below(place) and each != place for each in listed)
+        return any(each.is_below(place) and each != place for each in places(self.allowed))
 
 
 def is_location(text: str) -> bool:

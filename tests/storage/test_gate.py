@@ -8,7 +8,7 @@ import pytest
 from airflow_iceberg.errors import IcebergError, InvalidInputError, StorageError
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.storage.gate import STORE_OF_SCHEME, Gate, GatedFileIO, own_only, place_of
-from airflow_iceberg.storage.stores.fsspec_io import _STORES
+from airflow_iceberg.storage.stores.fsspec_io import _STORES, FsspecFileIO
 from airflow_iceberg.storage.trust import Trust, is_location
 from tests.support.memory import MemoryFileIO
 
@@ -150,7 +150,7 @@ class TestRemoteLocations:
 
 
 class TestLocalLocations:
-    """A local table may use its warehouse and the allowed folders, as they are after symbolic links."""
+    """A local table may use its warehouse and the allowed folders; links are followed above them alone."""
 
     @pytest.fixture
     def gate(self, tmp_path):
@@ -190,9 +190,21 @@ class TestLocalLocations:
         assert [path.name for path in (tmp_path / "dags").iterdir()] == ["a.py"]
         assert (tmp_path / "dags" / "a.py").read_text() == "secret"
 
-    def test_a_link_within_is_followed(self, gate, tmp_path):
+    def test_nor_is_a_link_within_followed(self, gate, tmp_path):
+        """Neither by who opens files by descriptors of folders, nor by a FileIO that follows links."""
+
+        class Following(FsspecFileIO):
+            def within(self, roots):
+                return None
+
         os.symlink(tmp_path / "wh" / "db" / "u", tmp_path / "wh" / "db" / "link")
-        assert passes(gate, f"{tmp_path}/wh/db/link/a")
+        (tmp_path / "wh" / "db" / "u" / "a").write_text("x")
+        assert not passes(gate, f"{tmp_path}/wh/db/link/a")
+        with pytest.raises(StorageError, match="is a symbolic link"):
+            gate.around(load_file_io()).read(f"{tmp_path}/wh/db/link/a")
+        with pytest.raises(InvalidInputError, match="outside of the locations"):
+            gate.around(Following({})).read(f"{tmp_path}/wh/db/link/a")
+        assert gate.around(Following({})).read(f"{tmp_path}/wh/db/u/a") == b"x"
 
     def test_a_warehouse_may_be_a_link_itself(self, gate, tmp_path):
         os.symlink(tmp_path / "wh", tmp_path / "lake")

@@ -29,7 +29,7 @@ from airflow_iceberg.storage.local_roots import LocalRoots, path_of
 from airflow_iceberg.storage.trust import Trust
 from airflow_iceberg.table import Table
 from tests.support.builders import age, job_work
-from tests.support.linked_lake import quarantine, remove_orphans
+from tests.support.gate_verbs import quarantine, remove_orphans
 from tests.support.local_calls import LocalCalls, content
 from tests.support.recording import commit_foreign_file, forged
 from tests.support.sampling import ALL, SEED

@@ -3,40 +3,37 @@
 The folder `foreign` beside the warehouse has the same names and files, so that each path that leads there is found.
 """
 
+import json
 import os
 import shutil
-from collections.abc import Callable
+import uuid
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-import pyarrow as pa
+import requests
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import TableId
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.format.metadata import json as metadata_json
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
-from airflow_iceberg.operations.compact import CompactRequest, compact
-from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
-from airflow_iceberg.operations.quarantine import quarantines, restore_quarantine
-from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
-from airflow_iceberg.operations.rewrite_manifests import RewriteManifestsRequest, rewrite_manifests
-from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage import load_file_io
+from airflow_iceberg.storage.stores.store import parse_location
 from airflow_iceberg.table import Table
-from airflow_iceberg.ui.views import facts_of, health_of
-from tests.support.builders import age, job_work, reachable
+from tests.support.builders import age, reachable
+from tests.support.gate_verbs import ENDS, EXPIRES, OPERATIONS, ROWS, Spot
 from tests.support.kernel_watch import KernelWatch
-from tests.support.local_calls import LocalCalls, content
+from tests.support.local_calls import ForeignCallError, LocalCalls, content
 from tests.support.memory import MemoryCatalog
 from tests.support.recording import commit_foreign_file, forged
 from tests.support.rest_stand_in import RestStandIn
 
 KEY = OperationKey(dag_id="dag", run_id="run", task_id="task")
-ROWS = pa.table({"id": pa.array([1, 2], pa.int64()), "day": ["a", "b"]})
 PROPERTIES = {
     "format-version": "2",
     "gc.enabled": "true",
@@ -78,6 +75,9 @@ FORGED = (
     "location", "write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path",
     "manifest list", "data file", "statistics", "metadata log",
 )  # fmt: skip
+# How a namespace is forged whose table names the files of `db.t`: its location, or its name, which is a table's or that
+# of a folder of a partition. The last one is a table of others in such a namespace, whose files `db.t` names.
+SPACES = ("location", "name", "name=value", "below")
 # Where a forged location leads: the foreign folder, a link to it below the table, the table's own folder, and a link
 # below the table to its own folder.
 TARGETS = ("foreign", "a link to foreign", "own", "a link to own", "victim")
@@ -90,11 +90,13 @@ class Attack:
     Attributes:
         linked: what becomes a link to its namesake in the foreign folder; None for nothing.
         forged: what metadata says anew; None for nothing.
+        space: how a namespace is forged; None for none. With "below" it is `db.t` with which something is done.
         target, spelling, through: where to, and how that is written.
     """
 
     linked: str | None = None
     forged: str | None = None
+    space: str | None = None
     target: str = "own"
     spelling: str = "{}"
     through: str = "warehouse"
@@ -102,76 +104,9 @@ class Attack:
     @property
     def is_honest(self) -> bool:
         """Whether the metadata still leads to the same files, so that all of them are in use."""
+        if self.space is not None:
+            return False
         return self.linked is None and (self.forged is None or self.target in ("own", "a link to own"))
-
-
-# -- what is done with the table ---------------------------------------------------------------------------------------
-
-
-def remove_orphans(table: Table, action: str = "delete") -> None:
-    request = RemoveOrphanFilesRequest(action=action, older_than_ms=2**62, allow_recent=True, purge_older_than_ms=2**62)
-    remove_orphan_files(Work(table), request)
-
-
-def quarantine(table: Table) -> None:
-    remove_orphans(table, "quarantine")
-    for name in quarantines(table):
-        restore_quarantine(Work(table), name)
-
-
-def _inspect(table: Table) -> None:
-    for name in ("manifests", "all_manifests", "files", "all_files", "entries", "all_entries", "partitions"):
-        with suppress(IcebergError):
-            getattr(table.inspect, name)()
-
-
-def _statistics(table: Table) -> None:
-    """What a sensor and a page look at."""
-    facts_of(table), health_of(table)
-    with suppress(IcebergError):
-        table.inspect.partition_counts()
-
-
-def _take(table: Table) -> None:
-    """Take over the files of the table's own folder, in each way."""
-    source = f"{table.location.rstrip('/')}/data"
-    for take in (
-        lambda: table.add_files(source=source),
-        lambda: Table.snapshot_table(table.catalog, "db.copy", source),
-        lambda: Table.migrate_table(table.catalog, "db.moved", source),
-        lambda: Table.register(table.catalog, "db.known", table.metadata_location),
-    ):
-        with suppress(IcebergError):
-            take()
-
-
-OPERATIONS: dict[str, Callable[[Table], Any]] = {
-    "scan": lambda table: table.scan().to_arrow(),
-    "old scan": lambda table: table.scan(snapshot_id=table.metadata.snapshots[0].snapshot_id).to_arrow(),
-    "inspect": _inspect,
-    "look": _statistics,
-    "append": lambda table: table.append(ROWS),
-    "overwrite": lambda table: table.overwrite(ROWS),
-    "delete": lambda table: table.delete("id = 1"),
-    "upsert": lambda table: table.upsert(ROWS, ["id"]),
-    "compact": lambda table: compact(job_work(table), CompactRequest(options={"rewrite-all": "true"})),
-    "rewrite manifests": lambda table: rewrite_manifests(Work(table), RewriteManifestsRequest()),
-    "expire": lambda table: expire_snapshots(Work(table), ExpireSnapshotsRequest(older_than_ms=2**62)),
-    "dry expire": lambda table: expire_snapshots(
-        Work(table), ExpireSnapshotsRequest(older_than_ms=2**62, dry_run=True)
-    ),
-    "orphans": remove_orphans,
-    "dry orphans": lambda table: remove_orphans(table, "dry_run"),
-    "quarantine": quarantine,
-    "undo": lambda table: table.undo(dag_id="dag", run_id="run"),
-    "rollback": lambda table: table.rollback_to_snapshot(table.metadata.snapshots[0].snapshot_id),
-    "publish": lambda table: table.cherry_pick(table.metadata.refs["audit"].snapshot_id),
-    "alter": lambda table: table.alter([{"set_properties": {"a": "b"}}]),
-    "take": _take,
-    "purge": lambda table: table.catalog.drop_table(table.identifier, purge=True),
-    "drop": lambda table: table.catalog.drop_table(table.identifier),
-}
-DROPS = ("purge", "drop")
 
 
 # -- the lake ----------------------------------------------------------------------------------------------------------
@@ -183,12 +118,20 @@ class Lake:
     Args:
         home: a folder that is made.
         properties: of the catalog, but for its warehouse; the types `memory` and `stand-in` are this package's tests'.
+
+    Attributes:
+        is_served_here: whether the catalog's server itself reads and writes the files of tables, and follows links:
+            then only the calls of this process count.
     """
 
     def __init__(self, home: Path, properties: dict[str, str]) -> None:
         self.home, self.properties = home, properties
+        self._spaces: list[tuple[str, ...]] = []
+        self._evil: Path | None = None
+        self._inner: Path | None = None
         self.warehouse, self.foreign = home / "warehouse", home / "foreign"
         self.kind = properties["type"]
+        self.is_served_here = self.kind == "rest"
         self.warehouse.mkdir(parents=True, exist_ok=True)
         self.server = RestStandIn() if self.kind == "stand-in" else None
         builder = {"type": "memory"} if self.server else properties
@@ -242,6 +185,7 @@ class Lake:
 
     def reset(self) -> None:
         """Undo what the last attack and operation have done."""
+        self._forget_spaces()
         shutil.rmtree(self.warehouse)
         shutil.copytree(self.home / "backup", self.warehouse)
         shutil.rmtree(self.home / "aside", ignore_errors=True)
@@ -257,15 +201,28 @@ class Lake:
                 with suppress(IcebergError):
                     catalog.drop_table(table)
         metadata = metadata_json.read(load_file_io().read(location), path=location)
-        catalog.swap_metadata(TableId.of("db.t"), base=None, new=location, metadata=metadata)
+        self._swap(catalog, TableId.of("db.t"), location, metadata)
+
+    def _swap(self, catalog: Any, table: TableId, location: str, metadata: TableMetadata) -> None:
+        """Let a catalog know a table, as other programs do: without the checks that are ours."""
+        if self.kind == "rest":
+            address = f"{self.properties['uri']}/v1/namespaces/{quote(chr(0x1F).join(table.namespace))}/register"
+            requests.post(address, json={"name": table.name, "metadata-location": location}, timeout=30)
+        else:
+            catalog.swap_metadata(table, base=None, new=location, metadata=metadata)
 
     # -- attacks -------------------------------------------------------------------------------------------------------
 
-    def carry_out(self, attack: Attack) -> None:
+    def carry_out(self, attack: Attack) -> tuple[str, Spot]:
+        """Return the name of the table to do something with, and where the attacker likes it to look."""
+        place = self._place(attack)
+        spot = Spot(location=place, names=_names_below(_real(place)))
+        name = "db.t" if attack.space is None else self._make_space(attack.space, place)
         if attack.forged is not None:
-            self._forge(attack.forged, self._place(attack))
+            self._forge(attack.forged, place)
         if attack.linked is not None:
             self._link(self._path_of(attack.linked))
+        return name, spot
 
     def _place(self, attack: Attack) -> str:
         below = self.folder.relative_to(self.warehouse)
@@ -341,38 +298,140 @@ class Lake:
             with suppress(IcebergError):  # a metastore refuses a location of which it knows no store
                 self._point_to(new)
 
+    # -- namespaces ----------------------------------------------------------------------------------------------------
+
+    def _make_space(self, space: str, place: str) -> str:
+        """Make a namespace as others can, with a table in it; return the name of the table to do something with."""
+        if space == "below":
+            return self._make_inner(place)
+        if self.kind == "hadoop" and space == "location":
+            space = "name"  # it has no locations
+        below, name = ("", "data") if space != "name=value" else ("/day=a", "u")
+        levels = {"location": ("evil",), "name": ("db", "t"), "name=value": ("db", "t", "day=a")}[space]
+        made = self._create_space(levels, f"{place}{below}")
+        if made is None:
+            return "db.t"
+        table = TableId(namespace=made, name=name)
+        home = f"{self.folder.joinpath(*made[2:], name)}" if self.kind == "hadoop" else f"{place}{below}/{name}"
+        self._put(table, home)
+        return str(table)
+
+    def _create_space(self, levels: tuple[str, ...], location: str) -> tuple[str, ...] | None:
+        """Create a namespace of these levels, or, where that is refused, another one with this location."""
+        if self.server is not None:
+            self.server.spaces[".".join(levels)] = {"location": location}
+            return levels
+        if self.kind == "hadoop":  # a folder is one
+            return levels
+        catalog = self.opened("file://{}")
+        for name, properties in ((levels, {}), (levels, {"location": location}), (("evil",), {"location": location})):
+            if levels == ("evil",) and not properties:
+                continue
+            with suppress(IcebergError):
+                for depth in range(1, len(name) + 1):
+                    # Without the checks that are ours: others have other programs.
+                    with suppress(IcebergError):
+                        catalog._create_namespace(name[:depth], properties if depth == len(name) else {})
+                if catalog.namespace_exists(name):
+                    self._spaces.append(name)
+                    return name
+        return None
+
+    def _make_inner(self, place: str) -> str:
+        """Put a whole table of others into a folder of a partition of `db.t`, and let `db.t` name its files."""
+        inner = self.folder / "day=b" / "u"
+        shutil.copytree(Path(_plain(self.victim.location)), inner)
+        for path in (inner / "metadata").glob("*.metadata.json"):
+            path.unlink()
+        metadata = self.victim.metadata
+        document = {**metadata_json.to_dict(metadata), "location": str(inner), "table-uuid": str(uuid.uuid4())}
+        (inner / "metadata" / "v1.metadata.json").write_text(json.dumps(document))
+        self._inner = inner
+        for name in (name for name in _names_below(inner) if name.startswith("data/")):
+            with suppress(IcebergError):
+                commit_foreign_file(self.opened("file://{}"), "db.t", f"{place}/day=b/u/{name}")
+        with suppress(IcebergError):
+            Table.load(self.opened("file://{}"), "db.t").delete("id > 0")
+        return "db.t"
+
+    def _put(self, table: TableId, home: str) -> None:
+        """Let a name be a table at a place, whose snapshots are those of `db.t`."""
+        folder, pointer = Path(_real(home)) / "metadata", f"{home}/metadata"
+        if not folder.is_relative_to(self.warehouse.resolve()):
+            folder = self.warehouse / "attackers" / "x" / "metadata"
+            pointer = str(folder)
+        name = "v1.metadata.json" if self.kind == "hadoop" else "00099-forged.metadata.json"
+        identity = str(uuid.uuid4())
+        document = {**metadata_json.to_dict(self.state.metadata), "location": home, "table-uuid": identity}
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(document | {"metadata-log": []}))
+        self._evil = folder
+        if self.server is not None:
+            self.server.tables[str(table)] = (f"{pointer}/{name}", document)
+        elif self.kind != "hadoop":
+            with suppress(IcebergError):
+                catalog, new = self.opened("file://{}"), f"{pointer}/{name}"
+                metadata = metadata_json.read((folder / name).read_bytes(), path=new)
+                self._swap(catalog, table, new, metadata)
+
+    def _forget_spaces(self) -> None:
+        self._evil = self._inner = None
+        if self.server is not None:
+            self.server.spaces.clear()
+        elif self.kind != "hadoop" and self._spaces:
+            catalog = self.opened("file://{}")
+            for space in reversed(self._spaces):
+                with suppress(IcebergError):
+                    for table in catalog.list_tables(space):
+                        catalog.drop_table(table)
+                    catalog.drop_namespace(space)
+        self._spaces.clear()
+
     # -- what came of it -----------------------------------------------------------------------------------------------
 
     def wrongs(self, attack: Attack, operation: str) -> list[str]:
         """Let somebody honest do something with the attacked table; return what was done that should not have been."""
         self.reset()
-        self.carry_out(attack)
-        victims = Path(_plain(self.victim.location))
-        others = content(victims) if attack.linked != "namespace" else {}
+        name, spot = self.carry_out(attack)
+        others = self._of_others(attack)
         aside = content(self.home / "aside") if attack.linked else {}
-        calls, kernel = LocalCalls(self.foreign), KernelWatch(self.foreign)
+        calls, kernel, wrong = LocalCalls(self.foreign), KernelWatch(self.foreign), []
         with ExitStack() as stack:
             stack.enter_context(kernel.watching())
             stack.enter_context(calls.watching())
-            stack.enter_context(suppress(IcebergError))
-            table = Table.load(self.opened("file://{}", attack.through), "db.t")
-            OPERATIONS[operation](table)
-        wrong = [f"call: {each}" for each in calls.touched] + [f"kernel: {each}" for each in kernel.seen]
-        if content(self.foreign) != calls._content:
+            try:
+                OPERATIONS[operation](Table.load(self.opened("file://{}", attack.through), name), spot)
+            except (IcebergError, ForeignCallError):
+                pass
+            except Exception as error:
+                wrong.append(f"raised {error!r}")
+        wrong += [f"call: {each}" for each in calls.touched]
+        wrong += [f"kernel: {each}" for each in kernel.seen if not self.is_served_here]
+        if content(self.foreign) != calls._content and not self.is_served_here:
             wrong.append("the foreign folder has changed")
-        now = content(victims) if others else {}
+        now = content(self.warehouse)
         # Whoever commits to a table may let it write anywhere in the warehouse: what is there stays as it is.
         wrong += [
-            f"a file of the other table has changed: {name}"
-            for name, (data, _) in others.items()
-            if data is not None and now.get(name, (None,))[0] != data
+            f"a file of others has changed: {path}"
+            for path, data in others.items()
+            if now.get(path, (None,))[0] != data
         ]
         if aside and content(self.home / "aside") != aside:
             wrong.append("what was moved aside has changed")
-        if attack.is_honest and operation not in DROPS:
-            kept = self.live if operation != "expire" else self.live_now
+        if attack.is_honest and operation not in ENDS:
+            kept = self.live_now if operation in EXPIRES else self.live
             wrong += [f"a live file is gone: {path}" for path in sorted(kept) if not os.path.exists(path)]
         return [f"{self.kind}, {attack}, {operation}: {each}" for each in wrong]
+
+    def _of_others(self, attack: Attack) -> dict[str, bytes]:
+        """Return the files, by their paths in the warehouse, that are not of the table with which something is done."""
+        found = {name: data for name, (data, _) in content(self.warehouse).items() if data is not None}
+        if attack.space not in (None, "below") and self._evil is not None:
+            own = f"{self._evil.relative_to(self.warehouse.resolve())}/"
+            return {name: data for name, data in found.items() if not name.startswith(own)}
+        victim = Path(_plain(self.victim.location)).relative_to(self.warehouse)
+        folders = [f"{victim}/", *([f"{self._inner.relative_to(self.warehouse)}/"] if self._inner else [])]
+        return {name: data for name, data in found.items() if name.startswith(tuple(folders))}
 
 
 def _reachable_now(table: Table) -> set[str]:
@@ -388,3 +447,15 @@ def _reachable_now(table: Table) -> set[str]:
 def _plain(location: str) -> str:
     """Return the path of an honest location."""
     return location.removeprefix("file://").removeprefix("file:")
+
+
+def _real(location: str) -> Path:
+    """Return where a location leads; a folder that is not there for one that is none."""
+    try:
+        return Path(os.path.realpath(parse_location(location).path))
+    except IcebergError:
+        return Path("/nowhere")
+
+
+def _names_below(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()))

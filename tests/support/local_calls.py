@@ -94,7 +94,7 @@ class LocalCalls:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             self._before()
-            for path, key in zip(args, keys, strict=False):
+            for path, key in ((path, key) for path, key in zip(args, keys, strict=False) if key is not None):
                 parent = os.path.dirname(os.fspath(path)) or "."
                 with suppress(FileNotFoundError, NotADirectoryError):
                     self._note(name, path, self._stat(parent, dir_fd=kwargs.get(key)))

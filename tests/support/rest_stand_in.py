@@ -7,7 +7,7 @@ It believes what it is told, as a server does whose tables an attacker commits t
 import json
 import uuid
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 from tests.support.http_server import HttpServer, Reply, Request, document
 
@@ -17,27 +17,41 @@ class RestStandIn(HttpServer):
 
     Attributes:
         tables: (metadata location, document) by "namespace.name".
+        spaces: the properties of namespaces, by their levels with dots between; there are those of tables, too.
     """
 
     def __init__(self) -> None:
         super().__init__(self._answer)
         self.tables: dict[str, tuple[str, dict[str, Any]]] = {}
+        self.spaces: dict[str, dict[str, str]] = {}
 
     def _answer(self, request: Request) -> Reply:
-        path = unquote(request.path.partition("?")[0])
+        path, _, query = request.path.partition("?")
         if path.endswith("/config"):
             return document({"defaults": {}, "overrides": {}})
-        parts = path.split("/")[2:]  # without "/v1"
-        namespaces = sorted({name.rpartition(".")[0] for name in self.tables} | {"db"})
+        parts = [unquote(part).replace("\x1f", ".") for part in path.split("/")[2:]]  # without "/v1"
+        namespaces = self._namespaces()
         if parts == ["namespaces"]:
-            return document({"namespaces": [[each] for each in namespaces] if "parent=" not in request.path else []})
+            if request.method == "POST":
+                asked = json.loads(request.body)
+                self.spaces[".".join(asked["namespace"])] = asked.get("properties", {})
+                return document(asked)
+            above = unquote(parse_qs(query).get("parent", [""])[0]).replace("\x1f", ".")
+            found = [each.split(".") for each in namespaces if each.rpartition(".")[0] == above]
+            return document({"namespaces": found})
         if parts[0] != "namespaces" or parts[1] not in namespaces:
             return _missing("NoSuchNamespaceException")
+        if len(parts) == 2 and request.method == "DELETE":
+            self.spaces.pop(parts[1], None)
+            return Reply(status=204, body=b"")
         if len(parts) == 2:
-            return document({"namespace": [parts[1]], "properties": {}})
+            return document({"namespace": parts[1].split("."), "properties": self.spaces.get(parts[1], {})})
         if len(parts) == 3 and parts[2] == "tables":
-            found = [each.rpartition(".")[2] for each in sorted(self.tables) if each.startswith(f"{parts[1]}.")]
-            return document({"identifiers": [{"namespace": [parts[1]], "name": each} for each in found]})
+            split = (each.rpartition(".") for each in sorted(self.tables))
+            found = [name for space, _, name in split if space == parts[1]]
+            return document({"identifiers": [{"namespace": parts[1].split("."), "name": each} for each in found]})
+        if parts[2] == "register":
+            return self._register(parts[1], json.loads(request.body))
         name = f"{parts[1]}.{parts[-1]}"
         if parts[2] != "tables" or name not in self.tables:
             return _missing("NoSuchTableException")
@@ -50,6 +64,20 @@ class RestStandIn(HttpServer):
             self._commit(name, json.loads(request.body))
         place, metadata = self.tables[name]
         return document({"metadata-location": place, "metadata": metadata, "config": {}})
+
+    def _namespaces(self) -> list[str]:
+        """Return all namespaces, with those above them."""
+        known = {name.rpartition(".")[0] for name in self.tables} | {"db", *self.spaces}
+        levels = [name.split(".") for name in known]
+        return sorted({".".join(each[: depth + 1]) for each in levels for depth in range(len(each))})
+
+    def _register(self, space: str, asked: dict[str, Any]) -> Reply:
+        """Give another name to a table that it has; it reads no file."""
+        found = next((each for each in self.tables.values() if each[0] == asked["metadata-location"]), None)
+        if found is None:
+            return _missing("NoSuchTableException")
+        self.tables[f"{space}.{asked['name']}"] = found
+        return document({"metadata-location": found[0], "metadata": found[1], "config": {}})
 
     def _commit(self, name: str, body: dict[str, Any]) -> None:
         place, metadata = self.tables[name]
@@ -81,6 +109,11 @@ def _apply(table: dict[str, Any], update: dict[str, Any]) -> None:
     elif action == "remove-properties":
         for key in update.get("removals") or update["removed"]:
             table["properties"].pop(key, None)
+    elif action == "set-statistics":
+        others = [each for each in table.get("statistics", []) if each["snapshot-id"] != update["snapshot-id"]]
+        table["statistics"] = [*others, update["statistics"]]
+    elif action == "remove-snapshot-ref":
+        table["refs"].pop(update["ref-name"], None)
     elif action == "set-location":
         table["location"] = update["location"]
 

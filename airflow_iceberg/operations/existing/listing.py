@@ -230,7 +230,7 @@ def check_files(io: FileIO, files: Iterable[DataFile]) -> None:
 
 def _check(io: FileIO, location: str) -> None:
     if isinstance(io, GatedFileIO):
-        io.gate.check(location, "add")
+        io.check(location, "add")
 
 
 def _above(location: str) -> list[str]:
