@@ -265,18 +265,18 @@ def _(peer: Peer) -> None:
 
 @behaviour(_group, "has tables in namespaces of two levels, and tells them from others")
 def _(peer: Peer) -> None:
-    above = new_space(peer)
-    peer.catalog.create_namespace(f"{above}.below", {"color": "red"})
-    table = Table.create(peer.catalog, f"{above}.below.t", schema=COLUMNS, properties=_QUICK)
+    space = (peer.space, f"below_{uuid.uuid4().hex[:8]}")
+    peer.catalog.create_namespace(space, {"color": "red"})
+    table = Table.create(peer.catalog, f"{'.'.join(space)}.t", schema=COLUMNS, properties=_QUICK)
     table.append(rows_of(1))
     fresh = peer.fresh()
     expect(ids(peer.again(table)), [1])
-    expect(fresh.load_namespace_properties((above, "below")).get("color"), "red")
-    expect([str(one) for one in fresh.list_tables((above, "below"))], [table.name])
-    expect(fresh.namespace_exists((above, "other")), False)
+    expect(fresh.load_namespace_properties(space).get("color"), "red")
+    expect([str(one) for one in fresh.list_tables(space)], [table.name])
+    expect((space in fresh.list_namespaces(peer.space), fresh.namespace_exists((peer.space, "other"))), (True, False))
     peer.catalog.drop_table(table.name)
-    peer.catalog.drop_namespace((above, "below"))
-    expect((fresh.list_namespaces(above), fresh.namespace_exists(above)), ((), True))
+    peer.catalog.drop_namespace(space)
+    expect((space in fresh.list_namespaces(peer.space), fresh.namespace_exists(peer.space)), (False, True))
 
 
 @behaviour(_group, "takes the protocol's separator of levels (%1F)", "it names the one to send")

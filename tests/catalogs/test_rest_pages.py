@@ -283,7 +283,7 @@ class TestErrorsAboutAnAnswer:
 FINAL = [
     "UnsupportedOperationException", "UnsupportedOperation", "NotImplementedError", "NotImplementedException",
     "NotImplemented", "not implemented", "NOT_IMPLEMENTED", "OperationNotSupportedException", "ValidationException",
-    "BadRequestException", "UnprocessableEntityException", "FeatureNotSupported",
+    "BadRequestException", "UnprocessableEntityException", "FeatureNotSupported", "InvalidTypeIdException",
 ]  # fmt: skip
 OPEN = ["CommitStateUnknownException", "RuntimeException", "", "ServiceFailureException", "InternalServerError"]
 
@@ -360,6 +360,23 @@ class TestWhatWillNeverWork:
         ]:
             body = json.dumps({"error": {"type": kind, "message": "m"}}).encode()
             assert Refusal.from_body(status, body, str).is_final is is_final, (status, kind)
+
+    def test_an_exception_that_a_server_has_not_caught(self) -> None:
+        """Iceberg Java's server, in Jetty, for a kind of change that it does not know."""
+        kind = "java.lang.UnsupportedOperationException"
+        page = f"<html><head><title>Error 500 {kind}: Cannot convert</title></head><h2>HTTP ERROR 500 {kind}: Cannot"
+        for body, status, is_final in (
+            (page, 500, True),
+            (page, 503, False),
+            (json.dumps({"details": f"Error id 7, {kind}: no", "stack": ""}), 500, True),
+            (page.replace(kind, "java.lang.IllegalStateException"), 500, False),
+            (page.replace("java.lang.", ""), 500, False),
+            ("x" * 3000 + kind, 500, False),
+        ):
+            assert Refusal.from_body(status, body.encode(), str).is_final is is_final, body[:200]
+        assert str(Refusal.from_body(500, page.encode(), str)).startswith(
+            "500 UnsupportedOperationException: Error 500"
+        )
 
 
 class TestAnswersThatShowNothing:

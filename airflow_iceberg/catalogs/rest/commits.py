@@ -129,7 +129,9 @@ class TableCommits:
 
     def _is_as_before(self, base: TableState) -> bool:
         now = self._catalog.load(base.table)
-        return now.metadata_location == base.metadata_location and now.metadata == base.metadata
+        if base.metadata_location:  # Nessie writes other properties into the same metadata
+            return now.metadata_location == base.metadata_location
+        return now.metadata == base.metadata
 
     def _look(self, table: TableId, purpose: str) -> TableState:
         """Load a table after a change: whatever goes wrong then, the change may have been made."""
