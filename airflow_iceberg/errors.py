@@ -150,9 +150,11 @@ class CommitUnknownError(IcebergError):
     Attributes:
         metadata_location: the new metadata file, if the client gave it a name of its own.
         is_final: whether the table will never tell: a retry could commit the work twice.
+        refused: the error instead, if a look shows that nothing has landed: the server answers that it never does this.
     """
 
     may_have_landed = True
+    refused: "UnsupportedError | None" = None
 
     def __init__(self, message: str, *, metadata_location: str | None = None, is_final: bool = False) -> None:
         super().__init__(message)

@@ -26,8 +26,8 @@ from airflow_iceberg.errors import (
     IcebergError,
     InvalidInputError,
     NotFoundError,
+    StorageError,
     UnsupportedError,
-    advised,
 )
 from airflow_iceberg.format.metadata.requirements import check_same_table
 from airflow_iceberg.storage.base import FileIO
@@ -96,6 +96,22 @@ class Catalog(Locations):
     @abstractmethod
     def _create_namespace(self, namespace: Namespace, properties: dict[str, str]) -> bool:
         """Create a namespace; return False if there is one of that name already."""
+
+    def ensure_namespace(self, namespace: str | Namespace) -> None:
+        """Create a namespace if it is not there; who may neither look nor create one learns later whether it is."""
+        may_look = True
+        try:
+            if self.namespace_exists(namespace):
+                return
+        except StorageError as error:
+            if not error.is_denied:
+                raise
+            may_look = False
+        try:
+            self.create_namespace(namespace, if_not_exists=True)
+        except StorageError as error:
+            if may_look or not error.is_denied:
+                raise
 
     @abstractmethod
     def drop_namespace(self, namespace: str | Namespace) -> None:
@@ -228,12 +244,11 @@ class Catalog(Locations):
 
     # -- shared checks and errors ------------------------------------------------------------------------------------
 
-    def _unknown_table(self, table: TableId, answer: str = "") -> NotFoundError:
-        """Return the error for a missing table; `answer` is that of a server which did not answer as a catalog."""
+    def _unknown_table(self, table: TableId) -> NotFoundError:
         text = f"there is no table {table} in catalog {self.name}; check the names of table, namespace and catalog"
         error = NotFoundError(text)
-        error.is_unknown_name = not answer
-        return advised(error, f"check the uri: its answer is not a catalog's ({answer})") if answer else error
+        error.is_unknown_name = True
+        return error
 
     def _unknown_namespace(self, namespace: Namespace) -> NotFoundError:
         text = (

@@ -12,7 +12,13 @@ from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
 from airflow_iceberg.commit.checks import check_writable
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.commit.write_result import OperationResult, Outcome
-from airflow_iceberg.errors import AlreadyExistsError, CommitUnknownError, IcebergError, InvalidInputError
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitUnknownError,
+    IcebergError,
+    InvalidInputError,
+    StorageError,
+)
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.format.partitions.spec import PartitionField, spec_from_shorthand
 from airflow_iceberg.format.properties.kinds import property_text
@@ -93,7 +99,7 @@ def create_table(catalog: Catalog, table: TableId, request: CreateTableRequest) 
     )
     check_writable(metadata, str(table))
     check_properties(metadata.properties)
-    if request.location and not catalog.table_exists(table):
+    if request.location and not _is_there(catalog, table):
         catalog.check_place(table, metadata.location)
     try:
         return catalog.create(table, metadata)
@@ -111,6 +117,15 @@ def create_table(catalog: Catalog, table: TableId, request: CreateTableRequest) 
             raise error from None
     _warn_if_different(existing.metadata, metadata, str(table))
     return existing
+
+
+def _is_there(catalog: Catalog, table: TableId) -> bool:
+    try:
+        return catalog.table_exists(table)
+    except StorageError as error:
+        if not error.is_denied:
+            raise
+        return False  # who may create may not be allowed to look
 
 
 def checked_properties(properties: Mapping[str, str]) -> dict[str, str]:

@@ -24,7 +24,7 @@ from airflow_iceberg.commit.actions.remove_unused_schemas import RemoveUnusedSch
 from airflow_iceberg.commit.open_table import OpenTable
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.commit.write_result import OperationResult, Outcome
-from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, StorageError
+from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, NotFoundError, StorageError, advised
 from airflow_iceberg.format.manifests.entries import FileContent
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, RemoveSnapshotRef, RemoveSnapshots, apply_change
@@ -162,7 +162,9 @@ def expire_snapshots(
     for note in notes.due(table.metadata):
         _finish(table, notes, note, removed, inventory)
     staged = _clear_dead(table, notes, removed, inventory)
-    cleaned = _clean_metadata(table) if request.clean_expired_metadata else UnusedSchemas()
+    cleaned = UnusedSchemas()
+    if request.clean_expired_metadata:
+        cleaned = _clean_metadata(table, is_expired=bool(removed.files or not action.expiry.is_empty))
     is_committed = not (action.expiry.is_empty and cleaned.is_empty)
     outcome = Outcome.COMMITTED if is_committed else Outcome.FINISHED if removed.files else Outcome.NOTHING
     return removed.result(work, action.expiry, outcome, cleaned=cleaned, staging_files=staged)
@@ -210,9 +212,18 @@ def _check_lists(table: OpenTable, action: ExpireSnapshots) -> None:
                 )
 
 
-def _clean_metadata(table: OpenTable) -> UnusedSchemas:
+def _clean_metadata(table: OpenTable, *, is_expired: bool) -> UnusedSchemas:
+    """Remove unused schemas and partition specs by a second commit: an error of it undoes nothing of the expiry."""
     action = RemoveUnusedSchemas(table.io, table_uuid=table.metadata.table_uuid or "", new_uuid=str(uuid4()))
-    table.change(action)
+    try:
+        table.change(action)
+    except IcebergError as error:
+        if is_expired:
+            head = f"the snapshots of table {table.name} are expired, but its unused schemas and specs are not removed"
+            error.args = (f"{head}: {error.args[0]}", *error.args[1:])
+            if error.advice is None:
+                advised(error, "the next expiry with clean_expired_metadata removes them")
+        raise
     return action.unused
 
 

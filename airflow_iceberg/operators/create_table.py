@@ -85,8 +85,8 @@ class IcebergCreateTableOperator(TableOperator):
         key = operation_key_of(context)
         table, mark = TableId.parse(self.table), key.work
         namespace = catalog.namespace_of(table)
-        if true_or_false("create_namespace", self.create_namespace) and not catalog.namespace_exists(namespace):
-            catalog.create_namespace(namespace, if_not_exists=True)
+        if true_or_false("create_namespace", self.create_namespace):
+            catalog.ensure_namespace(namespace)
         request = CreateTableRequest(
             schema=from_json("schema", "a JSON object", self.schema),
             partition_by=from_json("partition_by", "a list such as ['day(ts)']", self.partition_by),

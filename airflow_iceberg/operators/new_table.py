@@ -59,8 +59,8 @@ class _NewTableOperator(TableOperator):
         with airflow_failures():
             catalog, table = IcebergHook(self.iceberg_conn_id).catalog, TableId.parse(self.table)
             namespace = catalog.namespace_of(table)
-            if true_or_false("create_namespace", self.create_namespace) and not catalog.namespace_exists(namespace):
-                catalog.create_namespace(namespace, if_not_exists=True)
+            if true_or_false("create_namespace", self.create_namespace):
+                catalog.ensure_namespace(namespace)
             result = self.make(catalog, table, operation_key_of(context))
         line = _NEW_TABLE_SENTENCES[result.outcome].format(files=result.added_data_files, rows=result.added_records)
         return self.report(context, result, [line])

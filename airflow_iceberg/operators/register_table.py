@@ -52,8 +52,8 @@ class IcebergRegisterTableOperator(TableOperator):
             request = RegisterTableRequest(metadata_location=self.metadata_location)
             catalog, table = IcebergHook(self.iceberg_conn_id).catalog, TableId.parse(self.table)
             namespace = catalog.namespace_of(table)
-            if true_or_false("create_namespace", self.create_namespace) and not catalog.namespace_exists(namespace):
-                catalog.create_namespace(namespace, if_not_exists=True)
+            if true_or_false("create_namespace", self.create_namespace):
+                catalog.ensure_namespace(namespace)
             state, outcome = register_table(catalog, table, request)
             result = RegisterTableResult.of(state, outcome=outcome, operation_key=str(operation_key_of(context)))
         what = "is registered" if result.done_by_this_try else "was registered before"

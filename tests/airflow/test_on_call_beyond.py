@@ -241,7 +241,18 @@ class TestServers:
 
     def test_a_page_that_is_not_found_is_not_taken_for_a_table(self, scene, told):
         page = Reply(status=404, body=b"<html><b>Welcome</b></html>", headers={"Content-Type": "text/html"})
-        assert self.rest(scene, told, page).to_do.startswith("check the uri: its answer is not a catalog's (Welcome)")
+        found = self.rest(scene, told, page)
+        assert "its server seems to lack the endpoint 'GET /v1/{prefix}/namespaces/{namespace}/tab" in found.happened
+        assert found.happened.endswith("is answered 404: Welcome, which is not the answer of a catalog")
+        assert found.to_do.startswith("check the uri and the prefix of the connection; if they are right, use a server")
+        assert found.is_final
+
+    @pytest.mark.parametrize("kind", ["UnsupportedOperationException", "NotImplementedError"])
+    def test_one_that_never_does_it_is_not_asked_again(self, scene, told, kind):
+        found = self.rest(scene, told, refusal(500, kind, "not here"))
+        assert f"the server answers 500 {kind}: not here" in found.happened
+        assert found.to_do == "another try gets the same answer: look at the log of the server; then clear the task"
+        assert found.is_final
 
     @pytest.mark.parametrize(("kind", "is_final"), [("invalid_client", True), ("temporarily_unavailable", False)])
     def test_a_login_that_is_refused_for_now_is_tried_again(self, scene, told, kind, is_final):

@@ -207,6 +207,25 @@ def _(peer: Peer) -> None:
         raise Lacks("no idempotency-key-lifetime in its configuration")
 
 
+@behaviour(_group, "answers a path that it does not know by an error of the protocol", "its page is no missing table")
+def _(peer: Peer) -> None:
+    config = peer.catalog._server.config
+    path = config.path(protocol.LIST_NAMESPACES).replace("/namespaces", "/no-such-thing")
+    answer = peer.catalog._server.http.read("GET", path, purpose="try it")
+    if answer.refusal is None or not answer.refusal.is_model:
+        raise Lacks(f"the answer was {answer.status} {answer.body[:100]!r}")
+
+
+@behaviour(_group, "says in an answer to HEAD that it is one of JSON", "what is missing is asked for again by GET")
+def _(peer: Peer) -> None:
+    offered(peer, protocol.TABLE_EXISTS)
+    path = peer.catalog._server.config.path(protocol.TABLE_EXISTS, tuple(peer.space.split(".")), "never")
+    answer = peer.catalog._server.http.read("HEAD", path, purpose="try it")
+    expect(answer.status, 404)
+    if "json" not in answer.content_type:
+        raise Lacks(f"its type is {answer.content_type!r}")
+
+
 def offered(peer: Peer, endpoint: protocol.Endpoint) -> None:
     if not peer.catalog._server.config.offers(endpoint):
         raise Lacks(f"it does not offer {endpoint}")
@@ -242,6 +261,32 @@ def _(peer: Peer) -> None:
     above = new_space(peer)
     peer.catalog.create_namespace(f"{above}.below")
     expect(peer.fresh().list_namespaces(above), ((above, "below"),))
+
+
+@behaviour(_group, "has tables in namespaces of two levels, and tells them from others")
+def _(peer: Peer) -> None:
+    space = (peer.space, f"below_{uuid.uuid4().hex[:8]}")
+    peer.catalog.create_namespace(space, {"color": "red"})
+    table = Table.create(peer.catalog, f"{'.'.join(space)}.t", schema=COLUMNS, properties=_QUICK)
+    table.append(rows_of(1))
+    fresh = peer.fresh()
+    expect(ids(peer.again(table)), [1])
+    expect(fresh.load_namespace_properties(space).get("color"), "red")
+    expect([str(one) for one in fresh.list_tables(space)], [table.name])
+    expect((space in fresh.list_namespaces(peer.space), fresh.namespace_exists((peer.space, "other"))), (True, False))
+    peer.catalog.drop_table(table.name)
+    peer.catalog.drop_namespace(space)
+    expect((space in fresh.list_namespaces(peer.space), fresh.namespace_exists(peer.space)), (False, True))
+
+
+@behaviour(_group, "takes the protocol's separator of levels (%1F)", "it names the one to send")
+def _(peer: Peer) -> None:
+    above = new_space(peer)
+    peer.catalog.create_namespace(f"{above}.below")
+    path = peer.catalog._server.config.path(protocol.LOAD_NAMESPACE, (above,))
+    status = peer.catalog._server.http.read("GET", f"{path}%1Fbelow", purpose="try it").status
+    if status != 200:
+        raise Lacks(f"the answer was {status}")
 
 
 @behaviour(_group, "keeps properties of a new namespace", "they are missing")
@@ -375,6 +420,14 @@ for _version in (1, 2, 3):
     def _(peer: Peer, version: int = _version) -> None:
         table = peer.table(1, properties={"format-version": str(version)})
         expect((peer.again(table).metadata.format_version, ids(peer.again(table))), (version, [0]))
+
+
+@behaviour(_group, "refuses a version that does not exist (4xx)", "a failure that says so is not tried again")
+def _(peer: Peer) -> None:
+    name = peer.name_of().rpartition(".")[2]
+    status, text = peer.send(protocol.CREATE_TABLE, {**creation(peer, name), "properties": {"format-version": "99"}})
+    if not 400 <= status < 500:
+        raise Lacks(f"the answer was {status} {text}")
 
 
 @behaviour(_group, "gives it the partitioning")

@@ -291,6 +291,14 @@ class TestOtherChanges:
         new = {**table()["metadata"], "properties": {"owner": "me"}}
         server.on("POST /v1/namespaces/db/tables", document({**table(), "metadata": new}))
         assert make_table(catalog, owner="me").metadata_location == "file:///w/db/t/metadata/1.json"
+        given = {"schema": {"id": "long not null", "name": "string"}, "properties": {"owner": "me"}}
+        trusting = load_catalog("prod", uri=server.uri, **{"allowed-locations": "file:///w"})
+        assert Table.create(trusting, "db.t", location="file:///w/db/t", **given).location == "file:///w/db/t"
+        server.on("POST /v1/namespaces", error(403))
+        catalog.ensure_namespace("db")
+        server.on("GET /v1/namespaces/db", error(404))
+        with pytest.raises(StorageError, match="403"):
+            catalog.ensure_namespace("db")
 
     def test_what_the_server_does_not_offer_is_not_asked_for(self, waits):
         with Script(endpoints=["GET /v1/{prefix}/namespaces"]) as server:
@@ -450,8 +458,13 @@ class TestConfiguration:
         server.on(path, document({"namespace": ["a b", "c?d"], "properties": {"x": "1"}}))
         assert catalog.load_namespace_properties(("a b", "c?d")) == {"x": "1"}
         with Script(overrides={"namespace-separator": "%2E"}) as other:
-            other.on("GET /v1/namespaces/a.b", document({"properties": {}}))
-            assert load_catalog("prod", uri=other.uri).load_namespace_properties("a.b") == {}
+            # Iceberg Java's server divides the path before it decodes it: "a.b" would be one level.
+            other.on("GET /v1/namespaces/a%2Eb", document({"properties": {"x": "2"}}))
+            other.on("GET /v1/namespaces", document({"namespaces": []}))
+            found = load_catalog("prod", uri=other.uri)
+            assert found.load_namespace_properties("a.b") == {"x": "2"}
+            assert found.list_namespaces("a.b") == ()
+            assert other.calls()[-2:] == ["GET /v1/namespaces?parent=a.b", "GET /v1/namespaces/a%2Eb"]
 
     def test_a_warehouse_that_the_server_does_not_know_is_named(self, server, catalog):
         server.on(CONFIG, error(404, "NoSuchWarehouseException", "Warehouse x does not exist"))

@@ -134,6 +134,28 @@ class TestPaths:
         config = ServerConfig.from_dict({"overrides": {"prefix": "wh"}}, {})
         assert config.path(LOAD_TABLE, namespace, table) == path
 
+    @pytest.mark.parametrize(
+        ("separator", "path", "query", "query_of_dots"),
+        [
+            (None, "a%20b%1Fc.d", "a%20b%1Fc", "a.b%1Fc"),
+            ("", "a%20b%1Fc.d", "a%20b%1Fc", "a.b%1Fc"),
+            ("%1F", "a%20b%1Fc.d", "a%20b%1Fc", "a.b%1Fc"),
+            ("%2E", "a%20b%2Ec.d", "a%20b.c", "a.b%1Fc"),
+            (".", "a%20b.c.d", "a%20b.c", "a.b%1Fc"),
+            ("%2F", "a%20b%2Fc.d", "a%20b%2Fc", "a.b%2Fc"),
+            ("/", "a%20b%2Fc.d", "a%20b%2Fc", "a.b%2Fc"),
+            ("\x1f", "a%20b%1Fc.d", "a%20b%1Fc", "a.b%1Fc"),
+            (":", "a%20b:c.d", "a%20b%3Ac", "a.b%3Ac"),
+        ],
+    )
+    def test_levels_are_separated_as_the_server_writes_it(self, separator, path, query, query_of_dots):
+        told = {} if separator is None else {"overrides": {"namespace-separator": separator}}
+        config = ServerConfig.from_dict(told, {})
+        assert config.namespace_text(("a b", "c.d")) == path
+        assert config.namespace_query(("a b", "c")) == query
+        assert config.namespace_query(("a.b", "c")) == query_of_dots
+        assert config.namespace_text(("db",)) == config.namespace_query(("db",)) == "db"
+
     def test_a_prefix_is_the_server_s_own_spelling(self):
         config = ServerConfig.from_dict({"overrides": {"prefix": "arn%3Aaws/x"}}, {})
         assert config.path(CREATE_TABLE, ("db",)) == "/v1/arn%3Aaws/x/namespaces/db/tables"

@@ -38,6 +38,7 @@ def test_a_right_server_does_all_that_our_client_cannot_do_without(tmp_path: Pat
         "says which endpoints it has": "no",
         "looks for a table without loading it (HEAD)": "no",
         "looks for a namespace without loading it (HEAD)": "no",
+        "says in an answer to HEAD that it is one of JSON": "no",
         "takes idempotency keys": "no",
         "lists in pages of the asked size": "no",
         "sends a table only if it has changed (ETag, 304)": "no",

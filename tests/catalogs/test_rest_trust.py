@@ -16,6 +16,7 @@ import pytest
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.catalogs.http.client import Http
+from airflow_iceberg.catalogs.rest.credentials import Delegation
 from airflow_iceberg.catalogs.rest.trust import request_properties, store_access
 from airflow_iceberg.errors import FormatError, IcebergError, StorageError
 from airflow_iceberg.format.metadata import json as metadata_json
@@ -338,6 +339,28 @@ class TestAccessToFiles:
         lent = {"gcs.oauth2.token": "ya29.theirs", "gcs.service.host": "http://thief"}
         marked = {**lent, "gcs.project-id": "p", "gcs.credentials-lent-by-server": "true"}
         assert store_access(ours, {}, {**said, **lent}).properties == marked
+
+    def test_keys_and_the_wish_that_nobody_signs_do_not_meet(self, caplog: pytest.LogCaptureFixture) -> None:
+        """What is nearer to the table counts, and a server's before that of the connection; a signer signs."""
+        keys = {"s3.access-key-id": "theirs", "s3.secret-access-key": "theirs"}
+        nobody, signer = {"s3.anonymous": "true"}, {"s3.remote-signing-enabled": "true"}
+        marked = {"s3.credentials-lent-by-server": "true"}
+        for given, defaults, said, found in (
+            (nobody, {}, keys, keys),
+            (nobody, keys, {}, nobody),  # its defaults are for what the connection does not say
+            ({}, nobody, keys, keys),
+            ({}, keys, nobody, nobody),
+            ({"s3.access-key-id": "ours", "s3.secret-access-key": "ours"}, {}, nobody, nobody),
+            (nobody, {}, signer, signer),
+            ({}, nobody, signer, signer),
+            ({}, {}, {**keys, **nobody}, keys),
+        ):
+            is_theirs = found is not nobody or given is not nobody
+            assert store_access(given, defaults, said).properties == {**found, **(marked if is_theirs else {})}
+        for first, then in ((keys, nobody), (nobody, keys)):
+            delegation = Delegation(config=first, credentials=(("s3://lake", then),))
+            assert delegation.properties_for("s3://lake/t") == then
+        assert "s3.anonymous of the connection is not used: the catalog server lends" in caplog.text
 
     @pytest.mark.parametrize(("defaults", "said"), [
         ({}, {"gcs.oauth2.token": " "}),

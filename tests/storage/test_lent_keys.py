@@ -126,6 +126,24 @@ class TestNewerKeys:
                 {"s3.access-key-id": "a", "s3.session-token-expires-at-ms": "5", "gcs.oauth2.token": "x"},
             ),
             ({"s3.access-key-id": "a", "s3.session-token-expires-at-ms": "5"}, {}, None),
+            # Nobody's signature is one of the keys.
+            (
+                {"s3.anonymous": "true", "s3.region": "r"},
+                {"s3.access-key-id": "x", "s3.secret-access-key": "y"},
+                {"s3.access-key-id": "x", "s3.secret-access-key": "y", "s3.region": "r"},
+            ),
+            (
+                {"s3.access-key-id": "a", "s3.secret-access-key": "b", "s3.session-token-expires-at-ms": "1"},
+                {"s3.anonymous": "True"},
+                {"s3.anonymous": "True"},
+            ),
+            ({"s3.access-key-id": "a"}, {"s3.anonymous": "false"}, {"s3.access-key-id": "a", "s3.anonymous": "false"}),
+            ({"s3.anonymous": "true"}, {"s3.anonymous": "false"}, {"s3.anonymous": "false"}),
+            (
+                {},
+                {"s3.anonymous": "true", "s3.access-key-id": "x", "s3.secret-access-key": "y"},
+                {"s3.access-key-id": "x", "s3.secret-access-key": "y"},
+            ),
         ],
     )  # fmt: skip
     def test_replace_the_older_ones(

@@ -91,6 +91,8 @@ class Spoiled:
         made = {**body}
         if "updates" in body:
             made["updates"] = list(self._updates(body["updates"]))
+        if "table-changes" in body:
+            made["table-changes"] = [self.body(each) for each in body["table-changes"]]
         return made
 
     def _updates(self, updates: list[Body]) -> Iterator[Body]:

@@ -5,7 +5,8 @@ Not here: sending one request (`http.exchange`), the connection's properties (`h
 
 A request that changes something has three outcomes: answered, surely not done (`StorageError`), and unknown
 (`CommitUnknownError`). A change that was sent and got no answer, or one with a status from 500, may have been done: it
-is retried only under an idempotency key. Reads are always retried.
+is retried only under an idempotency key. Reads are always retried. What a server says that it will never do is not
+retried, whatever the status.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict, Unpack
 from urllib.parse import urlencode
 
@@ -25,7 +26,14 @@ from tenacity import RetryCallState, Retrying, retry_if_result
 from airflow_iceberg.catalogs.http.auth import Auth, NoAuth, Signable
 from airflow_iceberg.catalogs.http.exchange import FORM, Answer, Exchange, Failure
 from airflow_iceberg.catalogs.http.settings import Secrets, Settings, checked_uri, without_login
-from airflow_iceberg.errors import CommitUnknownError, FormatError, IcebergError, StorageError, advised
+from airflow_iceberg.errors import (
+    CommitUnknownError,
+    FormatError,
+    IcebergError,
+    StorageError,
+    UnsupportedError,
+    advised,
+)
 from airflow_iceberg.storage.answer_limits import DOCUMENT, TOKEN, Limit
 
 # Of all waits that a server asks for between the attempts of one request.
@@ -128,6 +136,7 @@ class Http:
             purpose: verb and object, "load table db.t"; part of messages.
         Raises:
             StorageError: no answer, or the server's failure, every time.
+            UnsupportedError: the server answers that it never does this.
         """
         request = self._request(method, path, body, parts)
         limit = parts.get("limit", DOCUMENT)
@@ -140,7 +149,8 @@ class Http:
 
         Raises:
             StorageError: surely not done: no connection, no access, or too many requests.
-            CommitUnknownError: it was sent, and the outcome is not known.
+            CommitUnknownError: it was sent, and the outcome is not known; with `refused` if the server answers that it
+                never does this.
         """
         request = self._request(method, path, body, parts)
         if self.key_lifetime_s:
@@ -239,6 +249,8 @@ class Http:
                 raise self._unknown(call, str(error)) from error
             raise
         if isinstance(outcome, Failure):
+            if progress.is_doubtful and outcome.is_never:  # it says nothing of the attempts before
+                outcome = replace(outcome, is_never=False)
             progress.is_doubtful = progress.is_doubtful or (outcome.is_sent and call.is_change)
         elif progress.is_doubtful and outcome.refusal:
             raise self._unknown(call, f"it was retried, and now the server answers {outcome.refusal}")
@@ -252,8 +264,12 @@ class Http:
 
     def _failed(self, call: _Call, failure: Failure, is_doubtful: bool) -> Exception:
         error: IcebergError
+        never = self._never(call, failure) if failure.is_never else None
         if is_doubtful:
-            error = self._unknown(call, failure.reason)
+            error = unknown = self._unknown(call, failure.reason)
+            unknown.refused = never
+        elif never is not None:
+            error = never
         else:
             failed = StorageError(
                 f"catalog {self._catalog} cannot {call.purpose}: {without_login(call.request.url.partition('?')[0])}: "
@@ -264,6 +280,10 @@ class Http:
         if failure.cause is not None and not self._exchange.has_secret(failure.cause):
             error.__cause__ = failure.cause
         return error
+
+    def _never(self, call: _Call, failure: Failure) -> UnsupportedError:
+        text = f"catalog {self._catalog} cannot {call.purpose}: the server answers {failure.reason}"
+        return advised(UnsupportedError(text), "another try gets the same answer: look at the log of the server")
 
     def _unknown(self, call: _Call, reason: str) -> CommitUnknownError:
         return CommitUnknownError(

@@ -7,14 +7,17 @@ change (`http.client`), the connection's properties (`http.settings`), proofs of
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import requests
+import requests.utils
 import urllib3.exceptions
 
 from airflow_iceberg.catalogs.http.auth import Auth, Signable
@@ -33,6 +36,8 @@ _NOT_IMPLEMENTED = 501
 _REQUEST_TIMEOUT = 408
 # OpenSSL's names of what a server answers that does not speak TLS.
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "UNKNOWN_PROTOCOL")
+# A path in which nothing has to be encoded.
+_AS_IT_IS = re.compile(r"(/([A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})*)+")
 # urllib3's errors while there is no connection yet, to the server or to the proxy.
 _BEFORE_SENDING = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
 
@@ -44,6 +49,7 @@ class Answer:
     Attributes:
         refusal: the error response; None for a success.
         most_values: about how many values its document may have.
+        asked: what it is an answer to: method and path.
     """
 
     status: int
@@ -51,6 +57,12 @@ class Answer:
     body: bytes = field(repr=False)
     refusal: Refusal | None = None
     most_values: int = DOCUMENT.most_values
+    asked: str = ""
+
+    @property
+    def content_type(self) -> str:
+        """What kind of body it says that it has."""
+        return self.headers.get("Content-Type", "").lower()
 
     def json(self) -> dict[str, Any]:
         """Return the document; `FormatError` if the body is no JSON object, or one of too many values."""
@@ -75,6 +87,7 @@ class Failure:
         is_sent: whether the request may have reached the server and may have been executed.
         wait_s: seconds that the server asked to wait.
         is_final: whether a retry at once cannot help.
+        is_never: whether the server has answered that it never does this, with the status of a failure.
         is_denied: whether a retry of the task cannot help, either.
         advice: what to do about it.
     """
@@ -83,6 +96,7 @@ class Failure:
     is_sent: bool
     wait_s: float | None = None
     is_final: bool = False
+    is_never: bool = False
     is_denied: bool = False
     cause: Exception | None = None
     advice: str = "check that the server is up, the uri, and the access to it"
@@ -132,14 +146,14 @@ class Exchange:
             raise InvalidInputError(f"catalog {self._catalog}: its uri or a header is not valid ({reason})") from None
         except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             return sent, self._no_answer(error, handled)
-        return sent, self._judge(response, limit, asked_for(sent.url))
+        return sent, self._judge(response, limit, sent)
 
     def has_secret(self, error: BaseException) -> bool:
         """Tell whether an error, or one that caused it, shows a secret."""
         return any(self._secrets.are_in(repr(each)) for each in _chain(error))
 
-    def _judge(self, response: requests.Response, limit: Limit, asked: str) -> Answer | Failure:
-        status, body = response.status_code, response.content
+    def _judge(self, response: requests.Response, limit: Limit, sent: Signable) -> Answer | Failure:
+        status, body, asked = response.status_code, response.content, asked_for(sent.url)
         if 300 <= status < 400 and status != 304:
             target = without_login(response.headers.get("Location", "nowhere")).partition("?")[0]
             reason = f"it redirects to {self._secrets.hide(target, asked)}, set uri to the final address"
@@ -151,9 +165,16 @@ class Exchange:
             return Failure(reason=str(refusal), is_sent=False, wait_s=_retry_after(response.headers))
         # Differs from Java: it retries changes after a 503, which does not prove that nothing was done.
         if status == _REQUEST_TIMEOUT or (status >= 500 and status != _NOT_IMPLEMENTED):
-            return Failure(reason=str(refusal), is_sent=True, wait_s=_retry_after(response.headers))
+            is_never = refusal is not None and refusal.is_final
+            wait_s = _retry_after(response.headers)
+            return Failure(reason=str(refusal), is_sent=True, wait_s=wait_s, is_final=is_never, is_never=is_never)
         return Answer(
-            status=status, headers=response.headers, body=body, refusal=refusal, most_values=limit.most_values
+            status=status,
+            headers=response.headers,
+            body=body,
+            refusal=refusal,
+            most_values=limit.most_values,
+            asked=f"{sent.method} {urlsplit(sent.url).path}",
         )
 
     def _no_answer(self, error: Exception, handled: BaseException | None) -> Failure:
@@ -183,12 +204,28 @@ class Exchange:
             return self._session
 
     def _new_session(self) -> Session:
-        session = Session()
+        session = _Session()
         session.cert = self._settings.certificate
         if self._settings.proxy:
             session.proxies = {"http": self._settings.proxy, "https": self._settings.proxy}
             session.trust_env = False  # the environment's proxies would take precedence
         return session
+
+
+class _Session(Session):
+    """A session that asks for a path as it is written."""
+
+    def prepare_request(self, request: requests.Request) -> requests.PreparedRequest:
+        """Prepare a request.
+
+        requests decodes what may stand in a path undecoded, also "%2E": servers that separate levels of a namespace by
+        it look for it before they decode the path. And a signature is one of the path as it was written.
+        """
+        prepared = super().prepare_request(request)
+        asked, made = urlsplit(str(request.url)).path, urlsplit(str(prepared.url))
+        if asked != made.path and _AS_IT_IS.fullmatch(asked) and requests.utils.requote_uri(asked) == made.path:
+            prepared.url = urlunsplit(made._replace(path=asked))
+        return prepared
 
 
 def _has_credentials(request: Signable) -> bool:

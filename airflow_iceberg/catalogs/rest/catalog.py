@@ -11,9 +11,8 @@ applies them to the table's current state. The metadata in its answer is authori
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import Any, TypeVar
 
 from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, join_levels
@@ -22,11 +21,12 @@ from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import without_login
 from airflow_iceberg.catalogs.metadata_file import is_gzip_asked
 from airflow_iceberg.catalogs.owners import names_of_folders, owner_among
-from airflow_iceberg.catalogs.rest import differences, protocol
-from airflow_iceberg.catalogs.rest.changes import commit_body, create_body, creation, is_plain
-from airflow_iceberg.catalogs.rest.commits import TableCommits, looked_up
-from airflow_iceberg.catalogs.rest.credentials import Delegation
+from airflow_iceberg.catalogs.rest import protocol
+from airflow_iceberg.catalogs.rest.commits import TableCommits
+from airflow_iceberg.catalogs.rest.creations import TableCreations
+from airflow_iceberg.catalogs.rest.differences import is_value
 from airflow_iceberg.catalogs.rest.listings import Listings
+from airflow_iceberg.catalogs.rest.looks import check_made, confirmed, looked_up
 from airflow_iceberg.catalogs.rest.server import RestServer
 from airflow_iceberg.catalogs.rest.states import TableStates
 from airflow_iceberg.errors import (
@@ -35,7 +35,6 @@ from airflow_iceberg.errors import (
     InvalidInputError,
     NotFoundError,
     StorageError,
-    UnsupportedError,
 )
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change
@@ -44,6 +43,7 @@ from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.trust import is_location
 
 _T = TypeVar("_T")
+_NO_SUCH = "NoSuch"
 _NO_NAMESPACE = "NoSuchNamespaceException"
 _NOT_EMPTY = "NamespaceNotEmptyException"
 _FEW_PAGES = 2
@@ -67,6 +67,7 @@ class RestCatalog(Catalog):
         self._states = TableStates(name, self._server, given_io=io)
         self._listings = Listings(self._server, self._unknown_namespace)
         self._commits = TableCommits(name, self._server, self._states, self)
+        self._creations = TableCreations(self._server, self._states, self._commits, self)
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -131,75 +132,24 @@ class RestCatalog(Catalog):
 
     def table_exists(self, table: str | TableId) -> bool:
         table = self.id_of(table)
-        return self._server.exists(protocol.TABLE_EXISTS, protocol.LOAD_TABLE, f"look for table {table}", table=table)
+        return self._is_there(table)
+
+    def _is_there(self, table: TableId, *, is_sure: bool = False) -> bool:
+        asked = protocol.TABLE_EXISTS, protocol.LOAD_TABLE
+        return self._server.exists(*asked, f"look for table {table}", is_sure=is_sure, table=table)
+
+    def _seen(self, purpose: str, is_done: Callable[[], bool], lacks: str) -> AbstractContextManager[None]:
+        """Look after a change whose answer shows nothing; see `confirmed`."""
+        return confirmed(self._told(purpose), is_done, lacks)
+
+    def _told(self, purpose: str) -> str:
+        return f"catalog {self.name} answered that it did {purpose}"
 
     def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
         """Create a table; one with snapshots is staged first and then committed."""
         table = self.id_of(table)
         is_gzip_asked(metadata.properties)
-        # Differs from Java: checked first, since a server (SeaweedFS) may answer the creation of an existing table with
-        # success.
-        try:
-            is_there = self.table_exists(table)
-        except StorageError as error:
-            if not error.is_denied:
-                raise
-            is_there = False  # who may create may not be allowed to look: the server decides
-        if is_there:
-            raise self._existing_table(table)
-        self._require_namespace(table.namespace)
-        self.check_new_name(table)
-        if not is_plain(metadata):
-            return self._create_staged(table, metadata)
-        answer = self._create(table, create_body(table.name, metadata))
-        purpose = f"create table {table}"
-        state = self._states.landed(purpose, lambda: self._states.state(table, answer))
-        if differences.is_another(state.metadata, metadata):
-            self._states.forget(table)
-            raise self._existing_table(table)
-        return self._commits.believed(state, purpose, differences.of_creation(state.metadata, metadata))
-
-    def _require_namespace(self, namespace: Namespace) -> None:
-        """Reject a missing namespace, in which some servers create tables; if it is unreadable, the server decides."""
-        with suppress(StorageError, UnsupportedError):
-            if not self.namespace_exists(namespace):
-                raise self._unknown_namespace(namespace)
-
-    def _create(self, table: TableId, body: Mapping[str, Any]) -> Answer:
-        return self._server.change(
-            protocol.CREATE_TABLE,
-            body,
-            f"create table {table}",
-            {404: lambda _: self._unknown_namespace(table.namespace), 409: lambda _: self._existing_table(table)},
-            namespace=table.namespace,
-            headers=self._states.delegation_header(),
-        )
-
-    def _create_staged(self, table: TableId, metadata: TableMetadata) -> TableState:
-        answer = self._create(table, create_body(table.name, metadata, stage=True))
-        document = self._server.document(answer, f"create table {table}")
-        staged = self._states.metadata(table, document, None)
-        uuid = staged.table_uuid or ""
-        change = creation(metadata, table_uuid=uuid, location=metadata.location or staged.location)
-        purpose = f"create table {table}"
-        # Before the table is there: what fails later is taken for no failure of the creation.
-        io = self._states.table_io(table, staged.location, Delegation.from_dict(document))
-        refusals = {
-            404: lambda found: self._server.error_of(purpose, found),
-            409: lambda _: self._existing_table(table),
-        }
-        try:
-            answer = self._server.change(
-                protocol.COMMIT_TABLE, commit_body(table, change), purpose, refusals, table=table
-            )
-        except AlreadyExistsError:
-            # Perhaps a proxy has repeated the request, and it was refused because of itself.
-            there = self._commits.if_made(table, uuid, purpose)
-            if there is None:
-                raise
-            return replace(there, io=io)
-        state = self._states.landed(purpose, lambda: self._states.state(table, answer, io=io))
-        return self._commits.believed(state, purpose, differences.of_creation(state.metadata, metadata))
+        return self._creations.create(table, metadata)
 
     def commit(self, base: TableState, change: Change) -> TableState:
         """Send a change to the server, in one try.
@@ -227,16 +177,18 @@ class RestCatalog(Catalog):
 
         Raises:
             InvalidInputError: another table surely is in the place of the one to purge; nothing was dropped.
+            CommitUnknownError: also if the server has dropped nothing, and says that it has.
         """
         table = self.id_of(table)
         if purge:
             self.refuse_shared(table)
         self._states.forget(table)
-        with looked_up(lambda: not self.table_exists(table)):
+        purpose = f"drop table {table}"
+        with self._seen(purpose, lambda: not self._is_there(table, is_sure=True), "a table of this name is there"):
             self._server.change(
                 protocol.DROP_TABLE,
                 None,
-                f"drop table {table}",
+                purpose,
                 {404: lambda _: self._no_table(table)},
                 table=table,
                 query={"purgeRequested": "true" if purge else "false"},
@@ -248,14 +200,23 @@ class RestCatalog(Catalog):
         self._states.forget(to)
         purpose = f"rename table {table} to {to}"
         self._server.way(protocol.RENAME_TABLE, purpose)
-        self._require_namespace(to.namespace)
+        self._creations.require_namespace(to.namespace)
         self.check_new_name(to)
-        with looked_up(lambda: self.table_exists(to) and not self.table_exists(table)):
+
+        def missing(refusal: Refusal) -> Exception:
+            if not refusal.type.startswith(_NO_SUCH) and self._is_there(table):
+                return self._server.lacks(purpose, protocol.RENAME_TABLE, f"it answers {refusal}, and {table} is there")
+            return self._no_table(table)
+
+        def is_done() -> bool:
+            return self._is_there(to) and not self._is_there(table, is_sure=True)
+
+        with self._seen(purpose, is_done, f"there is no table {to}, or one of the old name, too"):
             self._server.change(
                 protocol.RENAME_TABLE,
                 {"source": protocol.identifier(table), "destination": protocol.identifier(to)},
                 purpose,
-                {404: lambda _: self._no_table(table), 409: lambda _: self._existing_target(table, to)},
+                {404: missing, 409: lambda _: self._existing_target(table, to)},
             )
 
     def register_table(self, table: str | TableId, metadata_location: str, *, overwrite: bool = False) -> TableState:
@@ -277,7 +238,7 @@ class RestCatalog(Catalog):
                 return self._unknown_namespace(table.namespace)
             return NotFoundError(f"cannot {purpose} from {metadata_location}: {refusal}")
 
-        self._require_namespace(table.namespace)
+        self._creations.require_namespace(table.namespace)
         answers: list[Answer] = []
         with looked_up(lambda: self.load(table).metadata_location == metadata_location):
             answers.append(
@@ -328,6 +289,8 @@ class RestCatalog(Catalog):
                 )
         except AlreadyExistsError:
             return False
+        # What a server makes of the properties is its affair.
+        check_made(self._told(purpose), lambda: self._has_namespace(namespace), "it is not there")
         return True
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
@@ -350,7 +313,7 @@ class RestCatalog(Catalog):
             return InvalidInputError(f"namespace {name} is not empty, drop {join_levels(inside[0])} first")
 
         refusals = {400: not_empty, 404: missing, 409: not_empty}
-        with looked_up(lambda: not self.namespace_exists(namespace)):
+        with self._seen(purpose, lambda: not self._has_namespace(namespace, is_sure=True), "it is there"):
             self._server.change(protocol.DROP_NAMESPACE, None, purpose, refusals, namespace=namespace)
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
@@ -358,9 +321,12 @@ class RestCatalog(Catalog):
         return self._found_in(above, self._listings.namespaces(above))
 
     def namespace_exists(self, namespace: str | Namespace) -> bool:
-        namespace = self.levels_of(namespace)
+        return self._has_namespace(self.levels_of(namespace))
+
+    def _has_namespace(self, namespace: Namespace, *, is_sure: bool = False) -> bool:
+        asked = protocol.NAMESPACE_EXISTS, protocol.LOAD_NAMESPACE
         purpose = f"look for namespace {join_levels(namespace)}"
-        return self._server.exists(protocol.NAMESPACE_EXISTS, protocol.LOAD_NAMESPACE, purpose, namespace=namespace)
+        return self._server.exists(*asked, purpose, is_sure=is_sure, namespace=namespace)
 
     def load_namespace_properties(self, namespace: str | Namespace) -> Mapping[str, str]:
         namespace = self.levels_of(namespace)
@@ -378,11 +344,12 @@ class RestCatalog(Catalog):
             found = self.load_namespace_properties(namespace)
             return _has(found, new) and old.isdisjoint(found)
 
-        with looked_up(is_done):
+        purpose = f"change properties of namespace {join_levels(namespace)}"
+        with self._seen(purpose, is_done, "they are not what was asked for"):
             self._server.change(
                 protocol.UPDATE_NAMESPACE,
                 {"removals": sorted(old), "updates": new},
-                f"change properties of namespace {join_levels(namespace)}",
+                purpose,
                 {404: lambda _: self._unknown_namespace(namespace)},
                 namespace=namespace,
             )
@@ -393,8 +360,8 @@ class RestCatalog(Catalog):
         """Return the error for a missing table, or for its namespace if the server says so."""
         if refusal.type == _NO_NAMESPACE:
             return self._unknown_namespace(table.namespace)
-        return self._unknown_table(table, refusal.page) if refusal.page else self._no_table(table)
+        return self._no_table(table)
 
 
 def _has(found: Mapping[str, str], asked: Mapping[str, str]) -> bool:
-    return all(found.get(name) == value for name, value in asked.items())
+    return all(is_value(found.get(name), value) for name, value in asked.items())

@@ -5,22 +5,23 @@ Not here: the documents (`rest.changes`), and what an answer lacks (`rest.differ
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.metadata_file import is_gzip_asked
 from airflow_iceberg.catalogs.rest import changes, differences, protocol
-from airflow_iceberg.catalogs.rest.server import RestServer
+from airflow_iceberg.catalogs.rest.looks import LOOK, ruled_out
+from airflow_iceberg.catalogs.rest.server import OnRefusal, RestServer
 from airflow_iceberg.catalogs.rest.states import TableStates
 from airflow_iceberg.errors import (
     CommitConflictError,
     CommitUnknownError,
     IcebergError,
+    InvalidInputError,
     NotFoundError,
+    StorageError,
     UnsupportedError,
     advised,
 )
@@ -29,9 +30,7 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.metadata.updates import Change, SetSnapshotRef, apply_change
 from airflow_iceberg.format.snapshots import MAIN_BRANCH
 
-log = logging.getLogger(__name__)
-
-_LOOK = "look at the table before you try again: the server may have made something else of it"
+_NO_SUCH = "NoSuch"
 _NO_BRANCHES = "use a catalog that keeps branches; with Nessie a connection with type=nessie"
 
 
@@ -59,8 +58,17 @@ class TableCommits:
         if not change.updates:
             return base
         self._check_refs(base.table, change)
-        begun, change = self._with_new_branches(base, change)
-        return self._send(begun, change, planned=base)
+        begun, rest = self._with_new_branches(base, change)
+        try:
+            return self._send(begun, rest, planned=base)
+        except (InvalidInputError, StorageError, UnsupportedError) as error:
+            names = ", ".join(repr(one.name) for one in changes.new_branches(base.metadata, change))
+            if names:
+                text = f"branch {names} of table {base.table} was created and stays, without the rows"
+                error.args = (f"{text}: {error.args[0]}", *error.args[1:])
+                if error.advice is None:
+                    advised(error, "remove the branch if nobody needs it")
+            raise
 
     def _with_new_branches(self, base: TableState, change: Change) -> tuple[TableState, Change]:
         """Create the branches that a change begins and adds rows to; return the table with them, and what is left.
@@ -85,7 +93,7 @@ class TableCommits:
         return advised(UnsupportedError(text), "write to main first")
 
     def _send(
-        self, base: TableState, change: Change, *, planned: TableState | None = None, advice: str = _LOOK
+        self, base: TableState, change: Change, *, planned: TableState | None = None, advice: str = LOOK
     ) -> TableState:
         """Send a change, and compare the answer with it.
 
@@ -97,18 +105,15 @@ class TableCommits:
         purpose = f"commit to table {base.table}"
         # After any outcome the table is read without its tag: Iceberg Java's tags are hashes of 32 bits.
         self._states.forget(base.table)
-        answer = self._server.change(
-            protocol.COMMIT_TABLE,
-            changes.commit_body(base.table, change),
-            purpose,
-            {
-                400: lambda refusal: self._not_applied(planned or base, purpose, refusal),
-                404: lambda _: self._catalog._unknown_table(base.table),
-                409: lambda refusal: self._conflict(base.table, refusal),
-                422: lambda refusal: self._not_applied(planned or base, purpose, refusal),
-            },
-            table=base.table,
-        )
+        refusals: OnRefusal = {
+            400: lambda refusal: self._not_applied(planned or base, purpose, refusal),
+            404: lambda _: self._catalog._unknown_table(base.table),
+            409: lambda refusal: self._conflict(base.table, refusal),
+            422: lambda refusal: self._not_applied(planned or base, purpose, refusal),
+        }
+        with ruled_out(lambda: self._is_as_before(base)):
+            body = changes.commit_body(base.table, change)
+            answer = self._server.change(protocol.COMMIT_TABLE, body, purpose, refusals, table=base.table)
         state = self._states.landed(purpose, lambda: self._states.state(base.table, answer, io=base.io))
 
         def missing_in(found: TableState) -> list[str]:
@@ -121,6 +126,12 @@ class TableCommits:
             state = replace(self._look(base.table, purpose), io=base.io)
             missing = missing_in(state)
         return self.believed(state, purpose, missing, advice=advice)
+
+    def _is_as_before(self, base: TableState) -> bool:
+        now = self._catalog.load(base.table)
+        if base.metadata_location:  # Nessie writes other properties into the same metadata
+            return now.metadata_location == base.metadata_location
+        return now.metadata == base.metadata
 
     def _look(self, table: TableId, purpose: str) -> TableState:
         """Load a table after a change: whatever goes wrong then, the change may have been made."""
@@ -160,7 +171,7 @@ class TableCommits:
             ) from error
         return there if uuid and is_same_table(there.metadata, uuid) else None
 
-    def believed(self, state: TableState, purpose: str, missing: Sequence[str], *, advice: str = _LOOK) -> TableState:
+    def believed(self, state: TableState, purpose: str, missing: Sequence[str], *, advice: str = LOOK) -> TableState:
         """Return the state in an answer.
 
         Raises:
@@ -202,25 +213,46 @@ class TableCommits:
     def commit_tables(self, several: Sequence[tuple[TableState, Change]]) -> None:
         """Commit all changes to several tables, or none. Load the tables again to see their new states.
 
+        The answer shows nothing, so they are looked at.
+
         Raises:
             CommitConflictError: a requirement of one of them is not met; no table was changed.
             UnsupportedError: the server doesn't offer it.
+            CommitUnknownError: also if one of them is not as it was asked for.
         """
         for base, change in several:
             self._check_refs(base.table, change)
-        prepared = [(base.table, self._prepared(base, change)[0]) for base, change in several]
-        bodies = [changes.commit_body(table, change) for table, change in prepared if change.updates]
+        prepared = [(base, *self._prepared(base, change)) for base, change in several]
+        bodies = [changes.commit_body(base.table, change) for base, change, _ in prepared if change.updates]
         if not bodies:
             return
-        tables = ", ".join(str(table) for table, _ in prepared)
-        for table, _ in prepared:
-            self._states.forget(table)
-        self._server.change(
-            protocol.COMMIT_TABLES,
-            {"table-changes": bodies},
-            f"commit to tables {tables}",
-            {409: lambda refusal: CommitConflictError(f"tables {tables} in catalog {self._name}: {refusal}")},
-        )
+        tables = ", ".join(str(base.table) for base, *_ in prepared)
+        purpose = f"commit to tables {tables}"
+        for base, *_ in prepared:
+            self._states.forget(base.table)
+
+        def missing(refusal: Refusal) -> Exception:
+            # Some servers say in the same words that a table is missing, and that they do not know a path.
+            is_named = refusal.type.startswith(_NO_SUCH)
+            if is_named or not all(self._catalog.table_exists(base.table) for base, *_ in prepared):
+                return self._server.error_of(purpose, refusal)
+            return self._server.lacks(purpose, protocol.COMMIT_TABLES, f"it answers {refusal}, and all tables exist")
+
+        with ruled_out(lambda: all(self._is_as_before(base) for base, *_ in prepared)):
+            self._server.change(
+                protocol.COMMIT_TABLES,
+                {"table-changes": bodies},
+                purpose,
+                {
+                    404: missing,
+                    409: lambda refusal: CommitConflictError(f"tables {tables} in catalog {self._name}: {refusal}"),
+                },
+            )
+        for base, change, asked in prepared:
+            if change.updates:
+                found = self._look(base.table, purpose)
+                lacking = differences.of_change(found.metadata, base.metadata, change, asked)
+                self.believed(found, purpose, [f"{base.table}: {each}" for each in lacking])
 
     def _prepared(self, base: TableState, change: Change) -> tuple[Change, TableMetadata]:
         """Return the change with all its requirements, and what it makes of the base: it may be invalid."""
@@ -247,22 +279,3 @@ class TableCommits:
 
     def _conflict(self, table: TableId, refusal: Refusal) -> Exception:
         return self._catalog._changed_by_another(table, refusal.message or str(refusal))
-
-
-@contextmanager
-def looked_up(is_done: Callable[[], bool]) -> Iterator[None]:
-    """Let one more look tell whether a change was made whose answer is lost.
-
-    Raises:
-        CommitUnknownError: it was not, so that it may still arrive, or nothing can be seen.
-    """
-    try:
-        yield
-    except CommitUnknownError as error:
-        try:
-            is_made = is_done()
-        except IcebergError:
-            is_made = False
-        if not is_made:
-            raise
-        log.info("%s; it was made, as a look has shown", error)

@@ -98,7 +98,7 @@ def of_creation(found: TableMetadata, asked: TableMetadata) -> list[str]:
     return [
         *_version(found, asked.format_version),
         *(_location(found, asked.location) if asked.location else ()),
-        *_new("schema", _named_schema(found), _named_schema(asked)),
+        *_columns(found, asked),
         *_new("partition spec", _named_spec(found), _named_spec(asked)),
         *_new("sort order", _named_order(found), _named_order(asked)),
         *_properties(found, asked.properties),
@@ -118,15 +118,16 @@ def of_registration(found: TableMetadata, answered: TableMetadata) -> list[str]:
 def is_another(found: TableMetadata, asked: TableMetadata) -> bool:
     """Tell whether the table in an answer is surely not the one that was to be created, but was there before.
 
-    Servers may leave out and add properties, write values in their own way, put names into lower case, and create a
-    table in several steps; they don't give a new table snapshots, other columns, or other values for its properties.
+    Servers may leave out and add properties, write values in their own way, put names into lower case, leave out
+    columns, and create a table in several steps; they don't give a new table snapshots, more columns, or other values
+    for its properties.
     """
-    names = [{name.lower() for name in each.schema().names} for each in (found, asked)]
+    ours, theirs = ({name.lower() for name in each.schema().names} for each in (asked, found))
     values = found.properties
     return (
         bool(found.snapshots)
-        or names[0] != names[1]
-        or not all(_is_value(values.get(name, value), value) for name, value in asked.properties.items())
+        or not theirs <= ours
+        or not all(is_value(values.get(name, value), value) for name, value in asked.properties.items())
     )
 
 
@@ -156,6 +157,15 @@ def _shape(what: str, sides: Sequence[object], before: Iterable[object], known: 
 def _new(what: str, found: object, asked: object) -> Iterator[str]:
     if found != asked:
         yield f"it has another {what}"
+
+
+def _columns(found: TableMetadata, asked: TableMetadata) -> Iterator[str]:
+    there = {name.lower() for name in found.schema().names}
+    missing = [name for name in asked.schema().names if name.lower() not in there]
+    if missing:
+        yield f"it lacks the columns {_some(missing)}"
+    else:
+        yield from _new("schema", _named_schema(found), _named_schema(asked))
 
 
 def _schema(schema: Schema) -> tuple[Any, ...]:
@@ -272,13 +282,13 @@ def _properties(found: TableMetadata, asked: Mapping[str, str]) -> Iterator[str]
     # Some servers, as SeaweedFS, keep the name mapping themselves, with each change of the schema.
     own = {TableProperties.name_mapping.name}
     other = [
-        name for name, value in asked.items() if name not in own and not _is_value(found.properties.get(name), value)
+        name for name, value in asked.items() if name not in own and not is_value(found.properties.get(name), value)
     ]
     if other:
         yield f"properties are missing or have other values: {_some(sorted(other))}"
 
 
-def _is_value(found: str | None, asked: str) -> bool:
+def is_value(found: str | None, asked: str) -> bool:
     """Whether a value is what was asked for, perhaps as the server writes it: `TRUE` as `true`, or a slash cut."""
     return found is not None and found.strip().rstrip("/").lower() == asked.strip().rstrip("/").lower()
 

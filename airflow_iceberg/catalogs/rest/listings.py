@@ -35,7 +35,7 @@ class Listings:
 
     def namespaces(self, above: Namespace, **limit: Unpack[Amount]) -> tuple[Namespace, ...]:
         """Return the namespaces one level below another one; servers may leave out those between."""
-        query = {"parent": self._server.config.namespace_text(above)} if above else {}
+        query = {"parent": self._server.config.namespace_query(above)} if above else {}
         purpose = f"list the namespaces{' in ' if above else ''}{join_levels(above)}"
         missing: OnRefusal = {404: lambda _: self._unknown_namespace(above)} if above else {}
         asked, parse = protocol.LIST_NAMESPACES, protocol.parse_levels

@@ -19,6 +19,8 @@ from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.json_fields import Fields
 
 _UNIT_SEPARATOR = "%1F"
+# What may stand in a path as it is: a separator comes encoded, as servers look for it before they decode.
+_IN_A_PATH = "%!$&'()*+,;=:@"
 _NAME_IN_PATH = re.compile(r"\{(?:table|view|function)\}")
 _SEPARATOR = "namespace-separator"
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE)
@@ -102,6 +104,7 @@ class ServerConfig:
         properties: the user's, with what the server may add or override (`rest.trust`); may hold secrets.
         defaults, overrides: all that the server says, whether it is used or not; may hold secrets.
         endpoints: the endpoints that the server offers.
+        is_told: whether the server itself says which ones.
         key_lifetime_s: seconds during which a request with an idempotency key may be retried; None without such keys.
     """
 
@@ -109,6 +112,7 @@ class ServerConfig:
     defaults: Mapping[str, str] = field(repr=False)
     overrides: Mapping[str, str] = field(repr=False)
     endpoints: frozenset[str] = _DEFAULT_ENDPOINTS
+    is_told: bool = False
     key_lifetime_s: float | None = None
 
     @classmethod
@@ -126,6 +130,7 @@ class ServerConfig:
             defaults=defaults,
             overrides=overrides,
             endpoints=frozenset(" ".join(item.split()) for item in listed) if listed else _DEFAULT_ENDPOINTS,
+            is_told=bool(listed),
             key_lifetime_s=None if lifetime is None else _seconds(str(lifetime)),
         )
 
@@ -158,6 +163,10 @@ class ServerConfig:
         """Tell whether the server has an endpoint."""
         return str(endpoint) in self.endpoints
 
+    def lists(self, endpoint: Endpoint) -> bool:
+        """Tell whether the server says itself that it has an endpoint."""
+        return self.is_told and self.offers(endpoint)
+
     def path(self, endpoint: Endpoint, namespace: Namespace = (), table: str = "") -> str:
         """Return the path of a request below the server's uri."""
         prefix = self.properties.get("prefix", "").strip("/")
@@ -166,9 +175,22 @@ class ServerConfig:
         return _NAME_IN_PATH.sub(lambda _: quote(table, safe=""), path)
 
     def namespace_text(self, namespace: Namespace) -> str:
-        """Return a namespace in a path or query: levels and separator are percent-encoded."""
+        """Return a namespace in a path: encoded levels, and the separator as the server writes it, which is encoded.
+
+        Iceberg Java's server divides the path before it decodes it: "a%2Eb" has two levels, and "a.b" one.
+        """
+        separator = quote(self.properties.get(_SEPARATOR) or _UNIT_SEPARATOR, safe=_IN_A_PATH)
+        return separator.join(quote(level, safe="") for level in namespace)
+
+    def namespace_query(self, namespace: Namespace) -> str:
+        """Return a namespace in a query, which servers decode before they divide it.
+
+        They take the separator that is the default, too, where a level has their own in it.
+        """
         separator = unquote(self.properties.get(_SEPARATOR) or _UNIT_SEPARATOR)
-        return quote(separator, safe="").join(quote(level, safe="") for level in namespace)
+        if any(separator in level for level in namespace):
+            separator = unquote(_UNIT_SEPARATOR)
+        return quote(separator.join(namespace), safe="")
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

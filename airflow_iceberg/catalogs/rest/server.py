@@ -40,6 +40,8 @@ from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.storage.answer_limits import CONFIG, DOCUMENT, PAGE
 
 _NO_CATALOG = "check the uri of the connection: a login page, a proxy or another program seems to answer there"
+# With these statuses a server says that something is not there, and whoever does not know the path, that this is not.
+_MISSING = (404, 405, 501)
 _T = TypeVar("_T")
 OnRefusal = Mapping[int, Callable[[Refusal], Exception]]
 
@@ -107,13 +109,14 @@ class RestServer:
         http = self._new_http(given)
         warehouse = given.get("warehouse")
         query = {"warehouse": protocol.quoted(warehouse)} if warehouse else {}
-        answer = http.read("GET", "/v1/config", purpose="read the server's configuration", query=query, limit=CONFIG)
-        if answer.refusal:
-            error = self.error_of("read the server's configuration", answer.refusal)
+        purpose = "read the server's configuration"
+        answer = http.read("GET", "/v1/config", purpose=purpose, query=query, limit=CONFIG)
+        if refusal := answer.refusal:
+            error = self.error_of(purpose, refusal)
+            if _is_page(refusal):  # of another program: nothing of the catalog is missing, which may come to be
+                error = UnsupportedError(f"catalog {self._catalog} cannot {purpose}: {_as_page(answer)}")
             raise error if error.advice else advised(error, "check the uri and the warehouse of the connection")
-        config = self.parsed(
-            answer, "read the server's configuration", lambda found: ServerConfig.from_dict(found, given)
-        )
+        config = self.parsed(answer, purpose, lambda found: ServerConfig.from_dict(found, given))
         if any(config.properties.get(name) != given.get(name) for name in CONNECTION):
             http = self._new_http(config.properties, config)
         http.key_lifetime_s = config.key_lifetime_s
@@ -144,9 +147,11 @@ class RestServer:
             purpose: verb and object, "load table db.t"; part of messages.
             on_refusal: errors by status, if they are not the usual ones.
         """
+        return self._served(self._read(endpoint, purpose, asked), purpose, on_refusal, endpoint)
+
+    def _read(self, endpoint: Endpoint, purpose: str, asked: Asked) -> Answer:
         http, path = self.way(endpoint, purpose, **asked)
-        answer = http.read(endpoint.method, path, purpose=purpose, **self._parts(endpoint, asked))
-        return self._served(answer, purpose, on_refusal)
+        return http.read(endpoint.method, path, purpose=purpose, **self._parts(endpoint, asked))
 
     def _parts(self, endpoint: Endpoint, asked: Asked) -> Parts:
         is_table = endpoint in protocol.ANSWERED_BY_A_TABLE
@@ -166,7 +171,7 @@ class RestServer:
         """Send a request that changes something; see `Http.change` for its three outcomes."""
         http, path = self.way(endpoint, purpose, **asked)
         answer = http.change(endpoint.method, path, body, purpose=purpose, **self._parts(endpoint, asked))
-        return self._served(answer, purpose, on_refusal)
+        return self._served(answer, purpose, on_refusal, endpoint)
 
     def way(self, endpoint: Endpoint, purpose: str, **asked: Unpack[Asked]) -> tuple[Http, str]:
         """Return the client and the path of a request; `UnsupportedError` if the server doesn't offer it."""
@@ -177,12 +182,32 @@ class RestServer:
             )
         return http, _path(config, endpoint, asked)
 
-    def _served(self, answer: Answer, purpose: str, on_refusal: OnRefusal) -> Answer:
+    def _served(self, answer: Answer, purpose: str, on_refusal: OnRefusal, endpoint: Endpoint | None = None) -> Answer:
         refusal = answer.refusal
         if refusal is None:
             return answer
+        if _is_page(refusal):
+            raise self._not_served(purpose, answer, endpoint)
         special = on_refusal.get(refusal.status)
         raise special(refusal) if special else self.error_of(purpose, refusal)
+
+    def _not_served(self, purpose: str, answer: Answer, endpoint: Endpoint | None) -> IcebergError:
+        """Return the error for an answer that something is not there, which is not that of a catalog.
+
+        Never that of a missing table: a server that lacks the request, or a proxy that has lost its server, knows
+        nothing of tables.
+        """
+        if endpoint is not None and not self.config.lists(endpoint):
+            return self.lacks(purpose, endpoint, _as_page(answer))
+        whose = f"offers '{endpoint}'" if endpoint else "names this address"
+        text = f"catalog {self._catalog} cannot {purpose}: {_as_page(answer)}, though the server {whose}"
+        return advised(StorageError(text), "look at the server, and at the proxies before it: one of them is broken")
+
+    def lacks(self, purpose: str, endpoint: Endpoint, reason: str) -> UnsupportedError:
+        """Return the error for a request that a server does not know, though it has not said which ones it does."""
+        text = f"catalog {self._catalog} cannot {purpose}: its server seems to lack the endpoint '{endpoint}'"
+        to_do = "check the uri and the prefix of the connection; if they are right, use a server that has the endpoint"
+        return advised(UnsupportedError(f"{text}: {reason}"), to_do)
 
     def pages(
         self,
@@ -206,7 +231,7 @@ class RestServer:
         for _ in range(asked.get("most_pages", sys.maxsize)):
             answer = self.read(endpoint, purpose, on_refusal, namespace=asked["namespace"], query=query, limit=PAGE)
             document = self.document(answer, purpose)
-            with self.understood(purpose):
+            with self.understood(answer, purpose):
                 items = Fields(document).list(key) if document.get(key) is not None else ()
                 found = [parse(f"{key}[{index}]", item) for index, item in enumerate(items)]
             yield from (each for each in found if each is not None)
@@ -215,31 +240,49 @@ class RestServer:
                 return
             query["pageToken"] = protocol.quoted(tokens.checked(token, items=len(items), size_bytes=len(answer.body)))
 
-    def exists(self, head: Endpoint, get: Endpoint, purpose: str, **asked: Unpack[Asked]) -> bool:
-        """Tell whether a namespace or table exists, by the cheap request if the server offers it."""
-        http, config = self._open()
-        endpoint = head if config.offers(head) else get
-        query = {"snapshots": "refs"} if endpoint is protocol.LOAD_TABLE else None
-        parts = self._parts(endpoint, {"query": query})
-        answer = http.read(endpoint.method, _path(config, endpoint, asked), purpose=purpose, **parts)
-        if answer.status == 404:
+    def exists(
+        self, head: Endpoint, get: Endpoint, purpose: str, *, is_sure: bool = False, **asked: Unpack[Asked]
+    ) -> bool:
+        """Tell whether a namespace or table exists, by the cheap request if the server offers it.
+
+        An answer to HEAD has no body that tells a catalog from a proxy. So only one that says of which kind the body
+        would be is believed; else it is asked by GET.
+
+        Args:
+            is_sure: whether nothing but a catalog's answer to GET is believed.
+        """
+        if not is_sure and self.config.offers(head):
+            answer = self._read(head, purpose, asked)
+            if answer.status == 404 and "json" in answer.content_type:
+                return False
+            if answer.refusal is None and "html" not in answer.content_type:
+                return True
+            if answer.refusal is not None and answer.status not in _MISSING:
+                raise self.error_of(purpose, answer.refusal)
+        if get is protocol.LOAD_TABLE:
+            asked["query"] = {"snapshots": "refs"}
+        answer = self._read(get, purpose, asked)
+        if answer.refusal is not None and answer.status == 404 and answer.refusal.is_model:
             return False
-        self._served(answer, purpose, {})
+        self.document(self._served(answer, purpose, {}, get), purpose)
         return True
 
     @contextmanager
-    def understood(self, purpose: str) -> Iterator[None]:
+    def understood(self, answer: Answer, purpose: str) -> Iterator[None]:
         """Let errors about the form of an answer say whose answer it is, to what, and what to do."""
         try:
             yield
-        except FormatError as error:
-            text = f"catalog {self._catalog} cannot {purpose}, its answer is not understood: {error}"
-            raise advised(FormatError(text), _NO_CATALOG) from error
+        except (FormatError, UnsupportedError) as error:
+            text = f"catalog {self._catalog} cannot {purpose}, the answer to {answer.asked} is not understood: "
+            if isinstance(error, FormatError) and error.path is None:
+                raise advised(FormatError(f"{text}{error}"), _NO_CATALOG) from error
+            error.args = (f"{text}{error.args[0]}", *error.args[1:])
+            raise
 
     def parsed(self, answer: Answer, purpose: str, parse: Callable[[dict[str, Any]], _T]) -> _T:
         """Return what is made of the document in an answer; raises as `document` and `understood`."""
         document = self.document(answer, purpose)
-        with self.understood(purpose):
+        with self.understood(answer, purpose):
             return parse(document)
 
     def document(self, answer: Answer, purpose: str) -> dict[str, Any]:
@@ -247,7 +290,8 @@ class RestServer:
         try:
             return answer.json()
         except FormatError as error:
-            raise advised(FormatError(f"catalog {self._catalog} cannot {purpose}: {error}"), _NO_CATALOG) from error
+            text = f"catalog {self._catalog} cannot {purpose}: {error} to {answer.asked}"
+            raise advised(FormatError(text), _NO_CATALOG) from error
 
     def error_of(self, purpose: str, refusal: Refusal) -> IcebergError:
         """Return the error for an error response without a special meaning."""
@@ -261,7 +305,7 @@ class RestServer:
             case 404:
                 return NotFoundError(text)
             case 405 | 406 | 501:
-                return UnsupportedError(f"{text}; nothing was changed")
+                return UnsupportedError(text)
             case 409:
                 return CommitConflictError(text)
             case _:
@@ -273,6 +317,15 @@ class RestServer:
         if isinstance(auth, OAuth2Auth):
             return auth.token()
         return self.config.properties.get("token")
+
+
+def _is_page(refusal: Refusal) -> bool:
+    """Whether an answer that something is not there is another program's than a catalog's."""
+    return refusal.status in _MISSING and not refusal.is_model
+
+
+def _as_page(answer: Answer) -> str:
+    return f"{answer.asked} is answered {answer.refusal}, which is not the answer of a catalog"
 
 
 def _path(config: ServerConfig, endpoint: Endpoint, asked: Asked) -> str:

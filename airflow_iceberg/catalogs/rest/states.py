@@ -68,11 +68,12 @@ class TableStates:
 
     def state(self, table: TableId, answer: Answer, *, io: FileIO | None = None) -> TableState:
         """Return the state in an answer to a load, a creation or a commit, and remember it under its tag."""
-        document = self._server.document(answer, f"read table {table}")
-        with self._server.understood(f"read table {table}"):
+        purpose = f"read table {table}"
+        document = self._server.document(answer, purpose)
+        with self._server.understood(answer, purpose):
             location = Fields(document).opt_str("metadata-location") or ""
             delegation = Delegation.from_dict(document)
-        metadata = self.metadata(table, document, location or None)
+            metadata = _metadata(document, location or None)
         io = io or self.table_io(table, metadata.location, delegation)
         state = TableState(table=table, metadata=metadata, metadata_location=location, io=io)
         if etag := answer.headers.get("ETag"):
@@ -81,13 +82,13 @@ class TableStates:
             self.forget(table)
         return state
 
-    def metadata(self, table: TableId, document: Mapping[str, Any], location: str | None) -> TableMetadata:
-        """Return the metadata in an answer about a table."""
-        with self._server.understood(f"read table {table}"):
-            found = Fields({"metadata": document.get("metadata")}).mapping("metadata")
-            if location is None:  # without a file the table must be named
-                return metadata_json.from_dict(found)
-        return metadata_json.from_dict(found, path=location)
+    def staged(self, table: TableId, answer: Answer) -> tuple[TableMetadata, Delegation]:
+        """Return what an answer says of a table that is not there yet."""
+
+        def read(document: Mapping[str, Any]) -> tuple[TableMetadata, Delegation]:
+            return _metadata(document, None), Delegation.from_dict(document)
+
+        return self._server.parsed(answer, f"create table {table}", read)
 
     def landed(self, purpose: str, read: Callable[[], _T]) -> _T:
         """Read the answer to a change that was made: whatever goes wrong then doesn't undo the change.
@@ -167,3 +168,8 @@ class TableStates:
     def forget(self, table: TableId) -> None:
         with self._lock:
             self._remembered.pop(table, None)
+
+
+def _metadata(document: Mapping[str, Any], location: str | None) -> TableMetadata:
+    found = Fields({"metadata": document.get("metadata")}).mapping("metadata")
+    return metadata_json.from_dict(found, path=location)

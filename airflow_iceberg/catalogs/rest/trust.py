@@ -104,7 +104,8 @@ class _Kind:
     own: tuple[str, ...]
 
 
-_S3_KEYS = ("s3.access-key-id", "s3.secret-access-key", "s3.session-token", "s3.anonymous")
+_ANONYMOUS = "s3.anonymous"
+_S3_KEYS = ("s3.access-key-id", "s3.secret-access-key", "s3.session-token", _ANONYMOUS)
 _AZURE_TOKENS = ("adls.sas-token*", "adls.token*")
 _S3 = _Kind(
     name="s3",
@@ -177,16 +178,34 @@ def store_access(given: Mapping[str, str], defaults: Mapping[str, str], said: Ma
             own = _matching(kind.own, found)
             found = {name: value for name, value in found.items() if name not in own}
             found = {**merged(defaults_here, found, said_here), lent(kind.name): "true"}
+            if kind is _S3:
+                found = _signed_or_anonymous(found, own)
         else:
             found |= free
             _warn_of(kind, given, {**defaults_here, **said_here})
     return StoreAccess(properties=found, is_theirs=tuple(whose))
 
 
+def _signed_or_anonymous(found: dict[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of S3 without the wish that nobody signs, if the catalog does; warn if that is ours."""
+    if is_signed(found):
+        found = {name: value for name, value in found.items() if name != _ANONYMOUS}
+    if _is_on(own, _ANONYMOUS) and not _is_on(found, _ANONYMOUS):
+        warn_once(
+            "ignored", _ANONYMOUS,
+            "%s of the connection is not used: the catalog server lends credentials, or signs; to do without them, set "
+            "header.X-Iceberg-Access-Delegation of the connection to none", _ANONYMOUS,
+        )  # fmt: skip
+    return found
+
+
 def is_signed(properties: Mapping[str, str]) -> bool:
     """Tell whether the catalog signs the requests to the store."""
-    is_on = properties.get("s3.remote-signing-enabled", "").strip().lower() == "true"
-    return is_on or bool(properties.get("s3.signer"))
+    return _is_on(properties, "s3.remote-signing-enabled") or bool(properties.get("s3.signer"))
+
+
+def _is_on(properties: Mapping[str, str], name: str) -> bool:
+    return properties.get(name, "").strip().lower() == "true"
 
 
 def _usable(kind: _Kind, said: Mapping[str, str]) -> dict[str, str]:
@@ -215,7 +234,7 @@ def _has_credentials(kind: _Kind, said: Mapping[str, str]) -> bool:
     """Tell whether a server's properties are enough, so that no credential of ours fills a gap."""
     if kind is _S3:
         has_keys = bool(said.get("s3.access-key-id") and said.get("s3.secret-access-key"))
-        return has_keys or said.get("s3.anonymous", "").strip().lower() == "true"
+        return has_keys or _is_on(said, _ANONYMOUS)
     return any(value and "expires-at" not in name for name, value in _matching(kind.credentials, said).items())
 
 

@@ -24,7 +24,9 @@ _LAST_MS = 253_402_300_799_000  # the end of the year 9999
 
 # For each kind of store: the names of what makes one identity, and those of its expiry. After a name of Azure's may
 # come an account: "adls.sas-token.lake.dfs.core.windows.net".
-_S3_KEYS = ("s3.access-key-id", "s3.secret-access-key", "s3.session-token")
+# That nobody signs is an identity, too: that of everybody.
+_ANONYMOUS = "s3.anonymous"
+_S3_KEYS = ("s3.access-key-id", "s3.secret-access-key", "s3.session-token", _ANONYMOUS)
 _KINDS = (
     (_S3_KEYS, ("s3.session-token-expires-at-ms",)),
     (("gcs.oauth2.token", "gcs.token"), ("gcs.oauth2.token-expires-at",)),
@@ -78,16 +80,25 @@ def replaced_keys(older: Mapping[str, str], newer: Mapping[str, str]) -> dict[st
     """Return properties with newer ones in their place.
 
     Keys, session token and expiry are one: none of the older ones stays beside a newer one of the same store, and an
-    expiry without keys says nothing about the older keys. Those of other accounts of Azure stay.
+    expiry without keys says nothing about the older keys. Those of other accounts of Azure stay. That nobody signs the
+    requests to S3 counts as a key: it does not stay beside newer keys, nor older keys beside it. Where both come
+    together the keys count, as for Iceberg Java, which knows nothing else.
     """
     kept, added = dict(older), dict(newer)
     for keys, expiry in _KINDS:
-        accounts = {account for name, value in newer.items() if value and (account := _account(name, keys)) is not None}
+        own = {name: value for name, value in newer.items() if _is_key(name, value)}
+        accounts = {account for name in own if (account := _account(name, keys)) is not None}
         if accounts:
             kept = {name: value for name, value in kept.items() if _stays(_account(name, (*keys, *expiry)), accounts)}
         else:
             added = {name: value for name, value in added.items() if _account(name, expiry) is None}
+    if all(newer.get(name) for name in _S3_KEYS[:2]) and _is_key(_ANONYMOUS, newer.get(_ANONYMOUS, "")):
+        del added[_ANONYMOUS]
     return {**kept, **added}
+
+
+def _is_key(name: str, value: str) -> bool:
+    return value.strip().lower() == "true" if name == _ANONYMOUS else bool(value)
 
 
 def merged(*ranked: Mapping[str, str]) -> dict[str, str]:
