@@ -11,7 +11,7 @@ applies them to the table's current state. The metadata in its answer is authori
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -79,6 +79,9 @@ class RestCatalog(Catalog):
             if self._own_io is None:
                 self._own_io = load_file_io(self._server.store_properties)
             return self._own_io
+
+    def limit_reads(self, check: Callable[[], None] | None = None) -> None:
+        self._states.limit_reads()
 
     def _owner_of(self, state: TableState, *, is_home: bool, drops: bool = False) -> TableId | None:
         """Return the table whose name leads to a location; that each table has its own is the server's matter."""
