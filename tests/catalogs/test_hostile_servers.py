@@ -440,6 +440,7 @@ class TestAnswersInXml:
             "entities": b'<!DOCTYPE a [<!ENTITY x "yyyy">]><ListBucketResult><Prefix>&x;</Prefix></ListBucketResult>',
             "elements": b"<ListBucketResult>" + b"<a/>" * answer_limits.MOST_MARKS + b"</ListBucketResult>",
         }
+        bombs["entities in UTF-16"] = bombs["entities"].decode().encode("utf-16")
         for body in bombs.values():
             with HostileServer(lambda _, body=body: [whole(body, status, Content_Type="application/xml")]) as server:
                 io = load_file_io(eval(_S3, {"uri": server.uri}))
