@@ -123,8 +123,8 @@ LAYERS = {
     # Pages of the API server, which brings what they are made with.
     "ui": Layer(
         "errors redaction assets hooks table catalogs.base catalogs.names commit.operation_key commit.write_result "
-        "format.metadata.table_metadata format.schemas format.snapshots format.values.digits operations.history "
-        "inventory.limited inventory.listed_files plan.compact scan.counted_files",
+        "format.metadata.table_metadata format.schemas format.snapshots format.type_text format.values.digits "
+        "operations.history inventory.limited inventory.listed_files plan.compact scan.counted_files",
         "airflow fastapi starlette jinja2 markupsafe sqlalchemy",
     ),
     # An operator whose rows come from a function of the DAG file, which runs in this process, also if it is for Spark.

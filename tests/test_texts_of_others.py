@@ -1,6 +1,7 @@
 """What servers, clusters, drivers and programs say has no secret in it before Airflow, a log or a person gets it."""
 
 import ast
+import asyncio
 import errno
 import importlib
 import logging
@@ -216,9 +217,8 @@ class TestEvents:
     """Airflow stores the events of triggers, and the traceback of one that fails."""
 
     def test_no_text_of_an_event_has_one(self, said_by: str) -> None:
-        event = event_of(
-            {"status": "ended", "message": said_by, "result": {"a": [said_by]}, "n": 1}, left={"key": "ab12"}
-        )
+        content = {"status": "ended", "message": said_by, "result": {"a": [said_by]}, "n": 1}
+        event = asyncio.run(event_of(content, left={"key": "ab12"}))
         assert MARK not in repr(event.payload)
         assert (event.payload["left"], event.payload["n"]) == ({"key": "ab12"}, 1)
 

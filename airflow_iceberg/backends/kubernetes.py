@@ -8,8 +8,10 @@ identity (`backends.kubernetes_access`), submitting (`backends.spark_submit`), a
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -30,13 +32,13 @@ WORK_LABEL, SUBMISSION_LABEL = "airflow-iceberg-work", "airflow-iceberg-submissi
 # Spark's own label: the pods of executors end with that of their driver.
 _IS_DRIVER = ("spark-role", "driver")
 _RUNNING = ("Pending", "Running", "Unknown")
-_PAGE, _MOST_PAGES = 100, 100
+_PAGE, _MOST_PAGES, _MOST_PAGES_S = 100, 100, 60.0
 # Less than the half minute that a pod has by default: a task that is killed waits for the end, and nothing is saved.
 _GRACE_S = 10
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _UID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_LONGEST_REASON = 500
+_LONGEST_REASON, _MOST_REASONS = 500, 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,10 +184,11 @@ class ApiServer:
         """Return all pods of a selector; begun anew if the server has forgotten the first part of its list."""
         found: list[Pod] = []
         query, size_bytes = {"labelSelector": selector, "limit": str(_PAGE)}, 0
+        begun = time.monotonic()
         for _ in range(_MOST_PAGES):
             status, content = self._answer("GET", "", query, None)
             answer, size_bytes = self._document("GET", status, content), size_bytes + len(content)
-            if size_bytes > MOST_PAGES_BYTES:
+            if size_bytes > MOST_PAGES_BYTES or time.monotonic() - begun > _MOST_PAGES_S:
                 break
             about = (answer or {}).get("metadata") or {}
             if answer is None or not isinstance(answer.get("items"), list) or not isinstance(about, Mapping):
@@ -348,5 +351,5 @@ def _reason(status: Mapping[str, Any]) -> str:
         if one.get("type") == "PodScheduled" and one.get("status") == "False"
     ]
     # Each by itself, as it is written: a key and its value may be in two lines.
-    shown = (" ".join(said(text, _LONGEST_REASON).split()) for text in told if text)
+    shown = (" ".join(said(text, _LONGEST_REASON).split()) for text in islice(filter(None, told), _MOST_REASONS))
     return ", ".join(shown)[:_LONGEST_REASON]

@@ -111,6 +111,7 @@ _CAUSES: tuple[tuple[str, str], ...] = (
         ),
     ),
 )
+_LONGEST_LINE, _LONGEST_MESSAGE = 4_096, 32_768
 _OF_KILLER = "most often memory ran out: give the worker more, or the job less"
 _OF_CODE = "read the end of spark-submit's output, in the group above"
 _OF_PACKAGES = {number for number, (_, sentence) in enumerate(_CAUSES) if sentence in (_LACKS_PACKAGE, _LACKS_STORE)}
@@ -186,6 +187,8 @@ class SparkOutput:
             self.tell(pages)
 
     def _look(self, text: str) -> None:
+        # Rows may be in it, of any length: some patterns take time by the square of it.
+        text = "\n".join(line[:_LONGEST_LINE] for line in text[:_LONGEST_MESSAGE].splitlines())
         if not _ANY.search(text):
             return
         # Before parts of it are taken: what is left of a secret may tell no longer that it is one.

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import gzip
 import re
+import sys
 import threading
 import zlib
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 from airflow_iceberg.errors import StorageError
 from airflow_iceberg.format.metadata import json as metadata_json
@@ -54,12 +55,24 @@ def _read_within(limits: ReadLimits, io: FileIO, location: str) -> TableMetadata
         return metadata_json.read(data, path=location, **most)
     if not is_whole:
         data = b""
-    if not _alone.acquire(timeout=_ALONE_TIMEOUT_S):
-        raise StorageError(
-            f"cannot read {location}: large metadata files of other tables are read first, and take long"
-        )
-    try:
+    with one_at_a_time(location):
         return metadata_json.read(data or io.read(location), path=location, **most)
+
+
+@contextmanager
+def one_at_a_time(location: str, size_bytes: int = sys.maxsize) -> Iterator[None]:
+    """Read a large metadata document in the block, after those of others, where reads are limited.
+
+    Raises:
+        StorageError: the others take too long.
+    """
+    if size_bytes <= _LARGE:
+        yield
+        return
+    if not _alone.acquire(timeout=_ALONE_TIMEOUT_S):
+        raise StorageError(f"cannot read {location}: large metadata of other tables is read first, and takes long")
+    try:
+        yield
     finally:
         _alone.release()
 

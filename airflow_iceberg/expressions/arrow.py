@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.expressions import tree
-from airflow_iceberg.expressions.matching import like_regex
+from airflow_iceberg.expressions.matching import like_parts
 from airflow_iceberg.format.arrow.types import array_from_values, value_to_scalar
 from airflow_iceberg.format.types import DoubleType, FloatType, IcebergType, Value
 
@@ -71,7 +71,7 @@ def _build_like(pattern: str, column: Any) -> Any:
     if "\\" not in pattern:
         return pc.match_like(column, pattern)
     # Arrow's LIKE applies the escape of '%\\' to the next character and finds nothing.
-    return pc.match_substring_regex(column, pattern=f"^(?s:{like_regex(pattern).pattern})$")
+    return pc.match_substring_regex(column, pattern=f"^(?s:{'.*'.join(like_parts(pattern))})$")
 
 
 def _build_comparison(predicate: tree.Comparison, column: Any) -> Any:

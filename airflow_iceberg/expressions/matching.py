@@ -77,14 +77,27 @@ def _contains(literals: tuple[Value, ...], value: Value) -> bool:
 
 @lru_cache(maxsize=256)
 def like_regex(pattern: str) -> re.Pattern[str]:
-    """Translate a LIKE pattern into a regular expression for `fullmatch`."""
-    parts, characters = [], iter(pattern)
+    """Translate a LIKE pattern into a regular expression for `fullmatch`.
+
+    What is between two wildcards is taken where it is first: with the others tried as well, `%a%b%` takes time by the
+    square of a text, and each further wildcard multiplies it by the length again.
+    """
+    first, *rest = like_parts(pattern)
+    between = "".join(f"(?>.*?{part})" for part in rest[:-1] if part)
+    return re.compile(f"{first}{between}.*{rest[-1]}" if rest else first, re.DOTALL)
+
+
+def like_parts(pattern: str) -> list[str]:
+    """Return what is between the wildcards `%` of a LIKE pattern as regular expressions."""
+    parts, characters = [""], iter(pattern)
     for character in characters:
-        if character == "\\":
-            parts.append(re.escape(next(characters, "\\")))
+        if character == "%":
+            parts.append("")
+        elif character == "\\":
+            parts[-1] += re.escape(next(characters, "\\"))
         else:
-            parts.append({"%": ".*", "_": "."}.get(character) or re.escape(character))
-    return re.compile("".join(parts), re.DOTALL)
+            parts[-1] += "." if character == "_" else re.escape(character)
+    return parts
 
 
 def with_backslash(pattern: str, escape: str) -> str:

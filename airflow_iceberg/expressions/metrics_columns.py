@@ -234,7 +234,7 @@ def _are_numbers(predicate: tree.Comparison | tree.In | tree.NotIn, bounds: _Bou
     # An upsert asks for as many as there are keys: no step in Python for each.
     if not set(map(type, literals)) <= {float if is_float else int}:
         return False
-    return is_float or not literals or (-(2**63) <= min(literals) and max(literals) < 2**63)
+    return is_float or not literals or (min(literals) >= -(2**63) and max(literals) < 2**63)
 
 
 def _value_may_hold(predicate: tree.Comparison | tree.In | tree.NotIn, bounds: _Bounds) -> Any:

@@ -241,7 +241,9 @@ def _unite(containers: Sequence[_Container]) -> _Container:
             mask[container.data] = True
         else:
             mask |= container.mask()
-    return _container(np.flatnonzero(mask).astype(np.uint16))
+    found = _container(np.flatnonzero(mask).astype(np.uint16))
+    # Runs and one more position are no bitmap.
+    return _smallest(found) if any(container.kind == "runs" for container in containers) else found
 
 
 # --- bitmaps of 32-bit positions --------------------------------------------------------------------------------------
@@ -368,9 +370,9 @@ class _Reader:
         if np.any(starts[1:] < stops[:-1]) or np.any(stops > _SPAN):
             raise self._error("the runs of a container are not in order")
         found = int((stops - starts).sum())
-        if np.any(starts[1:] == stops[:-1]):
-            positions = np.concatenate([np.arange(*span) for span in zip(starts, stops, strict=True)])
-            return self._checked(_container(positions.astype(np.uint16)), cardinality)
+        if not np.all(is_apart := starts[1:] != stops[:-1]):  # one run each: positions take a hundred times as much
+            starts, stops = starts[np.append(True, is_apart)], stops[np.append(is_apart, True)]
+            runs = np.stack([starts, stops - starts - 1], axis=1).astype(np.uint16)
         return self._checked(_Container(kind="runs", data=runs, cardinality=found), cardinality)
 
     def _checked(self, container: _Container, cardinality: int) -> _Container:

@@ -124,8 +124,8 @@ def _field_from_dict(fields: Fields) -> SortField:
     )
 
 
-_DIRECTION = re.compile(r"\s+(asc|desc)(?:ending)?$", re.IGNORECASE)
-_NULLS = re.compile(r"\s+nulls[\s-]+(first|last)$", re.IGNORECASE)
+_DIRECTION = re.compile(r"(?<!\s)\s+(asc|desc)(?:ending)?$", re.IGNORECASE)
+_NULLS = re.compile(r"(?<!\s)\s+nulls[\s-]+(first|last)$", re.IGNORECASE)
 
 
 def sort_order_from_shorthand(

@@ -13,7 +13,7 @@ here: which values an argument may have (`signatures`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import date, time, timedelta
@@ -115,7 +115,7 @@ class CheckedArguments(BaseOperator, metaclass=_CheckedMeta):
         given = {name: getattr(self, name) for name in template_fields}
         with airflow_failures():
             for name in self.file_fields:
-                self._read_files(name, lambda: jinja_env)
+                self._read_files(name, lambda: jinja_env, resolved=seen_oids)
             for name in given:
                 self._render_one(name, context, jinja_env, seen_oids)
             self.check_rendered(given)
@@ -138,6 +138,8 @@ class CheckedArguments(BaseOperator, metaclass=_CheckedMeta):
         """Render the fields of option classes, too, into a copy, since they are frozen."""
         if not is_dataclass(content) or isinstance(content, type) or hasattr(content, "resolve"):
             return super().render_template(content, context, jinja_env, seen_oids)
+        if seen_oids is not None and id(content) in seen_oids:
+            return content  # of another task
         rendered = {
             item.name: self.render_template(getattr(content, item.name), context, jinja_env) for item in fields(content)
         }
@@ -168,8 +170,13 @@ class CheckedArguments(BaseOperator, metaclass=_CheckedMeta):
                 value = argument.rendered(getattr(self, argument.attribute))
                 setattr(self, argument.attribute, value)
 
-    def _read_files(self, name: str, environment: Callable[[], Any], *, is_parsed: bool = False) -> None:
+    def _read_files(
+        self, name: str, environment: Callable[[], Any], *, is_parsed: bool = False, resolved: Collection[int] = ()
+    ) -> None:
+        # What another task has given stays the object that it is: Airflow would take a new one for a template.
         value = getattr(self, name, None)
+        if id(value) in resolved:
+            return
         if isinstance(value, str):
             setattr(self, name, self._read_file(name, value, environment, is_parsed=is_parsed))
         elif isinstance(value, list | tuple):

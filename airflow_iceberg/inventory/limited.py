@@ -21,10 +21,11 @@ from airflow_iceberg.storage.gate import ungated
 _OF_A_MANIFEST = Limits(most_bytes=40 << 20, most_block_bytes=4 << 20, most_records=100_000)
 _OF_A_LIST = Limits(most_bytes=32 << 20, most_block_bytes=24 << 20, most_records=100_000)
 # Of one table: metadata of thousands of snapshots.
-_MOST_KEPT_BYTES = 16 << 20
+MOST_KEPT_BYTES = 16 << 20
 _TEXT_BYTES = 49
 _known: dict[type, tuple[str, ...]] = {}
 _PLAIN = frozenset((str, int, float, bool, bytes, type(None)))
+TO_DO = "expire snapshots of the table, or wait for it in a worker, with deferrable=False"
 MANIFESTS_AHEAD = 2
 """How many manifests are in memory: what their list says about their sizes may be forged."""
 
@@ -35,6 +36,7 @@ class ReadLimits:
 
     Attributes:
         metadata_bytes: of a metadata file, as it is stored and decompressed.
+        answer_bytes: of the answer of a catalog's server with the metadata in it, which is held while it is read.
         metadata_values: how many values a metadata file has, about: each is an object.
         metadata_memory: how much memory a metadata file takes while it is read, about.
         file_bytes: of a manifest or a manifest list as it is stored.
@@ -42,6 +44,7 @@ class ReadLimits:
     """
 
     metadata_bytes: int = 64 << 20
+    answer_bytes: int = 32 << 20
     metadata_values: int = 12_000_000
     metadata_memory: int = 232 << 20
     file_bytes: int = 24 << 20
@@ -104,14 +107,12 @@ class LimitedFileIO(FileIO):
 
 def too_large(text: str) -> UnsupportedError:
     """Return the error of a file that is larger than the limits, with what to do about it: workers have none."""
-    return advised(
-        UnsupportedError(text), "expire snapshots of the table, or wait for it in a worker, with deferrable=False"
-    )
+    return advised(UnsupportedError(text), TO_DO)
 
 
 def may_keep(io: FileIO, value: object) -> bool:
     """Tell whether a value may stay in memory: where reads are limited, it must not be large."""
-    return limits_of(io) is None or is_within(value, _MOST_KEPT_BYTES)
+    return limits_of(io) is None or is_within(value, MOST_KEPT_BYTES)
 
 
 def is_within(value: object, most_bytes: int) -> bool:

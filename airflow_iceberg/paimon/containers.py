@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from airflow_iceberg.errors import FormatError
-from airflow_iceberg.format.avro.container import MAGIC, read_blocks, read_header, write_long
+from airflow_iceberg.errors import FormatError, UnsupportedError, advised
+from airflow_iceberg.format.avro.container import MAGIC, Header, Limits, read_blocks, read_header, write_long
 from airflow_iceberg.format.avro.record_columns import ColumnReader
 
 if TYPE_CHECKING:
@@ -28,6 +28,12 @@ _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "b
 _DEEPEST = 16
 _MOST_UNPACKED = 1 << 26
 _MOST_FIELDS = 4096
+# Paimon's own schemas take some kilobytes, and are few: what is kept of them is kept for as long as the process lives.
+_MOST_SCHEMA_BYTES = 128 << 10
+# A manifest has some thousand files in 8 MB, and a list some hundred manifests; their records become objects.
+_OF_RECORDS = Limits(most_bytes=8 << 20, most_block_bytes=4 << 20, most_records=100_000)
+_OF_COLUMNS = Limits(most_bytes=128 << 20, most_block_bytes=16 << 20, most_records=1_000_000)
+_BATCH_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,14 +53,17 @@ class Column:
     is_required: bool = False
 
 
-def read_records(data: bytes, *, path: str | None = None) -> list[Record]:
+def read_records(data: bytes, *, path: str | None = None, is_limited: bool = False) -> list[Record]:
     """Return the records of a small file.
+
+    Args:
+        is_limited: whether a file of a few bytes must not take much memory.
 
     Raises:
         FormatError: the file is torn or foreign.
-        UnsupportedError: the package of the codec is not installed.
+        UnsupportedError: the package of the codec is not installed, or it is ORC or Parquet where that is limited.
     """
-    kind = _container(data, path)
+    kind = _container(data, path, is_limited)
     if kind == "avro":
         return _avro_records(data, path)
     table = _arrow_table(data, kind, path)
@@ -65,16 +74,18 @@ def read_records(data: bytes, *, path: str | None = None) -> list[Record]:
     return records
 
 
-def read_columns(data: bytes, columns: Sequence[Column], *, path: str | None = None) -> pa.Table:
-    """Return fields of the records of a file as columns, in the order of `columns`.
+def read_columns(
+    data: bytes, columns: Sequence[Column], *, path: str | None = None, is_limited: bool = False
+) -> pa.Table:
+    """Return fields of the records of a file as columns, in the order of `columns`; arguments as of `read_records`.
 
     Raises:
         FormatError: the file is torn or foreign, or a required value is null or missing.
-        UnsupportedError: the package of the codec is not installed.
+        UnsupportedError: as of `read_records`.
     """
     import pyarrow as pa
 
-    kind = _container(data, path)
+    kind = _container(data, path, is_limited)
     schema = arrow_schema(columns)
     if kind == "avro":
         table = pa.Table.from_batches(_avro_columns(data, columns, schema, path), schema=schema)
@@ -102,13 +113,15 @@ def _arrow_type(name: str) -> pa.DataType:
     return pa.timestamp("ms") if name == "local time" else pa.type_for_alias(name)
 
 
-def _container(data: bytes, path: str | None) -> str:
+def _container(data: bytes, path: str | None, is_limited: bool) -> str:
     if data[:4] == MAGIC:
         return "avro"
-    if data[:3] == b"ORC":
-        return "orc"
-    if data[:4] == b"PAR1":
-        return "parquet"
+    kind = "orc" if data[:3] == b"ORC" else "parquet" if data[:4] == b"PAR1" else None
+    if kind is not None and is_limited:
+        text = f"{path or 'a manifest'} is {kind.upper()}, which has no limit of memory and is not read here"
+        raise advised(UnsupportedError(text), "wait for the table in a worker, with deferrable=False")
+    if kind is not None:
+        return kind
     found = "an empty file" if not data else f"{bytes(data[:4])!r}"
     raise FormatError(f"unexpected first bytes {found} (expected Avro {MAGIC!r}, ORC or Parquet)", path=path)
 
@@ -183,16 +196,16 @@ def _avro_columns(
     missing = [column for column in columns if column.is_required and column.path not in reader.found]
     if missing:
         raise _missing(missing[0], path)
-    waiting = 0
-    for count, block in read_blocks(data, header, path=path):
+    waiting = size = 0
+    for count, block in _blocks(data, header, path, _OF_COLUMNS):
         try:
             reader.read(count, block)
         except (ValueError, IndexError) as error:
             raise FormatError(f"damaged block of {count} records ({_first_line(error)})", path=path) from error
-        waiting += count
-        if waiting >= _BATCH:
+        waiting, size = waiting + count, size + len(block)
+        if waiting >= _BATCH or size >= _BATCH_BYTES:
             yield _batch(reader.take(), waiting, columns, schema, path)
-            waiting = 0
+            waiting = size = 0
     if waiting:
         yield _batch(reader.take(), waiting, columns, schema, path)
 
@@ -226,8 +239,18 @@ def _avro_records(data: bytes, path: str | None) -> list[Record]:
     except Exception as error:
         raise _no_schema(error, path) from error
     return [
-        record for count, block in read_blocks(data, header, path=path) for record in _block(schema, count, block, path)
+        record
+        for count, block in _blocks(data, header, path, _OF_RECORDS)
+        for record in _block(schema, count, block, path)
     ]
+
+
+def _blocks(data: bytes, header: Header, path: str | None, limits: Limits) -> Iterator[tuple[int, bytes]]:
+    for count, block in read_blocks(data, header, path=path, limits=limits):
+        if len(block) > limits.most_block_bytes:
+            what = f"unexpected block of {len(block)} bytes (expected at most {limits.most_block_bytes})"
+            raise FormatError(what, path=path)
+        yield count, block
 
 
 def _block(schema: Any, count: int, block: bytes, path: str | None) -> list[Record]:
@@ -248,9 +271,11 @@ def _block(schema: Any, count: int, block: bytes, path: str | None) -> list[Reco
     return records
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def _schema(text: bytes) -> Any:
     """Return the schema in a file, checked; raises any exception, since the text may be anything."""
+    if len(text) > _MOST_SCHEMA_BYTES:
+        raise ValueError(f"more than {_MOST_SCHEMA_BYTES} bytes")
     physical = _Names().written_out(_physical(json.loads(text)))
     _check(physical, 0)
     record = physical[-1] if isinstance(physical, list) else physical
@@ -261,7 +286,7 @@ def _schema(text: bytes) -> Any:
     return physical
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def _parsed(text: bytes) -> Any:
     from fastavro import parse_schema
 

@@ -301,11 +301,17 @@ def with_manifest(columns: pa.Table, name: str) -> pa.Table:
 
 
 def read_manifest(
-    data: bytes, partition_fields: Sequence[PaimonField], *, manifest: ManifestMeta | None = None, path: str
+    data: bytes,
+    partition_fields: Sequence[PaimonField],
+    *,
+    manifest: ManifestMeta | None = None,
+    path: str,
+    is_limited: bool = False,
 ) -> FileEntries:
     """Return the entries of a data manifest.
 
     Args:
+        is_limited: as of `read_records`.
         manifest: the line of the manifest list, whose counts are compared with the entries.
         path: the location of the manifest, for the errors and for `manifest` of the entries.
 
@@ -315,7 +321,7 @@ def read_manifest(
     """
     import pyarrow.compute as pc
 
-    columns = read_columns(data, (_VERSION_COLUMN, *COLUMNS), path=path)
+    columns = read_columns(data, (_VERSION_COLUMN, *COLUMNS), path=path, is_limited=is_limited)
     versions = set(pc.unique(columns["version"]).to_pylist())
     if versions - {VERSION}:
         found = min(versions - {VERSION})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError
+from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError, advised
 from airflow_iceberg.format.deletion_vectors import RowPositions
 from airflow_iceberg.paimon.data_manifests import FileEntries, FileEntry, Partition, read_manifest
 from airflow_iceberg.paimon.history import PaimonHistory
@@ -56,7 +56,7 @@ class PaimonFiles(PaimonHistory):
             return ()
         location = f"{self.location}/manifest/{name}"
         data = self._read(location, f"{kind} manifest list of snapshot {snapshot.id}", size)
-        return read_manifest_list(data, path=location)
+        return read_manifest_list(data, path=location, is_limited=self.most_bytes is not None)
 
     def filter_of(self, snapshot: Snapshot, partition: Mapping[str, Any] | None) -> FileFilter:
         """Return a filter for the files of a partition, None for all files; `literals` reads the values."""
@@ -97,13 +97,18 @@ class PaimonFiles(PaimonHistory):
         schema = self.schema(snapshot.schema_id)
         wanted.check(schema)
         fields = schema.partition_fields
-        parts = []
+        parts, size, is_limited = [], 0, self.most_bytes is not None
         for manifest in manifests:
             location = f"{self.location}/manifest/{manifest.file_name}"
             if wanted.may_hold(manifest, fields, path=location):
                 data = self._read(location, f"manifest of snapshot {snapshot.id}", manifest.file_size_bytes)
-                entries = read_manifest(data, fields, manifest=manifest, path=location)
+                entries = read_manifest(data, fields, manifest=manifest, path=location, is_limited=is_limited)
                 parts.append(entries.matching(wanted))
+                size += parts[-1].columns.nbytes
+                if self.most_bytes is not None and size > self.most_bytes:
+                    text = f"the manifests of {self.location} have entries of more than {self.most_bytes} bytes"
+                    to_do = "wait for the table in a worker, with deferrable=False"
+                    raise advised(UnsupportedError(f"{text}, which are not read here"), to_do)
         return FileEntries.concat(parts, fields)
 
     def stats(self, entries: Iterable[FileEntry]) -> Iterator[dict[str, ColumnStats]]:
@@ -176,7 +181,8 @@ class PaimonFiles(PaimonHistory):
             return ()
         location = f"{self.location}/manifest/{snapshot.index_manifest}"
         data = self._read(location, f"index manifest of snapshot {snapshot.id}")
-        return read_index_manifest(data, self.schema(snapshot.schema_id), path=location)
+        schema, is_limited = self.schema(snapshot.schema_id), self.most_bytes is not None
+        return read_index_manifest(data, schema, path=location, is_limited=is_limited)
 
     def hashes(self, index: IndexFile) -> npt.NDArray[np.int32]:
         """Return the hashes in an index file of type HASH."""

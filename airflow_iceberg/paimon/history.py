@@ -17,6 +17,8 @@ from airflow_iceberg.storage.base import FileIO
 
 MAIN_BRANCH = "main"
 
+# How many are kept where memory is limited; each may be as large as a file that is read.
+_MOST_SCHEMAS = 2
 _NUMBER = re.compile(r"0|[1-9][0-9]*")
 
 
@@ -27,9 +29,12 @@ class PaimonHistory:
         location: the location of the table.
         io: the store.
         branch: `main`, or a branch. A branch has its own snapshots, schemas and tags, and shares all other files.
+        most_bytes: how much memory the entries of manifests may take together, where the process does the work of
+            others, too; None for any.
     """
 
-    def __init__(self, location: str, io: FileIO, *, branch: str = MAIN_BRANCH) -> None:
+    def __init__(self, location: str, io: FileIO, *, branch: str = MAIN_BRANCH, most_bytes: int | None = None) -> None:
+        self.most_bytes = most_bytes
         self.location = location.rstrip("/")
         self.io = io
         self.branch_name = branch
@@ -72,6 +77,8 @@ class PaimonHistory:
             schema = PaimonSchema.from_json(self._read(location, f"schema {number}"), path=location)
             if schema.id != number:
                 raise FormatError(f"unexpected schema id {schema.id} (expected {number})", path=location)
+            if self.most_bytes is not None and len(self._schemas) >= _MOST_SCHEMAS:
+                self._schemas.clear()
             self._schemas[number] = schema
         return self._schemas[number]
 
@@ -233,7 +240,7 @@ class PaimonHistory:
         if name != MAIN_BRANCH and name not in self.branches():
             known = ", ".join((MAIN_BRANCH, *self.branches()))
             raise NotFoundError(f"no branch '{name}' of table {self.location}; it has {known}")
-        return type(self)(self.location, self.io, branch=name)
+        return type(self)(self.location, self.io, branch=name, most_bytes=self.most_bytes)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -66,10 +66,12 @@ class IndexFile:
     global_index: GlobalIndex | None = None
 
 
-def read_index_manifest(data: bytes, schema: PaimonSchema, *, path: str | None = None) -> tuple[IndexFile, ...]:
-    """Return the index files that an index manifest names."""
+def read_index_manifest(
+    data: bytes, schema: PaimonSchema, *, path: str | None = None, is_limited: bool = False
+) -> tuple[IndexFile, ...]:
+    """Return the index files that an index manifest names; arguments as of `read_records`."""
     decoder = RowDecoder(field.type for field in schema.partition_fields)
-    records = read_records(data, path=path)
+    records = read_records(data, path=path, is_limited=is_limited)
     return tuple(_index_file(Fields(record, f"[{index}]", path), decoder) for index, record in enumerate(records))
 
 

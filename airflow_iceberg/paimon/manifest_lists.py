@@ -124,9 +124,9 @@ def _is_between(low: Any, value: Any, high: Any) -> bool:
         raise InvalidInputError(f"{value!r} is no value of a partition key with values like {low!r}") from error
 
 
-def read_manifest_list(data: bytes, *, path: str | None = None) -> tuple[ManifestMeta, ...]:
-    """Return the manifests that a manifest list names, in its order."""
-    records = read_records(data, path=path)
+def read_manifest_list(data: bytes, *, path: str | None = None, is_limited: bool = False) -> tuple[ManifestMeta, ...]:
+    """Return the manifests that a manifest list names, in its order; arguments as of `read_records`."""
+    records = read_records(data, path=path, is_limited=is_limited)
     return tuple(_manifest(Fields(record, f"[{index}]", path)) for index, record in enumerate(records))
 
 

@@ -12,6 +12,8 @@ from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.paimon.types import PaimonField, parse_field, parse_type
 
 NEWEST_VERSION = 3
+# Of a schema, a snapshot or statistics: each has some values for each column.
+_MOST_BYTES, _MOST_VALUES = 16 << 20, 500_000
 DEFAULT_PARTITION_NAME = "__DEFAULT_PARTITION__"
 
 # Columns that Paimon adds to data files: `_WRITE_COLS` and `_VALUE_STATS_COLS` may name them.
@@ -125,6 +127,9 @@ class PaimonSchema:
 
 def load_json(data: bytes, path: str | None) -> Any:
     """Return the JSON value of a file."""
+    if len(data) > _MOST_BYTES or sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        most = f"{_MOST_BYTES} with {_MOST_VALUES} values"
+        raise FormatError(f"a JSON document of {len(data)} bytes, expected at most {most}", path=path)
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -28,6 +28,9 @@ MOST_MANIFESTS = 500
 """How many manifests are read: each is a request to the store."""
 # A manifest of an old table that does not say how many entries it has is taken for one of this many.
 _UNKNOWN_COUNT = 10_000
+MOST_PARTITION_BYTES = 64 << 20
+"""The memory of the partitions that are told apart: their values may be long, or many."""
+_PARTITION_BYTES, _VALUE_BYTES = 64, 100
 _MOST_NAME = 300
 _MOST_PATH = 4_000
 
@@ -53,6 +56,12 @@ def live_files(
             for is_live, partition, *values in found:
                 if is_live:
                     yield manifest.partition_spec_id, partition, *values
+
+
+def partition_bytes(partition: Sequence[Any]) -> int:
+    """Return how much memory a partition takes, about, while its values and their texts are held."""
+    texts = sum(len(value) for value in partition if isinstance(value, str | bytes))
+    return _PARTITION_BYTES + _VALUE_BYTES * len(partition) + texts
 
 
 @dataclass(kw_only=True, slots=True)
@@ -104,7 +113,7 @@ class CountedFiles:
         partitions_to_compact: how many have so many small files that a compaction combines them.
         manifests, manifests_read: how many the snapshot has, and how many of them were read.
         manifest_bytes: the size of all of them.
-        has_more: whether those that were read have more files than the list says.
+        has_more: whether those that were read have more files than the list says, or too many partitions to tell apart.
     """
 
     total: PartitionFiles
@@ -152,13 +161,17 @@ def count_files(
     most = max(most_entries, sum(map(_entries_of, chosen)))
     found_files = live_files(io, chosen)
     groups: dict[Hashable, tuple[tuple[Any, ...], PartitionFiles]] = {}
+    left = MOST_PARTITION_BYTES
     for spec_id, partition, content, rows, size, _ in islice(found_files, most):
         key = (spec_id, canonical_key(partition))
         if key not in groups:
+            left -= partition_bytes(partition)
+            if left < 0:
+                break
             groups[key] = (tuple(partition), PartitionFiles(name="", spec_id=spec_id))
         for one in (groups[key][1], total):
             one.count(content, rows, size, small_below)
-    has_more = next(found_files, None) is not None
+    has_more = left < 0 or next(found_files, None) is not None
     worst = nlargest(most_partitions, groups.values(), key=lambda group: group[1].badness)
     known = recover_sources(io, metadata) if groups else metadata
     for values, found in worst:
@@ -177,7 +190,10 @@ def count_files(
 
 def _partition_name(metadata: TableMetadata, spec_id: int, values: tuple[Any, ...]) -> str:
     spec = metadata.spec(spec_id)
-    return spec.partition_path(values, metadata.schema_of_spec(spec_id))[:_MOST_NAME] if spec.fields else ""
+    if not spec.fields:
+        return ""
+    begun = tuple(value[:_MOST_NAME] if isinstance(value, str | bytes) else value for value in values)
+    return spec.partition_path(begun, metadata.schema_of_spec(spec_id))[:_MOST_NAME]
 
 
 def _first(io: FileIO, manifests: Sequence[ManifestFile], most_entries: int) -> list[ManifestFile]:
@@ -237,10 +253,13 @@ def changed_files(
         for entry in islice(entries, MOST_ENTRIES)
         if entry.status is not EntryStatus.EXISTING and entry.snapshot_id == snapshot.snapshot_id
     )
-    found = list(islice(mine, most + 1))
-    known = recover_sources(io, metadata) if found else metadata
-    files = tuple(_changed(known, entry) for entry in found[:most])
-    return files, len(found) > most or len(readable) < len(own) or next(entries, None) is not None
+    files, known = list[ChangedFile](), None
+    for entry in islice(mine, most):
+        # One at a time: what an entry says of its file may be as long as a manifest.
+        known = recover_sources(io, metadata) if known is None else known
+        files.append(_changed(known, entry))
+    has_more = next(mine, None) is not None or len(readable) < len(own) or next(entries, None) is not None
+    return tuple(files), has_more
 
 
 def _changed(metadata: TableMetadata, entry: ManifestEntry) -> ChangedFile:

@@ -24,7 +24,7 @@ from airflow_iceberg.format.types import NestedField, UnknownType
 from airflow_iceberg.format.values.bytes import canonical_key, from_bytes
 from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.inventory.manifests import read_columns, read_entries, read_manifests
-from airflow_iceberg.scan.counted_files import live_files
+from airflow_iceberg.scan.counted_files import MOST_PARTITION_BYTES, live_files, partition_bytes
 from airflow_iceberg.storage.base import FileIO
 
 
@@ -235,16 +235,22 @@ class Inspection:
         """Return spec id, values, and data files, their rows and rows of position deletes, of each partition.
 
         Raises:
-            UnsupportedError: there are more partitions than `most`.
+            UnsupportedError: there are more partitions than `most`, or they take more memory than partitions do.
         """
+        which = "the current snapshot" if snapshot_id is None else f"snapshot {snapshot_id}"
+        left = MOST_PARTITION_BYTES
         counts: dict[Hashable, list[int]] = {}
         values: dict[Hashable, tuple[int, tuple[Any, ...]]] = {}
         for spec_id, partition, content, rows, _, _ in live_files(self.io, self._manifests(snapshot_id)):
             key = (spec_id, canonical_key(partition))
-            values.setdefault(key, (spec_id, tuple(partition)))
+            if key not in values:
+                values[key] = (spec_id, tuple(partition))
+                left -= partition_bytes(partition)
             if most is not None and len(values) > most:
-                which = "the current snapshot" if snapshot_id is None else f"snapshot {snapshot_id}"
                 raise UnsupportedError(f"{which} has more than {most} partitions, which are not counted here")
+            if most is not None and left < 0:
+                what = f"partitions with values of more than {MOST_PARTITION_BYTES} bytes of memory"
+                raise UnsupportedError(f"{which} has {what}, which are not counted here")
             found = counts.setdefault(key, [0, 0, 0])
             if content == 0:
                 found[0] += 1
@@ -259,7 +265,8 @@ class Inspection:
         """Return the spec ids and values of the partitions in which a snapshot added or removed files, each once.
 
         Returns:
-            None if its own manifests have more entries than allowed, or do not say how many they have.
+            None if its own manifests have more entries than allowed, or do not say how many they have, or if the
+            partitions take more memory than partitions do.
         """
         own = [each for each in self._manifests(snapshot_id) if each.added_snapshot_id == snapshot_id]
         counts = [manifest.entry_count for manifest in own]
@@ -271,8 +278,17 @@ class Inspection:
             for entry in entries
             if entry.status is not EntryStatus.EXISTING and entry.snapshot_id == snapshot_id
         )
-        # Of equal tuples, 0.0 and -0.0 are two partitions, and NaN is one.
-        return tuple({(spec_id, canonical_key(values)): (spec_id, values) for spec_id, values in mine}.values())
+        found: dict[Hashable, tuple[int, tuple[Any, ...]]] = {}
+        left = MOST_PARTITION_BYTES
+        for spec_id, values in mine:
+            # Of equal tuples, 0.0 and -0.0 are two partitions, and NaN is one.
+            key = (spec_id, canonical_key(values))
+            if key not in found:
+                found[key] = (spec_id, values)
+                left -= partition_bytes(values)
+                if left < 0:
+                    return None
+        return tuple(found.values())
 
     def added_rows(self, snapshot_id: int) -> int | None:
         """Return the number of rows in the data files that a snapshot added; None if its manifest list does not say."""

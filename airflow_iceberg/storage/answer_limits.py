@@ -87,7 +87,12 @@ DIRECTORY = Limit(
 
 
 GLUE = Limit(what="an answer of Glue", most_bytes=32 * _MB, most_values=2_000_000)
+METASTORE_STRUCTS = 400_000
 METASTORE = Limit(what="an answer of a metastore", most_bytes=16 * _MB, most_values=1_000_000)
+# A page has a thousand keys of 1 KB at most, and each of its characters may need six.
+XML = Limit(what="a listing of a store", most_bytes=8 * _MB, to_do="check the server of the store")
+MOST_MARKS = 400_000
+"""How many marks of elements an answer in XML has at most; each element is an object."""
 LISTING = Limit(what="a listing of a store", most_bytes=32 * _MB, to_do="check the server of the store")
 STORE_HEAD_S = 50.0
 """Seconds until an answer of Google Cloud Storage begins."""

@@ -5,6 +5,7 @@ What a trigger tells is said by others: clusters, servers, and whoever writes to
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -15,13 +16,16 @@ from airflow_iceberg.redaction import without_secrets
 from airflow_iceberg.retries import shown_error
 
 
-def event_of(content: Mapping[str, Any], *, left: Mapping[str, Any] | None = None) -> TriggerEvent:
+async def event_of(content: Mapping[str, Any], *, left: Mapping[str, Any] | None = None) -> TriggerEvent:
     """Return an event.
+
+    A look may find hundreds of events, each with the paths of a hundred partitions: secrets are looked for in a thread,
+    while other triggers run.
 
     Args:
         left: what the task has left for its next process, added as it is: digests and keys, and nothing of others.
     """
-    said = {name: _shown(value) for name, value in content.items()}
+    said = await asyncio.to_thread(_shown, dict(content))
     return TriggerEvent(said if left is None else {**said, "left": left})  # type: ignore[no-untyped-call]
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.hooks.late_threads import stopper
+from airflow_iceberg.inventory.limited import is_within
 from airflow_iceberg.plan.conditions.decision import PartitionCount, PartitionTexts
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ T = TypeVar("T")
 
 _MOST_PARTITIONS = 100_000
 _MOST_SNAPSHOTS = 256
+# What one of them may take in memory to be kept.
+_MOST_KEPT_BYTES = 128 << 10
 _ends_at: ContextVar[float | None] = ContextVar("airflow_iceberg_facts_end", default=None)
 
 
@@ -72,6 +75,8 @@ class TableFacts:
             if number not in self._touched:
                 found = self._inspection().touched_partitions(number)
                 texts = None if found is None else tuple(self._texts(*key) for key in found)
+                if not is_within(texts, _MOST_KEPT_BYTES):
+                    return texts
                 _remember(self._touched, number, texts, _MOST_SNAPSHOTS)
             return self._touched[number]
 

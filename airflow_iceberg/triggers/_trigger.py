@@ -39,7 +39,7 @@ class SnapshotTrigger(BaseTrigger):
                 event = await self._wait()
             except IcebergError as error:
                 event = to_event(error)
-        yield event_of(event)
+        yield await event_of(event)
 
     @abstractmethod
     async def _wait(self) -> Mapping[str, Any]:

@@ -108,7 +108,7 @@ class IcebergConditionTrigger(BaseTrigger):
                 event = {"status": "found", "result": await self._wait()}
             except IcebergError as error:
                 event = to_event(error)
-        yield event_of(event)
+        yield await event_of(event)
 
     async def _wait(self) -> Mapping[str, Any]:
         self._check_rendered()

@@ -77,7 +77,7 @@ class IcebergJobTrigger(BaseTrigger):
                 event = await self._wait()
             except IcebergError as error:
                 event = to_event(error)
-        yield event_of(event, left=self.left)
+        yield await event_of(event, left=self.left)
 
     async def on_kill(self) -> None:
         """End the application: a user has marked or cleared the task (Airflow 3.3 and later)."""

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# The entries of a table's manifests.
+_MOST_BYTES = 64 << 20
+
 
 def look(
     table: PaimonTable, condition: PaimonCondition, seen: Seen | None, *, wait_for_table: bool = False
@@ -171,6 +174,6 @@ class PaimonSnapshotTrigger(SnapshotTrigger):
 
             location = config.location(self.table)
             files = LimitedFileIO(config.gated(location, load_file_io(config.properties)), check=stop_if_late)
-            return PaimonTable(location, files, branch=self.branch)
+            return PaimonTable(location, files, branch=self.branch, most_bytes=_MOST_BYTES)
 
         return await self._in_thread(load)

@@ -154,8 +154,9 @@ class IcebergTableSnapshotTrigger(BaseEventTrigger):
                 taken: Watermark | None = None
                 try:
                     for content, own in events:
+                        event = await event_of(content)
                         taken = own
-                        yield event_of(content)
+                        yield event
                 finally:  # the event at which the generator was closed has been taken, too
                     await self._keep(taken)
                 await self._keep(mark or self._unsaved)
@@ -195,7 +196,7 @@ class IcebergTableSnapshotTrigger(BaseEventTrigger):
             async for raw in shared_stream:
                 events, mark = await self._events(raw.look)
                 for content, _ in events:
-                    yield event_of(content)
+                    yield await event_of(content)
                 self._unsaved = mark or self._unsaved
                 if raw.done is None:
                     await self._keep(self._unsaved)

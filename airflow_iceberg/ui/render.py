@@ -35,6 +35,7 @@ _LONGEST_SECRET = 4_096
 # Nobody tries all texts of this length; the asterisks of a shorter one would confirm a guess.
 _NO_GUESS = 20
 _PATH = re.compile(r"\S*/\S*")
+_MOST_PARTS = 32
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -150,6 +151,8 @@ def _told(asked: Iterable[str]) -> Iterable[str]:
         except InvalidInputError:
             parts = (text,)
         yield re.escape(join_levels(parts))  # as errors write it
+        if len(parts) > _MOST_PARTS:  # each is in a pattern of its own, and no catalog has so many levels
+            continue
         for end in range(len(parts), 0, -1):  # the longest first
             yield rf"(?i:namespace(?: does not exist:)? ['\"]?){re.escape(join_levels(parts[:end]))}(?![\w-])"
             yield f"/{re.escape(parts[end - 1])}"

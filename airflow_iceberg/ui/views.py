@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import islice
@@ -12,6 +13,7 @@ from airflow_iceberg.errors import IcebergError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.format.type_text import begun_type
 from airflow_iceberg.format.values.digits import whole_number
 from airflow_iceberg.hooks.late_threads import stopper
 from airflow_iceberg.inventory.limited import LimitedFileIO
@@ -93,9 +95,9 @@ class SchemaChange:
 def columns_of(schema: Schema) -> tuple[Column, ...]:
     """Return the columns of a schema."""
     found = []
-    for name, number in list(schema.names.items())[:MOST_COLUMNS]:
+    for name, number in islice(schema.names.items(), MOST_COLUMNS):
         field = schema.fields_by_id[number]
-        kind, doc = str(field.type)[:LONGEST_TEXT], str(field.doc or "")[:LONGEST_TEXT]
+        kind, doc = begun_type(field.type, LONGEST_TEXT), str(field.doc or "")[:LONGEST_TEXT]
         found.append(Column(field_id=number, name=name[:LONGEST_TEXT], type=kind, is_required=field.required, doc=doc))
     return tuple(found)
 
@@ -120,7 +122,8 @@ def schema_history(metadata: TableMetadata) -> tuple[SchemaChange, ...]:
 
 
 def _changes(before: Schema, after: Schema) -> tuple[str, ...]:
-    return tuple(one[:LONGEST_TEXT] for one in islice(schema_changes(before, after, by_id=True), MOST_CHANGES))
+    changes = schema_changes(before, after, by_id=True, most=LONGEST_TEXT)
+    return tuple(one[:LONGEST_TEXT] for one in islice(changes, MOST_CHANGES))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -268,11 +271,11 @@ def facts_of(table: Table) -> dict[str, Any]:
         "location": table.location,
         "metadata_location": table.metadata_location,
         "format_version": metadata.format_version,
-        "partitions": ", ".join(f"{field.name}: {field.transform}" for field in table.spec().fields)[:LONGEST_TEXT],
-        "sort_order": ", ".join(
+        "partitions": _listed(f"{field.name}: {field.transform}" for field in table.spec().fields),
+        "sort_order": _listed(
             f"{field.transform}({names.get(field.source_id, field.source_id)}) {field.direction} {field.null_order}"
             for field in table.sort_order().fields
-        )[:LONGEST_TEXT],
+        ),
         "snapshots": len(metadata.snapshots),
         "last_commit_ms": None if head is None else head.timestamp_ms,
         "updated_ms": metadata.last_updated_ms,
@@ -281,6 +284,16 @@ def facts_of(table: Table) -> dict[str, Any]:
         "delete_files": _total(head, "total-delete-files"),
         "size": _total(head, "total-files-size"),
     }
+
+
+def _listed(texts: Iterable[str]) -> str:
+    """Return texts with commas between them, no more than a page shows: a table may repeat a long one for ever."""
+    found = ""
+    for text in texts:
+        found += f"{', ' if found else ''}{text[:LONGEST_TEXT]}"
+        if len(found) >= LONGEST_TEXT:
+            break
+    return found[:LONGEST_TEXT]
 
 
 def _total(snapshot: Snapshot | None, name: str) -> int | None:

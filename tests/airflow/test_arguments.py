@@ -408,6 +408,20 @@ class TestFiles:
         copy = rendered(task)
         assert {name: getattr(copy, name) for name in given} == given
 
+    def test_what_another_task_has_given_is_no_file_and_no_template(self, beside):
+        """Airflow renders no object that a mapped task was given; a new one it would, with connections at hand."""
+        evil, named = ["delete {{ secret }}", "load.sql"], Input("{{ secret }}")
+        for number, (name, value) in enumerate(
+            (("clauses", evil), ("sql", evil[0]), ("sql", "load.sql"), ("inputs", {"a": named}))
+        ):
+            given = {"on": ["id"], "clauses": ["x"], "sql": "select 1", name: value}
+            task = operators.IcebergMergeOperator(task_id=f"of_{number}", table="s.t", **given)
+            resolved = {id(value), id(named)}
+            task._do_render_template_fields(
+                task, task.template_fields, {"secret": "sw0rdfish", "it": 7}, task.get_template_env(), resolved
+            )
+            assert getattr(task, name) == value, name
+
     def test_one_that_is_missing_is_named(self, beside):
         task = operators.IcebergAppendOperator(task_id="a", table="s.t", sql="lost.sql")
         beside.resolve_template_files()

@@ -6,6 +6,7 @@ Against a stand-in of the API (`tests.support.stand_in_kubernetes`).
 import base64
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from airflow_iceberg.backends import following, kubernetes_access
+from airflow_iceberg.backends import following, kubernetes, kubernetes_access
 from airflow_iceberg.backends.applications import Applications
 from airflow_iceberg.backends.kubernetes import ApiServer, namespace_of, server_of
 from airflow_iceberg.backends.kubernetes_access import Access, submit_settings
@@ -346,6 +347,14 @@ class TestAPodThatIsFollowed:
         assert [followed.look(), followed.look()] == [None, None]
         (record,) = caplog.records
         assert record.getMessage() == "a-driver/uid-0 waits on Kubernetes: ErrImagePull, no such image: x"
+
+    def test_a_pod_with_very_many_reasons_tells_the_first(self):
+        """Secrets are looked for in each."""
+        one = {"type": "PodScheduled", "status": "False", "reason": "password", "message": "token: x"}
+        begun = time.process_time()
+        found = kubernetes._reason({"reason": "first", "conditions": [one] * 300_000})
+        assert found.startswith("first, password: ")
+        assert time.process_time() - begun < 5
 
     def test_that_somebody_has_deleted(self, cluster, reference):
         cluster.submitted.clear()

@@ -194,6 +194,24 @@ class TestSecrets:
         assert "hunter22" not in repr(found)
 
 
+def test_no_more_is_told_of_a_schema_than_anybody_reads():
+    """An event is sent, and stored elsewhere; secrets are looked for in what is told."""
+    column = {"type": "int", "required": False, "doc": "password=hunter22 " * 20_000}
+    fields = [{**column, "id": number, "name": f"{number}"} for number in range(1, 21)]
+    schema = Schema.from_dict({"type": "struct", "schema-id": 0, "fields": [*fields, *_many(6_000)]})
+    catalog = SimpleNamespace(name="lake", properties={"type": "sql", "uri": "sqlite:///x"})
+    table: Any = SimpleNamespace(
+        metadata=SimpleNamespace(schema=lambda: schema, properties={}), catalog=catalog, name="s.t"
+    )
+    found = _facets(table, None)["schema"].fields
+    assert (len(found), len(found[0].description)) == (5_000, 4_096)
+    assert "hunter" not in found[0].description
+
+
+def _many(count: int) -> list[dict[str, Any]]:
+    return [{"id": 100 + n, "name": f"c{n}", "type": "int", "required": False} for n in range(count)]
+
+
 class TestAnAsset:
     """An asset in the inlets or outlets of any task is the dataset of its table."""
 

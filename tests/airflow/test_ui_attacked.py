@@ -172,6 +172,13 @@ class TestSecretsAtTheEdgeOfWhatIsShown:
             "hunter2hunter2", "***", 1
         )
 
+    def test_a_name_of_very_many_levels_makes_few_patterns(self):
+        """They are looked for at each place of an error, and hold up all pages meanwhile."""
+        for name in ("." * 1_000, "a." * 500, "/" * 1_000):
+            assert len(list(render._told((name,)))) < 100, name
+            assert render.error_text(StorageError(f"no {name}"), ("hunter2",), (name,)).startswith("no ")
+        assert len(list(render._told(("a.b.c",)))) == 7
+
     @pytest.mark.parametrize("cut", [0, 10, 60])
     def test_in_the_values_of_a_table(self, cut):
         for secret in (

@@ -284,6 +284,12 @@ class TestOtherTables:
         with pytest.raises(UnsupportedError, match=r"it is a transactional \(ACID\) table"):
             existing._check_kind(name, found)
 
+    def test_what_a_metastore_may_not_tell(self):
+        column = thrift_interface.FieldSchema(name="c", type="list<" * 300_000)
+        with pytest.raises(UnsupportedError, match="the type of a column has 1500000 characters"):
+            existing._type(TableId.parse("db.old"), column)
+        assert existing._spark_names({f"spark.sql.sources.schema.part.{'9' * 5_000}": "{}"}) == {}
+
     def test_a_partition_of_another_format(self, hive, catalog):
         folder = hive.partitioned()
         (folder / "text").mkdir()

@@ -4,6 +4,8 @@ A client is a line in `CLIENTS`; a module that imports something to send with an
 """
 
 import gzip
+import itertools
+import json
 import re
 import socketserver
 import struct
@@ -17,13 +19,19 @@ import pytest
 
 from airflow_iceberg.backends.yarn import ResourceManager
 from airflow_iceberg.catalogs import load_catalog
+from airflow_iceberg.catalogs.hive import struct_limit
 from airflow_iceberg.catalogs.hive.client import ConnectionLostError, HiveClient
+from airflow_iceberg.catalogs.hive.thrift_interface import Table
 from airflow_iceberg.catalogs.http.client import Http
 from airflow_iceberg.catalogs.http.settings import table_limit
 from airflow_iceberg.catalogs.pages import PageTokens
+from airflow_iceberg.catalogs.rest import states
 from airflow_iceberg.errors import CommitUnknownError, FormatError, IcebergError, InvalidInputError, StorageError
-from airflow_iceberg.storage import answer_limits
+from airflow_iceberg.inventory.limited import ReadLimits
+from airflow_iceberg.storage import answer_limits, load_file_io
 from airflow_iceberg.storage.answers import LimitError, Session, within
+from airflow_iceberg.storage.directories import open_directory
+from airflow_iceberg.storage.stores import object_store, webhdfs
 from tests.catalogs.contract import setting
 from tests.catalogs.test_rest_http import LOAD, Script, table
 from tests.support.hostile_server import (
@@ -83,6 +91,7 @@ OTHERS = {
     "catalogs.hive.client": "thrift, below",
     "catalogs.hive.transport": "thrift, below",
     "catalogs.hive.thrift_interface": "thrift, below",
+    "catalogs.hive.struct_limit": "thrift, below",
     "catalogs.hive.locks": "the name of this host",
     "storage.stores.adls": "its SDK has a limit of time only (docs/security.md)",
     "storage.stores.hdfs": "its driver has limits of its own (docs/security.md)",
@@ -380,6 +389,99 @@ class TestAManagerOfACluster:
             assert len(server.seen) == 1
 
 
+class TestATableBesideTheWorkOfOthers:
+    """A server sends metadata itself: the API server and the triggerer take no more of it than of a file."""
+
+    def load(self, properties: dict[str, str], *, limited: bool = True, **headers: str) -> tuple[Any, HostileServer]:
+        answer = json.loads(json.dumps(table()))
+        answer["metadata"]["properties"] = properties
+        body = json.dumps(answer).encode()
+        server = HostileServer(
+            lambda _: [whole(body, **headers)],
+            honest=lambda _: document({"defaults": {}, "overrides": {}}),
+            when=f"GET {TABLE}",
+        )
+        catalog = load_catalog("prod", uri=server.uri)
+        if limited:
+            catalog.limit_reads()
+        return catalog, server
+
+    def test_has_so_many_bytes_and_values(self, monkeypatch: pytest.MonkeyPatch, quick: None) -> None:
+        small = ReadLimits(answer_bytes=1 << 20, metadata_values=2_000, metadata_memory=4 << 20)
+        monkeypatch.setattr(states, "ReadLimits", lambda: small)
+        many = {str(number): "" for number in range(3_000)}
+        for properties, reason in (
+            ({"a": "x" * (2 << 20)}, "more than 1048576 bytes"),
+            (many, "more than 2000 values"),
+        ):
+            catalog, server = self.load(properties)
+            with server, pytest.raises(IcebergError, match=f"{reason}.*with deferrable=False"):
+                catalog.load("db.t")
+            catalog, server = self.load(properties, limited=False)
+            with server:
+                assert catalog.load("db.t").metadata.properties == properties
+
+    def test_is_kept_only_if_it_is_small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(states, "MOST_KEPT_BYTES", 100_000)
+        for size, asked in ((10, True), (200_000, False)):
+            catalog, server = self.load({"a": "x" * size}, ETag="one")
+            with server:
+                catalog.load("db.t")
+                catalog.load("db.t")
+                assert ("If-None-Match" in server.seen[-1].headers) is asked
+
+
+class TestAnswersInXml:
+    """A parser makes an object of each element, and of an entity as much as it says."""
+
+    @pytest.mark.parametrize("status", [200, 400])
+    def test_has_no_entities_and_not_too_many_elements(self, status: int) -> None:
+        bombs = {
+            "entities": b'<!DOCTYPE a [<!ENTITY x "yyyy">]><ListBucketResult><Prefix>&x;</Prefix></ListBucketResult>',
+            "elements": b"<ListBucketResult>" + b"<a/>" * answer_limits.MOST_MARKS + b"</ListBucketResult>",
+        }
+        bombs["entities in UTF-16"] = bombs["entities"].decode().encode("utf-16")
+        for body in bombs.values():
+            with HostileServer(lambda _, body=body: [whole(body, status, Content_Type="application/xml")]) as server:
+                io = load_file_io(eval(_S3, {"uri": server.uri}))
+                with pytest.raises(StorageError, match="more elements or entities than a listing of a store"):
+                    list(io.list("s3://b/w"))
+
+
+class TestAListingOfAStore:
+    """It ends, whatever a server says of its next page."""
+
+    def listing(self, count: int, token: str) -> bytes:
+        inner = b"<Contents><Key>w/v%d</Key><Size>1</Size><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>"
+        head, more = b"<ListBucketResult><IsTruncated>true</IsTruncated>", token.encode()
+        next_page = b"<NextContinuationToken>%s</NextContinuationToken>" % more
+        return head + next_page + b"".join(inner % number for number in range(count)) + b"</ListBucketResult>"
+
+    @pytest.mark.parametrize("is_cycle", [True, False])
+    def test_without_an_end(self, is_cycle: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(object_store, "_MOST_HELD_BYTES", 100_000)
+        numbers = itertools.count()
+
+        def answer(_: object) -> list[bytes]:
+            token = "again" if is_cycle else f"after {next(numbers)}"
+            return [whole(self.listing(50, token), Content_Type="application/xml")]
+
+        with HostileServer(answer) as server:
+            io = load_file_io(eval(_S3, {"uri": server.uri}))
+            reason = "its next page is the same again" if is_cycle else "names of more than 100000 bytes"
+            with pytest.raises(StorageError, match=reason), open_directory(io, "s3://b/w", "list") as (store, path):
+                store.names(path, "v")
+            assert len(server.seen) < 20
+
+    def test_of_folders_in_folders(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(webhdfs, "_DEEPEST", 20)
+        inner = {"pathSuffix": "a", "type": "DIRECTORY", "length": 0, "modificationTime": 0}
+        with HostileServer(lambda _: [whole(json.dumps({"FileStatuses": {"FileStatus": [inner]}}).encode())]) as server:
+            io = load_file_io({"hdfs.host": server.uri[7:]})
+            with pytest.raises(StorageError, match="folders are nested more than 20 deep"):
+                list(io.list(f"webhdfs://{server.uri[7:]}/w"))
+
+
 class TestCredentialsThatExpired:
     """A server that lends those is named, with the table."""
 
@@ -467,6 +569,18 @@ class TestAMetastore:
             with pytest.raises(StorageError, match="catalog prod: lost the metastore at"):
                 client.call("get_all_databases")
             assert server.calls == (2 if name == "structs in structs" else 1)
+
+    def test_structs_without_fields_are_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """They are a byte each there, and hundreds of bytes in memory; the same answer is not asked for again."""
+        monkeypatch.setattr(struct_limit, "METASTORE_STRUCTS", 1_000)
+        call = _call_of(b"get_table_objects_by_name_req")
+        answer = call + struct.pack(">bhbhbi", 12, 0, 15, 1, 12, 2_000) + b"\0" * 2_002
+        with HostileMetastore(lambda: [answer]) as server:
+            client = HiveClient("prod", {"uri": server.uri, "hive.metastore.client.socket.timeout": "500ms"})
+            with pytest.raises(StorageError, match="it has more than 1000 structs, the most for an answer"):
+                list(client.tables("db", ["t"]))
+            assert server.calls == 1
+            assert len([Table() for _ in range(1_100)]) == 1_100, "our own are not counted"
 
     @pytest.mark.parametrize("answer", [[_ALTER + struct.pack(">bhi", 12, 1, 2**31 - 1)], [_ALTER + b"\x0c\0\1"]])
     def test_the_outcome_of_a_change_stays_open(self, answer: list[bytes]) -> None:

@@ -244,6 +244,12 @@ class TestLike:
         assert isinstance(parse("startswith(s, 'ab')"), tree.StartsWith)
         assert [type(part) for part in tree.predicates(parse("s like 'ab%c'"))] == [tree.StartsWith, tree.Like]
 
+    def test_several_wildcards_take_time_by_the_length_of_a_text(self) -> None:
+        """The value of a partition may be a text of megabytes, made for a pattern that anybody may write."""
+        text = "ab" * 100_000
+        for pattern, expected in (("%a%b%a%b%c", False), ("%a%b%a%c%", False), ("%a_a%%b%a%_b", True)):
+            assert matches(parse(f"s like '{pattern}'"), text) is expected, pattern
+
     @pytest.mark.costly
     @given(st.text("ab%_\\\n", max_size=6), st.text("ab%_\\\n", max_size=6))
     def test_one_value_and_a_column_give_the_same_answer(self, pattern: str, value: str) -> None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import fastavro
@@ -17,6 +18,7 @@ from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError,
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.avro.container import read_blocks, read_header, write_container
 from airflow_iceberg.format.avro.schemas import avro_name, decimal_size
+from airflow_iceberg.format.manifests import blocks
 from airflow_iceberg.format.manifests import entries as m
 from airflow_iceberg.format.manifests.avro import (
     assign_first_row_ids,
@@ -24,6 +26,7 @@ from airflow_iceberg.format.manifests.avro import (
     read_manifest_list,
     write_manifest,
     write_manifest_list,
+    written_schema,
 )
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.partitions.spec import PartitionField, PartitionSpec, spec_from_shorthand
@@ -560,6 +563,34 @@ class TestDamagedFiles:
     def test_what_is_no_avro_is_said_to_be_none(self, data: bytes) -> None:
         with pytest.raises(FormatError, match=r" of m\.avro$"):
             list(read_manifest(data, path="m.avro"))
+
+    def test_a_header_of_very_many_entries(self) -> None:
+        many = {f"{number:x}": "" for number in range(10_001)}
+        schema = json.dumps(record_of("r", "int"))
+        data = write_container({"avro.schema": schema, **many}, [], codec="null")
+        with pytest.raises(FormatError, match="unexpected header of more than 10000 entries"):
+            read_header(data)
+
+    def test_a_schema_of_the_table_with_very_many_values(self) -> None:
+        for text in ("[" + "[]," * 500_001 + "[]]", '{"a": "' + "x" * (16 << 20) + '"}'):
+            data = write_container({"avro.schema": "{}", "schema": text}, [], codec="null")
+            with pytest.raises(FormatError, match=r"unexpected 'schema' of [0-9]+ bytes .expected at most"):
+                written_schema(data)
+
+    def test_large_schemas_of_files_are_not_kept(self) -> None:
+        """What is made of one lives as long as the process, and is much larger than its text."""
+        made = list[bytes]()
+
+        def decode(schema: bytes) -> Any:
+            made.append(schema)
+            return schema
+
+        kept = blocks._kept(decode, 256)
+        small, large = [f"{number:08d}".encode() for number in range(200)], [bytes([n]) * 20_000 for n in range(3)]
+        for _ in range(2):
+            for one in (*small, *large):
+                assert kept(one) == one
+        assert made == [*small, *large, *large]
 
     def test_a_flipped_bit_in_a_block_is_an_error_or_a_value(self) -> None:
         """Avro has no checksums: what matters is that nothing but our own errors comes out."""

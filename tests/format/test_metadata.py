@@ -296,6 +296,86 @@ def _mutate(original: dict[str, Any], chance: random.Random) -> dict[str, Any]:
     return result
 
 
+class TestLittleTextOfWhichMuchIsMade:
+    """A name around many fields is in the name of each; what belongs to a spec is looked for in all schemas."""
+
+    def schema(self, name: str, count: int, schema_id: int = 0) -> dict[str, Any]:
+        inner = [{"id": number, "name": f"f{number}", "required": False, "type": "int"} for number in range(2, count)]
+        kind = {"type": "struct", "fields": inner}
+        return {**SCHEMA, "schema-id": schema_id, "fields": [{"id": 1, "name": name, "required": False, "type": kind}]}
+
+    def test_a_long_name_around_many_fields(self):
+        with pytest.raises(FormatError, match="names of its columns, each with those around it, take more than"):
+            read(schemas=[self.schema("x" * (1 << 20), 40)])
+        assert read(schemas=[self.schema("x" * 1_000, 1_000)]).schema().names_bytes > 1_000_000
+
+    def test_in_lists_the_short_names_count_as_well(self):
+        kind: Any = {"type": "struct", "fields": [{"id": 9, "name": "a", "required": False, "type": "int"}]}
+        kind = {"type": "list", "element-id": 2, "element": kind, "element-required": False}
+        column = {"id": 1, "name": "x" * 1_000, "required": False, "type": kind}
+        assert 4_000 < read(schemas=[{**SCHEMA, "fields": [column]}]).schema().names_bytes < 5_000
+
+    def test_many_schemas_beside_the_work_of_others(self):
+        many = [self.schema("x" * 100_000, 80, number) for number in range(6)]
+        assert len(read(schemas=many).schemas) == 6
+        with pytest.raises(metadata_json.TooLargeError, match=r"m\.json has names of columns that take more than"):
+            metadata_json.from_dict(document(schemas=many), path="m.json", is_limited=True)
+
+    def test_specs_and_schemas(self):
+        schemas = [{**SCHEMA, "schema-id": number} for number in range(2_001)]
+        specs = [{"spec-id": number, "fields": []} for number in range(2_000)]
+        given = document(**{"schemas": schemas, "partition-specs": specs})
+        assert len(metadata_json.from_dict(given).partition_specs) == 2_000
+        with pytest.raises(metadata_json.TooLargeError, match="2000 partition specs and 2001 schemas"):
+            metadata_json.from_dict(given, is_limited=True)
+
+    @pytest.mark.costly
+    def test_specs_of_columns_that_were_dropped(self):
+        """Each needs a schema of its own, with all columns of the current one."""
+        now = {**SCHEMA, "schema-id": 0, "fields": self.columns(1, 1_000)}
+        before = [
+            {**SCHEMA, "schema-id": number, "fields": self.columns(1_000 + number, 1)} for number in range(1, 401)
+        ]
+        pairs = [(number, number + 1) for number in range(1, 400)]
+        specs = [
+            {"spec-id": number, "fields": [self.partition(1_000 + one) for one in pair]}
+            for number, pair in enumerate(pairs)
+        ]
+        changes: dict[str, Any] = {"schemas": [now, *before], "partition-specs": specs, "last-column-id": 2_000}
+        found = metadata_json.from_dict(document(**changes))
+        made = [found.schema_of_spec(number) for number in range(399)]
+        assert all(len(one.fields_by_id) == 1_002 for one in made)
+        kept = [one is found.schema_of_spec(number) for number, one in enumerate(made)]
+        assert 200 < sum(kept) < 300, "memory for some"
+        with pytest.raises(metadata_json.TooLargeError, match="399 partition specs of columns that were dropped"):
+            metadata_json.from_dict(document(**changes), is_limited=True)
+        few = {**changes, "partition-specs": specs[:10]}
+        found = metadata_json.from_dict(document(**few), is_limited=True)
+        assert found.schema_of_spec(3) is found.schema_of_spec(3)
+
+    def columns(self, first: int, count: int) -> list[dict[str, Any]]:
+        return [{"id": n, "name": f"c{n}", "required": False, "type": "int"} for n in range(first, first + count)]
+
+    def partition(self, source: int) -> dict[str, Any]:
+        return {"source-id": source, "field-id": source + 9_000, "name": f"p{source}", "transform": "identity"}
+
+    def test_marks_of_values_that_are_escaped_in_a_text(self):
+        """Texts of summaries are lists and documents themselves."""
+        for mark in (r"\u002c", r"\u002C", r"\u005b", r"\u007B", ","):
+            data = json.dumps(document(properties={"a": "@"})).replace("@", mark * 2_000).encode()
+            with pytest.raises(metadata_json.TooLargeError, match="more than 1000 values"):
+                metadata_json.read(data, most_bytes=1 << 20, most_values=1_000, most_memory=1 << 30)
+        data = json.dumps(document(properties={"a": "é" * 2_000})).encode()
+        assert metadata_json.read(data, most_values=1_000, most_memory=1 << 30).properties["a"][0] == "é"
+
+    def test_the_name_of_a_partition_field(self):
+        field = {"source-id": 1, "field-id": 1000, "name": "p" * 1_001, "transform": "identity"}
+        given = document(**{"partition-specs": [{"spec-id": 0, "fields": [field]}]})
+        assert len(metadata_json.from_dict(given).spec().fields) == 1
+        with pytest.raises(metadata_json.TooLargeError, match="a partition field whose name has 1001 characters"):
+            metadata_json.from_dict(given, is_limited=True)
+
+
 class TestOtherDocuments:
     """What is valid and no metadata of a table that can be read is said to be what it is."""
 

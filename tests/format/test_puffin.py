@@ -89,6 +89,11 @@ class TestADeletionVectorIsAPortableRoaringBitmap:
         found = RowPositions.from_blob(sealed(struct.pack("<QI", 1, 0) + body))
         assert found == RowPositions.of(range(20))
         assert found.mask(0, 21).tolist() == [True] * 20 + [False]
+        for spans in ([(0, 3), (3, 5), (9, 10)], [(1, 2), (4, 6), (6, 7), (7, 9)], [(0, 65_535), (65_535, 65_536)]):
+            expected = {position for span in spans for position in range(*span)}
+            pairs = b"".join(struct.pack("<HH", first, end - first - 1) for first, end in spans)
+            head = struct.pack("<QIIBHHH", 1, 0, 12_347, 1, 0, len(expected) - 1, len(spans))
+            assert set(RowPositions.from_blob(sealed(head + pairs)).to_array().tolist()) == expected, spans
 
     def test_a_negative_position_is_refused(self) -> None:
         with pytest.raises(InvalidInputError, match="position of a row is -1, expected 0 or more"):
@@ -150,6 +155,24 @@ class TestAHostileVector:
         tracemalloc.stop()
         assert full.cardinality == 300 << 16
         assert peak < 2 << 20
+
+    def test_runs_that_touch_take_no_more_than_they_are_stored_in(self) -> None:
+        """Two runs in 10 bytes have all positions of a container, and a bitmap has 8 KB."""
+        count = 3_000
+        heads = b"".join(struct.pack("<HH", key, 65_535) for key in range(count))
+        start = 4 + (count + 7) // 8 + 8 * count
+        offsets = b"".join(struct.pack("<I", start + 10 * number) for number in range(count))
+        body = struct.pack("<HHHHH", 2, 0, 32_767, 32_768, 32_767) * count
+        cookie = struct.pack("<QII", 1, 0, 12_347 | (count - 1) << 16)
+        blob = sealed(cookie + b"\xff" * ((count + 7) // 8) + heads + offsets + body)
+        found = RowPositions.from_blob(blob)
+        assert found.cardinality == count << 16
+        assert found.size_bytes < 30 * len(blob)
+        # One more position in each container leaves them what they are.
+        merged = found.union(RowPositions.of(np.arange(count, dtype=np.int64) << 16))
+        assert merged.cardinality == count << 16
+        assert merged.size_bytes < 30 * len(blob)
+        assert merged.mask(65_530, 10).all()
 
 
 class TestADamagedVectorIsRefused:

@@ -251,6 +251,15 @@ class TestShorthand:
         assert schema.find_field("l").type.element_required
         assert schema.find_field("m").type.value_required
 
+    def test_a_million_spaces_take_no_longer_than_a_million_letters(self):
+        """The text of a type may come from a metastore."""
+        spaces = " " * 1_000_000
+        for text in (f"int{spaces}", f"int{spaces}not null", f"struct<a: int{spaces}, b{spaces}: int>"):
+            assert schema_from_shorthand({"c": text}).find_field("c") is not None
+        for text in (f"int{spaces}x", f"struct<a{spaces}>", f"int{spaces}comment x"):
+            with pytest.raises(InvalidInputError, match="column 'c"):
+                schema_from_shorthand({"c": text})
+
     def test_comments_quoted_members_and_objects_with_words(self):
         schema = schema_from_shorthand({"c": "struct<`a b`: int comment 'x, y'> not null comment 'it''s'"})
         assert schema.find_field("c").doc == "it's"

@@ -9,6 +9,7 @@ from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.type_json import type_from_json, type_to_json
+from airflow_iceberg.format.type_text import begun_type
 from tests.support import strategies
 
 
@@ -100,6 +101,22 @@ class TestNestedTypes:
     @given(strategies.types(depth=3))
     def test_reading_is_the_inverse_of_writing(self, type_):
         assert type_from_json(type_to_json(type_)) == type_
+
+    @pytest.mark.costly
+    @given(strategies.types(depth=3))
+    def test_the_beginning_of_a_text_is_that_of_the_whole(self, type_):
+        text = str(type_)
+        assert begun_type(type_, len(text) + 1) == text
+        assert [begun_type(type_, most) for most in range(0, len(text), 7)] == [
+            text[:most] for most in range(0, len(text), 7)
+        ]
+
+    def test_the_beginning_of_a_text_is_made_alone(self, monkeypatch):
+        monkeypatch.setattr(t.IntegerType, "__str__", lambda _: made.append(1) or "int")
+        fields = tuple(t.NestedField(id=number, name="a", type=t.IntegerType(), doc="b") for number in range(1_000))
+        made: list[int] = []
+        assert begun_type(t.ListType(element_id=1, element=t.StructType(fields=fields)), 30)[:12] == "list<struct<"
+        assert len(made) < 5
 
     @pytest.mark.costly
     @given(strategies.types(depth=2))

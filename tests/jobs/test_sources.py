@@ -14,11 +14,13 @@ import pytest
 from pyarrow import orc
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
+from airflow_iceberg.format.avro.container import write_container, write_long
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.sources import files
 from airflow_iceberg.jobs.sources.files import distribute, expand, guess_format, plan_tasks, task_count
+from airflow_iceberg.jobs.sources.json import text as json_text
 from airflow_iceberg.jobs.sources.unit import Unit
 from tests.jobs.builders import COLUMNS, IO
 
@@ -276,6 +278,13 @@ class TestJsonLines:
         path.write_text('{"id": 1}\n' + text + "\n")
         broken(path, rf"line 2 {problem}")
 
+    def test_a_line_has_an_end(self, tmp_path, monkeypatch):
+        """Some KB of blanks, compressed, are gigabytes."""
+        monkeypatch.setattr(json_text, "LONGEST_LINE_BYTES", 20 << 20)
+        path = tmp_path / "a.jsonl.gz"
+        path.write_bytes(gzip.compress(b'{"id": 1}\n') + gzip.compress(b" " * (16 << 20), 1) * 4)
+        broken(path, "line 2 has more than 20971520 bytes; expected one object a line")
+
     def test_a_torn_gzip_is_a_broken_file(self, tmp_path):
         path = tmp_path / "a.jsonl.gz"
         path.write_bytes(gzip.compress(b'{"id": 1}\n' * 1000)[:-12])
@@ -320,6 +329,22 @@ class TestColumnarFiles:
         path = self.write_avro(tmp_path / "a.avro", [], id="int", bomb={"type": "array", "items": "null"})
         with pytest.raises(FormatError, match="items without bytes"):
             read(path)
+
+    def test_an_avro_block_that_becomes_very_many_bytes_is_refused(self, tmp_path):
+        """fastavro has no limit for what it decompresses."""
+        text, path = 40 << 20, tmp_path / "a.avro"
+        schema = {"type": "record", "name": "r", "fields": [{"name": "name", "type": "string"}]}
+        block = bytes(write_long(text)) + b"x" * text
+        path.write_bytes(write_container({"avro.schema": json.dumps(schema)}, [(1, block)], codec="deflate"))
+        broken(path, "damaged deflate block at byte .*grows to more than")
+
+    @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz", "snappy", "zstandard"])
+    def test_codecs_of_avro(self, codec, tmp_path):
+        schema = {"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}
+        blocks = [(2, bytes(write_long(1) + write_long(2))), (1, bytes(write_long(3)))]
+        path = tmp_path / "a.avro"
+        path.write_bytes(write_container({"avro.schema": json.dumps(schema)}, blocks, codec=codec))
+        assert read(path).to_pylist() == [{"id": 1}, {"id": 2}, {"id": 3}]
 
     def test_logical_types_of_avro(self, tmp_path):
         row = {"ts": datetime(2026, 1, 1, tzinfo=UTC), "price": Decimal("1.50"), "u": UUID(int=1)}

@@ -11,10 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.errors import FormatError
-from airflow_iceberg.format.avro.container import read_header, write_container, write_long
+from airflow_iceberg.errors import FormatError, UnsupportedError
+from airflow_iceberg.format.avro.container import Limits, read_header, write_container, write_long
+from airflow_iceberg.paimon import containers
 from airflow_iceberg.paimon.containers import read_records
 from airflow_iceberg.paimon.data_manifests import FileEntries, read_manifest
+from airflow_iceberg.paimon.schema import PaimonSchema
+from airflow_iceberg.paimon.snapshots import Snapshot
 from tests.fuzz.containers import bomb
 from tests.fuzz.runner import run
 from tests.paimon import fuzz
@@ -74,6 +77,33 @@ class TestInputsThatBrokeARule:
 
 class TestBombs:
     """A few bytes that decompress to very many are refused before they do."""
+
+    def test_documents_of_very_many_values(self):
+        for read in (Snapshot.from_json, PaimonSchema.from_json):
+            with pytest.raises(
+                FormatError, match=r"a JSON document of .* bytes, expected at most 16777216 with 500000"
+            ):
+                read(b'{"x": [' + b"[]," * 300_000 + b"[]]}", path="m")
+
+    def test_records_of_a_list(self, monkeypatch):
+        limits = Limits(most_bytes=1_000, most_block_bytes=500, most_records=10)
+        monkeypatch.setattr(containers, "_OF_RECORDS", limits)
+        schema = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "bytes"}]}
+        record = write_long(198) + bytes(198)
+        for blocks, problem in (
+            ([(11, record * 11)], "number of records"), ([(3, record * 3)], "block of 600 bytes"),
+            ([(2, record * 2)] * 3, "(unexpected size|damaged)"),
+        ):  # fmt: skip
+            data = write_container({"avro.schema": json.dumps(schema)}, blocks, codec="deflate")
+            with pytest.raises(FormatError, match=problem):
+                read_records(bytes(data), path="m")
+
+    @pytest.mark.parametrize("data", [b"PAR1" + bytes(20) + b"PAR1", b"ORC" + bytes(20)])
+    def test_orc_and_parquet_are_not_read_beside_the_work_of_others(self, data):
+        with pytest.raises(UnsupportedError, match="has no limit of memory and is not read here; wait for the table"):
+            read_records(data, path="m", is_limited=True)
+        with pytest.raises(FormatError):
+            read_records(data, path="m")
 
     @pytest.mark.costly
     @pytest.mark.parametrize("codec", ["deflate", "zstandard", "bzip2", "xz"])

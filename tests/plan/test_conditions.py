@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
-from airflow_iceberg.format.metadata.table_metadata import new_table_metadata
+from airflow_iceberg.format.metadata.table_metadata import TableMetadata, new_table_metadata
 from airflow_iceberg.format.metadata.updates import AddSchema, Change, SetCurrentSchema, apply_change
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
@@ -263,6 +263,17 @@ class TestASchemaChange:
         uuid = self.evolved().metadata.table_uuid
         assert found == {"table_uuid": uuid, "schema_id": 1, "previous_schema_id": 0, **changes}
 
+    def test_no_more_columns_are_named_than_a_person_reads(self):
+        """The result is stored in Airflow's database."""
+        history = History()
+        schema = schema_from_shorthand({f"{number}-{'x' * 2_000}": "int" for number in range(1_100)})
+        change = Change(updates=(AddSchema(schema=schema), SetCurrentSchema(schema_id=-1)), requirements=())
+        history.metadata = apply_change(history.metadata, change, now_ms=1, base_location=None)
+        found = decide(SchemaChangeCondition(after_schema_id=0), history).result
+        assert found is not None
+        named = [*found["added_columns"], *found["changed_columns"]]
+        assert (len(named), max(map(len, named))) == (1_001, 1_000)
+
     def test_a_table_that_was_made_again_has_another_schema_of_the_same_number(self):
         again = SchemaChangeCondition(after_schema_id=0, after_table_uuid="that of another")
         found = decide(again, History()).result
@@ -329,6 +340,25 @@ class TestABranchIsPublished:
         history = self.audited()
         history.commit(**{"airflow.audited-snapshot-id": forged})
         assert decide(BranchPublishedCondition(branch="audit"), history).result is None
+
+    def test_what_many_snapshots_name_is_walked_once(self, monkeypatch):
+        """A line of snapshots that all name the head of a long branch would be walked by its square."""
+        history = History()
+        history.commit()
+        history.move("side", 1)
+        for _ in range(20):
+            history.commit(branch="side")
+        for _ in range(20):
+            history.commit(**{"airflow.audited-snapshot-id": "21"})
+        walked = []
+        real = TableMetadata.ancestors
+        monkeypatch.setattr(
+            TableMetadata, "ancestors", lambda *given: (walked.append(one) or one for one in real(*given))
+        )
+        condition = BranchPublishedCondition(branch="side", snapshot_id=99)
+        assert decide(condition, history).result is None
+        assert len(walked) < 70
+        assert decide(BranchPublishedCondition(branch="side", snapshot_id=15), history).result is not None
 
     def test_a_snapshot_that_has_expired_since_is_known_by_its_child(self):
         history = self.audited()

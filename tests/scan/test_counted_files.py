@@ -6,8 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_iceberg.scan import counted_files
-from airflow_iceberg.scan.counted_files import changed_files, count_files
+from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.scan import counted_files, metadata_tables
+from airflow_iceberg.scan.counted_files import changed_files, count_files, partition_bytes
 from airflow_iceberg.table import Table
 from tests.support.builders import new_table
 
@@ -74,3 +75,33 @@ def test_the_files_of_one_snapshot_are_cut_where_too_many_entries_would_be_read(
 
 def test_a_table_without_snapshots_has_no_files(tmp_path):
     assert counted(new_table(tmp_path)).total.data_files == 0
+
+
+class TestLongAndManyValues:
+    """Partitions are told apart as long as they take the memory that partitions take."""
+
+    def test_the_rest_is_not_counted(self, table, monkeypatch):
+        monkeypatch.setattr(counted_files, "MOST_PARTITION_BYTES", 200)
+        found = counted(table)
+        assert (found.partition_count, found.has_more, found.is_cut) == (1, True, True)
+
+    def test_who_waits_for_a_partition_is_told(self, table, monkeypatch):
+        monkeypatch.setattr(metadata_tables, "MOST_PARTITION_BYTES", 200)
+        snapshot_id = table.metadata.snapshots[0].snapshot_id
+        with pytest.raises(UnsupportedError, match="partitions with values of more than 200 bytes of memory"):
+            table.inspect.partition_counts(snapshot_id, most=100)
+        assert len(table.inspect.partition_counts(snapshot_id)) == 2
+        assert table.inspect.touched_partitions(snapshot_id) is None
+
+    def test_values_are_counted_by_their_length_and_their_number(self):
+        assert partition_bytes(("x" * 5_000, None)) > 5_000
+        assert partition_bytes((None,) * 800) > 50_000
+        assert partition_bytes((1, 2, 3)) < 1_000
+
+    def test_a_long_value_is_cut_before_it_is_shown(self, tmp_path):
+        made = new_table(tmp_path, schema={"id": "long", "p": "string"}, partition_by=["p"])
+        made.append(pa.table({"id": [1], "p": ["é" * 35]}))
+        (file,), is_cut = changed_files(made.metadata, made.io, made.current_snapshot(), most=10)
+        assert (file.partition, is_cut) == ("p=" + "%C3%A9" * 35, False)
+        name = counted_files._partition_name(made.metadata, made.spec().spec_id, ("é" * 2_000,))
+        assert name == ("p=" + "%C3%A9" * 60)[:300]

@@ -21,6 +21,7 @@ from thrift.protocol.TProtocol import TProtocolBase, TProtocolException
 from thrift.Thrift import TApplicationException, TMessageType
 from thrift.transport.TTransport import TTransportException
 
+from airflow_iceberg.catalogs.hive.struct_limit import StructLimitError, limited_structs
 from airflow_iceberg.catalogs.hive.thrift_interface import CALLS, GetTableRequest, GetTablesRequest, HiveError, Table
 from airflow_iceberg.catalogs.hive.transport import (
     Address,
@@ -69,7 +70,7 @@ def _is_excess(error: BaseException) -> bool:
     """Tell whether an error is about the size of an answer: of a string, a list, a frame, or the whole."""
     if isinstance(error, TProtocolException):
         return error.type in (TProtocolException.SIZE_LIMIT, TProtocolException.NEGATIVE_SIZE)
-    return isinstance(error, AnswerLimitError) or getattr(error, "type", None) in _TRANSPORT_SIZES
+    return isinstance(error, AnswerLimitError | StructLimitError) or getattr(error, "type", None) in _TRANSPORT_SIZES
 
 
 class Connection:
@@ -163,7 +164,8 @@ class Connection:
                 f"the metastore at {self.address} failed in {name}: {failure.message}",
                 is_unknown_call=failure.type == TApplicationException.UNKNOWN_METHOD,
             )
-        result.read(protocol)
+        with limited_structs():
+            result.read(protocol)
         protocol.readMessageEnd()
         self._used = time.monotonic()
         if sequence != self._sequence:

@@ -48,6 +48,7 @@ _TYPES = (
     (re.compile(r"\b(?:tinyint|smallint)(?=[,>]|$)"), "int"),
     (re.compile(r"\btimestamp(?: with local time zone)?(?=[,>]|$)"), "timestamptz"),
 )
+_LONGEST_TYPE = 1_000_000
 _NOT_TYPES = re.compile(r"\b(uniontype<|interval_\w+(?=[,>]|$)|void(?=[,>]|$))")
 
 # What a migration writes into the entry of a table that it sets aside: whether Hive managed the files before, and the
@@ -155,6 +156,8 @@ def _check_format(table: TableId, storage: StorageDescriptor, what: str) -> None
 def _type(table: TableId, column: FieldSchema) -> str:
     """Return a type in the words of `schema_from_shorthand`, which knows most of Hive's."""
     text: str = column.type
+    if len(text) > _LONGEST_TYPE:
+        raise UnsupportedError(f"cannot take over {table}: the type of a column has {len(text)} characters")
     if _NOT_TYPES.search(text):
         raise UnsupportedError(
             f"cannot take over {table}: column '{column.name}' is {text}, which Iceberg does not have"
@@ -176,7 +179,8 @@ def _location(table: TableId, storage: StorageDescriptor) -> str:
 
 def _spark_names(parameters: Mapping[str, str]) -> Mapping[str, str]:
     """Return the columns' names as Spark writes them, by those of Hive, which knows lower case only."""
-    parts = sorted((int(key.rpartition(".")[2]), key) for key in parameters if re.search(r"schema\.part\.\d+$", key))
+    keys = [key for key in parameters if re.search(r"schema\.part\.[0-9]{1,9}$", key)]
+    parts = sorted((int(key.rpartition(".")[2]), key) for key in keys)
     document = parameters.get("spark.sql.sources.schema") or "".join(parameters[key] for _, key in parts)
     try:
         names = [str(field["name"]) for field in json.loads(document)["fields"]] if document else []

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from thrift.protocol.TProtocol import TProtocolBase
 from thrift.Thrift import TException, TType
 
+from airflow_iceberg.catalogs.hive.struct_limit import count_struct
+
 FieldType = tuple[int, Any]
 
 _STRING: FieldType = (TType.STRING, "UTF8")
@@ -65,6 +67,7 @@ class Struct:
         _structs[cls.__name__] = cls
 
     def __init__(self, **values: Any) -> None:
+        count_struct()
         for field in self.thrift_spec:
             if field:
                 setattr(self, field[2], values.pop(field[2], None))

@@ -81,6 +81,9 @@ class RestCatalog(Catalog):
                 self._own_io = load_file_io(self._server.store_properties)
             return self._own_io
 
+    def limit_reads(self, check: Callable[[], None] | None = None) -> None:
+        self._states.limit_reads()
+
     def _owner_of(self, state: TableState, *, is_home: bool, drops: bool = False) -> TableId | None:
         """Return the table whose name leads to a location; that each table has its own is the server's matter."""
         if is_home:

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from airflow_iceberg.catalogs.base import Namespace, TableId
@@ -97,6 +98,11 @@ class RestServer:
     def http(self) -> Http:
         """The client of the server."""
         return self._open()[0]
+
+    def limit_tables(self, most_bytes: int, to_do: str) -> None:
+        """From now on, read answers about a table of this size at most."""
+        limit = self._table_limit
+        self._table_limit = replace(limit, most_bytes=min(limit.most_bytes, most_bytes), to_do=to_do)
 
     def _open(self) -> tuple[Http, ServerConfig]:
         with self._lock:

@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from airflow_iceberg.catalogs.base import TableId, TableState
 from airflow_iceberg.catalogs.http.exchange import Answer
+from airflow_iceberg.catalogs.metadata_file import one_at_a_time
 from airflow_iceberg.catalogs.pointer import MOST_SNAPSHOTS
 from airflow_iceberg.catalogs.rest import protocol
 from airflow_iceberg.catalogs.rest.credentials import (
@@ -37,6 +38,7 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.format.json_fields import Fields
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+from airflow_iceberg.inventory.limited import MOST_KEPT_BYTES, TO_DO, ReadLimits, is_within, too_large
 from airflow_iceberg.storage.base import FileIO
 
 _REMEMBERED_TABLES = 16
@@ -56,27 +58,38 @@ class TableStates:
 
     Args:
         given_io: the user's own access to files; None if it depends on the properties and the server.
+
+    Attributes:
+        limits: how large the metadata in an answer may be; None where only the server's answers are limited.
     """
 
     def __init__(self, catalog: str, server: RestServer, *, given_io: FileIO | None) -> None:
         self._catalog = catalog
         self._server = server
         self._given_io = given_io
+        self.limits: ReadLimits | None = None
         self._lock = threading.Lock()
         self._lent: WeakSet[FileIO] = WeakSet()
         self._remembered: OrderedDict[TableId, Remembered] = OrderedDict()
 
+    def limit_reads(self) -> None:
+        """See `Catalog.limit_reads`."""
+        self.limits = ReadLimits()
+        self._server.limit_tables(self.limits.answer_bytes, TO_DO)
+
     def state(self, table: TableId, answer: Answer, *, io: FileIO | None = None) -> TableState:
         """Return the state in an answer to a load, a creation or a commit, and remember it under its tag."""
         purpose = f"read table {table}"
-        document = self._server.document(answer, purpose)
-        with self._server.understood(answer, purpose):
-            location = Fields(document).opt_str("metadata-location") or ""
-            delegation = Delegation.from_dict(document)
-            metadata = _metadata(document, location or None)
+        with one_at_a_time(f"table {table}", 0 if self.limits is None else len(answer.body)):
+            document = self._document(table, answer, purpose)
+            with self._server.understood(answer, purpose):
+                location = Fields(document).opt_str("metadata-location") or ""
+                delegation = Delegation.from_dict(document)
+                metadata = self._metadata(document, location or None)
         io = io or self.table_io(table, metadata.location, delegation)
         state = TableState(table=table, metadata=metadata, metadata_location=location, io=io)
-        if etag := answer.headers.get("ETag"):
+        is_small = self.limits is None or is_within(metadata, MOST_KEPT_BYTES)
+        if (etag := answer.headers.get("ETag")) and is_small:
             self._remember(table, Remembered(etag=etag, state=state))
         else:
             self.forget(table)
@@ -86,9 +99,25 @@ class TableStates:
         """Return what an answer says of a table that is not there yet."""
 
         def read(document: Mapping[str, Any]) -> tuple[TableMetadata, Delegation]:
-            return _metadata(document, None), Delegation.from_dict(document)
+            return self._metadata(document, None), Delegation.from_dict(document)
 
         return self._server.parsed(answer, f"create table {table}", read)
+
+    def _document(self, table: TableId, answer: Answer, purpose: str) -> dict[str, Any]:
+        if self.limits is not None:
+            most, values = self.limits.metadata_memory - len(answer.body), self.limits.metadata_values
+            try:
+                metadata_json.check_size(answer.body, f"table {table}", values, most)
+            except metadata_json.TooLargeError as error:
+                raise too_large(str(error)) from error
+        return self._server.document(answer, purpose)
+
+    def _metadata(self, document: Mapping[str, Any], location: str | None) -> TableMetadata:
+        found = Fields({"metadata": document.get("metadata")}).mapping("metadata")
+        try:
+            return metadata_json.from_dict(found, path=location, is_limited=self.limits is not None)
+        except metadata_json.TooLargeError as error:
+            raise too_large(str(error)) from error
 
     def landed(self, purpose: str, read: Callable[[], _T]) -> _T:
         """Read the answer to a change that was made: whatever goes wrong then doesn't undo the change.
@@ -168,8 +197,3 @@ class TableStates:
     def forget(self, table: TableId) -> None:
         with self._lock:
             self._remembered.pop(table, None)
-
-
-def _metadata(document: Mapping[str, Any], location: str | None) -> TableMetadata:
-    found = Fields({"metadata": document.get("metadata")}).mapping("metadata")
-    return metadata_json.from_dict(found, path=location)

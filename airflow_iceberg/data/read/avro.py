@@ -20,6 +20,7 @@ import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader
 
 from airflow_iceberg.data.read.file_fields import fields_by_id, file_fields
+from airflow_iceberg.data.read.lazy_bytes import LazyBytes
 from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.raw_rows import RawRows, needed_columns, rows_without_columns
 from airflow_iceberg.errors import FormatError, UnsupportedError
@@ -30,7 +31,6 @@ from airflow_iceberg.format.schemas.schema import Schema
 
 Json = Any
 Convert = Callable[[Any], Any]
-_CHUNK = 1 << 20
 # Columns of unknown type have no bytes, and a table may have many columns.
 _MOST_IDLE, _MOST_IDLE_IN_ITEMS = 10_000, 1_000
 _PRIMITIVES: Mapping[str, pa.DataType] = {
@@ -64,7 +64,7 @@ class AvroSource:
 
     def __init__(self, handle: Any, facts: FileFacts, name_mapping: str | None) -> None:
         # The container's reader takes bytes; it gets an object that reads them on demand.
-        self._data = cast(Any, _LazyBytes(handle))
+        self._data = cast(Any, LazyBytes(handle))
         self._facts = facts
         self._header = read_header(self._data, path=facts.location)
         try:
@@ -177,37 +177,6 @@ def _unchecked(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_unchecked(kind.value_type)))
     return kind
-
-
-class _LazyBytes:
-    """The bytes of a file, read in chunks on demand, and only once if they are read in order."""
-
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
-        handle.seek(0, 2)
-        self._size = handle.tell()
-        self._start = 0
-        self._chunk = b""
-
-    def __len__(self) -> int:
-        return int(self._size)
-
-    def __getitem__(self, key: int | slice) -> int | bytes:
-        if isinstance(key, int):
-            offset = key - self._start
-            if not 0 <= offset < len(self._chunk):
-                self._load(key, _CHUNK)
-                offset = 0
-            return self._chunk[offset]
-        start, stop, _ = key.indices(self._size)
-        if start < self._start or stop > self._start + len(self._chunk):
-            self._load(start, max(stop - start, _CHUNK))
-        return self._chunk[start - self._start : stop - self._start]
-
-    def _load(self, start: int, size: int) -> None:
-        self._handle.seek(start)
-        self._chunk = bytes(self._handle.read(size))
-        self._start = start
 
 
 class _Types:

@@ -23,6 +23,8 @@ from airflow_iceberg.format.first_bytes import refuse_other_kinds
 
 MAGIC = b"Obj\x01"
 SYNC_SIZE = 16
+# Of the header: writers put some ten, and each takes a few bytes in a file and a hundred in memory.
+_MOST_ENTRIES = 10_000
 _COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
     "null": bytes,
     "bzip2": bz2.compress,
@@ -90,6 +92,8 @@ def read_header(data: bytes, *, path: str | None = None) -> Header:
         if count < 0:  # a negative count is followed by the size of the block, in bytes
             count = -count
             _, offset = read_long(data, offset, path=path)
+        if count + len(metadata) > _MOST_ENTRIES:
+            raise FormatError(f"unexpected header of more than {_MOST_ENTRIES} entries", path=path)
         for _ in range(count):
             key, offset = _read_bytes(data, offset, path=path)
             value, offset = _read_bytes(data, offset, path=path)

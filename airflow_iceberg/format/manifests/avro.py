@@ -44,6 +44,8 @@ from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.values.digits import MAX_LONG, whole_number
 
 _FORMAT_VERSIONS = (1, 2, 3)
+# Of the table's schema in a header: each column has some five values.
+_MOST_SCHEMA_BYTES, _MOST_SCHEMA_VALUES = 16 << 20, 500_000
 
 # --- manifests -------------------------------------------------------------------------------------------------------
 
@@ -222,6 +224,9 @@ def written_schema(data: bytes, *, path: str | None = None) -> Schema | None:
     text = read_header(data, path=path).metadata.get("schema")
     if text is None:
         return None
+    if len(text) > _MOST_SCHEMA_BYTES or sum(map(text.count, (b",", b"[", b"{"))) > _MOST_SCHEMA_VALUES:
+        most = f"{_MOST_SCHEMA_BYTES} with {_MOST_SCHEMA_VALUES} values"
+        raise FormatError(f"unexpected 'schema' of {len(text)} bytes (expected at most {most})", path=path)
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

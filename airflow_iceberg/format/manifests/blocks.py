@@ -28,6 +28,8 @@ from airflow_iceberg.format.manifests.schemas import manifest_list_schema, manif
 BLOCK_SIZE_BYTES = 64 * 1024
 MOST_RECORDS_AT_ONCE = 5_000
 _MOST_SCHEMA_BYTES = 1 << 20
+# The schema of a manifest takes some kilobytes.
+_SMALL_BYTES, _MOST_LARGE = 16 << 10, 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,8 +126,16 @@ def _decoder(header: Header, build: Callable[[bytes], RecordReader], path: str |
         ) from error
 
 
-@lru_cache(maxsize=256)
-def _manifest_decoder(schema: bytes, spec: bytes) -> RecordReader:
+def _kept(make: Callable[..., RecordReader], most: int) -> Callable[..., RecordReader]:
+    """Return a function that keeps its results: the small ones, and the last of large ones.
+
+    A result takes some thirty times its text, for as long as the process lives, also if a stranger wrote it.
+    """
+    small, large = lru_cache(maxsize=most)(make), lru_cache(maxsize=_MOST_LARGE)(make)
+    return lambda *texts: (small if sum(map(len, texts)) <= _SMALL_BYTES else large)(*texts)
+
+
+def _decode_manifest(schema: bytes, spec: bytes) -> RecordReader:
     return _parsed(manifest_reading(json.loads(schema), spec=_spec_fields(spec)))
 
 
@@ -135,9 +145,11 @@ def _spec_fields(text: bytes) -> Any:
     return None
 
 
-@lru_cache(maxsize=16)
-def _list_decoder(schema: bytes) -> RecordReader:
+def _decode_list(schema: bytes) -> RecordReader:
     return _parsed(manifest_list_reading(json.loads(schema)))
+
+
+_manifest_decoder, _list_decoder = _kept(_decode_manifest, 256), _kept(_decode_list, 16)
 
 
 def _parsed(reading: Reading) -> RecordReader:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_iceberg.errors import FormatError, InvalidInputError, UnsupportedError
 from airflow_iceberg.format.decompression import GrowthError, gunzip
 from airflow_iceberg.format.first_bytes import refuse_other_kinds
 from airflow_iceberg.format.json_fields import MAX_LONG, Fields
+from airflow_iceberg.format.metadata.spec_schemas import excess_work
 from airflow_iceberg.format.metadata.table_metadata import NO_PARTITION_ID, SUPPORTED_FORMAT_VERSIONS, TableMetadata
 from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.properties.table_properties import TableProperties
@@ -29,6 +30,12 @@ _SUPPORTED_CODECS = (
 )
 # Measured with a million properties: key, value, and their places in two dictionaries.
 _VALUE_BYTES = 200
+# What stands before values; also as escapes, in texts that are lists or documents themselves.
+_MARKS = (b",", b"[", b"{", b"\\u002c", b"\\u002C", b"\\u005b", b"\\u005B", b"\\u007b", b"\\u007B")
+# Names of columns, which a document may spell out in less than it takes to have them; see `Schema.names_bytes`.
+_MOST_NAMES_BYTES, _MOST_NAMES_BYTES_BESIDE_OTHERS = 512 << 20, 32 << 20
+# The name of a partition field is told again with each partition.
+_LONGEST_PARTITION_FIELD = 1_000
 _KNOWN = frozenset(
     (
         *("format-version", "table-uuid", "location", "last-sequence-number", "last-updated-ms", "last-column-id"),
@@ -65,7 +72,8 @@ def read(
     """
     given = [data]
     del data  # it is not needed when its text is decoded, and both may be large
-    return from_dict(_parse(given, path, most_bytes, most_values, most_memory), path=path)
+    document = _parse(given, path, most_bytes, most_values, most_memory)
+    return from_dict(document, path=path, is_limited=most_memory is not None)
 
 
 def write(metadata: TableMetadata) -> bytes:
@@ -87,7 +95,7 @@ def _parse(
         if data[:2] == b"\x1f\x8b":
             data = gunzip(data, limit=most_bytes)
         refuse_other_kinds(data, "table metadata", path=path, compressed=_SUPPORTED_CODECS)
-        _check_size(data, path, most_values, most_memory)
+        check_size(data, path, most_values, most_memory)
         text = data.decode(json.detect_encoding(data), "surrogatepass")
         del data
         document = json.loads(text, parse_constant=_no_number)
@@ -102,11 +110,11 @@ def _parse(
     return document
 
 
-def _check_size(data: bytes, path: str | None, most_values: int | None, most_memory: int | None) -> None:
+def check_size(data: bytes, path: str | None, most_values: int | None, most_memory: int | None) -> None:
     """Raise `TooLargeError` for a document of more values, or that takes more memory, than is read here."""
     if most_values is None and most_memory is None:
         return
-    values = sum(map(data.count, (b",", b"[", b"{")))
+    values = sum(map(data.count, _MARKS))
     if most_values is not None and values > most_values:
         raise _too_large(path, f"more than {most_values} values")
     # Its text, and the texts in it, beside its objects.
@@ -130,8 +138,12 @@ def _no_number(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
 
-def from_dict(value: Mapping[str, Any], *, path: str | None = None) -> TableMetadata:
-    """Return the metadata in a JSON document; raises like `read`."""
+def from_dict(value: Mapping[str, Any], *, path: str | None = None, is_limited: bool = False) -> TableMetadata:
+    """Return the metadata in a JSON document; raises like `read`.
+
+    Args:
+        is_limited: whether the process does the work of others, too.
+    """
     fields = Fields(value, "", path)
     where = f" of {path}" if path else ""
     for key, kind in _OTHERS.items():
@@ -143,7 +155,7 @@ def from_dict(value: Mapping[str, Any], *, path: str | None = None) -> TableMeta
         known = ", ".join(map(str, SUPPORTED_FORMAT_VERSIONS))
         raise UnsupportedError(f"format version {version}{where} is not supported (supported: {known})")
     try:
-        return _read(fields, version)
+        return _read(fields, version, is_limited)
     except (FormatError, InvalidInputError) as error:
         # The checks of the parts do not know the file.
         if isinstance(error, FormatError) and error.path is not None:
@@ -153,9 +165,11 @@ def from_dict(value: Mapping[str, Any], *, path: str | None = None) -> TableMeta
         raise FormatError("types are nested too deeply in 'schemas'", path=path) from error
 
 
-def _read(fields: Fields, version: int) -> TableMetadata:
-    schemas, current_schema_id = _read_schemas(fields, version)
+def _read(fields: Fields, version: int, is_limited: bool) -> TableMetadata:
+    schemas, current_schema_id = _read_schemas(fields, version, is_limited)
     specs, default_spec_id = _read_specs(fields, version)
+    if is_limited:
+        _check_specs(fields.path, schemas, specs, current_schema_id)
     orders, default_order_id = _read_orders(fields, version)
     current_id, refs = _read_refs(fields)
     snapshots = _read_snapshots(fields)
@@ -200,12 +214,18 @@ def _raw(fields: Fields, key: str) -> tuple[Mapping[str, Any], ...]:
     return tuple(item.data for item in _items(fields, key))
 
 
-def _read_schemas(fields: Fields, version: int) -> tuple[tuple[Schema, ...], int]:
+def _read_schemas(fields: Fields, version: int, is_limited: bool) -> tuple[tuple[Schema, ...], int]:
     if version == 1 and "schemas" not in fields:
         schema = Schema.from_dict({**fields.mapping("schema"), "schema-id": 0}, path=fields.path, where="schema")
         return (schema,), 0
-    schemas = tuple(Schema.from_dict(item.data, path=fields.path, where=item.where) for item in fields.items("schemas"))
-    return schemas, fields.int("current-schema-id")
+    schemas: list[Schema] = []
+    most = left = _MOST_NAMES_BYTES_BESIDE_OTHERS if is_limited else _MOST_NAMES_BYTES
+    for item in fields.items("schemas"):
+        schemas.append(Schema.from_dict(item.data, path=fields.path, where=item.where))
+        left -= schemas[-1].names_bytes
+        if left < 0:
+            raise _too_large(fields.path, f"names of columns that take more than {most} bytes in all schemas")
+    return tuple(schemas), fields.int("current-schema-id")
 
 
 def _read_specs(fields: Fields, version: int) -> tuple[tuple[PartitionSpec, ...], int]:
@@ -214,6 +234,16 @@ def _read_specs(fields: Fields, version: int) -> tuple[tuple[PartitionSpec, ...]
     items = fields.items("partition-specs")
     specs = tuple(PartitionSpec.from_dict(item.data, path=fields.path, where=item.where) for item in items)
     return specs, fields.int("default-spec-id")
+
+
+def _check_specs(path: str | None, schemas: Sequence[Schema], specs: Sequence[PartitionSpec], current_id: int) -> None:
+    """Raise `TooLargeError` for specs that make much work of little text."""
+    current = next((one for one in schemas if one.schema_id == current_id), None)
+    if what := "" if current is None else excess_work(current, schemas, specs):
+        raise _too_large(path, what)
+    longest = max((len(one.name) for spec in specs for one in spec.fields), default=0)
+    if longest > _LONGEST_PARTITION_FIELD:
+        raise _too_large(path, f"a partition field whose name has {longest} characters")
 
 
 def _read_orders(fields: Fields, version: int) -> tuple[tuple[SortOrder, ...], int]:

@@ -21,7 +21,8 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.avro.schemas import avro_name
-from airflow_iceberg.format.partitions.spec import PartitionSpec, with_sources
+from airflow_iceberg.format.metadata.spec_schemas import SchemasOfSpecs
+from airflow_iceberg.format.partitions.spec import PartitionSpec
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.evolving_fields import check_column_name
 from airflow_iceberg.format.schemas.schema import Schema, assign_fresh_ids
@@ -89,11 +90,15 @@ class TableMetadata:
     encryption_keys: tuple[Mapping[str, Any], ...] = ()
     unknown: Mapping[str, Any] = field(default_factory=dict)
     _snapshots_by_id: Mapping[int, Snapshot] = field(init=False, repr=False, compare=False)
+    _specs_by_id: Mapping[int, PartitionSpec] = field(init=False, repr=False, compare=False)
+    _schemas_of_specs: SchemasOfSpecs = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # As Iceberg Java and PyIceberg: ClickHouse writes a slash at the end, and misreads paths with two in a row.
         object.__setattr__(self, "location", _without_slashes(self.location))
         object.__setattr__(self, "_snapshots_by_id", {snapshot.snapshot_id: snapshot for snapshot in self.snapshots})
+        object.__setattr__(self, "_specs_by_id", {spec.spec_id: spec for spec in self.partition_specs})
+        object.__setattr__(self, "_schemas_of_specs", SchemasOfSpecs())
         _check(self)
 
     def schema(self, schema_id: int | None = None) -> Schema:
@@ -104,7 +109,7 @@ class TableMetadata:
     def spec(self, spec_id: int | None = None) -> PartitionSpec:
         """Return a partition spec, by default the one to write with; raises NotFoundError for an unknown id."""
         wanted = self.default_spec_id if spec_id is None else spec_id
-        return _find("partition spec", wanted, {spec.spec_id: spec for spec in self.partition_specs})
+        return _find("partition spec", wanted, self._specs_by_id)
 
     def newest_schemas(self) -> tuple[Schema, ...]:
         """Return all schemas: the current one, then the others, the newest first."""
@@ -114,12 +119,12 @@ class TableMetadata:
     def schema_of_spec(self, spec_id: int) -> Schema:
         """Return a schema with the source columns of a spec, which decide the types of the partition values.
 
-        This is the current schema, unless a column was dropped; see `with_sources`.
+        This is the current schema, unless a column was dropped; see `partitions.spec.with_sources`.
 
         Raises:
             NotFoundError: there is no such spec.
         """
-        return with_sources(self.spec(spec_id), self.newest_schemas())
+        return self._schemas_of_specs.get(self.spec(spec_id), self.newest_schemas)
 
     def partition_fields(self) -> tuple[t.NestedField, ...]:
         """Return the partition fields of all specs, each id once: the partition struct of metadata tables.

@@ -216,16 +216,17 @@ def with_sources(spec: PartitionSpec, schemas: Sequence[Schema]) -> Schema:
             is_typed = all(source in found and found[source].type == type_ for source, type_ in types.items())
             if is_typed and wanted <= found.keys() and schema.schema_id != RECOVERED_SCHEMA_ID:
                 return schema
-    result = schemas[0]
+    taken, added = set(schemas[0].names), list[NestedField]()
     for source, schema in dropped.items():
         column = schema.fields_by_id[source]
         if isinstance(column.type, PrimitiveType):
-            name = column.name if column.name not in result.names else f"{column.name}_{source}"
-            while name in result.names:
+            name = column.name if column.name not in taken else f"{column.name}_{source}"
+            while name in taken:
                 name += "_"
-            added = NestedField(id=source, name=name, type=column.type, doc=column.doc)
-            result = replace(result, fields=(*result.fields, added))
-    return result
+            taken.add(name)
+            added.append(NestedField(id=source, name=name, type=column.type, doc=column.doc))
+    # At once: each schema is indexed as a whole.
+    return replace(schemas[0], fields=(*schemas[0].fields, *added)) if added else schemas[0]
 
 
 def sources_to_dict(source_id: int, source_ids: tuple[int, ...] | None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Not here: the types (`types`), types as users write them (`shorthand`), legal ch
 schemas (`arrow`).
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ALL_COLUMNS = "*"
+# A field within others has their names in its own: a long name around many fields would be as many long names.
+_MOST_NAMES_BYTES = 32 << 20
 
 Columns: TypeAlias = "Mapping[str, str | Mapping[str, Any]] | Schema | pa.Schema"
 """The forms in which users give a schema."""
@@ -35,8 +38,10 @@ class Schema:
         fields_by_id: every field at every depth; the fields of lists and maps are ``element``, ``key`` and ``value``.
         names: full dotted name to id, like ``points.element.x``.
         parents: id of each nested field to the id of its parent.
+        names_bytes: the memory of all names.
     Raises:
-        InvalidInputError: a duplicate id or name, or an identifier field that could be null or is a float.
+        InvalidInputError: a duplicate id or name, an identifier field that could be null or is a float, or names that
+            are too long together.
     Spec: Schemas and Data Types; Identifier Field IDs.
     """
 
@@ -48,11 +53,12 @@ class Schema:
     parents: Mapping[int, int] = field(init=False, repr=False, compare=False, hash=False)
     _names_by_id: Mapping[int, str] = field(init=False, repr=False, compare=False, hash=False)
     _short_names: Mapping[str, int] = field(init=False, repr=False, compare=False, hash=False)
+    names_bytes: int = field(init=False, repr=False, compare=False, hash=False)
 
     def __post_init__(self) -> None:
         index = _Index()
         index.add(self.fields, "", "", None)
-        for name in ("fields_by_id", "names", "parents", "_names_by_id", "_short_names"):
+        for name in ("fields_by_id", "names", "parents", "_names_by_id", "_short_names", "names_bytes"):
             object.__setattr__(self, name, getattr(index, name.lstrip("_")))
         # A set, as in Iceberg Java: a column that is named twice identifies rows no better.
         object.__setattr__(self, "identifier_field_ids", tuple(dict.fromkeys(self.identifier_field_ids)))
@@ -255,6 +261,7 @@ class _Index:
         self.parents: dict[int, int] = {}
         self.names_by_id: dict[int, str] = {}
         self.short_names: dict[str, int] = {}
+        self.names_bytes = 0
 
     def add(
         self, fields: tuple[t.NestedField, ...], prefix: str, short_prefix: str, parent: t.NestedField | None
@@ -268,8 +275,9 @@ class _Index:
         """
         in_struct = parent is None or isinstance(parent.type, t.StructType)
         for child in fields:
-            self._add_one(child, prefix + child.name, parent)
-            short = short_prefix + child.name
+            name = prefix + child.name
+            self._add_one(child, name, parent)
+            short = name if short_prefix == prefix else self._counted(short_prefix + child.name)
             self.short_names.setdefault(short, child.id)
             # As in Java, `points.x` means `points.element.x`, but only if the element is a struct.
             skip = not in_struct and child.name != "key" and isinstance(child.type, t.StructType)
@@ -277,6 +285,14 @@ class _Index:
             nested = t.child_fields(child.type)
             if nested:
                 self.add(nested, f"{prefix}{child.name}.", below, child)
+
+    def _counted(self, name: str) -> str:
+        self.names_bytes += sys.getsizeof(name)
+        if self.names_bytes > _MOST_NAMES_BYTES:
+            raise InvalidInputError(
+                f"the names of its columns, each with those around it, take more than {_MOST_NAMES_BYTES} bytes"
+            )
+        return name
 
     def _add_one(self, child: t.NestedField, name: str, parent: t.NestedField | None) -> None:
         if not 0 <= child.id <= MAX_INT:
@@ -292,7 +308,7 @@ class _Index:
         if name in self.names:
             raise InvalidInputError(f"column name '{name}' is used twice: field ids {self.names[name]} and {child.id}")
         self.fields_by_id[child.id] = child
-        self.names[name] = child.id
+        self.names[self._counted(name)] = child.id
         self.names_by_id[child.id] = name
         if parent is not None:
             self.parents[child.id] = parent.id

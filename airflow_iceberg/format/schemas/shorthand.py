@@ -70,10 +70,11 @@ _PARAMETRIC_ALIASES = (
 )
 # At what a CRS ends for Iceberg Java; tables of others with such a type are read.
 _NOT_IN_CRS: Mapping[type[t.IcebergType], str] = {t.GeometryType: ")", t.GeographyType: ","}
-# Words after a type, which describe the field.
-_NOT_NULL = re.compile(r"\s+(not\s+null|required)\s*$", re.IGNORECASE)
-_NULLABLE = re.compile(r"\s+(null|optional)\s*$", re.IGNORECASE)
-_COMMENT = re.compile(r"\s+comment\s+'((?:[^']|'')*)'\s*$", re.IGNORECASE)
+# Words after a type, which describe the field. From the first space alone: a type may come from a metastore, and from
+# each of a million spaces they would be looked for in all that follow.
+_NOT_NULL = re.compile(r"(?<!\s)\s+(not\s+null|required)\s*$", re.IGNORECASE)
+_NULLABLE = re.compile(r"(?<!\s)\s+(null|optional)\s*$", re.IGNORECASE)
+_COMMENT = re.compile(r"(?<!\s)\s+comment\s+'((?:[^']|'')*)'\s*$", re.IGNORECASE)
 _NESTED = re.compile(r"(struct|list|array|map)\s*<(.*)>", re.IGNORECASE | re.DOTALL)
 _MEMBER = re.compile(r"\s*(`(?:[^`]|``)+`|[^\s:`]+)\s*(?::\s*|\s+)(\S.*)", re.DOTALL)
 
@@ -131,7 +132,7 @@ class _TypeText:
         return _TypeText(f"{self.column}.{name}", text, self.next_id).whole_field(name)
 
     def _member(self, text: str) -> t.NestedField:
-        found = _MEMBER.fullmatch(text)
+        found = _MEMBER.fullmatch(text.strip())
         if not found:
             self._fail(f"a struct has members like 'x: double', got '{text.strip()}'")
         name = found[1][1:-1].replace("``", "`") if found[1].startswith("`") else found[1]

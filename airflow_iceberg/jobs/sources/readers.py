@@ -18,6 +18,7 @@ from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.avro.amplification import refuse_amplification
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.sources import csv_files
+from airflow_iceberg.jobs.sources.avro_blocks import plain_blocks
 from airflow_iceberg.jobs.sources.avro_schema import arrow_schema, read_as, without_defaults
 from airflow_iceberg.jobs.sources.json.absent import with_required
 from airflow_iceberg.jobs.sources.json.columns import table_of
@@ -178,7 +179,7 @@ def _read_avro(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, s
     fastavro = _fastavro()
     filesystem, path = open_filesystem(unit.location, io)
     with filesystem.open(path, "rb") as handle:
-        reader = _avro_reader(fastavro, handle)
+        reader = _avro_reader(fastavro, handle, unit.location)
         _refuse_amplification(reader.writer_schema, unit.location)
         wanted, convert = read_as(reader.writer_schema)
         yield _no_rows(wanted)
@@ -202,23 +203,23 @@ def _refuse_amplification(schema: Any, location: str) -> None:
 def _avro_columns(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> pa.Schema:
     filesystem, path = open_filesystem(unit.location, io)
     with filesystem.open(path, "rb") as handle:
-        return arrow_schema(_avro_reader(_fastavro(), handle).writer_schema)
+        return arrow_schema(_avro_reader(_fastavro(), handle, unit.location).writer_schema)
 
 
-def _avro_reader(fastavro: Any, handle: Any) -> Any:
+def _avro_reader(fastavro: Any, handle: Any, location: str) -> Any:
     """Return the reader of an Avro file, also if a default does not fit its field.
 
     Some writers put the JSON of Iceberg's defaults there, such as "2026-01-01" for a date, which is an int in Avro.
     """
     try:
-        return fastavro.reader(handle)
+        return fastavro.reader(plain_blocks(handle, location))
     except fastavro.schema.SchemaParseException:
         handle.seek(0)
         header = fastavro.schemaless_reader(handle, _AVRO_HEADER)
         schema = without_defaults(json.loads(header["meta"]["avro.schema"]))
         handle.seek(0)
         # fastavro checks the defaults of the schema that is asked for, and then none of the file's.
-        return fastavro.reader(handle, schema)
+        return fastavro.reader(plain_blocks(handle, location), schema)
 
 
 _AVRO_HEADER = {

@@ -17,6 +17,7 @@ from airflow_iceberg.format.manifests.entries import ManifestContent
 from airflow_iceberg.format.names import Path
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
+from airflow_iceberg.format.type_text import begun_type
 from airflow_iceberg.operations.history.net_changes import live_entries
 from airflow_iceberg.redaction import hide
 from airflow_iceberg.scan.difference import find_difference
@@ -134,27 +135,34 @@ def diff(
     )
 
 
-def schema_changes(before: Schema, after: Schema, *, by_id: bool) -> Iterator[str]:
-    """Yield what differs; columns of one table are known by their ids, those of two tables by their names."""
+def schema_changes(before: Schema, after: Schema, *, by_id: bool, most: int | None = None) -> Iterator[str]:
+    """Yield what differs; columns of one table are known by their ids, those of two tables by their names.
 
-    def columns(schema: Schema) -> dict[Any, tuple[str, str]]:
-        return {
-            (number if by_id else name): (name, f"{schema.fields_by_id[number].type}{_null(schema, number)}")
-            for name, number in schema.names.items()
-        }
+    Args:
+        most: how many characters of a name and of a type count; None: all.
+    """
 
+    def columns(schema: Schema) -> dict[Any, tuple[str, int]]:
+        return {(number if by_id else name): (name, number) for name, number in schema.names.items()}
+
+    # The text of a struct has those of all its fields in it: one at a time.
     old, new = columns(before), columns(after)
     for key in [*old, *(key for key in new if key not in old)]:
-        if key not in new:
-            yield f"column {old[key][0]} is removed"
-        elif key not in old:
-            yield f"column {new[key][0]} {new[key][1]} is added"
-        elif old[key] != new[key]:
-            yield f"column {' '.join(old[key])} is now {' '.join(new[key])}"
+        was = _described(before, *old[key], most) if key in old else None
+        now = _described(after, *new[key], most) if key in new else None
+        if was is not None and now is None:
+            yield f"column {was[0]} is removed"
+        elif was is None and now is not None:
+            yield f"column {' '.join(now)} is added"
+        elif was is not None and now is not None and was != now:
+            yield f"column {' '.join(was)} is now {' '.join(now)}"
 
 
-def _null(schema: Schema, number: int) -> str:
-    return " required" if schema.fields_by_id[number].required else ""
+def _described(schema: Schema, name: str, number: int, most: int | None) -> tuple[str, str]:
+    """Return the name and the type of a column."""
+    found = schema.fields_by_id[number]
+    kind = str(found.type) if most is None else begun_type(found.type, most)
+    return name[:most], f"{kind}{' required' if found.required else ''}"
 
 
 def _properties(left: OpenTable, right: OpenTable) -> dict[str, tuple[str | None, str | None]]:

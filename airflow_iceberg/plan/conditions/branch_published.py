@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from airflow_iceberg.errors import InvalidInputError, NotFoundError
@@ -52,10 +51,11 @@ class BranchPublishedCondition:
         if wanted is None:
             return Decision(has=f"branch {self.branch!r} has no snapshot; {has}")
         line = {one.snapshot_id: one for one in metadata.ancestors(None if target is None else target.snapshot_id)}
+        walked: set[int] = set()
         for snapshot in line.values():
             # Its child tells of one that has expired since.
             is_there = wanted == (snapshot.snapshot_id if wanted in line else snapshot.parent_snapshot_id)
-            if is_there or _repeats(snapshot, wanted, wap_id) or _has_changes(metadata, line, snapshot, wanted):
+            if is_there or _repeats(snapshot, wanted, wap_id) or _has_changes(metadata, line, snapshot, wanted, walked):
                 found = described(self.into, snapshot)
                 result = {**found, "published_branch": self.branch, "published_snapshot_id": str(wanted)}
                 return Decision(result=result, has=has)
@@ -75,11 +75,24 @@ class BranchPublishedCondition:
         return number, None if known is None else known.summary.get(_WAP_ID)
 
 
-def _has_changes(metadata: TableMetadata, line: Container[int], snapshot: Snapshot, wanted: int) -> bool:
-    """Tell whether a snapshot of a line was made from an audited one, which is the wanted one or came after it."""
+def _has_changes(
+    metadata: TableMetadata, line: Container[int], snapshot: Snapshot, wanted: int, walked: set[int]
+) -> bool:
+    """Tell whether a snapshot of a line was made from an audited one, which is the wanted one or came after it.
+
+    Args:
+        walked: those before which the wanted one is not, for the next call: many may name the same ones.
+    """
     audited = whole_number(snapshot.summary.get(_AUDITED, ""))
-    staged = takewhile(lambda one: one.snapshot_id not in line, metadata.ancestors(audited))
-    return audited == wanted or any(wanted == one.snapshot_id for one in staged)
+    if audited == wanted:
+        return True
+    for one in metadata.ancestors(audited):
+        if one.snapshot_id in line or one.snapshot_id in walked:
+            return False
+        if one.snapshot_id == wanted:
+            return True
+        walked.add(one.snapshot_id)
+    return False
 
 
 def _repeats(snapshot: Snapshot, wanted: int, wap_id: str | None) -> bool:

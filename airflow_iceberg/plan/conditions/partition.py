@@ -6,6 +6,7 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import InvalidInputError, came
@@ -77,7 +78,7 @@ class PartitionCondition:
             rows, files = sum(count.live_records for count in mine), sum(count.data_files for count in mine)
             has = f"the partition has {files} data files with {rows} rows"
             if not files:
-                some = ", ".join(sorted((_path(count.texts) for count in found), reverse=True)[:_SHOWN])
+                some = ", ".join(nlargest(_SHOWN, (_path(count.texts) for count in found)))
                 has = f"none of its {len(found)} partitions is this one" + (f"; the last ones: {some}" if some else "")
             if not files or (self.min_rows is not None and rows < self.min_rows):
                 return Decision(has=f"{has}; {head_of(self.branch, head)}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.format.types import PrimitiveType
@@ -11,6 +13,10 @@ from airflow_iceberg.plan.conditions.decision import Decision, Facts
 if TYPE_CHECKING:
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
     from airflow_iceberg.format.schemas.schema import Schema
+
+MOST_COLUMNS = 1_000
+"""How many columns of each kind a result names."""
+_LONGEST = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,10 +64,15 @@ def _changes(before: Schema | None, now: Schema) -> dict[str, list[str] | None]:
     old, new = before.fields_by_id, now.fields_by_id
     changed = [i for i in old if i in new and _shape(before, i) != _shape(now, i)]
     return {
-        "added_columns": [str(now.find_name(i)) for i in new if i not in old],
-        "removed_columns": [str(before.find_name(i)) for i in old if i not in new],
-        "changed_columns": [str(now.find_name(i)) for i in changed],
+        "added_columns": _named(now, (i for i in new if i not in old)),
+        "removed_columns": _named(before, (i for i in old if i not in new)),
+        "changed_columns": _named(now, changed),
     }
+
+
+def _named(schema: Schema, ids: Iterable[int]) -> list[str]:
+    """Return the names of columns; the result is stored in Airflow's database, and so no more than a person reads."""
+    return [str(schema.find_name(i))[:_LONGEST] for i in islice(ids, MOST_COLUMNS)]
 
 
 def _shape(schema: Schema, field_id: int) -> tuple[object, ...]:

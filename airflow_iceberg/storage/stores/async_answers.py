@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from airflow_iceberg.storage.answer_limits import GRACE_S, LISTING, MOST_S, Limit, seconds_allowed
+from airflow_iceberg.storage.answer_limits import GRACE_S, MOST_MARKS, MOST_S, XML, Limit, seconds_allowed
 from airflow_iceberg.storage.stores.store import ExcessError
 
 _CHUNK = 1 << 18
@@ -65,6 +65,18 @@ def _too_large(most: int, limit: Limit) -> ExcessError:
     )
 
 
+def _parsable(content: bytes) -> bytes:
+    """Return an answer in XML, of which a parser makes no more than is in it.
+
+    Raises:
+        ExcessError: it has entities of its own, which may grow a hundredfold, or too many elements.
+    """
+    # In UTF-16, which a parser knows by itself, each mark would be another one.
+    if b"\0" in content or b"<!ENTITY" in content or content.count(b"<") > MOST_MARKS:
+        raise ExcessError(f"the answer is not read: it has more elements or entities than {XML.what}; {XML.to_do}")
+    return content
+
+
 def limit_answers(client: Any) -> None:
     """Let a client of aiobotocore read its answers, except those with the content of files, within a limit.
 
@@ -83,7 +95,7 @@ def limit_answers(client: Any) -> None:
         answer = await _head_within(send, request, read_s + grace_s)
         if not is_streamed or answer.status_code >= 300:
             try:
-                answer._content = await read_within(answer.raw.content.read, LISTING, grace_s=grace_s)
+                answer._content = _parsable(await read_within(answer.raw.content.read, XML, grace_s=grace_s))
             except BaseException:
                 answer.raw.close()
                 raise

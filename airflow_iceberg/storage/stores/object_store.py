@@ -11,7 +11,7 @@ import os
 import time
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +33,8 @@ from airflow_iceberg.storage.stores.store import (
 CREATION_KEY = "airflow-iceberg-creation"
 _TRIES = 6
 _READ_TRIES = 3
+# Of the names of a directory, and what an entry takes beside its name.
+_MOST_HELD_BYTES, _ENTRY_BYTES = 96 << 20, 150
 
 
 class BusyError(OSError):
@@ -265,19 +267,18 @@ class ObjectStore(Store):
     def names(self, path: str, prefix: str) -> list[str]:
         bucket, key = split(path)
         base = f"{key}/" if key else ""
-        pages = self._each_page(bucket, base + prefix, delimiter="/")
-        return [entry.key.removeprefix(base) for page in pages for entry in page if not entry.is_prefix]
+        entries = _held(self._each_page(bucket, base + prefix, delimiter="/"))
+        return [entry.key.removeprefix(base) for entry in entries if not entry.is_prefix]
 
     def children(self, path: str) -> list[tuple[str, bool]]:
         bucket, key = split(path)
         base = f"{key}/" if key else ""
         found: dict[str, bool] = {}
-        for page in self._each_page(bucket, base, delimiter="/"):
-            for entry in page:
-                name = entry.key.removeprefix(base)
-                if name.rstrip("/"):
-                    is_directory = entry.is_prefix or name.endswith("/")
-                    found[name.rstrip("/")] = found.get(name.rstrip("/"), False) or is_directory
+        for entry in _held(self._each_page(bucket, base, delimiter="/")):
+            name = entry.key.removeprefix(base)
+            if name.rstrip("/"):
+                is_directory = entry.is_prefix or name.endswith("/")
+                found[name.rstrip("/")] = found.get(name.rstrip("/"), False) or is_directory
         return sorted(found.items())
 
     def is_directory(self, path: str) -> bool:
@@ -320,6 +321,7 @@ class ObjectStore(Store):
     ) -> Iterator[list[Entry]]:
         token: str | None = None
         while True:
+            before = token
             page, token = self._call(
                 bucket,
                 lambda after=token: self._page(bucket, prefix, delimiter=delimiter, limit=limit, token=after),  # type: ignore[misc]
@@ -327,6 +329,22 @@ class ObjectStore(Store):
             yield page
             if token is None:
                 return
+            if token == before:
+                raise ExcessError("the listing does not end: its next page is the same again; check the store's server")
+
+
+def _held(pages: Iterable[list[Entry]]) -> Iterator[Entry]:
+    """Yield the entries of a listing that is held in memory as a whole, of a size that it may have.
+
+    Raises:
+        ExcessError: it is larger: a server may send pages without an end.
+    """
+    left = _MOST_HELD_BYTES
+    for page in pages:
+        left -= sum(_ENTRY_BYTES + len(entry.key) for entry in page)
+        if left < 0:
+            raise ExcessError(f"the listing has names of more than {_MOST_HELD_BYTES} bytes; check the store's server")
+        yield from page
 
 
 def split(path: str) -> tuple[str, str]:

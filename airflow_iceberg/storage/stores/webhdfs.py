@@ -22,11 +22,13 @@ from airflow_iceberg.storage.answer_limits import DIRECTORY, FILE, Limit, file_o
 from airflow_iceberg.storage.answers import LimitError, Session, within
 from airflow_iceberg.storage.stores.name_nodes import require_own
 from airflow_iceberg.storage.stores.renaming import RenamingStore
-from airflow_iceberg.storage.stores.store import RefusedError, Settings, UnclearError
+from airflow_iceberg.storage.stores.store import ExcessError, RefusedError, Settings, UnclearError
 
 _TIMEOUTS_S = (30, 300)
 _REDIRECTED = (301, 302, 303, 307, 308)
 _REDIRECTS = 5
+# HDFS itself takes no path of more than a thousand parts.
+_DEEPEST = 1_000
 _EXCEPTIONS: Mapping[str, type[OSError]] = {
     "FileNotFoundException": FileNotFoundError,
     "FileAlreadyExistsException": FileExistsError,
@@ -184,6 +186,8 @@ class WebHdfsStore(RenamingStore):
             for each in self._listed(f"{path}/{inner}" if inner else path):
                 name = f"{inner}/{each['pathSuffix']}" if inner else each["pathSuffix"]
                 if each["type"] == "DIRECTORY":
+                    if name.count("/") > _DEEPEST:
+                        raise ExcessError(f"folders are nested more than {_DEEPEST} deep; check the server of HDFS")
                     waiting.append(name)
                 elif name:  # the listing of a file is its own status, without a name
                     yield name, int(each["length"]), int(each["modificationTime"])

@@ -16,6 +16,9 @@ from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.json_fields import KeyTwice, unique
 
+LONGEST_LINE_BYTES = 64 << 20
+"""A line is held as a whole, and a few bytes that are compressed may become any number of them."""
+
 
 class JsonNumber(str):
     """A number with a point or an exponent, or of thousands of digits, as it is written."""
@@ -37,7 +40,7 @@ def read_objects(stream: pa.NativeFile, location: str, *, block_bytes: int, batc
     Raises:
         FormatError: a line is not an object in UTF-8.
     """
-    for first, lines in _line_batches(stream, block_bytes, batch_rows):
+    for first, lines in _line_batches(stream, location, block_bytes, batch_rows):
         if first == 1:
             # A mark of the byte order may begin the file.
             lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
@@ -73,7 +76,9 @@ def with_texts(line: str, name: str, kind: t.IcebergType) -> Any:
     return value.get(name)
 
 
-def _line_batches(stream: pa.NativeFile, block_bytes: int, batch_rows: int) -> Iterator[tuple[int, list[bytes]]]:
+def _line_batches(
+    stream: pa.NativeFile, location: str, block_bytes: int, batch_rows: int
+) -> Iterator[tuple[int, list[bytes]]]:
     """Yield (number of the first line, lines); a line may cross blocks, the last line may have no line break."""
     held: list[bytes] = []
     first = 1
@@ -81,6 +86,10 @@ def _line_batches(stream: pa.NativeFile, block_bytes: int, batch_rows: int) -> I
         before, line_break, rest = block.rpartition(b"\n")
         if not line_break:
             held.append(rest)
+            if sum(map(len, held)) > LONGEST_LINE_BYTES:
+                raise FormatError(
+                    f"line {first} has more than {LONGEST_LINE_BYTES} bytes; expected one object a line", path=location
+                )
             continue
         lines = b"".join((*held, before)).split(b"\n")
         held = [rest]
