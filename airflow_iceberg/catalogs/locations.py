@@ -166,8 +166,7 @@ class Locations(ABC):
         return ProvenFileIO(checked.inner, known, partial(self._why_foreign, checked, state))
 
     def _why_foreign(self, io: GatedFileIO, state: TableState, folder: str) -> str | None:
-        is_home = self._is_expected(state)
-        return foreign_at(io, folder, state.metadata, state.metadata_location, is_home=is_home)
+        return foreign_at(io, folder, state.metadata, state.metadata_location, is_home=self._is_expected(state))
 
     def _proven_gate(self, io: GatedFileIO, state: TableState, *, drops: bool = False) -> tuple[Gate, bool]:
         table, location = state.table, state.metadata.location
