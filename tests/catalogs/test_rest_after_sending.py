@@ -10,7 +10,14 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import Catalog, TableId
 from airflow_iceberg.catalogs.rest.changes import after_beginning, beginning, creation, new_branches
 from airflow_iceberg.catalogs.rest.credentials import Delegation, RoutedFileIO
-from airflow_iceberg.errors import AlreadyExistsError, CommitConflictError, CommitUnknownError
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    CommitUnknownError,
+    InvalidInputError,
+    StorageError,
+    UnsupportedError,
+)
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.requirements import AssertRefSnapshotId
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -145,6 +152,16 @@ class TestNewBranches:
         with pytest.raises(CommitConflictError, match="Invalid snapshot timestamp"):
             catalog.commit(state, change)
         assert server.calls().count(COMMIT) == 2
+
+    def test_one_whose_rows_are_refused_stays_and_that_is_said(self, server: Script, catalog: Catalog) -> None:
+        begun = after(self.BASE, to("audit", 1))
+        change = Change(updates=(AddSnapshot(snapshot=snapshot(2, 1)), to("audit", 2)))
+        for status, kind in ((405, UnsupportedError), (403, StorageError), (413, InvalidInputError)):
+            server.on(LOAD, answer(self.BASE, 1))
+            server.on(COMMIT, answer(begun, 2), error(status))
+            told = r"^branch 'audit' of table db\.t was created and stays, without the rows: catalog prod cannot commit"
+            with pytest.raises(kind, match=told):
+                catalog.commit(catalog.load("db.t"), change)
 
 
 class TestCreationsWithSnapshots:

@@ -361,6 +361,12 @@ class TestWhatWillNeverWork:
             body = json.dumps({"error": {"type": kind, "message": "m"}}).encode()
             assert Refusal.from_body(status, body, str).is_final is is_final, (status, kind)
 
+    def test_a_token_that_is_never_given_is_none(self, server: Script, waits: list[float]) -> None:
+        server.on("POST /v1/oauth/tokens", error(500, FINAL[0]))
+        with pytest.raises(StorageError, match=r"get a token: the server answers 500 .*check client id and secret"):
+            catalog_of(server, credential="id:secret").load("db.t")
+        assert waits == []
+
     def test_an_exception_that_a_server_has_not_caught(self) -> None:
         """Iceberg Java's server, in Jetty, for a kind of change that it does not know."""
         kind = "java.lang.UnsupportedOperationException"

@@ -18,7 +18,7 @@ from airflow_iceberg.format.avro.container import write_container, write_long
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 from airflow_iceberg.jobs.protocol.source import Source
-from airflow_iceberg.jobs.sources import files
+from airflow_iceberg.jobs.sources import csv_files, files
 from airflow_iceberg.jobs.sources.files import distribute, expand, guess_format, plan_tasks, task_count
 from airflow_iceberg.jobs.sources.json import text as json_text
 from airflow_iceberg.jobs.sources.unit import Unit
@@ -38,9 +38,9 @@ def read(path: Path, *, schema: Schema = SCHEMA, options: Mapping[str, str] | No
     return pa.concat_tables(files.read_unit(unit, IO, schema=schema, options=options or {}))
 
 
-def broken(path: Path, message: str | None = None) -> None:
+def broken(path: Path, message: str | None = None, options: Mapping[str, str] | None = None) -> None:
     with pytest.raises(FormatError, match=message) as caught:
-        read(path)
+        read(path, options=options)
     assert caught.value.path == str(path)
 
 
@@ -284,6 +284,20 @@ class TestJsonLines:
         path = tmp_path / "a.jsonl.gz"
         path.write_bytes(gzip.compress(b'{"id": 1}\n') + gzip.compress(b" " * (16 << 20), 1) * 4)
         broken(path, "line 2 has more than 20971520 bytes; expected one object a line")
+
+    def test_a_header_has_so_many_columns(self, tmp_path, monkeypatch):
+        """Each takes kilobytes of memory, and one byte of the file."""
+        monkeypatch.setattr(csv_files, "MOST_COLUMNS", 3)
+        path = tmp_path / "a.csv"
+        for head in ("a,b,c,d\n1,2,3,4\n", ",,,", ',"\n",,\n1,2,3,4\n'):
+            path.write_text(head)
+            broken(path, "the header has more than 3 columns")
+            path.write_text("x,y,z,z\r\n" + head)
+            broken(path, "the header has more than 3 columns", {"skip_rows": "1"})
+        rows = "1,2,3\n" * 100
+        for head, skipped in (("id,b,c\n", 0), ("x,x,x,x,x,x\nid,b,c\n", 1)):
+            path.write_text(head + rows)
+            assert read(path, options={"skip_rows": str(skipped)}).num_rows == 100, head
 
     def test_a_torn_gzip_is_a_broken_file(self, tmp_path):
         path = tmp_path / "a.jsonl.gz"

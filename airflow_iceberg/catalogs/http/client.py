@@ -190,7 +190,10 @@ class Http:
             found["Content-Type"] = FORM
         body = None if form is None else urlencode(form).encode()
         request = Signable(method="GET" if form is None else "POST", url=url, headers=found, body=body)
-        answer = self._repeat(_Call(request=request, purpose=purpose, auth=NoAuth(), limit=TOKEN))
+        try:
+            answer = self._repeat(_Call(request=request, purpose=purpose, auth=NoAuth(), limit=TOKEN))
+        except UnsupportedError as error:
+            raise advised(StorageError(error.what_happened), advice) from error
         if answer.refusal:
             text = f"catalog {self._catalog} cannot {purpose}: {without_login(url)} answers {answer.refusal}"
             refused = advised(StorageError(text), advice)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from airflow_iceberg.errors import InvalidInputError, true_or_false
+from airflow_iceberg.errors import FormatError, InvalidInputError, true_or_false
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.values.digits import whole_number
 from airflow_iceberg.jobs.sources.open_file import open_text
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 # The header is expected in the first bytes; if it is longer, in those of a block.
 HEAD_BYTES = 64 << 10
+# For each column Arrow takes some twelve kilobytes, and a column without a name is one byte of the file.
+MOST_COLUMNS = 20_000
 
 OPTIONS = ("header", "columns", "delimiter", "quote", "escape", "null_values", "encoding", "skip_rows")
 
@@ -63,13 +67,15 @@ class _Options:
 
     Attributes:
         names: the columns; None for those of the header.
+        skip_rows: how many lines stand before the header.
         null_values: texts that are null, beside an empty field.
     """
 
     def __init__(self, unit: Unit, schema: Schema, options: Mapping[str, str], block_bytes: int) -> None:
         defaults = {"delimiter": "\t" if ".tsv" in unit.location else ",", "quote": '"', "escape": ""}
         self._characters = {name: _character(options, name, default) for name, default in defaults.items()}
-        self._skip_rows = _count(options, "skip_rows")
+        self.delimiter = self._characters["delimiter"]
+        self.skip_rows = _count(options, "skip_rows")
         self._has_header = _flag(options, "header", default=True)
         named = _texts(options.get("columns")) or tuple(field.name for field in schema.fields)
         self.names = named if not self._has_header or "columns" in options else None
@@ -85,7 +91,7 @@ class _Options:
             use_threads=False,
             block_size=block_size or self.block_bytes,
             column_names=self.names,
-            skip_rows=self._skip_rows + (1 if self.names and self._has_header else 0),
+            skip_rows=self.skip_rows + (1 if self.names and self._has_header else 0),
             encoding=encoding or self.encoding,
         )
 
@@ -94,7 +100,7 @@ class _Options:
         from pyarrow import csv
 
         return csv.ParseOptions(
-            delimiter=self._characters["delimiter"],
+            delimiter=self.delimiter,
             quote_char=self._characters["quote"] or False,
             escape_char=self._characters["escape"] or False,
             newlines_in_values=True,
@@ -127,7 +133,7 @@ def _header(unit: Unit, io: FileIO, options: _Options) -> Sequence[str]:
         if len(head) == size:
             text = text[: text.rfind("\n") + 1]
         try:
-            names = _names(text, options)
+            names = _names(text, options, unit.location)
             _check_names(names, head, unit, options)
             return names
         except pa.ArrowInvalid:
@@ -153,16 +159,33 @@ def _check_names(names: Sequence[str], head: bytes, unit: Unit, options: _Option
 _NO_CHARACTER = "\ufffd"
 
 
-def _names(head: str, options: _Options) -> Sequence[str]:
+def _names(head: str, options: _Options, location: str) -> Sequence[str]:
     from pyarrow import csv
 
-    content = head.encode()
+    begun = _begun(head, options)
+    content = begun.encode()
     reader = csv.open_csv(
         pa.BufferReader(content),
         read_options=options.read(block_size=max(len(content), 1), encoding="utf-8"),
         parse_options=options.parse(invalid_row_handler=lambda row: "skip"),
     )
-    return list(reader.schema.names)
+    names = list(reader.schema.names)
+    if begun != head and names and _CUT in names[-1]:
+        raise FormatError(f"the header has more than {MOST_COLUMNS} columns", path=location)
+    return names
+
+
+_LINE_END = re.compile(r"\r\n?|\n")
+# Ends a header that was cut, and stands in a later row if the header ends before.
+_CUT = "\ufdd0cut\ufdd0"
+
+
+def _begun(head: str, options: _Options) -> str:
+    """Return as much of a file as has the delimiters of a header, each of which may be a column."""
+    skipped = islice(_LINE_END.finditer(head), options.skip_rows) if options.skip_rows else ()
+    start = max((found.end() for found in skipped), default=0)
+    parts = head[start:].split(options.delimiter, MOST_COLUMNS)
+    return head if len(parts) <= MOST_COLUMNS else f"{head[: len(head) - len(parts[-1])]}{_CUT}\n"
 
 
 def _decoder(encoding: str) -> Any:
