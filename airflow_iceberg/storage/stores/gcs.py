@@ -10,6 +10,7 @@ import asyncio
 import datetime as dt
 import json
 import os
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -43,6 +44,7 @@ from airflow_iceberg.storage.stores.store import (
     check_own_credentials,
 )
 
+_RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{1,18})")
 _PAGE = 1000
 _TRIES = 4
 # The words by which gcsfs knows how to find credentials.
@@ -60,6 +62,22 @@ class _AnswerError(Exception):
         except (ValueError, KeyError, TypeError, RecursionError):
             text = content[:200].decode("utf-8", "replace").strip()
         super().__init__(f"{status} {text}".strip())
+
+
+class _Answer(aiohttp.ClientResponse):
+    """An answer to the file system of data files, which asks for a part of a file, or for a document."""
+
+    async def read(self) -> bytes:
+        """Return the body, within its limit; it may be compressed."""
+        if self._body is None:
+            self._body = await read_within(self.content.read, self._limit(), _told(self))
+        return self._body
+
+    def _limit(self) -> Limit:
+        if self.status >= 300 or "alt=media" not in self.url.query_string:
+            return LISTING
+        part = _RANGE.fullmatch(self.request_info.headers.get("Range", ""))
+        return FILE if part is None else file_of(int(part[2]) - int(part[1]) + 1)
 
 
 class _FileSystem(GCSFileSystem):  # type: ignore[misc]
@@ -101,7 +119,7 @@ class GcsStore(ObjectStore):
             "consistency": properties.get("gcs.consistency") or "none",
             "requester_pays": switch(properties, "gcs.requester-pays"),
             "endpoint_url": endpoint_of(properties, "gcs.service.host"),
-            "session_kwargs": _session_arguments(properties),
+            "session_kwargs": {**_session_arguments(properties), "response_class": _Answer},
             "use_listings_cache": False,
             "skip_instance_cache": True,
         }
