@@ -163,11 +163,12 @@ def attacks() -> Iterator[Attack]:
     yield from (Attack(table=name, forged=what, leads=leads, spelling=form) for name, what, leads, form in forged)
 
 
+# The first ones are for every change of this package.
 WORST = (
     Attack(linked="."),
-    Attack(linked="manifest", spelling="file://{}"),
-    Attack(linked="index", through="lake"),
     Attack(forged="baseManifestList"),
+    Attack(linked="index", through="lake"),
+    Attack(linked="manifest", spelling="file://{}"),
     Attack(table="refs", forged="statistics", leads="in/{name}"),
     Attack(table="written"),
 )
@@ -175,14 +176,14 @@ WORST = (
 
 def test_the_worst_of_them(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "home")
-    assert [wrong for attack in WORST for wrong in lake.wrongs(attack)] == []
+    assert [wrong for attack in WORST[:3] for wrong in lake.wrongs(attack)] == []
 
 
 @pytest.mark.costly
 def test_no_call_is_outside(tmp_path: Path) -> None:
     lake, all_of_them = Lake(tmp_path / "home"), [*attacks()]
     some = all_of_them if ALL else random.Random(SEED).sample(all_of_them, 150)
-    wrong = [wrong for attack in some for wrong in lake.wrongs(attack)]
+    wrong = [wrong for attack in (*WORST, *some) for wrong in lake.wrongs(attack)]
     assert wrong == [], "\n".join(wrong[:20])
 
 

@@ -189,6 +189,7 @@ class TestCreation:
             with pytest.raises(AlreadyExistsError):
                 catalog.create_namespace(("hr", "salaries", below.split("/")[0]))
 
+    @pytest.mark.costly
     def test_above_one(self, tmp_path):
         for number, below in enumerate(("day=1/u", "day=1", "x/day=1/u", "data/u", "data/day=1/u", "0110/u")):
             catalog = sql(tmp_path)
