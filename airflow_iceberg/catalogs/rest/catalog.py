@@ -100,6 +100,9 @@ class RestCatalog(Catalog):
     def _is_lent(self, state: TableState) -> bool:
         return self._states.is_lent(state.io)
 
+    def doubt(self, io: FileIO, state: TableState) -> str | None:
+        return self._states.doubt(io, state)
+
     # -- tables ----------------------------------------------------------------------------------------------------
 
     def load(self, table: str | TableId) -> TableState:
