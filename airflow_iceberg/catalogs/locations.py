@@ -11,13 +11,15 @@ import logging
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_iceberg.catalogs.names import Namespace, TableId
-from airflow_iceberg.catalogs.owners import is_in_use, names_of_folder, namesakes, owner_among
+from airflow_iceberg.catalogs.owners import Named, is_in_use, names_of_folder, namesakes, owner_among, owner_by_pointer
+from airflow_iceberg.catalogs.remembered import MOST_GATES, Remembers
+from airflow_iceberg.catalogs.settled import settled_places, settled_state
 from airflow_iceberg.catalogs.state import TableState
 from airflow_iceberg.errors import (
     AlreadyExistsError,
@@ -37,7 +39,7 @@ from airflow_iceberg.inventory.ownership import (
 )
 from airflow_iceberg.inventory.within import ProvenFileIO
 from airflow_iceberg.storage.base import FileIO
-from airflow_iceberg.storage.gate import SETTING, Gate, GatedFileIO, check_own, place_of, ungated
+from airflow_iceberg.storage.gate import Gate, GatedFileIO, local_path, place_of, ungated
 from airflow_iceberg.storage.trust import Trust, bucket_of, is_location, untrusted
 
 if TYPE_CHECKING:
@@ -45,12 +47,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_MOST_GATES = 64
 # How long it is remembered that a place is a table's alone: an expiry asks several times.
 _REMEMBERED_S = 60.0
 
 
-class Locations(ABC):
+class Locations(Remembers, ABC):
     """The part of a catalog that knows where its tables may lie; see `Catalog`.
 
     Attributes:
@@ -86,8 +87,8 @@ class Locations(ABC):
 
     # -- what is trusted -----------------------------------------------------------------------------------------------
 
-    def trust_in(self, table: TableId, location: str) -> Trust:
-        """Return the locations that are trusted for a table: those of the connection's own properties.
+    def trust_in(self, table: TableId, location: str) -> tuple[Trust, str]:
+        """Return the locations that are trusted for a table, those of the connection, and that of the table, settled.
 
         Without any a remote table is trusted to be where it says, but never a local one.
 
@@ -95,11 +96,17 @@ class Locations(ABC):
             InvalidInputError: the table's location is outside of them.
         """
         trust = Trust.of(self.properties)
-        if trust.is_empty and not place_of(location).is_local:
-            return trust.and_root(bucket_of(location))
-        if not trust.covers(location):
+        if trust.is_empty and local_path(location) is None:
+            return trust.and_root(bucket_of(location)), location
+        found = self._settled(trust, location)
+        if found is None:
             raise untrusted(f"table {table} of catalog {self.name}", location, trust)
-        return trust
+        return trust, found
+
+    def _settled_state(self, state: TableState) -> TableState:
+        """Return a table whose own locations, and that of its metadata, stay the same places, see `Trust.settled`."""
+        trust, _ = self.trust_in(state.table, state.metadata.location)
+        return settled_state(state, partial(self._settled, trust))
 
     def gate(self, table: TableId, metadata: TableMetadata, metadata_location: str) -> Gate:
         """Return the gate of a table's files.
@@ -112,10 +119,10 @@ class Locations(ABC):
         return self._remembered(("gate", table, metadata.location, own, folder), make)
 
     def _gate(self, table: TableId, location: str, own: tuple[str, ...], folder: str) -> Gate:
-        trust = self.trust_in(table, location)
-        if folder and place_of(location).is_local and not place_of(folder).is_local:
+        trust, location = self.trust_in(table, location)
+        if folder and local_path(location) is not None and local_path(folder) is None:
             raise untrusted(f"the metadata of table {table} is remote, and the table", location, trust)
-        return trust.gate(location, own=own)
+        return trust.gate(location, own=settled_places(own, partial(self._settled, trust)))
 
     def gate_of_place(self, table: TableId, location: str) -> Gate:
         """Return the gate of a table of which no more than a location is known: it lets nothing be deleted.
@@ -123,7 +130,12 @@ class Locations(ABC):
         Raises:
             InvalidInputError: the connection does not trust the location.
         """
-        return self._remembered(("place", table, location), lambda: self.trust_in(table, location).gate(location))
+
+        def make() -> Gate:
+            trust, settled = self.trust_in(table, location)
+            return trust.gate(settled)
+
+        return self._remembered(("place", table, location), make)
 
     def gate_of_pointer(self, table: TableId, metadata_location: str) -> Gate:
         """Return the gate of a table's metadata file, before its metadata is known; see `gate_of_place`."""
@@ -150,8 +162,13 @@ class Locations(ABC):
         Args:
             drops: whether the table is dropped: then none of its files is left for a second name of it.
         """
+        given, state = state, self._settled_state(state)
         gate = self.gate(state.table, state.metadata, state.metadata_location)
         checked = GatedFileIO(ungated(io or state.io or self.io), gate)
+        why_foreign = partial(self._why_foreign, checked, state)
+        if (doubt := self.doubt(checked, given)) is not None:
+            log.warning("nothing of %s is deleted: %s", state.table, doubt)
+            return ProvenFileIO(checked.inner, Gate(allowed=gate.allowed), why_foreign)
         folder = state.metadata_location.rpartition("/")[0]
         key = self._gate_key(
             "proven", state.table, state.metadata.table_uuid, state.metadata.location, folder, gate, drops
@@ -160,16 +177,19 @@ class Locations(ABC):
         if known is None or time.monotonic() > until:
             known, is_final = self._proven_gate(checked, state, drops=drops)
             if is_final:
-                if len(self._proven) >= _MOST_GATES:
+                if len(self._proven) >= MOST_GATES:
                     self._proven.clear()
                 self._proven[key] = (known, time.monotonic() + _REMEMBERED_S)
-        return ProvenFileIO(checked.inner, known, partial(self._why_foreign, checked, state))
+        return ProvenFileIO(checked.inner, known, why_foreign)
 
     def _why_foreign(self, io: GatedFileIO, state: TableState, folder: str) -> str | None:
         return foreign_at(io, folder, state.metadata, state.metadata_location, is_home=self._is_expected(state))
 
     def _proven_gate(self, io: GatedFileIO, state: TableState, *, drops: bool = False) -> tuple[Gate, bool]:
         table, location = state.table, state.metadata.location
+        if self.is_past(state):
+            log.warning("nothing of %s is deleted: it is shown as it was once, and later states have files", table)
+            return Gate(allowed=io.gate.allowed), True
         is_home = self._is_expected(state)
         try:
             owner = self._owner_of(state, is_home=is_home, drops=drops)
@@ -199,7 +219,20 @@ class Locations(ABC):
             return None
         location = state.metadata.location
         names = (*self._names_of(location), *namesakes(self, location, self.unique_end))
-        return owner_among(self, names, state.table, location)
+        owner = owner_among(self, names, state.table, location)
+        return owner or owner_by_pointer(self.other_pointers(state.table), state)
+
+    def doubt(self, io: FileIO, state: TableState) -> str | None:
+        """Say why a state may not be the one in the table's metadata file; None if it surely is."""
+        return None
+
+    def is_past(self, state: TableState) -> bool:
+        """Whether this is a table as it was once, whose later states have files that it does not know."""
+        return False
+
+    def other_pointers(self, table: TableId) -> Iterable[Named]:
+        """Yield the other tables with their metadata files, where the catalog's lists have these; else none."""
+        return ()
 
     def _names_of(self, location: str) -> Iterator[TableId]:
         """Yield the names of tables whose home a location is, see `_is_home`."""
@@ -226,7 +259,7 @@ class Locations(ABC):
             InvalidInputError: another table surely is there.
         """
         try:
-            state = self.load(table)
+            state = self._settled_state(self.load(table))
             gate = self.gate(table, state.metadata, state.metadata_location)
             files = GatedFileIO(ungated(state.io or self.io), gate)
             proven, is_final = self._proven_gate(files, state)
@@ -241,17 +274,6 @@ class Locations(ABC):
                 f"cannot purge {table}, nothing was dropped: another table is in its place, {state.metadata.location}, "
                 f"or in one above or below it; drop it without purge"
             )
-
-    def check_deletable(self, state: TableState, location: str, verb: str) -> None:
-        """Refuse a folder of a table that may be another table's, or hold one at any depth.
-
-        Raises:
-            InvalidInputError: it may be.
-        """
-        io = self.deleting_io(state)
-        check_own(io, location, verb)
-        if (found := metadata_below(io, location)) is not None:
-            raise InvalidInputError(f"cannot {verb} {location}: another table has its metadata at {found}")
 
     def _is_expected(self, state: TableState) -> bool:
         try:
@@ -296,6 +318,7 @@ class Locations(ABC):
             InvalidInputError: another table is there; or the connection does not trust the location.
         """
         gate = self.gate_of_place(table, location)
+        _, location = self.trust_in(table, location)
         try:
             found = neighbour(GatedFileIO(ungated(self.io), gate), location, is_at_home=is_chosen)
         except IcebergError as error:
@@ -309,8 +332,10 @@ class Locations(ABC):
 
         A table of the first versions may have no uuid, by which it is told from others.
         """
+        given = TableState(table=table, metadata=metadata, metadata_location=metadata_location)
+        state = self._settled_state(given)
+        metadata, metadata_location = state.metadata, state.metadata_location
         gate = self.gate(table, metadata, metadata_location)
-        state = TableState(table=table, metadata=metadata, metadata_location=metadata_location)
         owner = None
         with suppress(IcebergError):  # who may not list the names registers it all the same
             # A second name deletes nothing. But the place of its own name may be that of a table that was renamed.
@@ -373,30 +398,3 @@ class Locations(ABC):
         with suppress(IcebergError):
             return look()
         return False
-
-    # -- what was asked before -----------------------------------------------------------------------------------------
-
-    @property
-    def _proven(self) -> dict[tuple[object, ...], tuple[Gate, float]]:
-        """Gates whose places were looked at, and until when that counts."""
-        known: dict[tuple[object, ...], tuple[Gate, float]] = self.__dict__.setdefault("_proven_gates", {})
-        return known
-
-    @property
-    def _gates(self) -> dict[tuple[object, ...], Gate]:
-        """Gates that were made before."""
-        known: dict[tuple[object, ...], Gate] = self.__dict__.setdefault("_known_gates", {})
-        return known
-
-    def _gate_key(self, *parts: object) -> tuple[object, ...]:
-        return (*parts, self.properties.get("warehouse"), str(self.properties.get(SETTING)))
-
-    def _remembered(self, parts: tuple[object, ...], make: Callable[[], Gate]) -> Gate:
-        """Return a gate that was made before with the same properties."""
-        key = self._gate_key(*parts)
-        found = self._gates.get(key)
-        if found is None:
-            if len(self._gates) >= _MOST_GATES:
-                self._gates.clear()
-            found = self._gates[key] = make()
-        return found

@@ -27,6 +27,9 @@ _THREADS = 16
 # Of namespaces in namespaces, where the folders of more may be those above the warehouse.
 _MOST_LEVELS = 3
 
+Named = tuple[Namespace, str, str]
+"""A namespace, the name of a table in it, and the location of its metadata file."""
+
 
 class HasTables(Protocol):
     """What is asked of a catalog; see `Catalog`."""
@@ -67,6 +70,31 @@ def owner_among(catalog: HasTables, names: Iterable[TableId], table: TableId, lo
     with ThreadPoolExecutor(_THREADS) as pool:
         places = pool.map(lambda name: _place(catalog, name), others)
         return next((name for name, there in zip(others, places, strict=True) if there == place), None)
+
+
+def owner_by_pointer(pointers: Iterable[Named], state: TableState) -> TableId | None:
+    """Return the one of other tables whose metadata file is in a folder of this table's metadata files.
+
+    Raises:
+        InvalidInputError: there is one, and its name is one that no table can have here.
+    """
+    places = metadata_places(state)
+    found = ((namespace, name) for namespace, name, pointer in pointers if folder_of(pointer) in places)
+    return next((TableId(namespace=namespace, name=name) for namespace, name in found), None)
+
+
+def metadata_places(state: TableState) -> tuple[Place, ...]:
+    """Return the folders of a table's metadata files: by its location, and by its pointer."""
+    folders = (f"{state.metadata.location.rstrip('/')}/metadata", state.metadata_location.rpartition("/")[0])
+    return tuple(place_of(folder) for folder in folders)
+
+
+def folder_of(pointer: str) -> Place | None:
+    """Return the place of the folder of a metadata file; None for a text that is no location."""
+    try:
+        return place_of(pointer.rpartition("/")[0])
+    except InvalidInputError:
+        return None  # nothing is read there
 
 
 def namesakes(catalog: HasTables, location: str, unique_end: re.Pattern[str]) -> Iterator[TableId]:

@@ -111,7 +111,7 @@ class PaimonConfig:
         """Return access to the files of a table, and to those that `allowed-locations` adds."""
         from airflow_iceberg.storage.trust import Trust
 
-        return Trust.of({**self.properties, "warehouse": self.warehouse}).gate(location).around(io)
+        return Trust.of({**self.properties, "warehouse": self.warehouse}).gate(location, is_root=True).around(io)
 
     def secrets(self) -> list[str]:
         """See `Config`."""

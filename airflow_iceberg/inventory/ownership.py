@@ -9,36 +9,30 @@ from __future__ import annotations
 
 import logging
 import re
-import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from airflow_iceberg.errors import IcebergError, StorageError, UnsupportedError
-from airflow_iceberg.format.metadata import json as metadata_json
+from airflow_iceberg.errors import IcebergError, StorageError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
+from airflow_iceberg.inventory.seen_metadata import look_at
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.directories import open_directory
-from airflow_iceberg.storage.gate import Gate, GatedFileIO, place_of
+from airflow_iceberg.storage.gate import Gate, GatedFileIO, local_path, place_of
 
 log = logging.getLogger(__name__)
 
 # The properties by which a table has files outside of its location.
-_PLACES = (
+PLACES = (
     TableProperties.data_path.name,
     TableProperties.object_storage_path.name,
     TableProperties.folder_storage_path.name,
     TableProperties.metadata_path.name,
 )
 _METADATA = re.compile(r".*\.metadata\.json(\.gz)?")
-# Enough for the first fields of the JSON; quotes within texts are escaped, so that no text looks like a field.
-BEGINNING = 4096
-_UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"\\]+)"')
-_LOCATION = re.compile(rb'"location"\s*:\s*"([^"\\]+)"')
-_UPDATED = re.compile(rb'"last-updated-ms"\s*:\s*(\d{1,19})\b')
 # Of the metadata files of a folder the oldest and the newest are read. With more folders below a location nothing is
 # deleted there.
 _MOST_READ = 50
@@ -48,18 +42,24 @@ _THREADS = 16
 # Folders of partitions, and of the hashes, new and old, that spread files over an object store: there may be many. A
 # day is no hash: tables are called so, and of a million hashes some twenty look like one.
 _DAY = r"(?:19|20)\d\d(?:0[1-9]|1[0-2])[0-3]\d"
-_SPREAD = re.compile(rf"[^/]*=.*|[01]{{4}}|[01]{{8}}|(?!{_DAY})[0-9a-f]{{8}}")
+_HASH = re.compile(rf"[01]{{4}}|[01]{{8}}|(?!{_DAY})[0-9a-f]{{8}}")
+_SPREAD = re.compile(rf"[^/]*=.*|{_HASH.pattern}")
+# Of the hashes in a folder that is not that of the table's name, so many are looked into all the same.
+_MOST_HASHES = 20
 # Folders directly below the location of a table, whose own folders are not those of tables. They are looked into where
 # the location is not that of the table's name: it may be the folder of namespaces that are called so.
 _OF_A_TABLE = re.compile(r"data|metadata|[._].*")
 _NEVER_A_TABLE = (".staging", ".quarantine")
+_SLASHES = re.compile(r"[/\\]+")
+# Folders by which tables of other formats are known, also those that write Iceberg's metadata for readers.
+_FORMATS = (({"_delta_log"}, "Delta Lake"), ({".hoodie"}, "Hudi"), ({"snapshot", "schema", "manifest"}, "Paimon"))
 # A metadata file of a first version.
 _FIRST = re.compile(r"(?:0+-.*|v[01])\.(?:gz\.)?metadata\.json(?:\.gz)?")
 
 
 def places_of(metadata: TableMetadata) -> tuple[str, ...]:
     """Return the locations that metadata calls the table's own."""
-    named = (metadata.properties.get(name) for name in _PLACES)
+    named = (metadata.properties.get(name) for name in PLACES)
     return (metadata.location, *(place for place in named if place))
 
 
@@ -88,12 +88,16 @@ def proven_gate(
         The gate, and whether all was looked at: otherwise another look may find more.
     """
     own, root, is_final = [], place_of(metadata.location), True
+    folder = metadata_location.rpartition("/")[0]
     for location in io.gate.own:
         at_home = is_home and place_of(location).is_below(root)
-        folder = metadata_location.rpartition("/")[0]
         look = _LookForOthers(io, metadata.location, metadata, folder, at_home, is_lent, is_in_use)
+        looks = [(look, location)]
+        if (plain := _plain_slashes(location)) != location:
+            home, beside = _plain_slashes(metadata.location), _plain_slashes(folder)
+            looks.append((replace(look, home=home, folder=beside, is_home=False, formats=[]), plain))
         try:
-            foreign = look.foreign(location)
+            foreign = next(filter(None, (each.foreign(place) for each, place in looks)), None)
         except IcebergError as error:
             foreign, is_final = f"it cannot be checked whether it is another table's: {error}", False
         if foreign is None:
@@ -110,7 +114,7 @@ def foreign_file(io: GatedFileIO, metadata: TableMetadata, metadata_location: st
         IcebergError: it cannot be told.
     """
     folder = metadata_location.rpartition("/")[0]
-    look = _LookForOthers(io, metadata.location, metadata, folder, is_home=True, is_lent=False)
+    look = _LookForOthers(io, metadata.location, metadata, folder, is_home=True, is_lent=False, is_new=True)
     return next((path for path, _ in look.found(metadata.location)), None)
 
 
@@ -162,7 +166,11 @@ def neighbour(io: GatedFileIO, location: str, *, is_at_home: bool) -> str | None
     Raises:
         IcebergError: it cannot be told.
     """
-    return next(_Look(io, location).neighbours(is_at_home=is_at_home), None)
+    looks = (
+        _Look(io, each).neighbours(is_at_home=is_at_home)
+        for each in dict.fromkeys((location, _plain_slashes(location)))
+    )
+    return next(chain.from_iterable(looks), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,16 +211,19 @@ class _Look:
         Raises:
             StorageError: there are too many.
         """
-        waiting, last, seen, many = deque([location.rstrip("/")]), deque[str](), 0, 0
+        waiting, last, seen, many = deque([(location.rstrip("/"), False)]), deque[tuple[str, bool]](), 0, 0
         while waiting or last:
-            above = (waiting or last).popleft()
+            above, is_sample = (waiting or last).popleft()
             is_root = _is_same(above, self.home)
-            for name, is_directory in self._children(above):
-                if not is_directory or (is_root and name in _NEVER_A_TABLE):
+            folders = [name for name, is_directory in self._children(above) if is_directory]
+            self._listed(above, frozenset(folders))
+            sample = () if is_home or is_sample else _sample(folders)
+            for name in folders:
+                if is_root and name in _NEVER_A_TABLE:
                     continue
                 is_many = is_spread(name)
                 seen, many = seen + (not is_many), many + is_many
-                if is_many and (not is_new or many > _MOST_SPREAD):
+                if is_many and (many > _MOST_SPREAD if is_new else name not in sample):
                     continue
                 if seen > _MOST_FOLDERS and is_home:
                     return
@@ -220,10 +231,13 @@ class _Look:
                     raise StorageError(f"there are more than {_MOST_FOLDERS} folders below {location}")
                 is_inside = is_root and is_home and _OF_A_TABLE.fullmatch(name) is not None
                 if is_new and (is_many or is_inside):
-                    last.append(f"{above}/{name}")
+                    last.append((f"{above}/{name}", is_sample))
                 elif not is_inside:
-                    waiting.append(f"{above}/{name}")
+                    waiting.append((f"{above}/{name}", is_sample or is_many))
                 yield f"{above}/{name}"
+
+    def _listed(self, folder: str, folders: Set[str]) -> None:
+        """Take note of the folders that a look has found in a folder."""
 
     def _is_allowed(self, location: str) -> bool:
         try:
@@ -251,6 +265,8 @@ class _LookForOthers(_Look):
     Attributes:
         folder: that of the metadata file to which the catalog's pointer leads.
         is_home, is_lent, is_in_use: see `proven_gate`.
+        is_new: whether the table only gets its name now: who moves its metadata may have left older files.
+        formats: the folders of tables of other formats that were found, each with what it is.
     """
 
     metadata: TableMetadata
@@ -258,6 +274,8 @@ class _LookForOthers(_Look):
     is_home: bool
     is_lent: bool
     is_in_use: Callable[[], bool] = lambda: True
+    is_new: bool = False
+    formats: list[tuple[str, str]] = field(default_factory=list)
 
     def foreign(self, location: str) -> str | None:
         """Say which metadata file of another table is in the location, above or below it; None if there is none."""
@@ -277,8 +295,15 @@ class _LookForOthers(_Look):
                 found = [*others]
                 others = iter(found if found and self.is_in_use() else ())
             yield from others
-        for folder in self._below(location, is_home=self.is_home or self.is_lent):
+        # Credentials may be lent for more than a table: with them alone the end of a look would prove nothing.
+        for folder in self._below(location, is_home=self.is_home):
+            yield from self.formats
             yield from self._foreign(self._metadata_files(folder))
+
+    def _listed(self, folder: str, folders: Set[str]) -> None:
+        if not self.is_new:  # who registers one of these to read it may do so
+            kinds = [kind for names, kind in _FORMATS if names <= folders]
+            self.formats.extend((folder, f"{folder} is a table of {kind}") for kind in kinds)
 
     def _foreign(self, files: Sequence[str]) -> Iterator[tuple[str, str]]:
         if not files:
@@ -300,12 +325,32 @@ class _LookForOthers(_Look):
         # its location, but no metadata file in its folder; or its place of metadata is there, but not its location.
         if not _is_same(seen.location, own.location):
             return f"{path} is of a table at {seen.location}, this one is at {own.location}"
-        if not (self.is_home or self._is_beside_pointer(path)):
+        # At the place of the table's name, others count only if they are in use: see `found`.
+        is_believed = self.is_home and (self.is_new or not _is_at(path.rpartition("/")[0], own))
+        if not (is_believed or self._is_beside_pointer(path)):
             return f"{path} is of a table with the uuid of this one, which has its metadata in {self.folder}"
         return None
 
     def _is_beside_pointer(self, path: str) -> bool:
         return _is_same(path.rpartition("/")[0], self.folder)
+
+
+def _sample(folders: Sequence[str]) -> frozenset[str]:
+    """Return some of the folders that are called like hashes, evenly chosen: names of tables may look so, too."""
+    hashes = [name for name in folders if _HASH.fullmatch(name)]
+    return frozenset(hashes[:: -(-len(hashes) // _MOST_HASHES)]) if hashes else frozenset()
+
+
+def _plain_slashes(location: str) -> str:
+    """Return a remote location without doubled slashes and backslashes, as some servers understand it.
+
+    Those of S3 and of Azure answer for both names of an object, and list it under one alone.
+    """
+    scheme, separator, rest = location.partition("://")
+    if not separator or local_path(location) is not None:
+        return location
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{authority}{slash}{_SLASHES.sub('/', path).lstrip('/')}"
 
 
 def _is_at(folder: str, metadata: TableMetadata) -> bool:
@@ -339,51 +384,8 @@ def files_of(io: FileIO, paths: Sequence[str], metadata: TableMetadata, metadata
         return [path for path, is_ours in zip(paths, pool.map(is_own, paths), strict=True) if is_ours]
 
 
-def _plain(beginning: bytes) -> bytes:
-    """Return the beginning of a file, decompressed if it is compressed."""
-    if not beginning.startswith(b"\x1f\x8b"):
-        return beginning
-    try:
-        return zlib.decompressobj(31).decompress(beginning, BEGINNING)
-    except zlib.error:
-        return beginning
-
-
 def _is_same(location: str, other: str) -> bool:
     try:
         return place_of(location) == place_of(other)
     except IcebergError:
         return False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SeenMetadata:
-    """A metadata file, as far as it was read."""
-
-    path: str
-    uuid: str | None
-    location: str
-    updated_ms: int
-
-
-def look_at(io: FileIO, path: str) -> SeenMetadata | None:
-    """Read the beginning of a metadata file; None for a damaged or missing one, which is of no table.
-
-    Raises:
-        StorageError, UnsupportedError: it cannot be told of which table it is.
-    """
-    try:
-        beginning = _plain(io.read(path, offset=0, length=BEGINNING))
-        found = [pattern.findall(beginning) for pattern in (_UUID, _LOCATION, _UPDATED)]
-        # Properties may have the same names.
-        if all(len(values) == 1 for values in found):
-            uuid, location, updated = (values[0].decode() for values in found)
-            return SeenMetadata(path=path, uuid=uuid, location=location, updated_ms=int(updated))
-        metadata = metadata_json.read(io.read(path), path=path)
-    except (StorageError, UnsupportedError):
-        raise  # a live table may have it: one that only a newer version can read, for example
-    except (IcebergError, UnicodeDecodeError):
-        return None
-    return SeenMetadata(
-        path=path, uuid=metadata.table_uuid, location=metadata.location, updated_ms=metadata.last_updated_ms
-    )

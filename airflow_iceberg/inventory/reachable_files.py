@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.arrow.buffers import number_array, numbers_of
 from airflow_iceberg.format.manifests.entries import FileContent, ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -137,7 +138,9 @@ def find_deletable(
 
     Raises:
         FormatError, NotFoundError, StorageError: a remaining file cannot be read: then nothing may be deleted.
+        InvalidInputError: the table as it is now is older than the removed snapshots.
     """
+    _check_is_later(gone, after)
     spellings = Spellings(after.location, links_below(io, after.location))
     kept_lists = [snapshot.manifest_list for snapshot in after.snapshots if snapshot.manifest_list]
     only_lists = set(spellings.unreached((one.manifest_list for one in gone if one.manifest_list), kept_lists))
@@ -156,6 +159,16 @@ def find_deletable(
         statistics=tuple(unused),
         foreign_metadata=others + more + most,
     )
+
+
+def _check_is_later(gone: Sequence[Snapshot], after: TableMetadata) -> None:
+    """Refuse a state that was before the removed snapshots: it does not know what came between."""
+    newest = max((one.sequence_number or 0 for one in gone), default=0)
+    if newest > after.last_sequence_number:
+        raise InvalidInputError(
+            f"the table at {after.location} is at sequence number {after.last_sequence_number}, and a snapshot that "
+            f"was removed from it had {newest}: it was set back to an older state; no file is deleted"
+        )
 
 
 def _deletable_files(

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
-from airflow_iceberg.errors import IcebergError
-from airflow_iceberg.inventory.ownership import is_never_a_table, is_spread
+from airflow_iceberg.errors import IcebergError, InvalidInputError
+from airflow_iceberg.inventory.ownership import is_never_a_table, is_spread, metadata_below
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import Gate, GatedFileIO
 
@@ -95,3 +95,14 @@ def inner_folders(names: Sequence[str]) -> Iterator[int]:
         is_in_partition = any("=" in name for name in names[: count - 1])
         if has_files or (is_in_partition and not is_spread(names[count - 1])):
             yield count
+
+
+def check_folder(io: ProvenFileIO, location: str, verb: str) -> None:
+    """Refuse a folder of a table that may be another table's, or hold one at any depth.
+
+    Raises:
+        InvalidInputError: it may be.
+    """
+    io.check_own(location, verb)
+    if (found := metadata_below(io, location)) is not None:
+        raise InvalidInputError(f"cannot {verb} {location}: another table has its metadata at {found}")

@@ -85,17 +85,30 @@ def place_of(location: str) -> Place:
         authority = f"{container}{at}{host.lower().replace('.blob.core.', '.dfs.core.')}"
     elif store not in ("s3", "gs"):
         authority = authority.lower().removesuffix(_HDFS_PORT if store == "hdfs" else "")
-        if "//" in path and store in _HDFS:  # its slashes are separators; in the key of an object each one counts
-            path = re.sub("/+", "/", path)
+        if store in _HDFS:
+            path = _hdfs_path(location, path)
     return Place(store, authority, path.rstrip("/"))
+
+
+def _hdfs_path(location: str, path: str) -> str:
+    """Return a path in HDFS, whose slashes are separators; in the key of an object each one counts.
+
+    Raises:
+        InvalidInputError: it has `.reserved` in it, below which each file has another name, by its number.
+    """
+    plain = re.sub("/+", "/", path) if "//" in path else path
+    if "/.reserved/" in f"{plain}/":
+        raise InvalidInputError(f"{location!r} is not a location of a table: its path contains '.reserved'")
+    return plain
 
 
 def _is_relative(part: str) -> bool:
     """Whether a part of a path is `.` or `..`, also encoded or behind a backslash: some servers decode paths.
 
-    Not so the folder of a partition, `name=value`: its value may be "../x", with encoded slashes.
+    Not so the folder of a partition, `name=value`: its value may be "../x", with encoded slashes. Writers encode a
+    backslash, too.
     """
-    if ("." not in part and "%" not in part) or "=" in part:
+    if ("." not in part and "%" not in part) or ("=" in part and "\\" not in part):
         return False
     return any(each in (".", "..") for text in decodings(part) for each in text.replace("\\", "/").split("/"))
 
@@ -210,6 +223,18 @@ class OpenGate:
                 f"({_listed(self._gate.allowed)}); if it is trusted, add its prefix to '{SETTING}' of the connection"
             )
         return self._spelled(location, path, place)
+
+    def settled(self, location: str) -> str | None:
+        """Return a location by which it is the same place for ever, see `Trust.settled`; None for one outside.
+
+        Raises:
+            InvalidInputError: it is no location.
+        """
+        path = local_path(location)
+        if path is None:
+            return location if _prefixes(self._gate.allowed).cover(location) else None
+        found = self.roots.settled(path)
+        return location if found == path else found
 
     def own(self, location: str) -> str | None:
         """Return the location by which a store is to be asked; None for one that is not the table's own."""

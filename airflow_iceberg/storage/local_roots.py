@@ -72,6 +72,19 @@ class LocalRoots:
                 return top, (*way, *names[number:])
         return None
 
+    def settled(self, path: str) -> str | None:
+        """Return the path of a place in a folder that stays the same when links outside are changed; None for no place.
+
+        A path that is written as one in a folder is returned as it is.
+
+        Raises:
+            InvalidInputError: ".." is in the path.
+        """
+        if self.locate(path) is not None:
+            return path
+        found = self.resolve(path)
+        return None if found is None else path_of(found)
+
     def _holds(self, real: str) -> bool:
         return any(_is_in(_text(_names(real)), top) for top in self.tops)
 

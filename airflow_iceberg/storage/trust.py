@@ -59,36 +59,50 @@ class Trust:
         return tuple(dict.fromkeys((*map(bucket_of, self.roots), *self.allowed)))
 
     def covers(self, location: str) -> bool:
-        """Whether a location is trusted; a local one never is beside a warehouse that is not.
+        """Whether a location is trusted; a local one never is beside a warehouse that is not."""
+        return self.settled(location) is not None
 
-        A local one is by its names, since no link below a trusted one is followed.
+    def settled(self, location: str) -> str | None:
+        """Return a trusted location, by which it is the same place for ever; None for one that is not trusted.
+
+        A local path may lead into a trusted folder through a link outside. Who has made the link can change it after
+        any look, so that the place is found once, and named without the link from then on. Below a trusted folder no
+        link is followed.
         """
         if local_path(location) is not None and self.has_remote_root:
-            return False
-        return OpenGate(Gate(allowed=self.prefixes)).place(location) is not None
+            return None
+        return OpenGate(Gate(allowed=self.prefixes)).settled(location)
 
-    def gate(self, location: str, *, own: Sequence[str] = ()) -> Gate:
+    def gate(self, location: str, *, own: Sequence[str] = (), is_root: bool = False) -> Gate:
         """Return the gate of a table whose location is trusted.
 
         Args:
             own: the table's own locations; those that are not trusted, or hold more than a table, are left out.
+            is_root: whether its user has named the location, so that it is trusted for that.
+
+        Raises:
+            InvalidInputError: a local location is not trusted.
         """
         if local_path(location) is None:
             prefixes = [*(each for each in self.prefixes if local_path(each) is None), bucket_of(location)]
         else:
             # A local table is no place of trust itself: links on the way from one to the table are not followed.
-            prefixes = [*self.prefixes, *([] if self.covers(location) else [location])]
+            is_covered = self.covers(location)
+            if not is_covered and not is_root:
+                raise untrusted("a table", location, self)
+            prefixes = [*self.prefixes, *([] if is_covered else [location])]
         gate = Gate(allowed=tuple(dict.fromkeys(prefixes)))
         opened = OpenGate(gate)
 
-        def is_own(text: str) -> bool:
+        def settled(text: str) -> str | None:
             try:
-                place = opened.place(text)
+                found = opened.settled(text)
+                place = None if found is None else opened.place(found)
             except InvalidInputError:
-                return False
-            return place is not None and not self._is_too_wide(place, opened)
+                return None
+            return None if place is None or self._is_too_wide(place, opened) else found
 
-        return replace(gate, own=tuple(text for text in dict.fromkeys(own) if is_own(text)))
+        return replace(gate, own=tuple(filter(None, dict.fromkeys(map(settled, own)))))
 
     def gate_of_metadata_file(self, location: str) -> Gate:
         """Return the gate of a table without a catalog, which is only read: its user has named the metadata file.
@@ -96,7 +110,7 @@ class Trust:
         A local table is the folder above that of the file.
         """
         root = location if not place_of(location).is_local else "/".join(location.split("/")[:-2]) or "/"
-        return self.gate(root)
+        return self.gate(root, is_root=True)
 
     def _is_too_wide(self, place: Place, opened: OpenGate) -> bool:
         """Whether a place holds all tables of a root, or more than an allowed prefix."""

@@ -92,6 +92,7 @@ WORST = (
     (Attack(linked="a data file"), "compact"),
     (Attack(forged="location", target="a link to foreign", spelling="FILE://LOCALHOST{}"), "purge"),
     (Attack(forged="write.data.path", target="foreign", spelling="{}/x/.."), "append"),
+    (Attack(forged="location", target="links into victim"), "orphans"),
     (Attack(forged="data file", target="a link to own", spelling="file://{}/./"), "orphans"),
     (Attack(forged="manifest list", target="own", spelling="//{}", through="outer/warehouse"), "expire"),
     (Attack(space="below"), "purge"),

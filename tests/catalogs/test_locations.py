@@ -3,8 +3,10 @@
 import dataclasses
 import json
 import logging
+import re
+import shutil
 import uuid
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 
@@ -16,17 +18,20 @@ from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 from airflow_iceberg.errors import AlreadyExistsError, IcebergError, InvalidInputError, StorageError
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.updates import Change, SetProperties
+from airflow_iceberg.inventory.reachable_files import find_deletable
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
+from airflow_iceberg.operations.file_inventory import FileInventory
 from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.storage.gate import place_of
 from airflow_iceberg.table import Table
-from tests.catalogs.places import glue, hive, nessie
+from tests.catalogs.places import adls, glue, hive, nessie, s3
 from tests.support.builders import id_rows
 from tests.support.http_server import HttpServer, document
 from tests.support.memory import MemoryCatalog, MemoryFileIO
 from tests.support.other_programs import table_at
 from tests.support.recording import RecordingFileIO, commit_foreign_file
+from tests.support.rest_stand_in import RestStandIn
 
 SCHEMA = {"id": "long"}
 WAREHOUSE = "memory://warehouse"
@@ -106,6 +111,30 @@ class TestANamespaceCalledLikeATable:
         filled(catalog, "hr.salaries.data")
         with pytest.raises(IcebergError, match=r"another table has its metadata|it is a namespace"):
             Table.create(catalog, "hr.salaries", schema=SCHEMA)
+
+    @pytest.mark.parametrize("level", ["data", "_x", "metadata", "x"])
+    def test_nor_one_with_a_namespace_that_is_called_so(self, level, tmp_path):
+        catalog = hadoop(None, tmp_path)
+        filled(catalog, f"hr.salaries.{level}.t")
+        with pytest.raises(IcebergError, match=r"another table has its metadata|it is a namespace"):
+            Table.create(catalog, "hr.salaries", schema=SCHEMA)
+
+    @pytest.mark.parametrize("level", ["data", "_x", "day=1", "0101", "deadbeef"])
+    def test_a_directory_is_not_dropped_with_a_table_deep_in_it(self, level, tmp_path):
+        catalog = hadoop(None, tmp_path)
+        above = filled(catalog, "hr.salaries")
+        inner = filled(hadoop(None, tmp_path / "other"), "x.t")
+        place = tmp_path / "wh" / "hr" / "salaries" / level / "deeper" / "t"
+        shutil.copytree(tmp_path / "other" / "wh" / "x" / "t", place)
+        before = files_of(inner)
+        for purge in (False, True):
+            with pytest.raises(InvalidInputError, match="another table has its metadata at"):
+                catalog.drop_table("hr.salaries", purge=purge)
+        assert before == files_of(inner)
+        assert above.scan().to_arrow()["id"].to_pylist() == [3]
+        shutil.rmtree(place)
+        catalog.drop_table("hr.salaries")
+        assert not catalog.table_exists("hr.salaries")
 
     @pytest.mark.parametrize("name", ["data", "metadata", "t", "_t"])
     def test_what_another_engine_has_made_deletes_nothing_of_the_table_above(self, name, tmp_path):
@@ -274,6 +303,34 @@ class TestATableThatPretendsToBeAnother:
         assert files_of(table) == before
 
     @pytest.mark.parametrize("make", [sql, memory])
+    def test_nor_with_metadata_elsewhere_at_the_place_of_its_name_where_a_renamed_table_is(self, make, tmp_path):
+        catalog = make(MemoryFileIO(), tmp_path)
+        catalog.create_namespace("other")
+        first = filled(catalog, "hr.salaries")
+        before = files_of(first)
+        catalog.rename_table("hr.salaries", "other.paid")
+        evil = filled(catalog, "hr.salaries")
+        assert evil.location != first.location
+        places = {"write.metadata.path": f"{evil.location}/metadata", "write.data.path": f"{evil.location}/data"}
+        names = {"table_uuid": first.metadata.table_uuid, "location": first.location, "properties": places}
+        forge(catalog, "hr.salaries", evil.metadata, **names)
+        for path in before:
+            commit_foreign_file(catalog, "hr.salaries", path)
+        table = Table.load(catalog, "hr.salaries")
+        table.rollback_to_snapshot(table.metadata.snapshots[0].snapshot_id)
+        expire(Table.load(catalog, "hr.salaries"))
+        catalog.drop_table("hr.salaries", purge=True)
+        assert files_of(first) >= before
+
+    @pytest.mark.parametrize("make", [sql, memory])
+    def test_a_table_at_home_that_has_moved_its_metadata_is_cleaned(self, make, tmp_path):
+        catalog = make(MemoryFileIO(), tmp_path)
+        table = filled(catalog, "db.t")
+        table.alter([{"set_properties": {"write.metadata.path": f"{WAREHOUSE}/db/metadata_of_t"}}])
+        table.overwrite(id_rows([4]))
+        assert expire(table).deleted_data_files == 2
+
+    @pytest.mark.parametrize("make", [sql, memory])
     def test_nobody_registers_the_metadata_of_a_renamed_table_under_its_old_name(self, make, tmp_path):
         catalog = make(MemoryFileIO(), tmp_path)
         first = filled(catalog, "hr.salaries")
@@ -371,6 +428,39 @@ class TestANameInRest:
             rest = RestCatalog("rest", {"uri": f"http://127.0.0.1:{server.port}", "warehouse": "prod"}, io=catalog.io)
             gate = rest.deleting_io(rest.load(asked)).gate
         return [each.removeprefix(f"{WAREHOUSE}/") for each in gate.own]
+
+
+class TestWhatARestServerSays:
+    """Its word about a table is that of the table's metadata file, or no file is deleted."""
+
+    def test_a_table_of_another_catalog_is_not_its_own(self, tmp_path, caplog):
+        """The server cannot write there; the metadata in its answer lets a live file look like an expired one."""
+        catalog = load_catalog("prod", type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"{tmp_path}/wh")
+        victim = filled(catalog, "hr.salaries")
+        before = files_of(victim)
+        told = metadata_json.to_dict(victim.metadata)
+        first = told["snapshots"][0]["snapshot-id"]
+        told["refs"]["main"]["snapshot-id"] = told["current-snapshot-id"] = first
+        older = victim.metadata.metadata_log[-1][1]
+        for pointer in (victim.metadata_location, older, f"{victim.location}/metadata/none.metadata.json"):
+            with closing(RestStandIn()) as server:
+                server.tables["db.evil"] = (pointer, told)
+                rest = load_catalog("rest", type="rest", uri=server.uri, warehouse=f"{tmp_path}/wh")
+                with suppress(IcebergError):
+                    expire(Table.load(rest, "db.evil"))
+                with suppress(IcebergError):
+                    remove_orphans(Table.load(rest, "db.evil"))
+        assert files_of(victim) >= before
+        assert "it cannot be checked what its server says about it" in caplog.text
+
+    def test_nor_is_a_state_of_it_that_was_before_the_removed_snapshots(self, tmp_path):
+        catalog = sql(MemoryFileIO(), tmp_path)
+        table = filled(catalog, "db.t")
+        table.append(id_rows([4]))
+        states = [table.state.metadata.metadata_log[0][1]]
+        older = metadata_json.read(catalog.io.read(states[0]), path=states[0])
+        with pytest.raises(InvalidInputError, match="it was set back to an older state; no file is deleted"):
+            find_deletable(catalog.io, table.metadata.snapshots, older, (), inventory=FileInventory(Work(table)))
 
 
 class TestWhatADroppedTableHasLeft:
@@ -539,6 +629,24 @@ class TestWhatALookCosts:
         lent = dataclasses.replace(state, io=catalog.io)
         assert rest.deleting_io(lent).gate.own == (state.metadata.location,)
 
+    def test_lent_credentials_may_be_for_more_than_a_table(self):
+        """A place with more folders than are looked at is not its own, though a server has lent credentials for it."""
+        catalog = MemoryCatalog()
+        many = f"{WAREHOUSE}/lake/many"
+        victim = filled(catalog, "hr.salaries", location=f"{many}/z/hr/salaries")
+        state = filled(catalog, "db.t", location=f"{WAREHOUSE}/lake/db/t").state
+        for number in range(201):
+            catalog.io.create(f"{many}/n{number:03}/x/file", b"")
+        rest = RestCatalog("rest", {"uri": "http://127.0.0.1:1", "warehouse": f"{WAREHOUSE}/lake"}, io=catalog.io)
+        rest._states._lent.add(catalog.io)
+        metadata = dataclasses.replace(state.metadata, properties={"write.data.path": many})
+        pointer = f"{state.metadata.location}/metadata/00009-{uuid.uuid4()}.metadata.json"
+        catalog.io.create(pointer, _json(metadata))
+        forged = dataclasses.replace(state, metadata=metadata, metadata_location=pointer, io=catalog.io)
+        gate = rest.deleting_io(forged).gate
+        assert gate.own == (state.metadata.location,)
+        assert not gate.owns(f"{victim.location}/data/a.parquet")
+
 
 class _OnlyBelow(RecordingFileIO):
     """A store that shows nothing but what is below a location."""
@@ -553,6 +661,76 @@ class _OnlyBelow(RecordingFileIO):
             error.is_denied = True
             raise error
         return super().filesystem(location)
+
+
+class _CarelessFileIO(MemoryFileIO):
+    """A store that takes a backslash, and slashes one after the other, for one slash, but in listings."""
+
+    def read(self, location, **part):
+        return super().read(self._plain(location), **part)
+
+    def create(self, location, data):
+        super().create(self._plain(location), data)
+
+    def exists(self, location):
+        return super().exists(self._plain(location))
+
+    def delete(self, locations):
+        super().delete(map(self._plain, locations))
+
+    def _plain(self, location):
+        scheme, _, path = location.partition("://")
+        plain = re.sub(r"[/\\]+", "/", path)
+        return f"{scheme}://{plain}"
+
+
+# Other names of <folder of the table>/data, in the parts of which a slash is spelled otherwise.
+SPELLED = (r"//db/victim/data", r"/db//victim/data", r"/db/victim//data", r"/db\victim/data", r"/db/victim\data")
+
+
+class TestStoresWithSeveralNamesOfAFile:
+    """What is listed nowhere is read and deleted all the same."""
+
+    @pytest.mark.parametrize("what", ["location", "write.data.path"])
+    @pytest.mark.parametrize("spelled", SPELLED)
+    def test_nothing_of_another_table_is_deleted_by_another_name(self, spelled, what, tmp_path):
+        catalog = sql(_CarelessFileIO(), tmp_path)
+        for name in ("db.victim", "db.t"):
+            live = next(task.file.file_path for task in filled(catalog, name).scan().plan_files())
+        live = live.replace("/db/t/", "/db/victim/")
+        place = f"{WAREHOUSE}{spelled}"
+        state = Table.load(catalog, "db.t").state
+        fields = {"location": place} if what == "location" else {"properties": {what: place}}
+        forged = dataclasses.replace(state, metadata=dataclasses.replace(state.metadata, **fields))
+        assert not catalog.deleting_io(forged).owns(f"{place}/{live.rpartition('/')[2]}")
+
+    @pytest.mark.parametrize("io", [MemoryFileIO, _CarelessFileIO])
+    def test_a_table_whose_own_location_is_spelled_so_is_cleaned(self, io, tmp_path):
+        catalog = sql(io(), tmp_path)
+        table = filled(catalog, "db.t", location=f"{WAREHOUSE}/far//away/t")
+        assert catalog.deleting_io(table.state).gate.own == (table.location,)
+
+    @pytest.mark.services
+    @pytest.mark.parametrize("place", [s3, adls])
+    def test_on_a_server(self, place, request, tmp_path):
+        properties = {**place(request, tmp_path), "type": "sql", "uri": f"sqlite:///{tmp_path}/c.db"}
+        catalog = load_catalog("prod", **properties)
+        victim = filled(catalog, "db.victim")
+        filled(catalog, "db.t")
+        (live,) = (task.file.file_path for task in victim.scan().plan_files())
+        other_names = 0
+        for spelled in SPELLED:
+            folder = f"{properties['warehouse']}{spelled}"
+            path = f"{folder}/{live.rpartition('/')[2]}"
+            other_names += catalog.io.exists(path)
+            change = Change(updates=(SetProperties(updates={"write.data.path": folder}),), requirements=())
+            catalog.commit(catalog.load("db.t"), change)
+            commit_foreign_file(catalog, "db.t", path)
+            table = Table.load(catalog, "db.t")
+            table.rollback_to_snapshot(table.metadata.snapshots[0].snapshot_id)
+            expire(Table.load(load_catalog("prod", **properties), "db.t"))
+            assert catalog.io.exists(live), spelled
+        assert other_names, "the server has no file under two names, so that this proves nothing"
 
 
 @pytest.mark.services
@@ -586,6 +764,30 @@ class TestWithServers:
         assert [
             call for call in catalog.io.calls if not place_of(call[1]).path.startswith(f"{tmp_path}/warehouse")
         ] == []
+
+    @pytest.mark.parametrize("is_copy", [True, False], ids=["a-copy-of-its-metadata", "its-very-file"])
+    def test_nor_of_one_whose_folder_no_name_leads_to(self, place_in, is_copy, request, tmp_path, caplog):
+        """A second name for its metadata: the lists of the catalog have the pointers of both."""
+        catalog = load_catalog("prod", **place_in(request, tmp_path))
+        for name in ("hr", "evil"):
+            with suppress(IcebergError):
+                catalog.create_namespace(name)
+        place, properties = f"file://{tmp_path}/warehouse/far/away", {"gc.enabled": "true"}
+        with suppress(IcebergError):
+            catalog.drop_table("evil.t")
+        victim = Table.create(catalog, "hr.salaries2", schema=SCHEMA, location=place, properties=properties)
+        victim.append(id_rows([3]))
+        victim.overwrite(id_rows([4]))
+        before, pointer = files_of(victim), victim.metadata_location
+        if is_copy:
+            pointer = f"file://{tmp_path}/warehouse/evil/t/metadata/00001-{uuid.uuid4()}.metadata.json"
+            catalog.io.create(pointer, catalog.io.read(victim.metadata_location))
+        catalog.swap_metadata(TableId.of("evil.t"), base=None, new=pointer, metadata=victim.metadata)
+        assert "salaries2" in [name for _, name, _ in catalog.other_pointers(TableId.of("evil.t"))]
+        expire(Table.load(catalog, "evil.t"))
+        catalog.drop_table("evil.t", purge=True)
+        assert files_of(victim) >= before
+        assert "is where table hr.salaries2 is" in caplog.text
 
     def test_a_location_elsewhere_counts_for_nothing(self, place_in, request, tmp_path):
         catalog = load_catalog("prod", **place_in(request, tmp_path))

@@ -21,10 +21,13 @@ from airflow_iceberg.errors import (
     StorageError,
     UnsupportedError,
 )
+from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
+from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.catalogs.contract import CatalogContract, make_table, new_catalog, new_metadata, setting
 from tests.catalogs.lost_answers import LostAnswersContract, ids, rows
 from tests.services.http_proxy import HttpProxy, delay, double, fail_before, lose_reply, lose_request
+from tests.support.builders import age
 
 pytestmark = pytest.mark.services
 
@@ -264,6 +267,23 @@ class TestTablesOnBranchesTagsAndCommits:
         with pytest.raises(UnsupportedError, match="only branches"):
             make_table(catalog, f"db.u@{tag}")
         assert ids(catalog, "db.t") == [1, 2]
+
+    @pytest.mark.parametrize("is_tag", [True, False])
+    def test_what_is_shown_as_it_was_once_deletes_nothing(self, catalog, tmp_path, is_tag):
+        """The newer files of the table would look like orphans."""
+        table = Table.create(catalog, "db.t", schema={"id": "long"}, properties={"gc.enabled": "true"})
+        table.append(rows(1))
+        hash_ = table.state.token.hash
+        if is_tag:
+            catalog.references.create_tag(f"tag-{hash_[:8]}")
+        table.append(rows(2))
+        before = {status.location for status in table.io.list(table.location)}
+        age(tmp_path)
+        old = Table.load(catalog, f"db.t@tag-{hash_[:8]}" if is_tag else f"db.t@{hash_}")
+        request = RemoveOrphanFilesRequest(action="delete", older_than_ms=2**62, allow_recent=True)
+        with pytest.raises(InvalidInputError, match="outside of the table's own locations"):
+            remove_orphan_files(Work(old), request)
+        assert {status.location for status in table.io.list(table.location)} == before
 
     def test_nothing_is_written_for_a_commit_that_is_refused(self, catalog, properties):
         table = Table.create(catalog, "db.t", schema={"id": "long"})

@@ -11,7 +11,8 @@ from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.base import TableId, TableState
 from airflow_iceberg.errors import StorageError, UnsupportedError
 from airflow_iceberg.format.metadata.updates import Change, SetLocation, SetProperties
-from airflow_iceberg.inventory.ownership import _Look, look_at
+from airflow_iceberg.inventory.ownership import _Look
+from airflow_iceberg.inventory.seen_metadata import look_at
 from airflow_iceberg.storage import load_file_io
 from airflow_iceberg.table import Table
 
@@ -63,11 +64,36 @@ def test_namespaces_and_tables_with_names_of_other_things_are_found_below(open_c
         assert not open_catalog().deleting_io(catalog.load("mine.t")).gate.owns(live)
 
 
+@pytest.mark.parametrize("names", [["_delta_log"], [".hoodie"], ["snapshot", "schema", "manifest"]])
+@pytest.mark.parametrize("below", ["", "deeper/"])
+def test_tables_of_other_formats_are_found(open_catalog, tmp_path, names, below):
+    """They may have written Iceberg's metadata, for readers: their other files would look like orphans."""
+    catalog = open_catalog()
+    table = Table.create(catalog, "mine.t", schema={"id": "long"})
+    table.append(ROW)
+    lake = tmp_path / "wh" / "lake"
+    for name in names:
+        (lake / below / name).mkdir(parents=True)
+        (tmp_path / "wh" / "mine" / "t" / below / name).mkdir(parents=True)
+    gate = open_catalog().deleting_io(catalog.load("mine.t")).gate
+    assert not gate.owns(f"{table.location}/data/a.parquet")
+    catalog.drop_table("mine.t")
+    assert not claim(open_catalog(), lake).owns(f"file://{lake}/{below}a.parquet")
+
+
 def test_a_day_is_no_hash(open_catalog, tmp_path):
     catalog, place = open_catalog(), tmp_path / "wh" / "lake"
     catalog.create_namespace("ns", {"location": f"file://{place}"})
     Table.create(catalog, "ns.20240131", schema={"id": "long"}).append(ROW)
     assert not claim(open_catalog(), place).owns(f"file://{place}/20240131/data/x.parquet")
+
+
+@pytest.mark.parametrize("folder", ["10023456", "cafebabe/deeper", "0101"])
+def test_some_of_the_folders_that_are_called_like_hashes_are_looked_into(open_catalog, tmp_path, folder):
+    """Tenants have numbers."""
+    lake = tmp_path / "wh" / "lake"
+    (live,) = victim(open_catalog(), "ns", lake / folder)
+    assert not claim(open_catalog(), lake).owns(live)
 
 
 def test_a_place_with_too_many_folders_is_not_its_own(open_catalog, tmp_path):

@@ -111,12 +111,32 @@ class TestWhatDoesNotHinder:
 
         def denied(self: Catalog, name: Any) -> Any:
             if str(name) == str(theirs.identifier):
-                raise StorageError("access denied")
+                raise StorageError("access denied", is_refused=True)
             return load(self, name)
 
         monkeypatch.setattr(type(catalog), "load", denied)
         assert clean(table, action="delete").orphan_files == 1
         assert f"cannot tell whether table {theirs.name} has files in the location" in caplog.text
+
+    @pytest.mark.parametrize("method", ["load", "list_tables", "list_namespaces"])
+    @pytest.mark.parametrize("action", ["quarantine", "delete"])
+    def test_what_cannot_be_asked_now_may_have_files_there(self, catalog, table, tmp_path, monkeypatch, method, action):
+        """Two faults at once: a table that writes into this one's folder, and a catalog or a store that is busy."""
+        theirs = other(catalog, **{"write.data.path": f"{table.location}/theirs"})
+        age(tmp_path / "db")
+        real = getattr(type(catalog), method)
+
+        def busy(self: Catalog, name: Any = None) -> Any:
+            asked = str(name) == str(theirs.identifier) if method == "load" else name in (("db", "deeper"), None)
+            if asked:
+                raise StorageError("503 slow down")
+            return real(self, name)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(catalog), method, busy)
+            with pytest.raises(StorageError, match="cannot tell whether another table has files in"):
+                clean(table, action=action)
+        assert ids(theirs.refresh()) == list(range(5))
 
     def test_without_orphans_no_other_table_is_loaded(self, catalog, table, monkeypatch):
         monkeypatch.setattr(type(catalog), "list_namespaces", lambda *given: pytest.fail("it was asked"))

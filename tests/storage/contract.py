@@ -1,10 +1,11 @@
 """What every `FileIO` promises (`FilesContract`), and every store (`StoreContract`): subclassed and run for real."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
-from airflow_iceberg.errors import AlreadyExistsError, NotFoundError
+from airflow_iceberg.errors import AlreadyExistsError, NotFoundError, StorageError
 from airflow_iceberg.inventory.listed_files import find_folders
 from airflow_iceberg.storage.conditional_create import Presence, find_directory, require_conditional_create
 from airflow_iceberg.storage.directories import remove_empty
@@ -176,6 +177,18 @@ class StoreContract(FilesContract):
         assert io.exists(f"{root}/data/x=1/f.parquet")
         with filesystem.open(path, "rb") as file:
             assert pq.read_table(file) == table
+
+    def test_the_file_system_takes_names_as_they_are(self, io, root):
+        """Drivers cut names that look like those of versions, and would write another file than was asked for."""
+        io.create(f"{root}/live", b"live")
+        for mark in ("?versionId=", "?versionid=x", "?generation=1", "#1", "?", "#", "?x=1#y"):
+            filesystem, path = io.filesystem(f"{root}/live{mark}")
+            with suppress(OSError, StorageError):  # what a store refuses is no other file
+                filesystem.makedirs(path, exist_ok=True)
+                with filesystem.open(f"{path}/f", "wb") as file:
+                    file.write(b"other")
+                assert io.read(f"{root}/live{mark}/f") == b"other"
+            assert io.read(f"{root}/live") == b"live"
 
     def test_a_forked_process_can_use_what_its_parent_opened(self, io, root):
         import multiprocessing

@@ -79,6 +79,7 @@ class TestRemoteLocations:
             "s3://lake/%252e%252e/a",
             "s3://lake/..%2fb/a",
             "s3://lake/a/..\\b",
+            "s3://lake/day=1\\..\\..\\b/a",
             "s3://lake/a\0b",
             "abfss://c@two.dfs.core.windows.net/x/a",
             "abfss://c@one.dfs.core.windows.net.evil.com/x/a",
@@ -145,6 +146,16 @@ class TestRemoteLocations:
         trust = Trust.of({"warehouse": f"{scheme}://nn/wh"})
         assert trust.gate(table, own=[f"{scheme}://nn//wh", f"{scheme}://nn//"]).own == ()
 
+    @pytest.mark.parametrize("scheme", ["hdfs", "viewfs", "webhdfs", "swebhdfs"])
+    def test_no_file_is_named_by_its_number_in_hdfs(self, scheme):
+        """`/.reserved/.inodes/<number>` is a second name of any folder, at which nothing of its table is seen."""
+        root = f"{scheme}://nn"
+        gate = Trust.of({"warehouse": f"{root}/wh"}).gate(f"{root}/wh/db/t", own=[f"{root}/.reserved/.inodes/16387"])
+        assert gate.own == ()
+        for path in ("/.reserved/.inodes/16387/a", "//.reserved/raw/wh/db/u/a", "/mounted/.reserved/.inodes/16387"):
+            assert not passes(gate, f"{root}{path}")
+        assert passes(gate, f"{root}/wh/db/t/data/.reserved.parquet")
+
     def test_and_a_part_of_the_key_of_an_object(self):
         assert place_of("s3://lake/wh//t") != place_of("s3://lake/wh/t")
 
@@ -205,6 +216,30 @@ class TestLocalLocations:
         with pytest.raises(InvalidInputError, match="outside of the locations"):
             gate.around(Following({})).read(f"{tmp_path}/wh/db/link/a")
         assert gate.around(Following({})).read(f"{tmp_path}/wh/db/u/a") == b"x"
+
+    def test_a_place_behind_a_link_outside_is_the_one_that_it_was_first(self, gate, tmp_path):
+        """Whoever has made the link changes it after the look."""
+        link = tmp_path / "link"
+        link.symlink_to(tmp_path / "wh" / "db" / "t" / "data")
+        trust = Trust.of({"warehouse": f"{tmp_path}/wh"})
+        found = trust.gate(f"{tmp_path}/wh/db/t", own=[str(link)])
+        assert found.own == (f"{tmp_path}/wh/db/t/data",)
+        io = GatedFileIO(load_file_io(), found)
+        assert io.owns(f"{link}/a")
+        link.unlink()
+        link.symlink_to(tmp_path / "wh" / "db" / "u")
+        for each in (io, GatedFileIO(load_file_io(), found)):
+            assert not each.owns(f"{link}/a")
+            assert each.owns(f"{tmp_path}/wh/db/t/data/a")
+
+    def test_a_location_that_leads_out_meanwhile_is_no_place_of_trust(self, tmp_path, monkeypatch):
+        """It is asked whether it is trusted, and then what is: the link is another one by then."""
+        for name in ("wh/db/t", "secret"):
+            (tmp_path / name).mkdir(parents=True)
+        link = tmp_path / "link"
+        link.symlink_to(tmp_path / "secret")
+        with pytest.raises(InvalidInputError, match="the connection trusts"):
+            Trust.of({"warehouse": f"{tmp_path}/wh"}).gate(str(link), own=[str(link)])
 
     def test_a_warehouse_may_be_a_link_itself(self, gate, tmp_path):
         os.symlink(tmp_path / "wh", tmp_path / "lake")

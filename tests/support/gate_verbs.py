@@ -368,7 +368,7 @@ TRIED: Mapping[str, str] = {
         expire="deleting_io",
         take_own="register_table check_registered",
         purge="drop_table find_purgeable refuse_shared drop_if_current",
-        drop="drop_pointer check_deletable",
+        drop="drop_pointer",
     ),
 }
 

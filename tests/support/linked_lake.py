@@ -79,8 +79,8 @@ FORGED = (
 # of a folder of a partition. The last one is a table of others in such a namespace, whose files `db.t` names.
 SPACES = ("location", "name", "name=value", "below")
 # Where a forged location leads: the foreign folder, a link to it below the table, the table's own folder, and a link
-# below the table to its own folder.
-TARGETS = ("foreign", "a link to foreign", "own", "a link to own", "victim")
+# below the table to its own folder; the other table's folder, and a folder outside with links into the middle of it.
+TARGETS = ("foreign", "a link to foreign", "own", "a link to own", "victim", "links into victim")
 
 
 @dataclass(frozen=True)
@@ -189,6 +189,7 @@ class Lake:
         shutil.rmtree(self.warehouse)
         shutil.copytree(self.home / "backup", self.warehouse)
         shutil.rmtree(self.home / "aside", ignore_errors=True)
+        shutil.rmtree(self.home / "into", ignore_errors=True)
         if self.server is not None:
             self.server.tables = dict(self.documents)
         elif self.kind != "hadoop":
@@ -231,6 +232,12 @@ class Lake:
             name = f"{attack.through.replace('warehouse', 'foreign').replace('lake', 'foreign')}/{below}"
         elif attack.target == "victim":
             name = f"{attack.through}/{Path(_plain(self.victim.location)).relative_to(self.warehouse)}"
+        elif attack.target == "links into victim":
+            (self.home / "into").mkdir()
+            for inner in ("data", "metadata", "in"):
+                place = Path(_plain(self.victim.location)) / ("data" if inner == "in" else inner)
+                (self.home / "into" / inner).symlink_to(place)
+            name = "into/in" if attack.forged == "location" else "into"
         elif attack.target.startswith("a link"):
             (self.folder / "in").symlink_to(self.folder if "own" in attack.target else self.foreign / below)
             name = f"{name}/in"

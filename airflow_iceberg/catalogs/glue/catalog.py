@@ -32,9 +32,11 @@ from airflow_iceberg.catalogs.glue.tables import (
     other_kind,
     parameters_of,
     pointer_of,
+    pointers_in,
     table_input,
     without_aliases,
 )
+from airflow_iceberg.catalogs.owners import Named
 from airflow_iceberg.catalogs.pointer import DescribingCatalog, Outside, Pointer
 from airflow_iceberg.errors import (
     CommitConflictError,
@@ -200,6 +202,10 @@ class GlueCatalog(DescribingCatalog):
         namespace = self.levels_of(namespace)
         names = [str(found["Name"]) for found in self._tables(namespace) if is_iceberg(found)]
         return listed_tables(namespace, filter(is_name, names))
+
+    def other_pointers(self, table: TableId) -> Iterator[Named]:
+        for space in self.list_namespaces():
+            yield from pointers_in(space, self._glue.list_tables(space[0]) or (), other_than=table)
 
     def drop_pointer(self, table: TableId) -> None:
         self._require_pointer(table)

@@ -12,6 +12,7 @@ from typing import Any
 
 from airflow_iceberg.catalogs.base import Namespace, TableId, join_levels
 from airflow_iceberg.catalogs.hive.column_types import column_type
+from airflow_iceberg.catalogs.owners import Named
 from airflow_iceberg.catalogs.pointer import Pointer
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -228,6 +229,13 @@ def pointer_of(found: Mapping[str, Any]) -> Pointer:
     version = found.get("VersionId")
     token = GlueVersion(version_id=None if version is None else str(version), found=found)
     return Pointer(metadata_location=str(found["Parameters"][METADATA_LOCATION]), token=token)
+
+
+def pointers_in(namespace: Namespace, tables: Iterable[Mapping[str, Any]], *, other_than: TableId) -> Iterator[Named]:
+    """Yield the other Iceberg tables among the documents of a database, with their metadata files."""
+    for found in filter(is_iceberg, tables):
+        if (namespace, found["Name"]) != (other_than.namespace, other_than.name):
+            yield namespace, str(found["Name"]), str(found["Parameters"][METADATA_LOCATION])
 
 
 def document_of(pointer: Pointer) -> Mapping[str, Any]:

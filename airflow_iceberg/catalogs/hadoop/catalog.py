@@ -29,6 +29,7 @@ from airflow_iceberg.errors import (
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.inventory.purge import delete_files
+from airflow_iceberg.inventory.within import check_folder
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.conditional_create import Presence, find_directory, require_conditional_create
 from airflow_iceberg.storage.directories import FsspecDirectories, open_directory
@@ -275,7 +276,7 @@ class HadoopCatalog(PointerCatalog):
             reason = f"its property {TableProperties.gc_enabled} is false, and a Hadoop catalog drops a table with its"
             raise InvalidInputError(f"cannot drop {table}: {reason} files; remove the property first")
         location = self.default_location(table)
-        self.check_deletable(state, location, "drop")
+        check_folder(self.deleting_io(state), location, "drop")
         try:
             with open_directory(self._in_warehouse, location, "remove") as (store, path):
                 # Metadata first: half a removal must not leave a table whose files are gone.

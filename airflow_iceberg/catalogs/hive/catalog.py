@@ -30,6 +30,7 @@ from airflow_iceberg.catalogs.hive.thrift_interface import (
     PrincipalType,
     Table,
 )
+from airflow_iceberg.catalogs.owners import Named
 from airflow_iceberg.catalogs.pointer import DescribingCatalog, Outside, Pointer
 from airflow_iceberg.errors import (
     AlreadyExistsError,
@@ -116,10 +117,21 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         namespace = self._require_namespace(namespace)
         (database,) = _hive_names(namespace)
+        return listed_tables(namespace, [table.tableName for table in self._tables(database)])
+
+    def _tables(self, database: str) -> list[Table]:
         with self._errors(f"list the tables of {database}", {}):
             names = self._client.call("get_all_tables", db_name=database)
-            tables = [table for table in self._client.tables(database, sorted(names)) if is_iceberg(table)]
-        return listed_tables(namespace, [table.tableName for table in tables])
+            return [table for table in self._client.tables(database, sorted(names)) if is_iceberg(table)]
+
+    def other_pointers(self, table: TableId) -> Iterator[Named]:
+        own = _hive_names((*table.namespace, table.name))
+        for (database,) in self.list_namespaces():
+            for found in self._tables(database):
+                if _hive_names((database, found.tableName)) != own and (
+                    pointer := found.parameters.get(METADATA_LOCATION)
+                ):
+                    yield (database,), found.tableName, pointer
 
     def some_names(self, above: Namespace) -> Iterable[str]:
         if not above:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Unpack
 
@@ -40,6 +40,7 @@ from airflow_iceberg.catalogs.nessie.login import author_of
 from airflow_iceberg.catalogs.nessie.references import NessieReferences
 from airflow_iceberg.catalogs.nessie.together import COMMIT_ID, CommitsTogether, pointer_of, token_of
 from airflow_iceberg.catalogs.nessie.tree import NessieTree
+from airflow_iceberg.catalogs.owners import Named
 from airflow_iceberg.catalogs.pointer import Outside, Pointer
 from airflow_iceberg.errors import (
     AlreadyExistsError,
@@ -225,6 +226,9 @@ class NessieCatalog(CommitsTogether):
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         place = self._require(namespace)
         return tuple(sorted(place.table(key) for key in self._tree.keys_below(place, TABLE)))
+
+    def other_pointers(self, table: TableId) -> Iterator[Named]:
+        return self._tree.others(self._place(table))
 
     def find_purgeable(self, table: TableId) -> tuple[TableState, TableFiles]:
         """Refuse while `gc.enabled` is false, Nessie's default: other branches and commits may need the files."""

@@ -60,6 +60,9 @@ class CommitsTogether(DescribingCatalog):
     def _place(self, name: TableId | Namespace) -> Place:
         """Return the place of a table."""
 
+    def is_past(self, state: TableState) -> bool:
+        return not token_of(state).branch  # a tag, or a commit by its hash
+
     def commit_together(self, changes: Sequence[tuple[TableState, Change]]) -> tuple[TableState, ...]:
         """Apply changes to several tables of one branch of the catalog in one commit; errors as of `commit`.
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt
 
 from airflow_iceberg.catalogs.nessie.client import Json, NessieClient, Refusal, key_text, ref_path
-from airflow_iceberg.catalogs.nessie.contents import Content, branch_of, commit_property, elements_of, key_of
+from airflow_iceberg.catalogs.nessie.contents import TABLE, Content, branch_of, commit_property, elements_of, key_of
 from airflow_iceberg.catalogs.nessie.keys import Key, Place, Ref, is_key
+from airflow_iceberg.catalogs.owners import Named
 from airflow_iceberg.errors import CommitUnknownError, IcebergError, NotFoundError, UnsupportedError
 
 log = logging.getLogger(__name__)
@@ -49,9 +51,10 @@ class NessieTree:
             found = {key_of(each): {**each["content"]} for each in answer.get("contents") or ()}
             return found, branch_of(reference, ref), str(reference.get("hash") or "")
 
-    def entries_below(self, place: Place, kind: str | None = None) -> Iterator[Json]:
-        """Yield the entries below a namespace, at any depth: all, or those of one kind."""
+    def entries_below(self, place: Place, kind: str | None = None, *, with_content: bool = False) -> Iterator[Json]:
+        """Yield the entries below a namespace, at any depth: all, or those of one kind, perhaps with their contents."""
         params = {"filter": f"entry.contentType=='{kind}'"} if kind else {}
+        params |= {"content": "true"} if with_content else {}
         if place.key:
             params["prefix-key"] = key_text(place.key)
         try:
@@ -66,6 +69,12 @@ class NessieTree:
         """Return the keys of one kind directly in a namespace, without those that cannot be named."""
         keys = (elements_of(entry) for entry in self.entries_below(place, kind) if entry.get("type") == kind)
         return [key for key in keys if len(key) == len(place.key) + 1 and is_key(key[-1])]
+
+    def others(self, place: Place) -> Iterator[Named]:
+        """Yield the other tables at the reference of one, with their metadata files."""
+        for each in self.entries_below(replace(place, key=()), TABLE, with_content=True):
+            if (key := elements_of(each)) != place.key:
+                yield key[:-1], f"{key[-1]}{place.suffix}", str(each["content"]["metadataLocation"])
 
     def find_commit(self, key: Key, wanted: Content) -> str | None:
         """Return the hash of the commit that put a content's metadata file under a key, or None.

@@ -108,6 +108,9 @@ class RestCatalog(Catalog):
         if not "".join(namespace).isalnum():  # no request for levels that can have no separator in them
             self._server.config.check_levels(namespace, self.name)
 
+    def doubt(self, io: FileIO, state: TableState) -> str | None:
+        return self._states.doubt(io, state)
+
     # -- tables ----------------------------------------------------------------------------------------------------
 
     def load(self, table: str | TableId) -> TableState:

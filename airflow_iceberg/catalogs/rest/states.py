@@ -27,6 +27,7 @@ from airflow_iceberg.catalogs.rest.credentials import (
     table_access,
     table_io,
 )
+from airflow_iceberg.catalogs.rest.doubts import doubt
 from airflow_iceberg.catalogs.rest.server import RestServer
 from airflow_iceberg.catalogs.rest.trust import StoreAccess
 from airflow_iceberg.errors import (
@@ -70,6 +71,7 @@ class TableStates:
         self.limits: ReadLimits | None = None
         self._lock = threading.Lock()
         self._lent: WeakSet[FileIO] = WeakSet()
+        self._sure: TableState | None = None
         self._remembered: OrderedDict[TableId, Remembered] = OrderedDict()
 
     def limit_reads(self) -> None:
@@ -158,6 +160,14 @@ class TableStates:
         """Whether the server lends the credentials with which a table's files are reached."""
         with self._lock:
             return io is not None and io in self._lent
+
+    def doubt(self, io: FileIO, state: TableState) -> str | None:
+        """Return what `rest.doubts.doubt` does; once for each state, whose file is read for it."""
+        if state is self._sure:
+            return None
+        found = doubt(io, state)
+        self._sure = state if found is None else self._sure
+        return found
 
     def _new_delegation(self, table: TableId, given: Mapping[str, str]) -> Delegation:
         """Request new credentials of a table's files, at the server's address for them or at the protocol's."""

@@ -6,9 +6,9 @@ from sqlalchemy import ColumnElement, Table, or_, select
 from sqlalchemy.engine import Connection
 
 from airflow_iceberg.catalogs.names import Namespace, TableId
+from airflow_iceberg.catalogs.owners import folder_of, metadata_places
 from airflow_iceberg.catalogs.state import TableState
-from airflow_iceberg.errors import InvalidInputError
-from airflow_iceberg.storage.gate import Place, place_of
+from airflow_iceberg.storage.gate import Place
 
 
 def other_pointer(
@@ -26,8 +26,7 @@ def other_pointer(
     Raises:
         InvalidInputError: there is one, and its name is one that no table can have here.
     """
-    folders = (f"{state.metadata.location.rstrip('/')}/metadata", _folder(state.metadata_location))
-    places = [place_of(folder) for folder in folders]
+    places = metadata_places(state)
     columns = tables.c
     # The database knows no spellings: each has the name of the folder in it.
     is_near = or_(*(columns.metadata_location.contains(_own_name(place), autoescape=True) for place in places))
@@ -36,7 +35,7 @@ def other_pointer(
         if may_be_same and pointer == state.metadata_location:
             continue
         levels = levels_of_column(namespace)
-        if (levels, name) != (state.table.namespace, state.table.name) and _place(pointer) in places:
+        if (levels, name) != (state.table.namespace, state.table.name) and folder_of(pointer) in places:
             return TableId(namespace=levels, name=str(name))
     return None
 
@@ -50,14 +49,3 @@ def _own_name(place: Place) -> str:
     """Return the last name in the path of a folder that not every such folder has."""
     names = place.path.split("/")
     return next((name for name in reversed(names) if name not in ("", "metadata")), "/")
-
-
-def _place(pointer: str) -> Place | None:
-    try:
-        return place_of(_folder(pointer))
-    except InvalidInputError:
-        return None  # nothing is read there
-
-
-def _folder(location: str) -> str:
-    return location.rpartition("/")[0]

@@ -21,11 +21,13 @@ from airflow_iceberg.errors import (
     IncompatibleChangeError,
     InvalidInputError,
     NotFoundError,
+    StorageError,
     UnsupportedError,
 )
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
-from airflow_iceberg.inventory.ownership import SeenMetadata, look_at, places_of
+from airflow_iceberg.inventory.ownership import places_of
+from airflow_iceberg.inventory.seen_metadata import SeenMetadata, look_at
 from airflow_iceberg.inventory.spellings import Spellings
 from airflow_iceberg.plan.orphan_files import EqualStores
 from airflow_iceberg.storage.base import FileIO, FileStatus
@@ -133,7 +135,10 @@ def without_files_of_others(table: OpenTable, orphans: Sequence[FileStatus]) -> 
     """Return the orphans without those in a place below the table's location that another table has declared its own.
 
     A table may write its data or its metadata into the location of another one, in which none of its metadata files
-    tells of it. All tables of the catalog are looked at; one that cannot be read is logged.
+    tells of it. All tables of the catalog are looked at; one that may not be read is logged.
+
+    Raises:
+        StorageError: one cannot be read now.
     """
     places = sorted(set(_places_of_others(table))) if orphans else []
     if not places:
@@ -158,7 +163,7 @@ def _places_of_others(table: OpenTable) -> Iterator[tuple[str, str]]:
     stores = EqualStores()
     own = stores.split(_real(table.location))
     with ThreadPoolExecutor(THREADS) as pool:
-        for other in pool.map(lambda name: _other(catalog, name), _others(catalog, table)):
+        for other in pool.map(lambda name: _other(catalog, name, table.location), _others(catalog, table)):
             if other is None or (other.table_uuid, other.location) == (table.metadata.table_uuid, table.location):
                 continue
             for place in places_of(other):
@@ -184,16 +189,24 @@ def _others(catalog: Catalog, table: OpenTable) -> Iterator[TableId]:
             waiting += [inner for inner in catalog.list_namespaces(namespace) if inner != namespace]
             names = () if namespace is None else catalog.list_tables(namespace)
         except IcebergError as error:
+            _refuse_temporary(table.location, error)
             log.warning("%s: cannot list tables whose files may be in its location: %s", table.name, error)
             continue
         yield from (name for name in names if name != table.identifier)
 
 
-def _other(catalog: Catalog, name: TableId) -> TableMetadata | None:
+def _refuse_temporary(location: str, error: IcebergError) -> None:
+    """Raise an error that may be none the next time: what cannot be asked now may have files in the location."""
+    if isinstance(error, StorageError) and not (error.is_denied or error.is_refused):
+        raise StorageError(f"cannot tell whether another table has files in {location}, try again: {error}") from error
+
+
+def _other(catalog: Catalog, name: TableId, location: str) -> TableMetadata | None:
     try:
         return catalog.load(name).metadata
     except NotFoundError:
         return None  # dropped meanwhile
     except IcebergError as error:
+        _refuse_temporary(location, error)
         log.warning("cannot tell whether table %s has files in the location that is cleaned: %s", name, error)
         return None

@@ -52,6 +52,24 @@ _NO_CREDENTIALS = (
 )
 
 
+class _FileSystem(AzureBlobFileSystem):  # type: ignore[misc]
+    """The file system of data files, with paths taken literally: "container/key".
+
+    adlfs reads them as URLs, and cuts them at "?versionid=": whoever chooses a table's places would choose which blob
+    is written, also one that is there.
+    """
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        return [cls._strip_protocol(each) for each in path] if isinstance(path, list) else str(path).lstrip("/")
+
+    def split_path(
+        self, path: str, delimiter: str = "/", return_container: bool = False, **given: Any
+    ) -> tuple[str, str, str | None]:
+        container, _, key = path.lstrip("/").partition("/")
+        return container, key, None
+
+
 class AdlsStore(ObjectStore):
     """Blobs of one account; its instance is the host in the location, if any. Paths are "container/key"."""
 
@@ -73,7 +91,7 @@ class AdlsStore(ObjectStore):
 
     def _open(self, properties: Mapping[str, str]) -> AzureBlobFileSystem:
         options = {"use_listings_cache": False, "skip_instance_cache": True, "assume_container_exists": True}
-        filesystem = AzureBlobFileSystem(**_options(self._instance, properties), **options)
+        filesystem = _FileSystem(**_options(self._instance, properties), **options)
         _retry_sooner(filesystem.service_client)
         _read_no_netrc(filesystem.service_client)
         warn_of_plain_text(str(filesystem.service_client.url), "adls")

@@ -60,7 +60,7 @@ class _FileSystem(HdfsFileSystem):  # type: ignore[misc]
         if isinstance(path, list):
             return [cls._strip_protocol(each) for each in path]
         text = str(path)
-        if "://" in text:
+        if not text.startswith("/") and "://" in text:
             text = "/" + text.partition("://")[2].partition("/")[2]
         return text.rstrip("/") or "/"
 

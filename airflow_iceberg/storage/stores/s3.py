@@ -182,6 +182,15 @@ class _FileSystem(S3FileSystem):  # type: ignore[misc]
 
     connect = sync_wrapper(set_session)  # s3fs binds this one to its own function
 
+    def split_path(self, path: str) -> tuple[str, str, str | None]:
+        """Return bucket and key of "bucket/key", and no version.
+
+        s3fs cuts a key at "?versionId=", which may be a part of it: whoever chooses a table's places would choose which
+        object is written, also one that is there.
+        """
+        bucket, _, key = path.removeprefix("s3://").lstrip("/").partition("/")
+        return bucket, key, None
+
     async def _call_s3(self, method: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             try:
