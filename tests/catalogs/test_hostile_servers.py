@@ -448,6 +448,37 @@ class TestAnswersInXml:
                     list(io.list("s3://b/w"))
 
 
+class TestAPartOfAFile:
+    """Arrow asks for parts of files, and the library of a store reads an answer as a whole."""
+
+    @pytest.mark.parametrize("store", ["gs", "s3"])
+    @pytest.mark.parametrize("is_told", [True, False])
+    def test_is_no_larger_than_what_was_asked_for(self, store: str, is_told: bool) -> None:
+        size = 100
+
+        def answer(request: Any) -> list[bytes]:
+            times = {"updated": "2026-01-01T00:00:00Z", "timeCreated": "2026-01-01T00:00:00Z"}
+            if store == "gs" and "alt=media" not in request.path:
+                return [whole(json.dumps({"name": "w", "bucket": "b", "size": "100", **times}).encode())]
+            about = {"Content_Type": "application/octet-stream", "Last_Modified": "Wed, 21 Oct 2015 07:28:00 GMT"}
+            if request.method == "HEAD":
+                return [head(200, Content_Length="100", **about)]
+            body = b"x" * size
+            if is_told:
+                return [whole(body, 206, **about)]
+            return [head(206, Transfer_Encoding="chunked", **about), chunk(body), chunk(b"")]
+
+        given = {"gs": _GCS, "s3": _S3}[store]
+        with HostileServer(answer) as server:
+            files, path = load_file_io(eval(given, {"uri": server.uri})).filesystem(f"{store}://b/w")
+            assert files.cat_file(path, start=0, end=100) == b"x" * 100
+            with files.open(path) as file:
+                assert file.read(100) == b"x" * 100
+            size = 101
+            with pytest.raises(OSError, match="more than 100 bytes, the most for a file"):
+                files.cat_file(path, start=0, end=100)
+
+
 class TestAListingOfAStore:
     """It ends, whatever a server says of its next page."""
 

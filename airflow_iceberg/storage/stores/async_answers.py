@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from airflow_iceberg.storage.answer_limits import GRACE_S, MOST_MARKS, MOST_S, XML, Limit, seconds_allowed
+from airflow_iceberg.storage.answer_limits import GRACE_S, MOST_MARKS, MOST_S, XML, Limit, file_of, seconds_allowed
 from airflow_iceberg.storage.stores.store import ExcessError
 
 _CHUNK = 1 << 18
+_RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{1,18})")
 # aiobotocore's own, if the connection sets none.
 _READ_S = 60.0
 
@@ -77,10 +79,49 @@ def _parsable(content: bytes) -> bytes:
     return content
 
 
-def limit_answers(client: Any) -> None:
-    """Let a client of aiobotocore read its answers, except those with the content of files, within a limit.
+class _Read:
+    """An answer whose body was read, as aiobotocore reads it."""
 
-    It has no argument for that in all its versions. Files are read in parts by whoever asks for them.
+    def __init__(self, raw: Any, body: bytes) -> None:
+        self._raw, self._body = raw, io.BytesIO(body)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+    @property
+    def content(self) -> Any:
+        """What reads the body."""
+        return self
+
+    async def read(self, size: int = -1) -> bytes:
+        """Return a part of the body."""
+        return self._body.read(size)
+
+
+async def _check_part(request: Any, answer: Any, grace_s: float) -> None:
+    """Check that an answer is no larger than the part of a file that was asked for: its reader takes it as a whole.
+
+    Raises:
+        ExcessError: it is larger.
+    """
+    asked = request.headers.get("Range") or b""
+    part = _RANGE.fullmatch(asked.decode("latin-1") if isinstance(asked, bytes) else str(asked))
+    if part is None:
+        return
+    limit = file_of(int(part[2]) - int(part[1]) + 1)
+    told = str(answer.headers.get("Content-Length") or "")
+    if not (told.isascii() and told.isdigit() and len(told) < 20):
+        answer.raw = _Read(
+            answer.raw, await read_within(answer.raw.content.read, limit, limit.most_bytes, grace_s=grace_s)
+        )
+    elif int(told) > limit.most_bytes:
+        raise _too_large(limit.most_bytes, limit)
+
+
+def limit_answers(client: Any) -> None:
+    """Let a client of aiobotocore read its answers within a limit; files are read in parts by whoever asks for them.
+
+    It has no argument for that in all its versions.
     """
     session = getattr(getattr(client, "_endpoint", None), "http_session", None)
     if session is None or getattr(session, "is_limited", False):
@@ -93,12 +134,14 @@ def limit_answers(client: Any) -> None:
     async def limited(request: Any) -> Any:
         is_streamed, request.stream_output = request.stream_output, True
         answer = await _head_within(send, request, read_s + grace_s)
-        if not is_streamed or answer.status_code >= 300:
-            try:
+        try:
+            if not is_streamed or answer.status_code >= 300:
                 answer._content = _parsable(await read_within(answer.raw.content.read, XML, grace_s=grace_s))
-            except BaseException:
-                answer.raw.close()
-                raise
+            else:
+                await _check_part(request, answer, grace_s)
+        except BaseException:
+            answer.raw.close()
+            raise
         return answer
 
     session.send, session.is_limited = limited, True
