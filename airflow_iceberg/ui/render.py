@@ -150,7 +150,8 @@ def _told(asked: Iterable[str]) -> Iterable[str]:
             parts = split_levels(text)
         except InvalidInputError:
             parts = (text,)
-        yield re.escape(join_levels(parts))  # as errors write it
+        if (written := join_levels(parts)) != text:  # as errors write it
+            yield re.escape(written)
         if len(parts) > _MOST_PARTS:  # each is in a pattern of its own, and no catalog has so many levels
             continue
         for end in range(len(parts), 0, -1):  # the longest first

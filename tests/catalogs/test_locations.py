@@ -422,7 +422,8 @@ class TestANameInRest:
             path = request.path.partition("?")[0]
             if path == "/v1/config":
                 return document({"defaults": {}, "overrides": {}})
-            return document(answer) if path in paths else document({}, status)
+            refusal = {"error": {"message": "not here", "type": "NoSuchTableException", "code": status}}
+            return document(answer) if path in paths else document(refusal, status)
 
         with HttpServer(handle) as server:
             rest = RestCatalog("rest", {"uri": f"http://127.0.0.1:{server.port}", "warehouse": "prod"}, io=catalog.io)
