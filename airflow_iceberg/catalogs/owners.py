@@ -79,8 +79,10 @@ def owner_by_pointer(pointers: Iterable[Named], state: TableState) -> TableId | 
         InvalidInputError: there is one, and its name is one that no table can have here.
     """
     places = metadata_places(state)
-    found = ((namespace, name) for namespace, name, pointer in pointers if folder_of(pointer) in places)
-    return next((TableId(namespace=namespace, name=name) for namespace, name in found), None)
+    for namespace, name, pointer in pointers:
+        if folder_of(pointer) in places:
+            return TableId(namespace=namespace, name=name)
+    return None
 
 
 def metadata_places(state: TableState) -> tuple[Place, ...]:

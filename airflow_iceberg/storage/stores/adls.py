@@ -64,7 +64,7 @@ class _FileSystem(AzureBlobFileSystem):  # type: ignore[misc]
         return [cls._strip_protocol(each) for each in path] if isinstance(path, list) else str(path).lstrip("/")
 
     def split_path(
-        self, path: str, delimiter: str = "/", return_container: bool = False, **given: Any
+        self, path: str, delimiter: str = "/", return_container: bool = False, **options: Any
     ) -> tuple[str, str, str | None]:
         container, _, key = path.lstrip("/").partition("/")
         return container, key, None
