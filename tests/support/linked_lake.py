@@ -11,7 +11,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import requests
 
@@ -207,7 +206,8 @@ class Lake:
     def _swap(self, catalog: Any, table: TableId, location: str, metadata: TableMetadata) -> None:
         """Let a catalog know a table, as other programs do: without the checks that are ours."""
         if self.kind == "rest":
-            address = f"{self.properties['uri']}/v1/namespaces/{quote(chr(0x1F).join(table.namespace))}/register"
+            space = catalog._server.config.namespace_text(table.namespace)
+            address = f"{self.properties['uri']}/v1/namespaces/{space}/register"
             requests.post(address, json={"name": table.name, "metadata-location": location}, timeout=30)
         else:
             catalog.swap_metadata(table, base=None, new=location, metadata=metadata)
