@@ -6,7 +6,6 @@ each call. Not here: which locations a connection trusts (`storage.trust`), and 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.storage.base import FileIO, FileStatus
 from airflow_iceberg.storage.directories import Directories, open_directory
-from airflow_iceberg.storage.local_roots import LocalRoots, path_of
+from airflow_iceberg.storage.local_roots import LocalRoots, path_of, real_path
 from airflow_iceberg.storage.paths_within import decodings
 from airflow_iceberg.storage.stores.store import parse_location
 
@@ -72,7 +71,7 @@ def place_of(location: str) -> Place:
     """
     found = parse_location(location)
     if found.scheme == LOCAL:
-        return Place(LOCAL, "", os.path.realpath(found.path).rstrip("/"))
+        return Place(LOCAL, "", real_path(found.path).rstrip("/"))
     if any(_is_relative(part) for part in (found.authority, *found.path.split("/"))):
         raise InvalidInputError(f"{location!r} is not a location of a table: its path contains '.' or '..'")
     store = STORE_OF_SCHEME.get(found.scheme, found.scheme)
@@ -254,7 +253,7 @@ class OpenGate:
         if located is None:
             return None
         real = path_of(located)
-        is_followed = not self._is_guarded and os.path.realpath(real) != real
+        is_followed = not self._is_guarded and real_path(real) != real
         return None if is_followed else Place(LOCAL, "", real.rstrip("/"))
 
     def _spelled(self, location: str, path: str | None, place: Place) -> str:

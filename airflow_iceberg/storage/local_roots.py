@@ -23,7 +23,7 @@ class LocalRoots:
     """
 
     def __init__(self, folders: Iterable[str]) -> None:
-        given = {_text(_names(folder)): os.path.realpath(folder) for folder in folders}
+        given = {_text(_names(folder)): real_path(folder) for folder in folders}
         reals = {_text(_names(real)) for real in given.values()}
         self.tops = tuple(sorted(real for real in reals if not any(real != top and _is_in(real, top) for top in reals)))
         spelled = {**{real: real for real in reals}, **given}
@@ -66,7 +66,7 @@ class LocalRoots:
         for number, name in enumerate(names, 1):
             here = os.path.join(here, name)
             if os.path.islink(here):
-                here = os.path.realpath(here)
+                here = real_path(here)
             if self._holds(here):
                 top, way = self._from_top(_text(_names(here)))
                 return top, (*way, *names[number:])
@@ -92,6 +92,18 @@ class LocalRoots:
         top = next(top for top in self.tops if _is_in(real, top))
         rest = real[len(top) : -1]
         return top, tuple(rest.split("/")) if rest else ()
+
+
+def real_path(path: str) -> str:
+    """Return a path without links.
+
+    Raises:
+        InvalidInputError: that cannot be told, since somebody changes it all the time.
+    """
+    try:
+        return os.path.realpath(path)
+    except OSError as error:
+        raise InvalidInputError(f"cannot tell where {path!r} leads: {str(error.strerror).lower()}") from error
 
 
 def path_of(located: Located) -> str:

@@ -1,5 +1,6 @@
 """The gate of a table's files: which locations pass, however they are spelled, and what a connection trusts."""
 
+import errno
 import os
 import pickle
 
@@ -240,6 +241,16 @@ class TestLocalLocations:
         link.symlink_to(tmp_path / "secret")
         with pytest.raises(InvalidInputError, match="the connection trusts"):
             Trust.of({"warehouse": f"{tmp_path}/wh"}).gate(str(link), own=[str(link)])
+
+    def test_a_link_that_became_a_folder_meanwhile_is_no_error_of_the_system(self, tmp_path, monkeypatch):
+        (tmp_path / "link").symlink_to(tmp_path)
+
+        def is_none(path):
+            raise OSError(errno.EINVAL, "Invalid argument", path)
+
+        monkeypatch.setattr(os, "readlink", is_none)
+        with pytest.raises(InvalidInputError, match=r"cannot tell where .*link.* leads: invalid argument"):
+            place_of(f"{tmp_path}/link/a")
 
     def test_a_warehouse_may_be_a_link_itself(self, gate, tmp_path):
         os.symlink(tmp_path / "wh", tmp_path / "lake")
