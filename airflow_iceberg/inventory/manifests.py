@@ -18,7 +18,7 @@ from airflow_iceberg.format.manifests.avro import manifest_spec_id, read_manifes
 from airflow_iceberg.format.manifests.columns import EntryColumns, Unpacked, unpack
 from airflow_iceberg.format.manifests.entries import EntryStatus, ManifestEntry, ManifestFile, counted
 from airflow_iceberg.format.snapshots import Snapshot
-from airflow_iceberg.inventory.limited import MANIFESTS_AHEAD, list_limits, manifest_limits
+from airflow_iceberg.inventory.limited import MANIFESTS_AHEAD, list_limits, manifest_limits, too_large
 from airflow_iceberg.storage.base import FileIO
 
 Part: TypeAlias = "EntryColumns | tuple[ManifestFile, Iterator[ManifestEntry]]"
@@ -28,6 +28,7 @@ THREADS = 2
 # The compressed size of the manifests that are read ahead, at least two. With all columns decoding takes longer, and
 # needs more memory.
 AHEAD_BYTES, AHEAD_BYTES_OF_LISTS = 4 << 20, 1 << 20
+_MOST_PARTITION_VALUES = 1_500_000
 
 
 def read_columns(
@@ -52,7 +53,12 @@ def _ahead(io: FileIO, manifests: Iterable[ManifestFile], most_bytes: int) -> It
     most = sys.maxsize if limits is None else MANIFESTS_AHEAD
 
     def open_one(manifest: ManifestFile) -> Unpacked:
-        return unpack(io.read(manifest.manifest_path), manifest, limits)
+        found = unpack(io.read(manifest.manifest_path), manifest, limits)
+        # A null in a partition is one byte of the file, and some places in tuples and arrays.
+        values = len(found.reader.reading.partition) * sum(count for count, _ in found.blocks)
+        if limits is not None and values > _MOST_PARTITION_VALUES:
+            raise too_large(f"{manifest.manifest_path} has {values} values of partitions, which are not read here")
+        return found
 
     rest = iter(manifests)
     waiting: deque[tuple[int, Future[Unpacked]]] = deque()

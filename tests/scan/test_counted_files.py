@@ -7,6 +7,8 @@ import pyarrow as pa
 import pytest
 
 from airflow_iceberg.errors import UnsupportedError
+from airflow_iceberg.inventory import manifests
+from airflow_iceberg.inventory.limited import LimitedFileIO
 from airflow_iceberg.scan import counted_files, metadata_tables
 from airflow_iceberg.scan.counted_files import changed_files, count_files, partition_bytes
 from airflow_iceberg.table import Table
@@ -92,6 +94,14 @@ class TestLongAndManyValues:
             table.inspect.partition_counts(snapshot_id, most=100)
         assert len(table.inspect.partition_counts(snapshot_id)) == 2
         assert table.inspect.touched_partitions(snapshot_id) is None
+
+    def test_a_manifest_may_have_so_many(self, table, monkeypatch):
+        """Two of them are held at a time, and a null is one byte of a file."""
+        monkeypatch.setattr(manifests, "_MOST_PARTITION_VALUES", 1)
+        limited = Table(table.state, io=LimitedFileIO(table.io), catalog=None)
+        with pytest.raises(UnsupportedError, match="values of partitions, which are not read here"):
+            limited.inspect.partition_counts(most=100)
+        assert len(table.inspect.partition_counts()) == 2
 
     def test_values_are_counted_by_their_length_and_their_number(self):
         assert partition_bytes(("x" * 5_000, None)) > 5_000

@@ -29,7 +29,7 @@ BLOCK_SIZE_BYTES = 64 * 1024
 MOST_RECORDS_AT_ONCE = 5_000
 _MOST_SCHEMA_BYTES = 1 << 20
 # The schema of a manifest takes some kilobytes.
-_SMALL_BYTES, _MOST_LARGE = 16 << 10, 2
+SMALL_BYTES, MOST_LARGE = 16 << 10, 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,8 +131,8 @@ def _kept(make: Callable[..., RecordReader], most: int) -> Callable[..., RecordR
 
     A result takes some thirty times its text, for as long as the process lives, also if a stranger wrote it.
     """
-    small, large = lru_cache(maxsize=most)(make), lru_cache(maxsize=_MOST_LARGE)(make)
-    return lambda *texts: (small if sum(map(len, texts)) <= _SMALL_BYTES else large)(*texts)
+    small, large = lru_cache(maxsize=most)(make), lru_cache(maxsize=MOST_LARGE)(make)
+    return lambda *texts: (small if sum(map(len, texts)) <= SMALL_BYTES else large)(*texts)
 
 
 def _decode_manifest(schema: bytes, spec: bytes) -> RecordReader:

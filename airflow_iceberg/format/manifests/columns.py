@@ -21,7 +21,7 @@ from airflow_iceberg.format.avro.columns_read import Column, Ints, Mask, Records
 from airflow_iceberg.format.avro.container import Limits, read_blocks, read_header
 from airflow_iceberg.format.avro.layout import Layout, NotColumnar, layout_of
 from airflow_iceberg.format.manifests.avro import check_length, read_manifest
-from airflow_iceberg.format.manifests.blocks import RecordReader, record_reader
+from airflow_iceberg.format.manifests.blocks import MOST_LARGE, SMALL_BYTES, RecordReader, record_reader
 from airflow_iceberg.format.manifests.entries import (
     DataFile,
     EntryStatus,
@@ -83,7 +83,7 @@ _layouts: dict[bytes, Layout | None] = {}
 
 def _layout(schema: bytes, reader: RecordReader) -> Layout | None:
     if schema not in _layouts:
-        if len(_layouts) > 256:
+        if len(_layouts) > (256 if len(schema) <= SMALL_BYTES else MOST_LARGE):
             _layouts.clear()
         try:
             _layouts[schema] = layout_of(reader.reading.physical, "file_format")
