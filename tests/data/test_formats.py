@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from airflow_iceberg.data.read import avro
+from airflow_iceberg.data.read import lazy_bytes
 from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
 from airflow_iceberg.expressions.binding import parse_filter
 from airflow_iceberg.format import types as t
@@ -223,7 +223,7 @@ class TestAvro:
         assert read(file, TABLE.select(["id"]), batch_size=100) == rows
 
     def test_blocks_larger_than_what_is_read_at_once(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(avro, "_CHUNK", 64)
+        monkeypatch.setattr(lazy_bytes, "_CHUNK", 64)
         fields = [{"name": "id", "type": "long", "field-id": 1}, {"name": "name", "type": "string", "field-id": 2}]
         rows = [{"id": n, "name": "x" * (n % 90)} for n in range(300)]
         file = self.written(tmp_path, fields, rows, sync_interval=1000)
