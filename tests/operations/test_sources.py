@@ -1,6 +1,5 @@
 """The folder of a source passes the gate before it is listed, or any file in it is read."""
 
-import dataclasses
 import io
 
 import pyarrow.parquet as pq
@@ -101,7 +100,8 @@ class TestTheGateIsAskedFirst:
             if "/config" in request.path:
                 return document({"defaults": {}, "overrides": {}})
             if "/tables" in request.path:
-                return dataclasses.replace(document({}), status=404)
+                refusal = {"error": {"message": "not here", "type": "NoSuchTableException", "code": 404}}
+                return document(refusal, 404)
             return document(namespace)
 
         recorded = RecordingFileIO(MemoryFileIO())
