@@ -188,7 +188,7 @@ class ApiServer:
         for _ in range(_MOST_PAGES):
             status, content = self._answer("GET", "", query, None)
             answer, size_bytes = self._document("GET", status, content), size_bytes + len(content)
-            if size_bytes > MOST_PAGES_BYTES or time.monotonic() - begun > _MOST_PAGES_S:
+            if size_bytes > MOST_PAGES_BYTES:
                 break
             about = (answer or {}).get("metadata") or {}
             if answer is None or not isinstance(answer.get("items"), list) or not isinstance(about, Mapping):
@@ -197,6 +197,8 @@ class ApiServer:
             following = about.get("continue")
             if not following:
                 return found
+            if time.monotonic() - begun > _MOST_PAGES_S:
+                break
             query = {**query, "continue": str(following)}
         raise IcebergError(f"{self.server} lists pods without an end, {WHO_ANSWERS}")
 

@@ -30,7 +30,8 @@ _MOST_UNPACKED = 1 << 26
 _MOST_FIELDS = 4096
 # Paimon's own schemas take some kilobytes, and are few: what is kept of them is kept for as long as the process lives.
 _MOST_SCHEMA_BYTES = 128 << 10
-# A manifest has some thousand files in 8 MB, and a list some hundred manifests; their records become objects.
+# Where a file must not take much memory: a manifest has some thousand files in 8 MB, and a list some hundred manifests;
+# their records become objects.
 _OF_RECORDS = Limits(most_bytes=8 << 20, most_block_bytes=4 << 20, most_records=100_000)
 _OF_COLUMNS = Limits(most_bytes=128 << 20, most_block_bytes=16 << 20, most_records=1_000_000)
 _BATCH_BYTES = 4 << 20
@@ -65,7 +66,7 @@ def read_records(data: bytes, *, path: str | None = None, is_limited: bool = Fal
     """
     kind = _container(data, path, is_limited)
     if kind == "avro":
-        return _avro_records(data, path)
+        return _avro_records(data, path, _OF_RECORDS if is_limited else None)
     table = _arrow_table(data, kind, path)
     try:
         records: list[Record] = table.to_pylist()
@@ -88,7 +89,8 @@ def read_columns(
     kind = _container(data, path, is_limited)
     schema = arrow_schema(columns)
     if kind == "avro":
-        table = pa.Table.from_batches(_avro_columns(data, columns, schema, path), schema=schema)
+        limits = _OF_COLUMNS if is_limited else None
+        table = pa.Table.from_batches(_avro_columns(data, columns, schema, path, limits), schema=schema)
     else:
         source = _arrow_table(data, kind, path)
         table = pa.table([_flat(source, column, path) for column in columns], schema=schema)
@@ -185,7 +187,7 @@ def _missing(column: Column, path: str | None) -> FormatError:
 
 
 def _avro_columns(
-    data: bytes, columns: Sequence[Column], schema: pa.Schema, path: str | None
+    data: bytes, columns: Sequence[Column], schema: pa.Schema, path: str | None, limits: Limits | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of an Avro file as columns, some thousand at a time."""
     header = read_header(data, path=path)
@@ -197,7 +199,7 @@ def _avro_columns(
     if missing:
         raise _missing(missing[0], path)
     waiting = size = 0
-    for count, block in _blocks(data, header, path, _OF_COLUMNS):
+    for count, block in _blocks(data, header, path, limits):
         try:
             reader.read(count, block)
         except (ValueError, IndexError) as error:
@@ -232,22 +234,20 @@ def _batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _avro_records(data: bytes, path: str | None) -> list[Record]:
+def _avro_records(data: bytes, path: str | None, limits: Limits | None) -> list[Record]:
     header = read_header(data, path=path)
     try:
         schema = _parsed(header.metadata.get("avro.schema", b""))
     except Exception as error:
         raise _no_schema(error, path) from error
     return [
-        record
-        for count, block in _blocks(data, header, path, _OF_RECORDS)
-        for record in _block(schema, count, block, path)
+        record for count, block in _blocks(data, header, path, limits) for record in _block(schema, count, block, path)
     ]
 
 
-def _blocks(data: bytes, header: Header, path: str | None, limits: Limits) -> Iterator[tuple[int, bytes]]:
+def _blocks(data: bytes, header: Header, path: str | None, limits: Limits | None) -> Iterator[tuple[int, bytes]]:
     for count, block in read_blocks(data, header, path=path, limits=limits):
-        if len(block) > limits.most_block_bytes:
+        if limits is not None and len(block) > limits.most_block_bytes:
             what = f"unexpected block of {len(block)} bytes (expected at most {limits.most_block_bytes})"
             raise FormatError(what, path=path)
         yield count, block

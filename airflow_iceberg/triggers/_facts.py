@@ -53,6 +53,8 @@ class TableFacts:
         self._lock = threading.RLock()
         self._partitions: dict[int, tuple[PartitionCount, ...]] = {}
         self._touched: dict[int, tuple[Mapping[str, str], ...] | None] = {}
+        # The last one that is large: all who wait ask for it in turn.
+        self._large: dict[int, tuple[Mapping[str, str], ...] | None] = {}
 
     def partitions(self, snapshot_id: int) -> tuple[PartitionCount, ...]:
         """Return the partitions of a snapshot."""
@@ -72,10 +74,13 @@ class TableFacts:
         """Return the partitions in which a snapshot added or removed files; None if there are too many to tell."""
         with self._lock:
             number = snapshot.snapshot_id
+            if number in self._large:
+                return self._large[number]
             if number not in self._touched:
                 found = self._inspection().touched_partitions(number)
                 texts = None if found is None else tuple(self._texts(*key) for key in found)
                 if not is_within(texts, _MOST_KEPT_BYTES):
+                    _remember(self._large, number, texts, 1)
                     return texts
                 _remember(self._touched, number, texts, _MOST_SNAPSHOTS)
             return self._touched[number]

@@ -96,7 +96,9 @@ class TestBombs:
         ):  # fmt: skip
             data = write_container({"avro.schema": json.dumps(schema)}, blocks, codec="deflate")
             with pytest.raises(FormatError, match=problem):
-                read_records(bytes(data), path="m")
+                read_records(bytes(data), path="m", is_limited=True)
+            if problem.startswith("number"):  # an index manifest has a record for each bucket
+                assert len(read_records(bytes(data), path="m")) == 11
 
     @pytest.mark.parametrize("data", [b"PAR1" + bytes(20) + b"PAR1", b"ORC" + bytes(20)])
     def test_orc_and_parquet_are_not_read_beside_the_work_of_others(self, data):

@@ -34,7 +34,7 @@ CREATION_KEY = "airflow-iceberg-creation"
 _TRIES = 6
 _READ_TRIES = 3
 # Of the names of a directory, and what an entry takes beside its name.
-_MOST_HELD_BYTES, _ENTRY_BYTES = 96 << 20, 150
+_MOST_HELD_BYTES, _ENTRY_BYTES = 256 << 20, 150
 
 
 class BusyError(OSError):
@@ -343,7 +343,10 @@ def _held(pages: Iterable[list[Entry]]) -> Iterator[Entry]:
     for page in pages:
         left -= sum(_ENTRY_BYTES + len(entry.key) for entry in page)
         if left < 0:
-            raise ExcessError(f"the listing has names of more than {_MOST_HELD_BYTES} bytes; check the store's server")
+            raise ExcessError(
+                f"the listing has names of more than {_MOST_HELD_BYTES} bytes; keep fewer files in a folder, or check "
+                f"the store's server"
+            )
         yield from page
 
 
