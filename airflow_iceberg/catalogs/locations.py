@@ -23,16 +23,12 @@ from airflow_iceberg.catalogs.settled import settled_places, settled_state
 from airflow_iceberg.catalogs.state import TableState
 from airflow_iceberg.errors import (
     AlreadyExistsError,
-    FormatError,
     IcebergError,
     InvalidInputError,
-    StorageError,
-    UnsupportedError,
 )
 from airflow_iceberg.inventory.ownership import (
     foreign_at,
     foreign_file,
-    metadata_below,
     neighbour,
     places_of,
     proven_gate,
@@ -57,11 +53,13 @@ class Locations(Remembers, ABC):
     Attributes:
         names_are_compared: whether the catalog's own commits make sure that no table has the name of a namespace.
         namespaces_are_folders: whether a folder makes a namespace, so that the folder of a new table may exist.
+        owners_are_cheap: whether one request tells which tables have their metadata in a folder.
         unique_end: what may follow the name of a table in its location, after `new_location`.
     """
 
     names_are_compared: ClassVar[bool] = False
     namespaces_are_folders: ClassVar[bool] = False
+    owners_are_cheap: ClassVar[bool] = False
     unique_end: ClassVar[re.Pattern[str]] = re.compile(r"(?:-[0-9a-f]{32})?")
     name: str
     properties: Mapping[str, str]
@@ -222,6 +220,14 @@ class Locations(Remembers, ABC):
         owner = owner_among(self, names, state.table, location)
         return owner or owner_by_pointer(self.other_pointers(state.table), state)
 
+    def _owner_for_commit(self, state: TableState) -> TableId | None:
+        """Return the table of another name that is at a table's location, by few requests: a commit lists nothing."""
+        is_home = self._is_expected(state)
+        if is_home or self.owners_are_cheap:
+            return self._owner_of(state, is_home=is_home)
+        location = state.metadata.location
+        return owner_among(self, self._names_of(location), state.table, location)
+
     def doubt(self, io: FileIO, state: TableState) -> str | None:
         """Say why a state may not be the one in the table's metadata file; None if it surely is."""
         return None
@@ -251,29 +257,6 @@ class Locations(Remembers, ABC):
     def _namespace_of(self, folders: Sequence[str]) -> Namespace:
         """Return the namespace of a folder in the warehouse; without levels if there is none."""
         return tuple(folders)
-
-    def refuse_shared(self, table: TableId) -> None:
-        """Refuse to let a server purge a table in whose place another one is; it decides if we cannot look there.
-
-        Raises:
-            InvalidInputError: another table surely is there.
-        """
-        try:
-            state = self._settled_state(self.load(table))
-            gate = self.gate(table, state.metadata, state.metadata_location)
-            files = GatedFileIO(ungated(state.io or self.io), gate)
-            proven, is_final = self._proven_gate(files, state)
-            # The server deletes what the metadata names: a table anywhere below may be named, too.
-            is_shared = is_final and state.metadata.location in set(gate.own) - set(proven.own)
-            is_shared = is_shared or metadata_below(files, state.metadata.location) is not None
-        except (StorageError, FormatError, InvalidInputError, UnsupportedError) as error:
-            log.info("cannot look for other tables in the place of %s: %s", table, error)
-            return
-        if is_shared:
-            raise InvalidInputError(
-                f"cannot purge {table}, nothing was dropped: another table is in its place, {state.metadata.location}, "
-                f"or in one above or below it; drop it without purge"
-            )
 
     def _is_expected(self, state: TableState) -> bool:
         try:

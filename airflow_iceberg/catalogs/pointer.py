@@ -354,7 +354,7 @@ class PointerCatalog(Catalog):
         files = self._files(after)
         own, foreign = own_only(files, forgotten_metadata(before, after.metadata, after.metadata_location))
         sure = files_of(files, own, after.metadata, after.metadata_location)
-        sure = [] if sure and self._owner_of(after, is_home=self._is_expected(after)) else sure
+        sure = [] if sure and self._owner_for_commit(after) else sure
         if others := foreign + len(own) - len(sure):
             log.warning("%s: kept %d old metadata files that are gone, or may be another table's", after.table, others)
         _delete_quietly(files, sure)

@@ -44,6 +44,8 @@ _THREADS = 16
 _DAY = r"(?:19|20)\d\d(?:0[1-9]|1[0-2])[0-3]\d"
 _HASH = re.compile(rf"[01]{{4}}|[01]{{8}}|(?!{_DAY})[0-9a-f]{{8}}")
 _SPREAD = re.compile(rf"[^/]*=.*|{_HASH.pattern}")
+# Those of Iceberg 1.3 to 1.6, in base64. Names of tables look so, too, but not hundreds in one folder.
+_BASE64 = re.compile(r"[A-Za-z0-9_-]{6}")
 # Of the hashes in a folder that is not that of the table's name, so many are looked into all the same.
 _MOST_HASHES = 20
 # Folders directly below the location of a table, whose own folders are not those of tables. They are looked into where
@@ -118,9 +120,11 @@ def foreign_file(io: GatedFileIO, metadata: TableMetadata, metadata_location: st
     return next((path for path, _ in look.found(metadata.location)), None)
 
 
-def metadata_below(io: FileIO, location: str) -> str | None:
+def metadata_below(io: FileIO, location: str, *, own: str) -> str | None:
     """Return a metadata file of another table at any depth below the folder of a table, by its name alone.
 
+    Args:
+        own: the folder of the table's own metadata files.
     Raises:
         IcebergError: the folder cannot be listed.
     """
@@ -128,7 +132,7 @@ def metadata_below(io: FileIO, location: str) -> str | None:
     for status in io.list(location):
         first, *others = status.location[start:].split("/")
         is_metadata = others[-2:-1] == ["metadata"] and _METADATA.fullmatch(others[-1])
-        if is_metadata and first not in _NEVER_A_TABLE:
+        if is_metadata and first not in _NEVER_A_TABLE and not _is_same(status.location.rpartition("/")[0], own):
             return status.location
     return None
 
@@ -217,11 +221,13 @@ class _Look:
             is_root = _is_same(above, self.home)
             folders = [name for name, is_directory in self._children(above) if is_directory]
             self._listed(above, frozenset(folders))
-            sample = () if is_home or is_sample else _sample(folders)
+            short = [name for name in folders if _BASE64.fullmatch(name)]
+            hashes = frozenset(short if len(short) > _MOST_FOLDERS else ())
+            sample = () if is_home or is_sample else _sample(folders, hashes)
             for name in folders:
                 if is_root and name in _NEVER_A_TABLE:
                     continue
-                is_many = is_spread(name)
+                is_many = is_spread(name) or name in hashes
                 seen, many = seen + (not is_many), many + is_many
                 if is_many and (many > _MOST_SPREAD if is_new else name not in sample):
                     continue
@@ -335,9 +341,9 @@ class _LookForOthers(_Look):
         return _is_same(path.rpartition("/")[0], self.folder)
 
 
-def _sample(folders: Sequence[str]) -> frozenset[str]:
+def _sample(folders: Sequence[str], others: Set[str]) -> frozenset[str]:
     """Return some of the folders that are called like hashes, evenly chosen: names of tables may look so, too."""
-    hashes = [name for name in folders if _HASH.fullmatch(name)]
+    hashes = [name for name in folders if _HASH.fullmatch(name) or name in others]
     return frozenset(hashes[:: -(-len(hashes) // _MOST_HASHES)]) if hashes else frozenset()
 
 

@@ -97,12 +97,14 @@ def inner_folders(names: Sequence[str]) -> Iterator[int]:
             yield count
 
 
-def check_folder(io: ProvenFileIO, location: str, verb: str) -> None:
+def check_folder(io: ProvenFileIO, location: str, verb: str, *, own: str) -> None:
     """Refuse a folder of a table that may be another table's, or hold one at any depth.
 
+    Args:
+        own: the folder of the table's own metadata files.
     Raises:
         InvalidInputError: it may be.
     """
     io.check_own(location, verb)
-    if (found := metadata_below(io, location)) is not None:
+    if (found := metadata_below(io, location, own=own)) is not None:
         raise InvalidInputError(f"cannot {verb} {location}: another table has its metadata at {found}")

@@ -28,7 +28,7 @@ MOST_MANIFESTS = 500
 """How many manifests are read: each is a request to the store."""
 # A manifest of an old table that does not say how many entries it has is taken for one of this many.
 _UNKNOWN_COUNT = 10_000
-MOST_PARTITION_BYTES = 64 << 20
+MOST_PARTITION_BYTES = 32 << 20
 """The memory of the partitions that are told apart: their values may be long, or many."""
 _PARTITION_BYTES, _VALUE_BYTES = 64, 100
 _MOST_NAME = 300

@@ -134,7 +134,7 @@ class TestWhatDoesNotHinder:
 
         with monkeypatch.context() as patch:
             patch.setattr(type(catalog), method, busy)
-            with pytest.raises(StorageError, match="cannot tell whether another table has files in"):
+            with pytest.raises(StorageError, match=r"cannot tell whether (a )?table .*has files in"):
                 clean(table, action=action)
         assert ids(theirs.refresh()) == list(range(5))
 

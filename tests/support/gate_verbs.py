@@ -367,7 +367,7 @@ TRIED: Mapping[str, str] = {
         create="create check_place check_new_name gate_of_place",
         expire="deleting_io doubt is_past other_pointers",
         take_own="register_table check_registered",
-        purge="drop_table find_purgeable refuse_shared drop_if_current",
+        purge="drop_table find_purgeable drop_if_current",
         drop="drop_pointer",
     ),
 }

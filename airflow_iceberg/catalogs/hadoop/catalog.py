@@ -276,7 +276,7 @@ class HadoopCatalog(PointerCatalog):
             reason = f"its property {TableProperties.gc_enabled} is false, and a Hadoop catalog drops a table with its"
             raise InvalidInputError(f"cannot drop {table}: {reason} files; remove the property first")
         location = self.default_location(table)
-        check_folder(self.deleting_io(state), location, "drop")
+        check_folder(self.deleting_io(state), location, "drop", own=f"{location}/metadata")
         try:
             with open_directory(self._in_warehouse, location, "remove") as (store, path):
                 # Metadata first: half a removal must not leave a table whose files are gone.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, join_levels
@@ -25,6 +25,7 @@ from airflow_iceberg.catalogs.rest import protocol
 from airflow_iceberg.catalogs.rest.commits import TableCommits
 from airflow_iceberg.catalogs.rest.creations import TableCreations
 from airflow_iceberg.catalogs.rest.differences import is_value
+from airflow_iceberg.catalogs.rest.doubts import refuse_shared
 from airflow_iceberg.catalogs.rest.listings import Listings
 from airflow_iceberg.catalogs.rest.looks import check_made, confirmed, looked_up
 from airflow_iceberg.catalogs.rest.server import RestServer
@@ -93,12 +94,15 @@ class RestCatalog(Catalog):
             return owner_among(self, self._names_of(location), state.table, location)
         # The warehouse is a name: nobody but the server knows where the folders of namespaces begin.
         names = names_of_folders(self, location, self.unique_end)
-        if state.table not in names:
-            return owner_among(self, names, state.table, location)
         for name in names:
-            with suppress(IcebergError):  # a guess: some servers refuse to answer for what they do not know
+            try:
                 if owner := owner_among(self, (name,), state.table, location):
                     return owner
+            except InvalidInputError:
+                continue  # the server takes no such name, say one of two levels
+            except IcebergError:  # a guess: some servers refuse to answer for what they do not know
+                if state.table not in names:
+                    raise
         return None
 
     def _is_lent(self, state: TableState) -> bool:
@@ -187,7 +191,7 @@ class RestCatalog(Catalog):
         """
         table = self.id_of(table)
         if purge:
-            self.refuse_shared(table)
+            refuse_shared(self, table)
         self._states.forget(table)
         purpose = f"drop table {table}"
         with self._seen(purpose, lambda: not self._is_there(table, is_sure=True), "a table of this name is there"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from airflow_iceberg.catalogs.base import Catalog, TableId, TableState
 from airflow_iceberg.catalogs.http.refusal import Refusal
@@ -81,7 +82,7 @@ class TableCommits:
             try:
                 base = self._send(base, begun, advice=f"no rows were sent; {_NO_BRANCHES}")
             except CommitConflictError as error:
-                if branch.first and self._catalog.load(base.table).metadata_location == base.metadata_location:
+                if branch.first and self._is_as_before(base):
                     raise self._main_first(branch.name, error) from error
                 raise
             change = changes.after_beginning(change, branch)
@@ -150,7 +151,12 @@ class TableCommits:
         Raises:
             CommitUnknownError: it is another one than the server answered, or it cannot be loaded.
         """
-        found = self._look(answered.table, purpose)
+        try:
+            found = self._look(answered.table, purpose)
+        except CommitUnknownError as error:
+            if isinstance(error.__cause__, StorageError) and error.__cause__.is_denied:
+                return answered  # who may register a table may not be allowed to load it
+            raise
         missing = differences.of_registration(found.metadata, answered.metadata)
         return self.believed(found, purpose, missing)
 
@@ -251,7 +257,9 @@ class TableCommits:
         for base, change, asked in prepared:
             if change.updates:
                 found = self._look(base.table, purpose)
-                lacking = differences.of_change(found.metadata, base.metadata, change, asked)
+                lacking = self._states.landed(
+                    purpose, partial(differences.of_change, found.metadata, base.metadata, change, asked)
+                )
                 self.believed(found, purpose, [f"{base.table}: {each}" for each in lacking])
 
     def _prepared(self, base: TableState, change: Change) -> tuple[Change, TableMetadata]:
@@ -270,10 +278,10 @@ class TableCommits:
         written to. Only if the table has not changed, the change itself is invalid.
         """
         try:
-            now = self._catalog.load(base.table)
+            is_same = self._is_as_before(base)
         except IcebergError as error:
             return error
-        if now.metadata_location != base.metadata_location:
+        if not is_same:
             return self._conflict(base.table, refusal)
         return self._server.error_of(purpose, refusal)
 

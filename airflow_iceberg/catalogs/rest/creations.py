@@ -65,7 +65,8 @@ class TableCreations:
         if differences.is_another(state.metadata, metadata):
             self._states.forget(table)
             raise self._catalog._existing_table(table)
-        return self._commits.believed(state, purpose, differences.of_creation(state.metadata, metadata))
+        missing = self._states.landed(purpose, lambda: differences.of_creation(state.metadata, metadata))
+        return self._commits.believed(state, purpose, missing)
 
     def _create(self, table: TableId, body: Mapping[str, Any]) -> Answer:
         return self._server.change(
@@ -103,4 +104,5 @@ class TableCreations:
                 raise
             return replace(there, io=io)
         state = self._states.landed(purpose, lambda: self._states.state(table, answer, io=io))
-        return self._commits.believed(state, purpose, differences.of_creation(state.metadata, metadata))
+        missing = self._states.landed(purpose, lambda: differences.of_creation(state.metadata, metadata))
+        return self._commits.believed(state, purpose, missing)

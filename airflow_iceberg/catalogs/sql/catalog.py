@@ -65,6 +65,8 @@ class SqlCatalog(PointerCatalog):
             also upgrades those of a V0 catalog.
     """
 
+    owners_are_cheap = True
+
     def __init__(self, name: str, properties: Mapping[str, str], **outside: Unpack[Outside]) -> None:
         super().__init__(name, properties, **outside)
         self._opened = Database(name, properties)
@@ -239,8 +241,7 @@ class SqlCatalog(PointerCatalog):
             owner = other_pointer(connection, self._tables, is_ours, state, may_be_same=is_home and not drops)
         if owner is not None or is_home:
             return owner
-        location = state.metadata.location
-        return owner_among(self, self._names_of(location), state.table, location)
+        return owner_among(self, self._names_of(state.metadata.location), state.table, state.metadata.location)
 
     # -- namespaces ----------------------------------------------------------------------------------------------
 
@@ -279,12 +280,11 @@ class SqlCatalog(PointerCatalog):
             connection.execute(delete(namespaces).where(self._is_namespace(namespace)))
 
     def check_held(self, namespace: Namespace, *name: str) -> None:
-        for level in namespace:
-            if "." in level:
-                raise InvalidInputError(
-                    f"{join_levels((level,))} cannot be a level of a namespace in catalog {self.name}: a SQL catalog "
-                    f"stores levels joined by dots, so none may contain one; rename it"
-                )
+        if dotted := [level for level in namespace if "." in level]:
+            raise InvalidInputError(
+                f"{join_levels(dotted[:1])} cannot be a level of a namespace in catalog {self.name}: a SQL catalog "
+                f"stores levels joined by dots, so none may contain one; rename it"
+            )
 
     def list_namespaces(self, parent: str | Namespace | None = None) -> tuple[Namespace, ...]:
         above = self._require_namespace(parent) if parent else ()

@@ -23,6 +23,7 @@ from airflow_iceberg.errors import (
     NotFoundError,
     StorageError,
     UnsupportedError,
+    advised,
 )
 from airflow_iceberg.format.metadata import json as metadata_json
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -189,16 +190,17 @@ def _others(catalog: Catalog, table: OpenTable) -> Iterator[TableId]:
             waiting += [inner for inner in catalog.list_namespaces(namespace) if inner != namespace]
             names = () if namespace is None else catalog.list_tables(namespace)
         except IcebergError as error:
-            _refuse_temporary(table.location, error)
+            _refuse_temporary(table.location, "a table that cannot be listed", error)
             log.warning("%s: cannot list tables whose files may be in its location: %s", table.name, error)
             continue
         yield from (name for name in names if name != table.identifier)
 
 
-def _refuse_temporary(location: str, error: IcebergError) -> None:
+def _refuse_temporary(location: str, what: str, error: IcebergError) -> None:
     """Raise an error that may be none the next time: what cannot be asked now may have files in the location."""
     if isinstance(error, StorageError) and not (error.is_denied or error.is_refused):
-        raise StorageError(f"cannot tell whether another table has files in {location}, try again: {error}") from error
+        text = f"cannot tell whether {what} has files in {location}: {error}"
+        raise advised(StorageError(text), "try again; if the store of that table is gone for good, drop it") from error
 
 
 def _other(catalog: Catalog, name: TableId, location: str) -> TableMetadata | None:
@@ -207,6 +209,6 @@ def _other(catalog: Catalog, name: TableId, location: str) -> TableMetadata | No
     except NotFoundError:
         return None  # dropped meanwhile
     except IcebergError as error:
-        _refuse_temporary(location, error)
+        _refuse_temporary(location, f"table {name}", error)
         log.warning("cannot tell whether table %s has files in the location that is cleaned: %s", name, error)
         return None
