@@ -53,16 +53,16 @@ class TestANameThatWasAnotherTables:
     """The renamed table keeps its folder, and the new one gets another: neither touches the files of the other."""
 
     def test_after_a_rename(self, open_catalog):
-        catalog, db = open_catalog()
-        first = new_table(catalog, f"{db}.t", 1)
-        catalog.rename_table(f"{db}.t", f"{db}.u")
-        second = new_table(catalog, f"{db}.t", 2)
+        catalog, db = open_catalog()  # with names that no table of another test has in the same server
+        first = new_table(catalog, f"{db}.renamed", 1)
+        catalog.rename_table(f"{db}.renamed", f"{db}.kept")
+        second = new_table(catalog, f"{db}.renamed", 2)
         assert re.fullmatch(re.escape(first.location) + "-[0-9a-f]{32}", second.location)
         age(*folder_of(first).rglob("*"), *folder_of(second).rglob("*"))
-        for name in ("t", "u"):
+        for name in ("renamed", "kept"):
             remove_orphan_files(Work(Table.load(catalog, f"{db}.{name}")), RemoveOrphanFilesRequest())
-        catalog.drop_table(f"{db}.t", purge=True)
-        assert ids(Table.load(catalog, f"{db}.u")) == [1]
+        catalog.drop_table(f"{db}.renamed", purge=True)
+        assert ids(Table.load(catalog, f"{db}.kept")) == [1]
 
     def test_after_a_purge_the_folder_is_free(self, open_catalog):
         catalog, db = open_catalog()

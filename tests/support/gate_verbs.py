@@ -362,10 +362,10 @@ TRIED: Mapping[str, str] = {
         scan="load gate trust_in read_pointer read_metadata gate_of_pointer",
         names="list_namespaces list_tables some_names namespace_exists load_namespace_properties create_namespace "
         "update_namespace_properties table_exists kind_of_name why_missing default_location new_location "
-        "drop_namespace reload rename_table commit_together check_new_namespace ensure_namespace",
+        "drop_namespace reload rename_table commit_together check_new_namespace",
         append="commit attempts swap_pointer swap_metadata",
         create="create check_place check_new_name gate_of_place",
-        expire="deleting_io doubt is_past other_pointers",
+        expire="deleting_io doubt is_past",
         take_own="register_table check_registered",
         purge="drop_table find_purgeable drop_if_current",
         drop="drop_pointer",
@@ -384,6 +384,8 @@ _REASONS: Mapping[str, str] = {
     "Catalog.has_entry Catalog.is_set_aside Catalog.set_aside Catalog.put_back Catalog.keep_aside Catalog.drop_aside",
     "about names alone": "Catalog.id_of Catalog.levels_of Catalog.namespace_of Catalog.not_a_table Catalog.missing "
     "Catalog.check_held",
+    "looks for a name, and creates a namespace as the tried verb does": "Catalog.ensure_namespace",
+    "the pointers in a list, of which none is followed": "Catalog.other_pointers",
     "a setting of the object": "Catalog.remember_states Catalog.limit_reads Catalog.io",
 }
 HARMLESS: Mapping[str, str] = {verb: why for why, verbs in _REASONS.items() for verb in verbs.split()}
