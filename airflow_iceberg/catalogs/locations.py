@@ -26,13 +26,7 @@ from airflow_iceberg.errors import (
     IcebergError,
     InvalidInputError,
 )
-from airflow_iceberg.inventory.ownership import (
-    foreign_at,
-    foreign_file,
-    neighbour,
-    places_of,
-    proven_gate,
-)
+from airflow_iceberg.inventory.ownership import foreign_at, foreign_file, neighbour, places_of, proven_gate
 from airflow_iceberg.inventory.within import ProvenFileIO
 from airflow_iceberg.storage.base import FileIO
 from airflow_iceberg.storage.gate import Gate, GatedFileIO, local_path, place_of, ungated

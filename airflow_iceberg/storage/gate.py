@@ -158,18 +158,6 @@ class Gate:
     allowed: tuple[str, ...]
     own: tuple[str, ...] = ()
 
-    def check(self, location: str, verb: str) -> None:
-        """Refuse a location outside of the gate, or one through a link below its folders as they are now.
-
-        Raises:
-            InvalidInputError: it is outside, or is no location.
-        """
-        OpenGate(self, is_guarded=False).allowed(location, verb)
-
-    def owns(self, location: str) -> bool:
-        """Whether a location is below the table's own locations, so that it may be deleted; see `check`."""
-        return OpenGate(self, is_guarded=False).own(location) is not None
-
     def around(self, io: FileIO) -> FileIO:
         """Return access to files through this gate only."""
         return io if isinstance(io, GatedFileIO) and io.gate == self else GatedFileIO(io, self)

@@ -302,6 +302,21 @@ class TestThousandsOfNewSnapshots:
         assert [event["partitions"] for event in events] == [None, None]
 
 
+def test_what_a_large_snapshot_touched_is_read_once_for_all_who_ask_in_turn(lake, monkeypatch):
+    lake.create()
+    lake.append([1])
+    from airflow_iceberg.scan.metadata_tables import Inspection
+    from airflow_iceberg.triggers import _facts
+
+    monkeypatch.setattr(_facts, "_MOST_KEPT_BYTES", 0)
+    looks, real = [], Inspection.touched_partitions
+    monkeypatch.setattr(Inspection, "touched_partitions", lambda *given: looks.append(given) or real(*given))
+    facts = _facts.TableFacts(lake.catalog, lake.catalog.load("s.t"))
+    snapshot = facts._state.metadata.current_snapshot()
+    assert facts.touched(snapshot) == facts.touched(snapshot)
+    assert len(looks) == 1
+
+
 def test_the_time_for_facts_ends_at_the_next_file(lake):
     lake.create()
     lake.append([1])

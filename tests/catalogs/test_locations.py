@@ -409,6 +409,9 @@ class TestANameInRest:
     def test_the_table_itself_may_have_a_name_that_leads_nowhere(self):
         assert self.own("evil.t", "evil.t", 404) == [self.FOLDER]
         assert self.own("evil.t", "evil.t", 403) == []
+        assert self.own("evil.t", "evil.t", 400) == [
+            self.FOLDER
+        ]  # no such name, say of two levels
 
     def own(self, real, asked, status):
         """Return what `asked` may delete, if `real` is at the folder, too, and other names are answered by a status."""
@@ -429,6 +432,25 @@ class TestANameInRest:
             rest = RestCatalog("rest", {"uri": f"http://127.0.0.1:{server.port}", "warehouse": "prod"}, io=catalog.io)
             gate = rest.deleting_io(rest.load(asked)).gate
         return [each.removeprefix(f"{WAREHOUSE}/") for each in gate.own]
+
+
+class TestAPurgeByAServer:
+    def test_metadata_within_the_location_may_be_the_tables_own(self, tmp_path):
+        catalog = load_catalog("prod", type="sql", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"{tmp_path}/wh")
+        table = filled(catalog, "db.t")
+        place = {"write.metadata.path": f"{table.location}/iceberg/metadata"}
+        catalog.commit(table.state, Change(updates=(SetProperties(updates=place),), requirements=()))
+        state = catalog.load("db.t")
+        assert "/iceberg/metadata/" in state.metadata_location
+        with closing(RestStandIn()) as server:
+            rest = load_catalog("rest", type="rest", uri=server.uri, warehouse=f"{tmp_path}/wh")
+            server.tables["db.t"] = (state.metadata_location, metadata_json.to_dict(state.metadata))
+            catalog.io.create(f"{table.location}/inner/metadata/v1.metadata.json", b"{}")
+            with pytest.raises(InvalidInputError, match="another table is in its place"):
+                rest.drop_table("db.t", purge=True)
+            catalog.io.delete([f"{table.location}/inner/metadata/v1.metadata.json"])
+            rest.drop_table("db.t", purge=True)
+            assert not rest.table_exists("db.t")
 
 
 class TestWhatARestServerSays:
@@ -584,6 +606,15 @@ class TestForgottenMetadata:
         assert all(map(catalog.io.exists, (*foreign, moved)))
         assert "kept" in caplog.text
 
+    def test_a_commit_lists_no_tables(self, monkeypatch):
+        """Each commit deletes one: a catalog that is no database would be read as a whole each time."""
+        catalog = MemoryCatalog()
+        old = filled(catalog, "db.t", location=f"{WAREHOUSE}/far/away/t").metadata_location
+        for method in ("list_namespaces", "list_tables", "other_pointers"):
+            monkeypatch.setattr(MemoryCatalog, method, None)
+        self.commit(catalog, ((1, old), (2, f"{WAREHOUSE}/far/away/t/metadata/x.metadata.json")))
+        assert not catalog.io.exists(old)
+
     def test_a_compressed_one_is_read_by_its_beginning(self):
         catalog = MemoryCatalog()
         table = Table.create(catalog, "db.t", schema=SCHEMA, properties={"write.metadata.compression-codec": "gzip"})
@@ -644,9 +675,9 @@ class TestWhatALookCosts:
         pointer = f"{state.metadata.location}/metadata/00009-{uuid.uuid4()}.metadata.json"
         catalog.io.create(pointer, _json(metadata))
         forged = dataclasses.replace(state, metadata=metadata, metadata_location=pointer, io=catalog.io)
-        gate = rest.deleting_io(forged).gate
-        assert gate.own == (state.metadata.location,)
-        assert not gate.owns(f"{victim.location}/data/a.parquet")
+        io = rest.deleting_io(forged)
+        assert io.gate.own == (state.metadata.location,)
+        assert not io.owns(f"{victim.location}/data/a.parquet")
 
 
 class _OnlyBelow(RecordingFileIO):

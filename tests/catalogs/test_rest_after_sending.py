@@ -194,6 +194,16 @@ class TestCreationsWithSnapshots:
             with pytest.raises(AlreadyExistsError, match=r"table db\.t exists already"):
                 catalog.create(TableId.parse("db.t"), self.WANTED)
 
+    def test_one_whose_answer_cannot_be_compared_is_made(self, server: Script, catalog: Catalog) -> None:
+        """As a failed creation its files would be removed."""
+        for odd in ("wh/t/metadata/snap-1.avro", "s3://lake/t/metadata/../snap-1.avro"):
+            there = self.made()
+            shown = replace(there, snapshots=tuple(replace(one, manifest_list=odd) for one in there.snapshots))
+            server.on(LOAD, error(404))
+            self.commit(server, answer(shown, 1), answer(shown, 1))
+            with pytest.raises(CommitUnknownError, match=r"did create table db\.t, and its answer cannot be used"):
+                catalog.create(TableId.parse("db.t"), self.WANTED)
+
     def test_one_that_is_refused_and_cannot_be_looked_at_is_open(self, server: Script, catalog: Catalog) -> None:
         self.commit(server, error(409), error(403))
         with pytest.raises(CommitUnknownError, match="the name is taken, and cannot tell whether by this very table"):

@@ -137,12 +137,18 @@ class TestWhatAnAnswerToACommitMeans:
         with pytest.raises(NotFoundError, match="there is no namespace db in catalog prod; create it first or check"):
             catalog.load("db.t")
 
-    def test_a_change_that_the_server_refuses_for_a_newer_table_has_lost_a_race(self, server, catalog, state):
+    def test_a_change_that_the_server_refuses_for_a_newer_table_has_lost_a_race(self, server, catalog):
         """A sequence number below that of another branch's new snapshot is refused so by Iceberg Java before 1.11."""
-        server.on(LOAD, document(table("file:///w/db/t/metadata/9.json")))
-        server.on(COMMIT, error(400, "ValidationException", "Cannot add snapshot with sequence number 1"))
-        with pytest.raises(CommitConflictError, match="was changed by another writer: Cannot add snapshot"):
-            catalog.commit(state, setting(a="1"))
+        refused = error(400, "ValidationException", "Cannot add snapshot with sequence number 1")
+        nameless, newer = table(None), table(None)  # a server need not name its metadata files
+        newer["metadata"] = {**newer["metadata"], "last-updated-ms": nameless["metadata"]["last-updated-ms"] + 1}
+        for before, after in ((table(), table("file:///w/db/t/metadata/9.json")), (nameless, newer)):
+            server.on(LOAD, document(before))
+            state = catalog.load("db.t")
+            server.on(LOAD, document(after))
+            server.on(COMMIT, refused)
+            with pytest.raises(CommitConflictError, match="was changed by another writer: Cannot add snapshot"):
+                catalog.commit(state, setting(a="1"))
 
     @pytest.mark.parametrize(("status", "kind", "message"), [
         (409, CommitConflictError, "table db.t in catalog prod was changed by another writer: because"),

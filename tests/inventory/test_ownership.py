@@ -37,11 +37,11 @@ def victim(catalog, namespace, folder):
 
 
 def claim(catalog, place):
-    """Make a table whose property claims a place, and return the gate by which its files are deleted."""
+    """Make a table whose property claims a place, and return the access by which its files are deleted."""
     properties = {"write.data.path": f"file://{place}"}
     table = Table.create(catalog, "mine.t", schema={"id": "long"}, properties=properties)
     table.append(ROW)
-    return catalog.deleting_io(catalog.load("mine.t")).gate
+    return catalog.deleting_io(catalog.load("mine.t"))
 
 
 @pytest.mark.parametrize("name", ["theirs", "_theirs", ".theirs", "data", "metadata"])
@@ -61,7 +61,7 @@ def test_namespaces_and_tables_with_names_of_other_things_are_found_below(open_c
     claims = (SetProperties(updates={"write.data.path": f"file://{place}"}), SetLocation(location=f"file://{place}"))
     for change in claims:
         catalog.commit(catalog.load("mine.t"), Change(requirements=(), updates=(change,)))
-        assert not open_catalog().deleting_io(catalog.load("mine.t")).gate.owns(live)
+        assert not open_catalog().deleting_io(catalog.load("mine.t")).owns(live)
 
 
 @pytest.mark.parametrize("names", [["_delta_log"], [".hoodie"], ["snapshot", "schema", "manifest"]])
@@ -75,8 +75,7 @@ def test_tables_of_other_formats_are_found(open_catalog, tmp_path, names, below)
     for name in names:
         (lake / below / name).mkdir(parents=True)
         (tmp_path / "wh" / "mine" / "t" / below / name).mkdir(parents=True)
-    gate = open_catalog().deleting_io(catalog.load("mine.t")).gate
-    assert not gate.owns(f"{table.location}/data/a.parquet")
+    assert not open_catalog().deleting_io(catalog.load("mine.t")).owns(f"{table.location}/data/a.parquet")
     catalog.drop_table("mine.t")
     assert not claim(open_catalog(), lake).owns(f"file://{lake}/{below}a.parquet")
 
@@ -122,7 +121,7 @@ def test_what_could_not_be_looked_at_is_looked_at_again(open_catalog, tmp_path, 
 
         patch.setattr(_Look, "_metadata_files", unavailable)
         assert not claim(catalog, lake).owns(f"file://{lake}/x.parquet")
-    assert catalog.deleting_io(catalog.load("mine.t")).gate.owns(f"file://{lake}/x.parquet")
+    assert catalog.deleting_io(catalog.load("mine.t")).owns(f"file://{lake}/x.parquet")
 
 
 def test_a_list_that_fails_is_no_proof(open_catalog, tmp_path, monkeypatch):
@@ -141,7 +140,7 @@ def test_a_rest_server_s_word_is_not_enough(open_catalog, tmp_path):
     rest = load_catalog("r", type="rest", uri="http://127.0.0.1:1", warehouse=f"file://{tmp_path}/wh")
     forged = dataclasses.replace(own.metadata, location=live.partition("/data/")[0])
     state = TableState(table=TableId.of("mine.t"), metadata=forged, metadata_location=own.metadata_location)
-    assert not rest.deleting_io(state, load_file_io({})).gate.owns(live)
+    assert not rest.deleting_io(state, load_file_io({})).owns(live)
 
 
 class TestWhoseMetadataItIs:

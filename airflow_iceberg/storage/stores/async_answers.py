@@ -9,7 +9,7 @@ import asyncio
 import io
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from airflow_iceberg.storage.answer_limits import GRACE_S, MOST_MARKS, MOST_S, XML, Limit, file_of, seconds_allowed
@@ -98,17 +98,22 @@ class _Read:
         return self._body.read(size)
 
 
+def part_of(headers: Mapping[str, Any]) -> Limit | None:
+    """Return the limit of an answer to a request for a part of a file; None for the headers of another request."""
+    asked = headers.get("Range") or b""
+    part = _RANGE.fullmatch(asked.decode("latin-1") if isinstance(asked, bytes) else str(asked))
+    return None if part is None else file_of(int(part[2]) - int(part[1]) + 1)
+
+
 async def _check_part(request: Any, answer: Any, grace_s: float) -> None:
     """Check that an answer is no larger than the part of a file that was asked for: its reader takes it as a whole.
 
     Raises:
         ExcessError: it is larger.
     """
-    asked = request.headers.get("Range") or b""
-    part = _RANGE.fullmatch(asked.decode("latin-1") if isinstance(asked, bytes) else str(asked))
-    if part is None:
+    limit = part_of(request.headers)
+    if limit is None:
         return
-    limit = file_of(int(part[2]) - int(part[1]) + 1)
     told = str(answer.headers.get("Content-Length") or "")
     if not (told.isascii() and told.isdigit() and len(told) < 20):
         answer.raw = _Read(

@@ -10,7 +10,6 @@ import asyncio
 import datetime as dt
 import json
 import os
-import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -26,7 +25,7 @@ from gcsfs.retry import HttpError
 from airflow_iceberg.errors import switch
 from airflow_iceberg.storage.addresses import endpoint_of, warn_of_plain_text
 from airflow_iceberg.storage.answer_limits import FILE, LISTING, STORE_HEAD_S, Limit, file_of, parsed, seconds_allowed
-from airflow_iceberg.storage.stores.async_answers import read_within
+from airflow_iceberg.storage.stores.async_answers import part_of, read_within
 from airflow_iceberg.storage.stores.object_store import (
     CREATION_KEY,
     ERROR_OF_STATUS,
@@ -44,7 +43,6 @@ from airflow_iceberg.storage.stores.store import (
     check_own_credentials,
 )
 
-_RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{1,18})")
 _PAGE = 1000
 _TRIES = 4
 # The words by which gcsfs knows how to find credentials.
@@ -76,8 +74,7 @@ class _Answer(aiohttp.ClientResponse):
     def _limit(self) -> Limit:
         if self.status >= 300 or "alt=media" not in self.url.query_string:
             return LISTING
-        part = _RANGE.fullmatch(self.request_info.headers.get("Range", ""))
-        return FILE if part is None else file_of(int(part[2]) - int(part[1]) + 1)
+        return part_of(self.request_info.headers) or FILE
 
 
 class _FileSystem(GCSFileSystem):  # type: ignore[misc]
