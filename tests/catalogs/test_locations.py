@@ -409,9 +409,7 @@ class TestANameInRest:
     def test_the_table_itself_may_have_a_name_that_leads_nowhere(self):
         assert self.own("evil.t", "evil.t", 404) == [self.FOLDER]
         assert self.own("evil.t", "evil.t", 403) == []
-        assert self.own("evil.t", "evil.t", 400) == [
-            self.FOLDER
-        ]  # no such name, say of two levels
+        assert self.own("evil.t", "evil.t", 400) == [self.FOLDER]  # no such name, say of two levels
 
     def own(self, real, asked, status):
         """Return what `asked` may delete, if `real` is at the folder, too, and other names are answered by a status."""
