@@ -163,10 +163,12 @@ class Server:
             )
         deadline = time.monotonic() + seconds
         while not is_ready():
-            if self.process.poll() is not None or time.monotonic() > deadline:
+            has_ended = self.process.poll() is not None
+            if has_ended or time.monotonic() > deadline:
                 self.kill()
+                what = "ended before it was ready" if has_ended else f"did not become ready in {seconds} s"
                 text = self.log.read_text(errors="replace")[-3000:]
-                raise RuntimeError(f"{self.command[0]} did not become ready in {seconds} s; its log ends:\n{text}")
+                raise RuntimeError(f"{self.command[0]} {what}; its log ends:\n{text}")
             time.sleep(0.1)
         return self
 

@@ -19,6 +19,8 @@ ACCESS_KEY, SECRET_KEY = "lake-admin", "s3cr3t-of-the-lake"
 BUCKET = "lake"
 TABLE_BUCKET = "warehouse"
 ROLE = "arn:aws:iam::role/tables"
+# Another program may take a free port, or the one 10,000 above it, before the server does.
+_TAKEN, _TRIES = "Port allocation failed", 3
 
 
 class SeaweedFS(Service):
@@ -39,14 +41,27 @@ class SeaweedFS(Service):
         super().__init__("seaweedfs")
         (self.directory / "data").mkdir()
         self._write_identities()
+        self._tries = _TRIES
+        self._take_ports()
+
+    def _take_ports(self) -> None:
         self._ports = self._free_ports()
         self.s3_endpoint = f"http://{HOST}:{self._ports['s3']}"
         self.rest_uri = f"http://{HOST}:{self._ports['iceberg']}"
         self._server = Server(self._command(), log=self.directory / "log", cwd=self.directory)
 
     def start(self) -> SeaweedFS:
-        self._server.start(self._is_ready)
-        return self
+        while True:
+            try:
+                self._server.start(self._is_ready)
+            except RuntimeError as error:
+                self._tries -= 1
+                if self._tries <= 0 or _TAKEN not in str(error):
+                    raise
+                self._take_ports()
+            else:
+                self._tries = 0  # from now on it is known by its addresses
+                return self
 
     def _is_ready(self) -> bool:
         """Tell whether its table bucket is there, which it makes a moment after it listens."""
