@@ -6,7 +6,6 @@ Against a stand-in of the API (`tests.support.stand_in_kubernetes`).
 import base64
 import json
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -351,10 +350,9 @@ class TestAPodThatIsFollowed:
     def test_a_pod_with_very_many_reasons_tells_the_first(self):
         """Secrets are looked for in each."""
         one = {"type": "PodScheduled", "status": "False", "reason": "password", "message": "token: x"}
-        begun = time.process_time()
         found = kubernetes._reason({"reason": "first", "conditions": [one] * 300_000})
         assert found.startswith("first, password: ")
-        assert time.process_time() - begun < 5
+        assert found.count("password") < 100
 
     def test_that_somebody_has_deleted(self, cluster, reference):
         cluster.submitted.clear()

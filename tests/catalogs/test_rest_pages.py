@@ -126,6 +126,7 @@ class TestPages:
         server.replies[what] = before or []
         return found.value
 
+    @pytest.mark.costly
     def test_of_a_server_that_says_what_it_has_they_are_faults(self, listing: Script) -> None:
         wrong = []
         for what in CALLS:
@@ -308,6 +309,7 @@ class TestWhatWillNeverWork:
         with pytest.raises(StorageError):
             catalog_of(server).load("db.t")
 
+    @pytest.mark.costly
     @pytest.mark.parametrize("more", [{}, {"idempotency-key-lifetime": "PT30M"}])
     def test_a_change_is_looked_up_once_and_not_sent_again(self, waits: list[float], more: dict[str, str]) -> None:
         for kind in FINAL:

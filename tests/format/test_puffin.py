@@ -156,6 +156,7 @@ class TestAHostileVector:
         assert full.cardinality == 300 << 16
         assert peak < 2 << 20
 
+    @pytest.mark.costly
     def test_runs_that_touch_take_no_more_than_they_are_stored_in(self) -> None:
         """Two runs in 10 bytes have all positions of a container, and a bitmap has 8 KB."""
         count = 3_000
