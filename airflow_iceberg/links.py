@@ -15,8 +15,6 @@ from urllib.parse import quote, urlsplit
 
 from airflow.sdk import BaseOperatorLink
 
-from airflow_iceberg.backends.pages import SparkPages, web_address
-from airflow_iceberg.catalogs.names import join_levels, split_levels
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.redaction import said
 from airflow_iceberg.ui.addresses import committed_address, snapshot_address, table_address
@@ -24,6 +22,7 @@ from airflow_iceberg.ui.addresses import committed_address, snapshot_address, ta
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
+    from airflow_iceberg.backends.pages import SparkPages
     from airflow_iceberg.hooks.connection import CatalogConfig
     from airflow_iceberg.hooks.paimon import PaimonConfig
 
@@ -193,6 +192,8 @@ def paimon_pages(config: PaimonConfig, table: str | None, found: Sequence[int]) 
 
 
 def _named_pages(templates: Mapping[str, str], catalog: str, table: str, made: Sequence[int]) -> dict[str, str]:
+    from airflow_iceberg.catalogs.names import join_levels, split_levels
+
     try:
         *namespace, name = split_levels(table)
     except InvalidInputError:
@@ -208,6 +209,8 @@ def _filled(template: str | None, values: dict[str, str]) -> str | None:
     """Return an address with its placeholders filled in; None without one, and for one that leads nowhere."""
     if not template:
         return None
+    from airflow_iceberg.backends.pages import web_address
+
     unknown = [name for name in _PLACEHOLDER.findall(template) if name not in values]
     address = None if unknown else web_address(_PLACEHOLDER.sub(lambda one: quote(values[one[1]], safe=""), template))
     # A table must not choose the host.

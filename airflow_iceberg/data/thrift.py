@@ -10,8 +10,12 @@ from airflow_iceberg.errors import FormatError
 STOP, TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(13)
 
 
+# Deeper than any struct of Parquet.
+_MOST_LEVELS = 64
+
+
 class CompactReader:
-    """Reads the part of Thrift's compact protocol that footers use."""
+    """Reads the part of Thrift's compact protocol that footers use; an IndexError is the end of the bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -30,25 +34,51 @@ class CompactReader:
         header = self.byte()
         return (self.varint() if header >> 4 == 15 else header >> 4), header & 0x0F
 
-    def skip(self, kind: int) -> None:
-        """Read a value of this type, whatever it is."""
-        if kind in (TRUE, FALSE):
-            return
-        if kind in (BYTE, DOUBLE):
-            self.at += 1 if kind == BYTE else 8
-        elif kind in (I16, I32, I64):
-            self.varint()
+    def skip(self, kind: int, levels: int = _MOST_LEVELS) -> None:
+        """Read a value of this type, whatever it is, of at most so many levels.
+
+        A thousand footers have a million values that nobody asks for: so this one has the loops of others in it.
+        """
+        data = self._data
+        if kind in (I32, I64, I16):
+            at = self.at
+            while data[at] >= 0x80:
+                at += 1
+            self.at = at + 1
         elif kind == BINARY:
-            self.binary()
-        elif kind in (LIST, SET):
-            size, item = self.list_header()
-            for _ in range(size):
-                self.skip(BYTE if item in (TRUE, FALSE) else item)
+            self._advance(self.varint())
         elif kind == STRUCT:
-            for _, inner in self.fields():
-                self.skip(inner)
+            if not levels:
+                raise FormatError(f"the footer of a Parquet file has structs of more than {_MOST_LEVELS} levels")
+            while header := data[self.at]:
+                self.at += 1
+                if header < 0x10:
+                    self.skip(I16)
+                self.skip(header & 0x0F, levels - 1)
+            self.at += 1
+        elif kind in (LIST, SET):
+            self._skip_items(levels)
+        elif kind == DOUBLE:
+            self._advance(8)
+        elif kind == BYTE:
+            self._advance(1)
+        elif kind not in (TRUE, FALSE):
+            raise FormatError(f"unexpected Thrift type {kind} in the footer of a Parquet file")
+
+    def _skip_items(self, levels: int) -> None:
+        if not levels:
+            raise FormatError(f"the footer of a Parquet file has lists of more than {_MOST_LEVELS} levels")
+        size, item = self.list_header()
+        if item in (TRUE, FALSE, BYTE, DOUBLE):
+            self._advance(size * (8 if item == DOUBLE else 1))
         else:
-            raise FormatError(f"unexpected Thrift type {kind} in the footer of a parquet file")
+            for _ in range(size):
+                self.skip(item, levels - 1)
+
+    def _advance(self, count: int) -> None:
+        self.at += count
+        if self.at > len(self._data):
+            raise IndexError(f"the bytes end {self.at - len(self._data):,} before a value does")
 
     def byte(self) -> int:
         """Return the next byte."""
@@ -58,7 +88,7 @@ class CompactReader:
     def binary(self) -> bytes:
         """Return a text or binary value."""
         size = self.varint()
-        self.at += size
+        self._advance(size)
         return self._data[self.at - size : self.at]
 
     def varint(self) -> int:

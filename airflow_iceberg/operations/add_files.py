@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, TypeVar
 
 from airflow_iceberg.commit.actions.add_files import AddFiles
@@ -55,13 +56,14 @@ from airflow_iceberg.operations.refs.creates_branch import creates_branch
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.plan.alter_table.properties import name_mapping_of
 from airflow_iceberg.storage.base import FileIO
-from airflow_iceberg.storage.gate import place_of
+from airflow_iceberg.storage.gate import local_path, place_of
 
 log = logging.getLogger(__name__)
 
-# Footers are read at the same time, since stores answer slowly; more than these are never held at once.
-THREADS = 16
-_AHEAD = 4 * THREADS
+# Footers are read at the same time, since stores answer slowly; local ones only wait for each other's interpreter.
+THREADS, _LOCAL_THREADS = 16, 4
+_AHEAD = 4
+"""So many footers for each thread are held at once at most."""
 T = TypeVar("T")
 
 
@@ -278,11 +280,16 @@ def target_of(metadata: TableMetadata) -> Target:
 
 def at_once(read: Callable[[ExistingFile], T], files: Iterable[ExistingFile]) -> Iterator[T]:
     """Yield what is read of each file, in order, by a few threads that are never far ahead."""
-    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="iceberg-footer")
+    files = iter(files)
+    first = next(files, None)
+    if first is None:
+        return
+    threads = THREADS if local_path(first.location) is None else _LOCAL_THREADS
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="iceberg-footer")
     waiting: deque[Future[T]] = deque()
     try:
-        for file in files:
-            if len(waiting) >= _AHEAD:
+        for file in chain([first], files):
+            if len(waiting) >= _AHEAD * threads:
                 yield waiting.popleft().result()
             waiting.append(pool.submit(read, file))
         while waiting:

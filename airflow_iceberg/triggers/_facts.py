@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_iceberg.errors import UnsupportedError
 from airflow_iceberg.hooks.late_threads import stopper
-from airflow_iceberg.inventory.limited import is_within
 from airflow_iceberg.plan.conditions.decision import PartitionCount, PartitionTexts
 
 if TYPE_CHECKING:
@@ -72,6 +71,8 @@ class TableFacts:
 
     def touched(self, snapshot: Snapshot) -> tuple[Mapping[str, str], ...] | None:
         """Return the partitions in which a snapshot added or removed files; None if there are too many to tell."""
+        from airflow_iceberg.inventory.limited import is_within
+
         with self._lock:
             number = snapshot.snapshot_id
             if number in self._large:

@@ -228,7 +228,9 @@ class TestTimeIsUpWhileATaskIsDeferred:
 
     def test_that_of_a_task_ends_its_job(self, lake, cluster, airflow):
         airflow.ended("job_limited")
-        assert [one.state for one in cluster.of("s.job_limited")][-2:] == ["KILLED", "FINISHED"]
+        # A busy Airflow may have taken a try whose job was done for a failed one, and begun another.
+        states = [one.state for one in cluster.of("s.job_limited")]
+        assert (states[0], states[-1]) == ("KILLED", "FINISHED"), states
         assert lake.ids("s.job_limited") == [1, 2]
 
     # On a busy machine the run may be out of time before its task was ever deferred.

@@ -49,7 +49,11 @@ def make(root: Path, *, layout: str = "clustered") -> Path:
     Args:
         layout: "clustered" or "random".
     """
-    folder = folder_of(root, layout)
+    return make_in(root / (f"big-{VERSION}" if layout == "clustered" else f"big-{VERSION}-{layout}"), layout)
+
+
+def make_in(folder: Path, layout: str = "clustered") -> Path:
+    """Return the table's metadata file, made if it is not there; the folder is its location."""
     metadata = folder / "metadata" / "00000-made.metadata.json"
     if not metadata.exists():
         note(f"making the metadata of {SNAPSHOTS * FILES_PER_SNAPSHOT} files in {folder}")
@@ -57,10 +61,6 @@ def make(root: Path, *, layout: str = "clustered") -> Path:
         metadata.parent.mkdir(parents=True)
         metadata.write_bytes(metadata_json.write(_write(folder, layout)))
     return metadata
-
-
-def folder_of(root: Path, layout: str = "clustered") -> Path:
-    return root / (f"big-{VERSION}" if layout == "clustered" else f"big-{VERSION}-{layout}")
 
 
 def make_larger(root: Path, times: int) -> Path:

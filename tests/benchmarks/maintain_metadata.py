@@ -25,52 +25,47 @@ FILES = big_metadata.SNAPSHOTS * big_metadata.FILES_PER_SNAPSHOT
 
 def _our_expiry(warehouse: Warehouse) -> None:
     request = ExpireSnapshotsRequest(older_than_ms=int(time.time() * 1000), retain_last=RETAINED)
-    result = expire_snapshots(Work(warehouse.load("big")), request)
+    result = expire_snapshots(Work(warehouse.load("metadata")), request)
     check_rows("our expiry", result.expired_snapshots, big_metadata.SNAPSHOTS - RETAINED)
 
 
 def _expiry_of_java(warehouse: Warehouse) -> None:
     (found,) = warehouse.java.sql(
-        f"call ref.system.expire_snapshots(table => 'db.big', older_than => timestamp '{sql_now()}', "
+        f"call ref.system.expire_snapshots(table => 'db.metadata', older_than => timestamp '{sql_now()}', "
         f"retain_last => {RETAINED})"
     )
     check_rows("Java's expiry", found["deleted_manifest_lists_count"], big_metadata.SNAPSHOTS - RETAINED)
 
 
 def _our_manifests(warehouse: Warehouse) -> None:
-    result = rewrite_manifests(Work(warehouse.load("big")), RewriteManifestsRequest())
+    result = rewrite_manifests(Work(warehouse.load("metadata")), RewriteManifestsRequest())
     check_rows("our manifests", result.manifests_replaced, big_metadata.SNAPSHOTS)
     note(f"    ours: {result.manifests_created} manifests")
 
 
 def _manifests_of_java(warehouse: Warehouse) -> None:
-    (found,) = warehouse.java.sql("call ref.system.rewrite_manifests(table => 'db.big')")
+    (found,) = warehouse.java.sql("call ref.system.rewrite_manifests(table => 'db.metadata')")
     check_rows("Java's manifests", found["rewritten_manifests_count"], big_metadata.SNAPSHOTS)
     note(f"    Iceberg Java: {found['added_manifests_count']} manifests")
 
 
 def _our_orphans(warehouse: Warehouse) -> None:
     """Make a dry run over the files of the table, young files that are not the table's, and some orphans."""
-    result = remove_orphan_files(Work(warehouse.load("listed")), RemoveOrphanFilesRequest(action="dry_run"))
+    result = remove_orphan_files(Work(warehouse.load("files")), RemoveOrphanFilesRequest(action="dry_run"))
     check_rows("our scan", result.orphan_files, ORPHANS)
 
 
 def _orphans_of_java(warehouse: Warehouse) -> None:
-    found = warehouse.java.sql("call ref.system.remove_orphan_files(table => 'db.listed', dry_run => true)")
+    found = warehouse.java.sql("call ref.system.remove_orphan_files(table => 'db.files', dry_run => true)")
     check_rows("Java's scan", len(found), ORPHANS)
 
 
-def _big_table(warehouse: Warehouse, name: str = "big", *, with_files: bool = False) -> Frozen:
+def _big_table(warehouse: Warehouse, name: str = "metadata", *, with_files: bool = False) -> Frozen:
     """Return the table of metadata alone, in the place where a Hadoop catalog looks for it."""
-    root = warehouse.folder / f"made-{name}"
-    folder = big_metadata.folder_of(root)
+    folder = warehouse.folder / "db" / name
 
     def make() -> None:
-        made = big_metadata.make(root)
-        # The location that the metadata names stays: the catalog's name for it is a link.
-        link = warehouse.folder / "db" / name
-        link.unlink(missing_ok=True)
-        os.symlink(folder, link)
+        made = big_metadata.make_in(folder)
         made.rename(made.with_name("v1.metadata.json"))
         made.with_name("version-hint.text").write_text("1")
         (folder / "data").mkdir(exist_ok=True)
@@ -118,7 +113,7 @@ LINES = (
     against_java(
         "orphans",
         f"scan for orphans over {LISTED:,} listed files",
-        lambda warehouse: _big_table(warehouse, "listed", with_files=True),
+        lambda warehouse: _big_table(warehouse, "files", with_files=True),
         ours=_our_orphans,
         java=_orphans_of_java,
         goal=GOAL,

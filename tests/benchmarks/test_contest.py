@@ -64,6 +64,11 @@ LINES = (
 )
 
 
+def in_turns(*names: str) -> list[str]:
+    """Return who runs: as the second of a round, one is slower than as the first or faster, so each begins in turn."""
+    return [name for number in range(1 + RUNS) for name in names[:: -1 if number % 2 else 1]]
+
+
 Found = tuple[Measurement, list[str], list[str]]
 
 
@@ -91,7 +96,7 @@ class TestTurns:
     @pytest.mark.costly
     def test_sides_take_turns(self, turns: Found) -> None:
         found, names, _ = turns
-        assert names[:-2] == ["prepare", *["ours", "peer"] * (1 + RUNS)]
+        assert names[:-2] == ["prepare", *in_turns("ours", "peer")]
         assert sorted(names[-2:]) == ["ours-end", "peer-end"]
         assert (found.ours.values, found.peer.values) == ((2.0, 3.0), (2.0, 3.0))
         assert found.name == "1,000 rows, vs another, seconds"
@@ -151,6 +156,6 @@ class TestComparedCheckouts:
         for folder in (other / "tests", benchmarks):
             (folder / "__init__.py").touch()
         found, names, _ = contest(tmp_path, "limit", other)
-        assert names[:-2] == ["prepare", *["ours", "theirs"] * (1 + RUNS)]
+        assert names[:-2] == ["prepare", *in_turns("ours", "theirs")]
         assert found.name == f"1,000 rows, vs {other}, seconds"
         assert found.goal == 1.1

@@ -22,6 +22,8 @@ from tests.services.seaweedfs import BUCKET as S3_BUCKET
 Properties = dict[str, str]
 Maker = Callable[[pytest.FixtureRequest, Path], Properties]
 
+# The hash of a reference of Nessie before its first commit, in each server.
+NO_ANCESTOR = "2e1cfa82b035c26cbbbdae632cea070514eb8b773f616aaeaf668e2f0be8f10d"
 LOCKS = {"engine.hive.lock-enabled": "true", "iceberg.hive.lock-timeout-ms": "600000"}
 
 
@@ -87,7 +89,7 @@ def rest_seaweedfs(request: pytest.FixtureRequest, _path: Path) -> Properties:
 def nessie(request: pytest.FixtureRequest, path: Path) -> Properties:
     server = {"type": "nessie", "uri": request.getfixturevalue("nessie"), "warehouse": _below(path)}
     branch = f"race-{uuid.uuid4().hex[:8]}"
-    load_catalog("prod", **server).references.create_branch(branch)
+    load_catalog("prod", **server).references.create_branch(branch, source=f"main@{NO_ANCESTOR}")
     return {**server, "ref": branch}
 
 

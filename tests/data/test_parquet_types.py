@@ -10,6 +10,7 @@ import pytest
 from airflow_iceberg.data.existing.footer_bytes import FIXED_WIDTHS
 from airflow_iceberg.data.existing.parquet_footer import read_footer
 from airflow_iceberg.data.existing.parquet_types import Node, fits, forms_of, problem_of_group, schema_nodes
+from airflow_iceberg.errors import FormatError
 from airflow_iceberg.format import types as t
 from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
 
@@ -175,3 +176,26 @@ class TestFooters:
         assert found["two"].children[0].is_repeated
         assert found["names"].annotation == "MAP"
         assert found["names"].children[0].children[0].form == "BYTE_ARRAY STRING"
+
+
+ENDLESS = b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f"
+
+
+class TestForgedFooters:
+    """They end in an error at once, however many values they say that they have."""
+
+    @pytest.mark.parametrize(
+        "field",
+        [
+            b"\x18" + ENDLESS,  # a text
+            *(b"\x19" + bytes([0xF0 | item]) + ENDLESS for item in (1, 3, 5, 7, 8, 12)),  # a list, of each type
+        ],
+    )
+    def test_of_more_than_there_is(self, field: bytes) -> None:
+        with pytest.raises((IndexError, FormatError)):
+            schema_nodes(field)
+
+    @pytest.mark.parametrize("header", [b"\x1c", b"\x19\x1c", b"\x19\x19"])
+    def test_of_very_many_levels(self, header: bytes) -> None:
+        with pytest.raises(FormatError, match="more than 64 levels"):
+            schema_nodes(header * 100_000)

@@ -7,7 +7,7 @@ process. So these few facts are read here, and all else by Arrow.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from airflow_iceberg.data.thrift import BINARY, LIST, STRUCT, CompactReader
 from airflow_iceberg.errors import FormatError
@@ -73,45 +73,59 @@ def _structs(reader: CompactReader) -> int:
 
 
 def _chunk(reader: CompactReader) -> Chunk:
-    found, is_encrypted = Chunk(), False
+    found, is_encrypted = _Facts(), False
     for field_id, kind in reader.fields():
         if field_id == _META_DATA and kind == STRUCT:
             found = _meta_data(reader)
         else:
             is_encrypted = is_encrypted or field_id in (_CRYPTO, _ENCRYPTED)
             reader.skip(kind)
-    return replace(found, is_encrypted=is_encrypted)
+    return Chunk(
+        type=found.type,
+        is_encrypted=is_encrypted,
+        bound_widths=frozenset(found.widths),
+        has_text_bytes=found.has_text_bytes,
+        repetitions=found.histograms.get(_REPETITIONS, 0),
+        definitions=found.histograms.get(_DEFINITIONS, 0),
+    )
 
 
-def _meta_data(reader: CompactReader) -> Chunk:
-    found, widths = Chunk(), set[int]()
+class _Facts:
+    """What is found of a chunk, as it is read."""
+
+    def __init__(self) -> None:
+        self.type: int | None = None
+        self.widths: set[int] = set()
+        self.histograms: dict[int, int] = {}
+        self.has_text_bytes = False
+
+
+def _meta_data(reader: CompactReader) -> _Facts:
+    found = _Facts()
     for field_id, kind in reader.fields():
         if field_id == _TYPE:
-            found = replace(found, type=reader.integer())
+            found.type = reader.integer()
         elif field_id == _STATISTICS and kind == STRUCT:
             for inner_id, inner in reader.fields():
                 if inner_id in _BOUNDS and inner == BINARY:
-                    widths.add(len(reader.binary()))
+                    found.widths.add(len(reader.binary()))
                 else:
                     reader.skip(inner)
         elif field_id == _SIZES and kind == STRUCT:
-            found = _with_sizes(reader, found)
+            _add_sizes(reader, found)
         else:
             reader.skip(kind)
-    return replace(found, bound_widths=frozenset(widths))
+    return found
 
 
-def _with_sizes(reader: CompactReader, found: Chunk) -> Chunk:
-    sizes = {_REPETITIONS: 0, _DEFINITIONS: 0}
-    has_text_bytes = False
+def _add_sizes(reader: CompactReader, found: _Facts) -> None:
+    found.histograms, found.has_text_bytes = {}, False
     for field_id, kind in reader.fields():
-        if field_id in sizes and kind == LIST:
-            sizes[field_id], item = reader.list_header()
-            for _ in range(sizes[field_id]):
+        if field_id in (_REPETITIONS, _DEFINITIONS) and kind == LIST:
+            size, item = reader.list_header()
+            found.histograms[field_id] = size
+            for _ in range(size):
                 reader.skip(item)
         else:
-            has_text_bytes = has_text_bytes or field_id == _TEXT_BYTES
+            found.has_text_bytes = found.has_text_bytes or field_id == _TEXT_BYTES
             reader.skip(kind)
-    return replace(
-        found, has_text_bytes=has_text_bytes, repetitions=sizes[_REPETITIONS], definitions=sizes[_DEFINITIONS]
-    )

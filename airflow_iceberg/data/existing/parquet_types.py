@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from airflow_iceberg.data.existing.footer_bytes import PHYSICAL_TYPES
 from airflow_iceberg.data.thrift import BINARY, FALSE, LIST, STRUCT, TRUE, CompactReader
@@ -84,19 +85,19 @@ def schema_nodes(footer: bytes) -> tuple[Node, ...]:
     raise FormatError("the footer of a Parquet file has no schema")
 
 
-def _tree(elements: Iterator[tuple[Node, int]], *, depth: int) -> Node:
+def _tree(elements: Iterator[tuple[dict[str, Any], int]], *, depth: int) -> Node:
     found = next(elements, None)
     if found is None or depth > _MOST_LEVELS:
         raise FormatError("the schema in the footer of a Parquet file has other numbers of columns than it says")
-    node, count = found
-    return replace(node, children=tuple(_tree(elements, depth=depth + 1) for _ in range(count)))
+    values, count = found
+    return Node(**values, children=tuple([_tree(elements, depth=depth + 1) for _ in range(count)]))
 
 
 _MOST_LEVELS = 200
 
 
-def _element(reader: CompactReader) -> tuple[Node, int]:
-    """Return a node without its children, and their number."""
+def _element(reader: CompactReader) -> tuple[dict[str, Any], int]:
+    """Return the values of a node but for its children, and their number."""
     numbers: dict[int, int] = {}
     name, logical, decimal = "", "", None
     for field_id, kind in reader.fields():
@@ -117,15 +118,15 @@ def _element(reader: CompactReader) -> tuple[Node, int]:
         logical = "" if decimal else _CONVERTED_TYPES.get(numbers[_CONVERTED], f"type {numbers[_CONVERTED]}")
     if decimal is not None:
         logical = f"DECIMAL({decimal[0]}, {decimal[1]})"
-    node = Node(
-        name=name,
-        physical=physical,
-        annotation=logical,
-        decimal=decimal,
-        is_repeated=numbers.get(_REPETITION) == _REPEATED,
-        is_required=numbers.get(_REPETITION) == 0,
-    )
-    return node, max(numbers.get(_CHILDREN, 0), 0)
+    values = {
+        "name": name,
+        "physical": physical,
+        "annotation": logical,
+        "decimal": decimal,
+        "is_repeated": numbers.get(_REPETITION) == _REPEATED,
+        "is_required": numbers.get(_REPETITION) == 0,
+    }
+    return values, max(numbers.get(_CHILDREN, 0), 0)
 
 
 def _logical(reader: CompactReader) -> tuple[str, tuple[int, int] | None]:
