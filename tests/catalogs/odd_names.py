@@ -19,7 +19,7 @@ WHOLE = [
     *("", " ", ".", "..", "a.b", "x.t", "`", "``", "`a`", '"a"', '"', "a`b", 'a"b', " a", "a "),
     *("%2e%2e", "a%2Fb"),
 ]
-WHOLE += ["100%", "a..b", ".a", "a.", "a@b/c"]
+WHOLE += ["100%", "a..b", ".a", "a.", "a@b/c", "a#", "a!"]
 Model = dict[tuple[Namespace, str], str]
 """The tables of a catalog: the uuid by levels and name."""
 

@@ -96,6 +96,10 @@ class TestHive:
         names = Names(random.Random(SEED), pieces=[each for each in PIECES if each == each.lower()])
         live(catalog, names, tables=25, most_levels=1, may_fail=True)
         assert list(walk(catalog))
+        for name in ("a#", "#", "a!"):
+            with pytest.raises(InvalidInputError, match="can no longer drop it"):
+                catalog.create_namespace(join_levels((name,)))
+        empty_metastore(server.uri)  # all that were made can be dropped
 
 
 class TestRest:

@@ -211,6 +211,13 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
                     f"{join_levels((each,))} cannot be a name in catalog {self.name}: a Hive Metastore cuts off blanks "
                     f"at its ends, and takes what begins with @ for the name of a catalog of its own; rename it"
                 )
+        for each in namespace:
+            if each.endswith(("#", "!")):
+                raise InvalidInputError(
+                    f"{join_levels((each,))} cannot be a namespace in catalog {self.name}: a Hive Metastore makes it, "
+                    f"but takes a # or ! at its end for its own sign of a database without a name, and can no longer "
+                    f"drop it; rename it"
+                )
 
     def _find(self, table: TableId) -> Table | None:
         """Return the metastore's entry of a name, Iceberg table or not."""
