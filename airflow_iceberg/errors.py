@@ -30,9 +30,9 @@ from airflow_iceberg.redaction import login_scheme, said, without_secrets
 
 _E = TypeVar("_E", bound="IcebergError")
 
-# Longer names, and longer messages, are no use to anybody; what follows the cut is what to do.
+# Longer names, and longer messages, are no use to anybody; what follows the cut is the cause, and what to do.
 _MOST_OF_NAME = 1 << 16
-_MOST_OF_MESSAGE, _END_OF_MESSAGE = 30_000, 2_000
+_MOST_OF_MESSAGE, _END_OF_MESSAGE = 20_000, 12_000
 _GONE = (
     "correct the location if a person has given it; else somebody has deleted the file: restore it from the store's "
     "versions or a backup, or go back to a state of the table that does not need it"
@@ -240,7 +240,9 @@ def _shown_text(text: str) -> str:
     Half of a surrogate pair, which JSON can spell, cannot be written as UTF-8, and PostgreSQL has no NUL.
     """
     if len(text) > _MOST_OF_MESSAGE + _END_OF_MESSAGE:
-        text = f"{said(text, _MOST_OF_MESSAGE)}…{text[-_END_OF_MESSAGE:]}"
+        # What is before the end may tell that it begins with a secret.
+        end = without_secrets(text[-2 * _END_OF_MESSAGE :])[-_END_OF_MESSAGE:]
+        text = f"{said(text, _MOST_OF_MESSAGE)}…{end}"
     if not text.isascii():
         text = text.encode("utf-8", "backslashreplace").decode()
     return without_secrets(text.replace("\0", "\\x00"))

@@ -151,6 +151,8 @@ def _facets(table: OpenTable, snapshot: Snapshot | None) -> dict[str, Any]:
             source="airflow",
         ),
     }
+    if len(schema.fields) > _MOST_COLUMNS:
+        found["icebergColumns"] = _columns(len(schema.fields))
     if snapshot is not None:
         version = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(snapshot.snapshot_id))
         found["version"] = version
@@ -243,6 +245,19 @@ def _dimensions(name: str) -> Iterator[tuple[str, str]]:
     for part in name.split("/"):
         field, _, value = part.partition("=")
         yield field, value
+
+
+def _columns(count: int) -> Any:
+    """Return what says that a schema has more columns than are told."""
+    import attr
+    from openlineage.client.facet_v2 import DatasetFacet
+
+    @attr.define
+    class IcebergColumns(DatasetFacet):
+        columns: int
+        toldColumns: int  # noqa: N815
+
+    return IcebergColumns(columns=count, toldColumns=_MOST_COLUMNS)
 
 
 def _commit_report(snapshot: Snapshot) -> Any:

@@ -269,3 +269,19 @@ class TestLogs:
         )
         assert len(list(self.unclean(ast.parse(text)))) == 1
         assert list(self.unclean(ast.parse(text.replace("OSError, ", "")))) == []
+
+
+class TestALongMessage:
+    """Its middle is left out: its last lines say what has happened."""
+
+    def test_the_cause_is_in_its_end(self) -> None:
+        error = IcebergError(f"it failed {'x ' * 50_000}\nCaused by: no heap\n{' at a.b.C' * 1_000}")
+        assert str(error).startswith("it failed x")
+        assert "Caused by: no heap" in str(error)
+        assert len(str(error)) < 33_000
+
+    def test_the_end_begins_with_no_secret(self) -> None:
+        for before in (0, 1, 5, 9):
+            text = f"{'x ' * 30_000}password: hunter22{' y' * 5_996}{'z' * before}"
+            assert "hunter" not in str(IcebergError(text)), before
+            assert "unter22" not in str(IcebergError(text)), before

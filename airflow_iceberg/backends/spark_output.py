@@ -188,7 +188,7 @@ class SparkOutput:
 
     def _look(self, text: str) -> None:
         # Rows may be in it, of any length: some patterns take time by the square of it.
-        text = "\n".join(line[:_LONGEST_LINE] for line in text[:_LONGEST_MESSAGE].splitlines())
+        text = "\n".join(line[:_LONGEST_LINE] for line in _without_middle(text).splitlines())
         if not _ANY.search(text):
             return
         # Before parts of it are taken: what is left of a secret may tell no longer that it is one.
@@ -208,6 +208,18 @@ class SparkOutput:
         if code - 128 in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT):
             return f"the driver was killed by {_signal(code - 128)}"
         return None
+
+
+def _without_middle(text: str) -> str:
+    """Return the beginning and the end of a long text: the last lines of a traceback say what has happened.
+
+    The end begins with a whole line: what is left of a secret may tell no longer that it is one.
+    """
+    if len(text) <= _LONGEST_MESSAGE:
+        return text
+    half = _LONGEST_MESSAGE // 2
+    _, _, end = text[-half:].partition("\n")
+    return f"{text[:half]}\n{end}"
 
 
 def _signal(number: int) -> str:

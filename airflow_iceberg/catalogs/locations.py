@@ -18,14 +18,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow_iceberg.catalogs.names import Namespace, TableId
 from airflow_iceberg.catalogs.owners import Named, is_in_use, names_of_folder, namesakes, owner_among, owner_by_pointer
-from airflow_iceberg.catalogs.remembered import MOST_GATES, Remembers
+from airflow_iceberg.catalogs.remembered import MOST_GATES, REMEMBERED_S, Remembers
 from airflow_iceberg.catalogs.settled import settled_places, settled_state
 from airflow_iceberg.catalogs.state import TableState
-from airflow_iceberg.errors import (
-    AlreadyExistsError,
-    IcebergError,
-    InvalidInputError,
-)
+from airflow_iceberg.errors import AlreadyExistsError, IcebergError, InvalidInputError
 from airflow_iceberg.inventory.ownership import foreign_at, foreign_file, neighbour, places_of, proven_gate
 from airflow_iceberg.inventory.within import ProvenFileIO
 from airflow_iceberg.storage.base import FileIO
@@ -37,9 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How long it is remembered that a place is a table's alone: an expiry asks several times.
-_REMEMBERED_S = 60.0
-
 
 class Locations(Remembers, ABC):
     """The part of a catalog that knows where its tables may lie; see `Catalog`.
@@ -48,12 +41,14 @@ class Locations(Remembers, ABC):
         names_are_compared: whether the catalog's own commits make sure that no table has the name of a namespace.
         namespaces_are_folders: whether a folder makes a namespace, so that the folder of a new table may exist.
         owners_are_cheap: whether one request tells which tables have their metadata in a folder.
+        lists_pointers: whether a list of all tables tells it, see `other_pointers`.
         unique_end: what may follow the name of a table in its location, after `new_location`.
     """
 
     names_are_compared: ClassVar[bool] = False
     namespaces_are_folders: ClassVar[bool] = False
     owners_are_cheap: ClassVar[bool] = False
+    lists_pointers: ClassVar[bool] = False
     unique_end: ClassVar[re.Pattern[str]] = re.compile(r"(?:-[0-9a-f]{32})?")
     name: str
     properties: Mapping[str, str]
@@ -160,44 +155,53 @@ class Locations(Remembers, ABC):
         why_foreign = partial(self._why_foreign, checked, state)
         if (doubt := self.doubt(checked, given)) is not None:
             log.warning("nothing of %s is deleted: %s", state.table, doubt)
-            return ProvenFileIO(checked.inner, Gate(allowed=gate.allowed), why_foreign)
+            return ProvenFileIO(checked.inner, Gate(allowed=gate.allowed), why_foreign, doubt)
         folder = state.metadata_location.rpartition("/")[0]
         key = self._gate_key(
             "proven", state.table, state.metadata.table_uuid, state.metadata.location, folder, gate, drops
         )
-        known, until = self._proven.get(key, (None, 0.0))
+        known, doubt, until = self._proven.get(key, (None, None, 0.0))
         if known is None or time.monotonic() > until:
-            known, is_final = self._proven_gate(checked, state, drops=drops)
+            doubt, is_final = self._doubt_by_names(state, drops=drops)
+            known = Gate(allowed=gate.allowed)
+            if doubt is None:
+                known, is_final = self._proven_gate(checked, state)
+            else:
+                log.warning("nothing of %s is deleted, since %s", state.table, doubt)
             if is_final:
                 if len(self._proven) >= MOST_GATES:
                     self._proven.clear()
-                self._proven[key] = (known, time.monotonic() + _REMEMBERED_S)
-        return ProvenFileIO(checked.inner, known, why_foreign)
+                self._proven[key] = (known, doubt, time.monotonic() + REMEMBERED_S)
+        return ProvenFileIO(checked.inner, known, why_foreign, doubt)
 
     def _why_foreign(self, io: GatedFileIO, state: TableState, folder: str) -> str | None:
         return foreign_at(io, folder, state.metadata, state.metadata_location, is_home=self._is_expected(state))
 
-    def _proven_gate(self, io: GatedFileIO, state: TableState, *, drops: bool = False) -> tuple[Gate, bool]:
-        table, location = state.table, state.metadata.location
+    def _doubt_by_names(self, state: TableState, *, drops: bool) -> tuple[str | None, bool]:
+        """Return why nothing of a table may be deleted, as far as the catalog tells, and whether it stays so.
+
+        Whoever is taken for another table may be that one in all of its places, and so nothing at all is deleted.
+        """
         if self.is_past(state):
-            log.warning("nothing of %s is deleted: it is shown as it was once, and later states have files", table)
-            return Gate(allowed=io.gate.allowed), True
-        is_home = self._is_expected(state)
+            return "it is shown as it was once, and later states have files", True
+        location = state.metadata.location
         try:
-            owner = self._owner_of(state, is_home=is_home, drops=drops)
+            owner = self._owner_of(state, is_home=self._is_expected(state), drops=drops)
         except IcebergError as error:
-            log.warning("nothing of %s is deleted, since it cannot be checked whose %s is: %s", table, location, error)
-            return Gate(allowed=io.gate.allowed), False
-        if owner is not None:
-            log.warning("nothing of %s is deleted, since %s is where table %s is", table, location, owner)
-            return Gate(allowed=io.gate.allowed), True
+            return f"it cannot be checked whose {location} is: {error}", False
+        if owner is None:
+            return None, True
+        advice = "if both are names of one table, drop the name that is not needed, without purge"
+        return f"{location} is where table {owner} is; {advice}", True
+
+    def _proven_gate(self, io: GatedFileIO, state: TableState) -> tuple[Gate, bool]:
         return proven_gate(
             io,
             state.metadata,
             state.metadata_location,
-            is_home=is_home,
+            is_home=self._is_expected(state),
             is_lent=self._is_lent(state),
-            is_in_use=partial(is_in_use, self, table, location),
+            is_in_use=partial(is_in_use, self, state.table, state.metadata.location),
         )
 
     def _owner_of(self, state: TableState, *, is_home: bool, drops: bool = False) -> TableId | None:
@@ -209,10 +213,18 @@ class Locations(Remembers, ABC):
         """
         if is_home:
             return None
+        return self._owner_by_name(state) or owner_by_pointer(self.other_pointers(state.table), state)
+
+    def _owner_by_name(self, state: TableState) -> TableId | None:
         location = state.metadata.location
         names = (*self._names_of(location), *namesakes(self, location, self.unique_end))
-        owner = owner_among(self, names, state.table, location)
-        return owner or owner_by_pointer(self.other_pointers(state.table), state)
+        return owner_among(self, names, state.table, location)
+
+    def _owner_for_registration(self, state: TableState) -> TableId | None:
+        """Return the table of another name that is at a location; a large catalog is not listed for each of many."""
+        if not self.lists_pointers:
+            return self._owner_of(state, is_home=False)
+        return owner_by_pointer(self._recent_pointers(state), state) or self._owner_by_name(state)
 
     def _owner_for_commit(self, state: TableState) -> TableId | None:
         """Return the table of another name that is at a table's location, by few requests: a commit lists nothing."""
@@ -233,6 +245,14 @@ class Locations(Remembers, ABC):
     def other_pointers(self, table: TableId) -> Iterable[Named]:
         """Yield the other tables with their metadata files, where the catalog's lists have these; else none."""
         return ()
+
+    def told_location(self, table: TableId) -> str | None:
+        """Return where the catalog itself says that a table is, beside its metadata, as each commit tells it.
+
+        Raises:
+            IcebergError: it cannot be asked.
+        """
+        return None
 
     def _names_of(self, location: str) -> Iterator[TableId]:
         """Yield the names of tables whose home a location is, see `_is_home`."""
@@ -316,7 +336,7 @@ class Locations(Remembers, ABC):
         owner = None
         with suppress(IcebergError):  # who may not list the names registers it all the same
             # A second name deletes nothing. But the place of its own name may be that of a table that was renamed.
-            owner = self._owner_of(state, is_home=False) if self._is_expected(state) else None
+            owner = self._owner_for_registration(state) if self._is_expected(state) else None
         if owner is not None:
             raise InvalidInputError(
                 f"table {table} cannot lie at {metadata.location}: table {owner} is there, and a cleanup of one would "

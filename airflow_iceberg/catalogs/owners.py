@@ -16,7 +16,7 @@ from typing import Protocol
 
 from airflow_iceberg.catalogs.names import Namespace, TableId
 from airflow_iceberg.catalogs.state import TableState
-from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError
+from airflow_iceberg.errors import IcebergError, InvalidInputError, NotFoundError, advised
 from airflow_iceberg.storage.gate import Place, place_of
 
 log = logging.getLogger(__name__)
@@ -27,8 +27,8 @@ _THREADS = 16
 # Of namespaces in namespaces, where the folders of more may be those above the warehouse.
 _MOST_LEVELS = 3
 
-Named = tuple[Namespace, str, str]
-"""A namespace, the name of a table in it, and the location of its metadata file."""
+Named = tuple[Namespace, str, str, str | None]
+"""A namespace, the name of a table in it, the location of its metadata file, and its own, if the catalog tells it."""
 
 
 class HasTables(Protocol):
@@ -42,11 +42,15 @@ class HasTables(Protocol):
 
     def id_of(self, table: str | TableId) -> TableId: ...
 
+    def told_location(self, table: TableId) -> str | None: ...
+
+    def other_pointers(self, table: TableId) -> Iterable[Named]: ...
+
 
 def is_in_use(catalog: HasTables, table: TableId, location: str) -> bool:
-    """Whether another table of the catalog may lie at a location, above or below it: all are loaded.
+    """Whether another table of the catalog may lie at a location, above or below it.
 
-    True if that cannot be told.
+    All are loaded of which the catalog does not say itself that they lie elsewhere. True if it cannot be told.
     """
     place = place_of(location)
 
@@ -55,17 +59,36 @@ def is_in_use(catalog: HasTables, table: TableId, location: str) -> bool:
         return there is not None and (there.is_below(place) or place.is_below(there))
 
     try:
-        found = (name for namespace in _namespaces(catalog) for name in catalog.list_tables(namespace))
-        names = list(islice((name for name in found if name != table), _MOST_TABLES + 1))
-        with ThreadPoolExecutor(_THREADS) as pool:
-            return len(names) > _MOST_TABLES or any(pool.map(is_there, names))
+        names = list(islice(_not_elsewhere(catalog, table, place), _MOST_TABLES + 1))
+        if len(names) <= _MOST_TABLES:
+            with ThreadPoolExecutor(_THREADS) as pool:
+                return any(pool.map(is_there, names))
+        why = f"the catalog has more than {_MOST_TABLES} tables; remove what a dropped table has left there yourself"
     except IcebergError as error:
-        log.info("cannot tell whether another table is at %s: %s", location, error)
-        return True
+        why = str(error)
+    log.warning("cannot tell whether another table is at %s: %s", location, why)
+    return True
+
+
+def _not_elsewhere(catalog: HasTables, table: TableId, place: Place) -> Iterator[TableId]:
+    """Yield the other tables of a catalog, but for those that lie elsewhere, as it tells itself."""
+    listed = [*catalog.other_pointers(table)]
+    if not listed:
+        found = (name for namespace in _namespaces(catalog) for name in catalog.list_tables(namespace))
+        yield from (name for name in found if name != table)
+    for namespace, name, _, told in listed:
+        there = place_told(told)
+        if there is None or there.is_below(place) or place.is_below(there):
+            with suppress(InvalidInputError):  # no name
+                yield TableId(namespace=namespace, name=name)
 
 
 def owner_among(catalog: HasTables, names: Iterable[TableId], table: TableId, location: str) -> TableId | None:
-    """Return the one of some tables, other than the given one, that is at a location."""
+    """Return the one of some tables, other than the given one, that is at a location.
+
+    Raises:
+        IcebergError: it cannot be told of one of them.
+    """
     place, others = place_of(location), [name for name in dict.fromkeys(names) if name != table]
     with ThreadPoolExecutor(_THREADS) as pool:
         places = pool.map(lambda name: _place(catalog, name), others)
@@ -79,7 +102,7 @@ def owner_by_pointer(pointers: Iterable[Named], state: TableState) -> TableId | 
         InvalidInputError: there is one, and its name is one that no table can have here.
     """
     places = metadata_places(state)
-    for namespace, name, pointer in pointers:
+    for namespace, name, pointer, _ in pointers:
         if folder_of(pointer) in places:
             return TableId(namespace=namespace, name=name)
     return None
@@ -89,6 +112,13 @@ def metadata_places(state: TableState) -> tuple[Place, ...]:
     """Return the folders of a table's metadata files: by its location, and by its pointer."""
     folders = (f"{state.metadata.location.rstrip('/')}/metadata", state.metadata_location.rpartition("/")[0])
     return tuple(place_of(folder) for folder in folders)
+
+
+def place_told(location: str | None) -> Place | None:
+    """Return the place of a table as its catalog tells it; None if it tells none."""
+    with suppress(InvalidInputError):
+        return place_of(location) if location else None
+    return None
 
 
 def folder_of(pointer: str) -> Place | None:
@@ -139,3 +169,20 @@ def _place(catalog: HasTables, name: TableId) -> Place | None:
         return place_of(catalog.load(name).metadata.location)
     except NotFoundError:
         return None  # or dropped meanwhile
+    except IcebergError as error:
+        return _told_place(catalog, name, error)
+
+
+def _told_place(catalog: HasTables, name: TableId, error: IcebergError) -> Place:
+    """Return where a catalog says that a table is whose metadata cannot be read, say outside of what is trusted.
+
+    Each commit to the table tells it, and nobody else can: it is as much worth as the table's metadata.
+    """
+    with suppress(IcebergError):
+        if (there := place_told(catalog.told_location(name))) is not None:
+            return there
+    raise advised(
+        error,
+        f"as long as {name} cannot be read, it may be the table whose files are there: let the connection read it, or, "
+        f"if nobody needs it, drop it from the catalog without purge",
+    )

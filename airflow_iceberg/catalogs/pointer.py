@@ -191,6 +191,7 @@ class PointerCatalog(Catalog):
         metadata = self.read_metadata(table, metadata_location)
         self.check_registered(table, metadata, metadata_location)
         pointer = self.swap_metadata(table, base=None, new=metadata_location, metadata=metadata)
+        self._note_pointer(table, metadata_location)
         return self._state(table, metadata, pointer)
 
     def drop_table(self, table: str | TableId, *, purge: bool = False) -> None:
@@ -263,8 +264,7 @@ class PointerCatalog(Catalog):
         """
         # Differs from Java: without `unique-table-location` two tables share one folder, and the cleanup of one may
         # delete files of the other.
-        table = self.id_of(table)
-        location = self.default_location(table)
+        location = self.default_location(table := self.id_of(table))
         if switch(self.properties, _UNIQUE, whose=f"catalog {self.name}: ") or self._is_taken(table, location):
             return f"{location}-{self._new_uuid().hex}"
         return location

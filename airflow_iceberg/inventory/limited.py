@@ -25,7 +25,8 @@ MOST_KEPT_BYTES = 16 << 20
 _TEXT_BYTES = 49
 _known: dict[type, tuple[str, ...]] = {}
 _PLAIN = frozenset((str, int, float, bool, bytes, type(None)))
-TO_DO = "expire snapshots of the table, or wait for it in a worker, with deferrable=False"
+IN_WORKER = "wait for it in a worker, with deferrable=False"
+TO_DO = f"expire snapshots of the table, or {IN_WORKER}"
 MANIFESTS_AHEAD = 2
 """How many manifests are in memory: what their list says about their sizes may be forged."""
 

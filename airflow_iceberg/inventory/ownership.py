@@ -120,8 +120,8 @@ def foreign_file(io: GatedFileIO, metadata: TableMetadata, metadata_location: st
     return next((path for path, _ in look.found(metadata.location)), None)
 
 
-def metadata_below(io: FileIO, location: str, *, own: str) -> str | None:
-    """Return a metadata file of another table at any depth below the folder of a table, by its name alone.
+def metadata_below(io: FileIO, location: str, *, own: str = "") -> Iterator[str]:
+    """Yield the metadata files of other tables at any depth below the folder of a table, by their names alone.
 
     Args:
         own: the folder of the table's own metadata files.
@@ -133,8 +133,7 @@ def metadata_below(io: FileIO, location: str, *, own: str) -> str | None:
         first, *others = status.location[start:].split("/")
         is_metadata = others[-2:-1] == ["metadata"] and _METADATA.fullmatch(others[-1])
         if is_metadata and first not in _NEVER_A_TABLE and not _is_same(status.location.rpartition("/")[0], own):
-            return status.location
-    return None
+            yield status.location
 
 
 def foreign_at(
@@ -334,7 +333,8 @@ class _LookForOthers(_Look):
         # At the place of the table's name, others count only if they are in use: see `found`.
         is_believed = self.is_home and (self.is_new or not _is_at(path.rpartition("/")[0], own))
         if not (is_believed or self._is_beside_pointer(path)):
-            return f"{path} is of a table with the uuid of this one, which has its metadata in {self.folder}"
+            what = f"{path} is of a table with the uuid of this one, which has its metadata in {self.folder}"
+            return f"{what}; an older one of this table can be moved there"
         return None
 
     def _is_beside_pointer(self, path: str) -> bool:

@@ -196,7 +196,9 @@ def own_mask(io: FileIO, paths: pa.Array) -> Mask:
     """Tell of each path whether it is below the table's own locations."""
     if not isinstance(io, GatedFileIO):
         return np.ones(len(paths), np.bool_)
-    return np.fromiter(map(io.owns, paths.to_pylist()), np.bool_, len(paths))
+    given = paths.to_pylist()
+    io.look_ahead(given)
+    return np.fromiter(map(io.owns, given), np.bool_, len(given))
 
 
 def statistics_paths(metadata: TableMetadata, snapshot_ids: Iterable[int] | None = None) -> tuple[str, ...]:

@@ -15,13 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError
+from airflow_iceberg.errors import FormatError, NotFoundError, UnsupportedError, advised
 from airflow_iceberg.format.manifests.arrow import OF_ENTRY, EntryTables
 from airflow_iceberg.format.manifests.entries import EntryStatus, ManifestContent, ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.format.types import NestedField, UnknownType
 from airflow_iceberg.format.values.bytes import canonical_key, from_bytes
+from airflow_iceberg.inventory.limited import IN_WORKER
 from airflow_iceberg.inventory.lost_sources import recover_sources
 from airflow_iceberg.inventory.manifests import read_columns, read_entries, read_manifests
 from airflow_iceberg.scan.counted_files import MOST_PARTITION_BYTES, live_files, partition_bytes
@@ -247,10 +248,10 @@ class Inspection:
                 values[key] = (spec_id, tuple(partition))
                 left -= partition_bytes(partition)
             if most is not None and len(values) > most:
-                raise UnsupportedError(f"{which} has more than {most} partitions, which are not counted here")
+                raise _not_counted(f"{which} has more than {most} partitions")
             if most is not None and left < 0:
                 what = f"partitions with values of more than {MOST_PARTITION_BYTES} bytes of memory"
-                raise UnsupportedError(f"{which} has {what}, which are not counted here")
+                raise _not_counted(f"{which} has {what}")
             found = counts.setdefault(key, [0, 0, 0])
             if content == 0:
                 found[0] += 1
@@ -349,6 +350,10 @@ _PARTITION_COLUMNS: dict[str, pa.DataType] = {
     "last_updated_at": _INSTANT,
     "last_updated_snapshot_id": pa.int64(),
 }
+
+
+def _not_counted(text: str) -> UnsupportedError:
+    return advised(UnsupportedError(f"{text}, which are not counted here"), IN_WORKER)
 
 
 def _of(manifests: Iterable[ManifestFile], content: ManifestContent) -> Iterator[ManifestFile]:

@@ -154,7 +154,8 @@ class IcebergSchemaChangeSensor(RemembersSeen, TableSensor):
 
     Returns:
         table, table_uuid, schema_id, previous_schema_id, added_columns, removed_columns, changed_columns; these three
-        are None if nothing is known of the schema before, as of another table of the same name.
+        are None if nothing is known of the schema before, as of another table of the same name. Of each at most 1,000
+        columns are named; if there are more, `cut` says how many: `{"added_columns": 2500}`.
     """
 
     kind = "schema_change"

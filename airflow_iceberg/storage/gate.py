@@ -307,6 +307,9 @@ class GatedFileIO(FileIO):
         """Whether a location is below the table's own locations, so that it may be deleted."""
         return self._own(location) is not None
 
+    def look_ahead(self, locations: Iterable[str]) -> None:
+        """Find out what `owns` will ask for each of many locations, if it has to ask."""
+
     def check_own(self, location: str, verb: str) -> None:
         """Refuse a location that is not the table's own, and may be another table's; `InvalidInputError`."""
         self._checked_own(location, verb)
@@ -346,7 +349,10 @@ class GatedFileIO(FileIO):
 def own_only(io: FileIO, locations: Iterable[str]) -> tuple[list[str], int]:
     """Return the locations that may be deleted through a FileIO, and the number of the others."""
     given = [*locations]
-    own = [each for each in given if io.owns(each)] if isinstance(io, GatedFileIO) else given
+    if not isinstance(io, GatedFileIO):
+        return given, 0
+    io.look_ahead(given)
+    own = [each for each in given if io.owns(each)]
     return own, len(given) - len(own)
 
 

@@ -1,6 +1,7 @@
 """What the manifests of a table say, for conditions whose answer the metadata file does not have.
 
-Files are read with the limits of `inventory.limited`. Everything heavy is imported on use, in a thread.
+In a triggerer files are read with the limits of `inventory.limited`; the worker of a sensor has its memory for itself.
+Everything heavy is imported on use, in a thread.
 """
 
 from __future__ import annotations
@@ -44,10 +45,15 @@ def within(seconds: float) -> Iterator[None]:
 
 
 class TableFacts:
-    """The facts of one state of a table; all who wait for the table share what was read once."""
+    """The facts of one state of a table; all who wait for the table share what was read once.
 
-    def __init__(self, catalog: Catalog, state: TableState) -> None:
+    Args:
+        is_limited: whether no more is read than the work of others beside it allows.
+    """
+
+    def __init__(self, catalog: Catalog, state: TableState, *, is_limited: bool = True) -> None:
         self._catalog = catalog
+        self._is_limited = is_limited
         self._state = state
         self._lock = threading.RLock()
         self._partitions: dict[int, tuple[PartitionCount, ...]] = {}
@@ -59,7 +65,8 @@ class TableFacts:
         """Return the partitions of a snapshot."""
         with self._lock:
             if snapshot_id not in self._partitions:
-                counts = self._inspection().partition_counts(snapshot_id, most=_MOST_PARTITIONS)
+                most = _MOST_PARTITIONS if self._is_limited else None
+                counts = self._inspection().partition_counts(snapshot_id, most=most)
                 found = tuple(
                     PartitionCount(
                         texts=self._texts(spec_id, values), data_files=files, records=records, position_deletes=deletes
@@ -100,6 +107,9 @@ class TableFacts:
         from airflow_iceberg.inventory.limited import LimitedFileIO
         from airflow_iceberg.table import Table
 
+        files = self._state.io or self._catalog.io
+        if not self._is_limited:
+            return Table(self._state, io=files, catalog=self._catalog).inspect
         # Bound to this thread's end: manifests are read in others.
         end, late = _ends_at.get(), stopper()
 
@@ -108,8 +118,7 @@ class TableFacts:
             if end is not None and time.monotonic() > end:
                 raise TakesLongError("what its manifests say was not read in time")
 
-        files = LimitedFileIO(self._state.io or self._catalog.io, check=check)
-        return Table(self._state, io=files, catalog=self._catalog).inspect
+        return Table(self._state, io=LimitedFileIO(files, check=check), catalog=self._catalog).inspect
 
 
 def _remember(known: dict[int, T], number: int, found: T, most: int) -> None:

@@ -112,9 +112,9 @@ class Waiting:
 
 
 def look_at(catalog: Catalog, table: str) -> Look:
-    """Look at a table once."""
+    """Look at a table once, in a process of one's own."""
     try:
         state = catalog.load(table)
     except IcebergError as error:
         return Look(error=error)
-    return Look(state=state, facts=TableFacts(catalog, state))
+    return Look(state=state, facts=TableFacts(catalog, state, is_limited=False))

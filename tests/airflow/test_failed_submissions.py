@@ -155,6 +155,14 @@ class TestWhatSparkSays:
         assert self.cause("x" * 100 + memory + "y" * 100_000) != none
         assert self.cause("x" * 5_000 + memory) == none
 
+    def test_of_a_long_error_of_the_job_the_middle_is_left_out(self):
+        """The last lines of a traceback say what has happened."""
+        memory, stack = "java.lang.OutOfMemoryError: Java heap space", "  at a.b.C\n" * 50_000
+        heap = "Java ran out of memory (Java heap space); raise driver_memory or executor_memory"
+        for text in (f"{stack}{memory}", f"{memory}\n{stack}", f"{stack}{memory}\n{'x' * 10_000}"):
+            assert SparkOutput(master="m").cause(text, died=False) == heap
+        assert SparkOutput(master="m").cause(f"{stack}{memory}\n{stack}", died=False) is None
+
     def test_a_signal_comes_before_what_was_printed_earlier(self):
         slow = "WARN TaskSchedulerImpl: Initial job has not accepted any resources; check your cluster UI"
         to_do = "most often memory ran out: give the worker more, or the job less"

@@ -203,9 +203,12 @@ def test_no_more_is_told_of_a_schema_than_anybody_reads():
     table: Any = SimpleNamespace(
         metadata=SimpleNamespace(schema=lambda: schema, properties={}), catalog=catalog, name="s.t"
     )
-    found = _facets(table, None)["schema"].fields
+    facets = _facets(table, None)
+    found = facets["schema"].fields
     assert (len(found), len(found[0].description)) == (5_000, 4_096)
     assert "hunter" not in found[0].description
+    told = json.loads(Serde.to_json(facets["icebergColumns"]))
+    assert (told["columns"], told["toldColumns"]) == (6_020, 5_000)
 
 
 def _many(count: int) -> list[dict[str, Any]]:

@@ -17,8 +17,11 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_iceberg.errors import InvalidInputError
+from airflow_iceberg.hooks import IcebergHook
+from airflow_iceberg.inventory import manifests
 from airflow_iceberg.plan.conditions.freshness import FreshnessCondition
 from airflow_iceberg.retries import from_event
+from airflow_iceberg.scan import metadata_tables
 from airflow_iceberg.sensors import (
     IcebergBranchPublishedSensor,
     IcebergFreshnessSensor,
@@ -27,7 +30,7 @@ from airflow_iceberg.sensors import (
     IcebergSchemaChangeSensor,
     IcebergSnapshotSensor,
 )
-from airflow_iceberg.triggers import IcebergConditionTrigger
+from airflow_iceberg.triggers import IcebergConditionTrigger, _facts
 from airflow_iceberg.triggers._facts import TableFacts
 from airflow_iceberg.triggers._table_poll import Look
 from airflow_iceberg.triggers.waiting import Found, Waiting
@@ -207,6 +210,27 @@ class TestLinks:
         with pytest.raises(AirflowSensorTimeout):
             timed_out.execute(context())
         assert self.links(timed_out) == [page, ""]
+
+
+class TestATableWithVeryManyPartitions:
+    """The triggerer does the work of others, too, and counts some of them; a worker counts all."""
+
+    @pytest.mark.parametrize("limit", ["partitions", "their memory", "a manifest's values"])
+    def test_a_worker_can_do_what_the_trigger_advises(self, limit, table, monkeypatch):
+        match limit:
+            case "partitions":
+                monkeypatch.setattr(_facts, "_MOST_PARTITIONS", 1)
+            case "their memory":
+                monkeypatch.setattr(metadata_tables, "MOST_PARTITION_BYTES", 200)
+            case _:
+                monkeypatch.setattr(manifests, "_MOST_PARTITION_VALUES", 1)
+        options = {"partition": {"id": 2}}
+        own = {"table": "s.t", "iceberg_conn_id": IcebergHook.default_conn_name, "poll_interval": 0.05}
+        event = first_event(IcebergConditionTrigger(kind="partition", branch="main", **own, **options))
+        assert event["status"] != "found"
+        assert "in a worker, with deferrable=False" in str(from_event(event))
+        result = sensor(IcebergPartitionSensor, deferrable=False, **options).execute(context())
+        assert (result["partition"], result["data_files"]) == ({"id": "2"}, 1)
 
 
 class TestTheTriggerSeesChanges:

@@ -813,7 +813,7 @@ class TestWithServers:
             pointer = f"file://{tmp_path}/warehouse/evil/t/metadata/00001-{uuid.uuid4()}.metadata.json"
             catalog.io.create(pointer, catalog.io.read(victim.metadata_location))
         catalog.swap_metadata(TableId.of("evil.t"), base=None, new=pointer, metadata=victim.metadata)
-        assert "salaries2" in [name for _, name, _ in catalog.other_pointers(TableId.of("evil.t"))]
+        assert "salaries2" in [name for _, name, *_ in catalog.other_pointers(TableId.of("evil.t"))]
         expire(Table.load(catalog, "evil.t"))
         catalog.drop_table("evil.t", purge=True)
         assert files_of(victim) >= before

@@ -10,12 +10,18 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
-from airflow_iceberg.errors import AlreadyExistsError, IcebergError, IncompatibleChangeError, InvalidInputError
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    IcebergError,
+    IncompatibleChangeError,
+    InvalidInputError,
+    StorageError,
+)
 from airflow_iceberg.inventory.within import _MOST_LOOKS, ProvenFileIO
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
 from airflow_iceberg.operations.remove_orphan_files import RemoveOrphanFilesRequest, remove_orphan_files
 from airflow_iceberg.operations.work import Work
-from airflow_iceberg.storage.gate import Gate
+from airflow_iceberg.storage.gate import Gate, own_only
 from airflow_iceberg.table import Table
 from tests.support.builders import id_rows, ids
 from tests.support.linked_lake import Attack, Lake
@@ -100,6 +106,25 @@ class TestWhatIsDoneAbove:
                 above.catalog.drop_table("hr.salaries", purge=True)
             assert content(inner) >= before, name
             assert ids(inner.refresh()) == [3]
+
+    @pytest.mark.parametrize("below", ["", pytest.param("/h=2", marks=pytest.mark.costly)])
+    def test_nor_those_of_a_table_called_like_a_partition_that_has_no_folder_for_data(self, make, below, tmp_path):
+        """Its folder is one that a migrated table has itself."""
+        catalog = make(tmp_path)
+        catalog.create_namespace("hr")
+        above = filled(Table.create(catalog, "hr.salaries", schema=SCHEMA))
+        with suppress(IcebergError):
+            catalog._create_namespace(("hr", "salaries"), {})
+        place = f"{above.location}/day=1"
+        inner = filled(table_at(catalog, "hr.salaries.day=1", place, properties={"write.data.path": f"{place}{below}"}))
+        before = content(inner)
+        assert not any(path.startswith(f"{place}/data/") for path in before)
+        let_it_name(above, before)
+        done = expire_snapshots(Work(above.refresh()), ExpireSnapshotsRequest(older_than_ms=2**62))
+        assert (done.kept_files > 0, done.deleted_data_files > 0) == (True, True)
+        with suppress(InvalidInputError):  # what a Hadoop catalog says
+            above.catalog.drop_table("hr.salaries", purge=True)
+        assert content(inner) >= before
 
     @pytest.mark.parametrize("name", ["day=1.u", pytest.param("data.x.u", marks=pytest.mark.costly)])
     def test_a_search_for_orphans_is_refused(self, make, name, tmp_path):
@@ -217,7 +242,7 @@ class TestWhatItCosts:
         looked: list[str] = []
         io = self.proven(looked)
         for below in (
-            "a", "data/a", "data/day=1/a", "data/day=1/h=2/a", "day=1/a", "metadata/a", ".staging/x/data/a",
+            "a", "data/a", "data/day=1/a", "data/day=1/h=2/a", "metadata/a", ".staging/x/data/a",
             "data/0110/1010/0011/01101010/day=1/a", "data/1a2b3c4d/db/t/day=1/a", ".quarantine/r/files/data/day=1/a",
         ):  # fmt: skip
             assert io.owns(f"memory://wh/t/{below}")
@@ -231,14 +256,44 @@ class TestWhatItCosts:
             assert not io.owns(f"memory:///wh/t/day=1/theirs/data/{number}")
             with pytest.raises(InvalidInputError, match="outside of the table's own locations"):
                 io.delete([f"memory://wh/t/day=1/theirs/data/{number}"])
-        assert sorted(looked) == ["memory://wh/t/day=1/bucket-0", "memory://wh/t/day=1/theirs"]
+        folders = ("day=1", "day=1/bucket-0", "day=1/theirs")
+        assert sorted(looked) == [f"memory://wh/t/{folder}" for folder in folders]
 
-    def test_not_more_than_some(self):
+    @pytest.mark.parametrize("is_ahead", [True, False])
+    def test_with_very_many_all_files_are_listed_once(self, is_ahead):
         looked: list[str] = []
         io = self.proven(looked)
-        found = [io.owns(f"memory://wh/t/day={number}/bucket-0/a") for number in range(_MOST_LOOKS + 5)]
-        assert (found.count(False), len(looked)) == (5, _MOST_LOOKS)
-        assert io.owns("memory://wh/t/data/a")
+        files = [f"memory://wh/t/day={number}/a" for number in range(_MOST_LOOKS + 5)]
+        theirs = f"memory://wh/t/day={_MOST_LOOKS + 9}/theirs"
+        for path in (*files, f"{theirs}/metadata/v1.metadata.json", f"{theirs}/a"):
+            io.inner.create(path, b"x")
+        given = [*files, f"{theirs}/a"]
+        assert (own_only(io, given)[0] if is_ahead else [*filter(io.owns, given)]) == files
+        assert (len(looked), looked[-1]) == (_MOST_LOOKS + 1, theirs)
+        with pytest.raises(InvalidInputError, match="outside of the table's own locations"):
+            io.delete([f"{theirs}/a"])
+
+    def test_one_at_a_time_if_they_cannot_be_listed(self, monkeypatch):
+        def refused(*_):
+            raise StorageError("no")
+
+        looked: list[str] = []
+        io = self.proven(looked)
+        monkeypatch.setattr(io.inner, "list", refused)
+        files = [f"memory://wh/t/day={number}/a" for number in range(_MOST_LOOKS + 5)]
+        theirs = "memory://wh/t/day=x/theirs/a"
+        assert own_only(io, [*files, theirs]) == (files, 1)
+        assert len(looked) == len(files) + 2
+
+    def test_what_cannot_be_looked_at_is_kept(self):
+        def look(folder):
+            raise StorageError("no")
+
+        io = ProvenFileIO(MemoryFileIO(), Gate(allowed=("memory://wh",), own=("memory://wh/t",)), look)
+        assert own_only(io, ["memory://wh/t/day=1/a", "memory://wh/t/day=2/a", "memory://wh/t/data/a"]) == (
+            ["memory://wh/t/data/a"],
+            2,
+        )
 
     def test_the_outermost_own_location_counts(self):
         looked: list[str] = []

@@ -273,6 +273,7 @@ class TestASchemaChange:
         assert found is not None
         named = [*found["added_columns"], *found["changed_columns"]]
         assert (len(named), max(map(len, named))) == (1_001, 1_000)
+        assert found["cut"] == {"added_columns": 1_099}
 
     def test_a_table_that_was_made_again_has_another_schema_of_the_same_number(self):
         again = SchemaChangeCondition(after_schema_id=0, after_table_uuid="that of another")

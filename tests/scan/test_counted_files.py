@@ -90,8 +90,9 @@ class TestLongAndManyValues:
     def test_who_waits_for_a_partition_is_told(self, table, monkeypatch):
         monkeypatch.setattr(metadata_tables, "MOST_PARTITION_BYTES", 200)
         snapshot_id = table.metadata.snapshots[0].snapshot_id
-        with pytest.raises(UnsupportedError, match="partitions with values of more than 200 bytes of memory"):
+        with pytest.raises(UnsupportedError, match="partitions with values of more than 200 bytes of memory") as told:
             table.inspect.partition_counts(snapshot_id, most=100)
+        assert told.value.advice == "wait for it in a worker, with deferrable=False"
         assert len(table.inspect.partition_counts(snapshot_id)) == 2
         assert table.inspect.touched_partitions(snapshot_id) is None
 

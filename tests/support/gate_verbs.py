@@ -385,7 +385,7 @@ _REASONS: Mapping[str, str] = {
     "about names alone": "Catalog.id_of Catalog.levels_of Catalog.namespace_of Catalog.not_a_table Catalog.missing "
     "Catalog.check_held",
     "looks for a name, and creates a namespace as the tried verb does": "Catalog.ensure_namespace",
-    "the pointers in a list, of which none is followed": "Catalog.other_pointers",
+    "the pointers in a list, of which none is followed": "Catalog.other_pointers Catalog.told_location",
     "a setting of the object": "Catalog.remember_states Catalog.limit_reads Catalog.io",
 }
 HARMLESS: Mapping[str, str] = {verb: why for why, verbs in _REASONS.items() for verb in verbs.split()}

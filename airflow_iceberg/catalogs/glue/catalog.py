@@ -34,6 +34,7 @@ from airflow_iceberg.catalogs.glue.tables import (
     pointer_of,
     pointers_in,
     table_input,
+    told_location,
     without_aliases,
 )
 from airflow_iceberg.catalogs.owners import Named
@@ -62,7 +63,7 @@ class GlueCatalog(DescribingCatalog):
             replaces), and those of `GlueClient`.
     """
 
-    rules_out_echoes = True
+    rules_out_echoes = lists_pointers = True
 
     def __init__(self, name: str, properties: Mapping[str, str], **outside: Unpack[Outside]) -> None:
         super().__init__(name, properties, **outside)
@@ -75,8 +76,7 @@ class GlueCatalog(DescribingCatalog):
     # -- the pointer ---------------------------------------------------------------------------------------------
 
     def read_pointer(self, table: TableId) -> Pointer | None:
-        found = self._find(table)
-        if found is None:
+        if (found := self._find(table)) is None:
             return None
         if is_view(found):
             raise self.not_a_table(table, "a view")
@@ -170,8 +170,7 @@ class GlueCatalog(DescribingCatalog):
 
     def _look_for(self, table: TableId, new: str) -> tuple[bool, str | None]:
         """Return whether the table points to a file or did so earlier, and its current location (None: dropped)."""
-        found = self._find(table)
-        if found is None or not is_iceberg(found):
+        if (found := self._find(table)) is None or not is_iceberg(found):
             return False, None
         current = str(found["Parameters"][METADATA_LOCATION])
         if new in (current, found["Parameters"].get(PREVIOUS_METADATA_LOCATION)):
@@ -199,13 +198,15 @@ class GlueCatalog(DescribingCatalog):
         return super().register_table(table, metadata_location)
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
-        namespace = self.levels_of(namespace)
-        names = [str(found["Name"]) for found in self._tables(namespace) if is_iceberg(found)]
-        return listed_tables(namespace, filter(is_name, names))
+        found = filter(is_iceberg, self._tables(levels := self.levels_of(namespace)))
+        return listed_tables(levels, filter(is_name, (str(each["Name"]) for each in found)))
 
     def other_pointers(self, table: TableId) -> Iterator[Named]:
         for space in self.list_namespaces():
             yield from pointers_in(space, self._glue.list_tables(space[0]) or (), other_than=table)
+
+    def told_location(self, table: TableId) -> str | None:
+        return told_location(self._find(table))
 
     def drop_pointer(self, table: TableId) -> None:
         self._require_pointer(table)
@@ -377,8 +378,7 @@ class GlueCatalog(DescribingCatalog):
         return self._glue.find_database(namespace[0]) if len(namespace) == 1 else None
 
     def _existing_database(self, namespace: Namespace) -> Json:
-        found = self._find_database(namespace)
-        if found is None:
+        if (found := self._find_database(namespace)) is None:
             raise self._unknown_namespace(namespace)
         return found
 

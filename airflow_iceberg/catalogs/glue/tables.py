@@ -232,10 +232,18 @@ def pointer_of(found: Mapping[str, Any]) -> Pointer:
 
 
 def pointers_in(namespace: Namespace, tables: Iterable[Mapping[str, Any]], *, other_than: TableId) -> Iterator[Named]:
-    """Yield the other Iceberg tables among the documents of a database, with their metadata files."""
+    """Yield the other Iceberg tables among the documents of a database, with their metadata files and locations."""
     for found in filter(is_iceberg, tables):
         if (namespace, found["Name"]) != (other_than.namespace, other_than.name):
-            yield namespace, str(found["Name"]), str(found["Parameters"][METADATA_LOCATION])
+            pointer = str(found["Parameters"][METADATA_LOCATION])
+            yield namespace, str(found["Name"]), pointer, told_location(found)
+
+
+def told_location(found: Mapping[str, Any] | None) -> str | None:
+    """Return the location that the document of an Iceberg table has beside its metadata."""
+    if found is None or not is_iceberg(found):
+        return None
+    return str((found.get("StorageDescriptor") or {}).get("Location") or "") or None
 
 
 def document_of(pointer: Pointer) -> Mapping[str, Any]:

@@ -19,7 +19,7 @@ from airflow_iceberg.catalogs.hive import existing
 from airflow_iceberg.catalogs.hive.client import ConnectionLostError, HiveClient
 from airflow_iceberg.catalogs.hive.locks import LockSettings, user_name
 from airflow_iceberg.catalogs.hive.swap import Swapper
-from airflow_iceberg.catalogs.hive.tables import METADATA_LOCATION, TABLE_TYPE, Options, is_iceberg
+from airflow_iceberg.catalogs.hive.tables import METADATA_LOCATION, TABLE_TYPE, Options, is_iceberg, told_location
 from airflow_iceberg.catalogs.hive.thrift_interface import (
     AlreadyExistsException,
     Database,
@@ -57,6 +57,8 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
             of `TransportOptions`, `LockSettings` and `Options`, `ugi`, and `engine.hive.lock-enabled`: whether tables
             without that property are committed under a lock ("true") or by compare-and-swap ("false").
     """
+
+    lists_pointers = True
 
     def __init__(self, name: str, properties: Mapping[str, str], **outside: Unpack[Outside]) -> None:
         super().__init__(name, properties, **outside)
@@ -131,7 +133,10 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
                 if _hive_names((database, found.tableName)) != own and (
                     pointer := found.parameters.get(METADATA_LOCATION)
                 ):
-                    yield (database,), found.tableName, pointer
+                    yield (database,), found.tableName, pointer, told_location(found)
+
+    def told_location(self, table: TableId) -> str | None:
+        return told_location(self._find(table))
 
     def some_names(self, above: Namespace) -> Iterable[str]:
         if not above:

@@ -78,6 +78,11 @@ def is_iceberg(table: Table) -> bool:
     return str((table.parameters or {}).get(TABLE_TYPE, "")).upper() == ICEBERG
 
 
+def told_location(table: Table | None) -> str | None:
+    """Return the location that the entry of an Iceberg table has beside its metadata."""
+    return table.sd.location or None if table is not None and is_iceberg(table) and table.sd is not None else None
+
+
 def new_table(
     database: str,
     name: str,

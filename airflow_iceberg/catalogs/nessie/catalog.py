@@ -70,7 +70,7 @@ class NessieCatalog(CommitsTogether):
         references: the server's branches and tags.
     """
 
-    rules_out_echoes = names_have_refs = names_are_compared = True
+    rules_out_echoes = names_have_refs = names_are_compared = lists_pointers = True
     unique_end = re.compile(r"_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
     def __init__(self, name: str, properties: Mapping[str, str], **outside: Unpack[Outside]) -> None:

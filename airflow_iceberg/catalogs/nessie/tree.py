@@ -75,7 +75,7 @@ class NessieTree:
         for each in self.entries_below(replace(place, key=()), TABLE, with_content=True):
             if (key := elements_of(each)) != place.key:
                 content = each.get("content") or {}
-                yield key[:-1], f"{key[-1]}{place.suffix}", str(content.get("metadataLocation") or "")
+                yield key[:-1], f"{key[-1]}{place.suffix}", str(content.get("metadataLocation") or ""), None
 
     def find_commit(self, key: Key, wanted: Content) -> str | None:
         """Return the hash of the commit that put a content's metadata file under a key, or None.

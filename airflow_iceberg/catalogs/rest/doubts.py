@@ -55,7 +55,7 @@ def refuse_shared(catalog: Locations, table: TableId) -> None:
         # The server deletes what the metadata names: a table anywhere below may be named, too.
         location, folder = state.metadata.location, state.metadata_location.rpartition("/")[0]
         is_lost = is_final and location in set(gate.own) - set(proven.own)
-        is_shared = is_lost or metadata_below(files, location, own=folder) is not None
+        is_shared = is_lost or any(metadata_below(files, location, own=folder))
     except (StorageError, FormatError, InvalidInputError, UnsupportedError) as error:
         log.info("cannot look for other tables in the place of %s: %s", table, error)
         return

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId
 from airflow_iceberg.commit.open_table import OpenTable
@@ -26,7 +27,6 @@ from airflow_iceberg.errors import (
     advised,
 )
 from airflow_iceberg.format.metadata import json as metadata_json
-from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.inventory.ownership import places_of
 from airflow_iceberg.inventory.seen_metadata import SeenMetadata, look_at
 from airflow_iceberg.inventory.spellings import Spellings
@@ -164,14 +164,12 @@ def _places_of_others(table: OpenTable) -> Iterator[tuple[str, str]]:
     stores = EqualStores()
     own = stores.split(_real(table.location))
     with ThreadPoolExecutor(THREADS) as pool:
-        for other in pool.map(lambda name: _other(catalog, name, table.location), _others(catalog, table)):
-            if other is None or (other.table_uuid, other.location) == (table.metadata.table_uuid, table.location):
-                continue
-            for place in places_of(other):
+        for places in pool.map(lambda name: _places_of(catalog, name, table), _others(catalog, table)):
+            for place in places:
                 scheme, authority, path = stores.split(_real(place.rstrip("/")))
                 is_same_store = all(not a or not b or a == b for a, b in ((scheme, own[0]), (authority, own[1])))
                 if is_same_store and f"{path.rstrip('/')}/".startswith(f"{own[2].rstrip('/')}/"):
-                    yield path.rstrip("/"), other.location
+                    yield path.rstrip("/"), places[0]
 
 
 def _catalog_of(table: OpenTable) -> Catalog | None:
@@ -203,12 +201,18 @@ def _refuse_temporary(location: str, what: str, error: IcebergError) -> None:
         raise advised(StorageError(text), "try again; if the store of that table is gone for good, drop it") from error
 
 
-def _other(catalog: Catalog, name: TableId, location: str) -> TableMetadata | None:
+def _places_of(catalog: Catalog, name: TableId, table: OpenTable) -> tuple[str, ...]:
+    """Return the locations that another table has as its own; of one that may not be read, what the catalog tells."""
     try:
-        return catalog.load(name).metadata
+        other = catalog.load(name).metadata
     except NotFoundError:
-        return None  # dropped meanwhile
+        return ()  # dropped meanwhile
     except IcebergError as error:
-        _refuse_temporary(location, f"table {name}", error)
+        _refuse_temporary(table.location, f"table {name}", error)
         log.warning("cannot tell whether table %s has files in the location that is cleaned: %s", name, error)
-        return None
+        with suppress(IcebergError):
+            told = catalog.told_location(name)
+            return (told,) if told else ()
+        return ()
+    is_same = (other.table_uuid, other.location) == (table.metadata.table_uuid, table.location)
+    return () if is_same else places_of(other)

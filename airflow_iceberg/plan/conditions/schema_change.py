@@ -57,17 +57,21 @@ class SchemaChangeCondition:
         return Decision(result={**result, **_changes(before, schema)}, has=has)
 
 
-def _changes(before: Schema | None, now: Schema) -> dict[str, list[str] | None]:
-    """Return the columns that were added, removed, and changed in name, type or nullability."""
+def _changes(before: Schema | None, now: Schema) -> dict[str, Any]:
+    """Return the columns that were added, removed, and changed in name, type or nullability.
+
+    Where there are more than are named, `cut` says how many there are of each such kind.
+    """
     if before is None:
         return {"added_columns": None, "removed_columns": None, "changed_columns": None}
     old, new = before.fields_by_id, now.fields_by_id
-    changed = [i for i in old if i in new and _shape(before, i) != _shape(now, i)]
-    return {
-        "added_columns": _named(now, (i for i in new if i not in old)),
-        "removed_columns": _named(before, (i for i in old if i not in new)),
-        "changed_columns": _named(now, changed),
+    kinds = {
+        "added_columns": (now, [i for i in new if i not in old]),
+        "removed_columns": (before, [i for i in old if i not in new]),
+        "changed_columns": (now, [i for i in old if i in new and _shape(before, i) != _shape(now, i)]),
     }
+    cut = {kind: len(ids) for kind, (_, ids) in kinds.items() if len(ids) > MOST_COLUMNS}
+    return {**{kind: _named(*found) for kind, found in kinds.items()}, **({"cut": cut} if cut else {})}
 
 
 def _named(schema: Schema, ids: Iterable[int]) -> list[str]:

@@ -68,6 +68,7 @@ class _Answer(aiohttp.ClientResponse):
     async def read(self) -> bytes:
         """Return the body, within its limit; it may be compressed."""
         if self._body is None:
+            _check_encoding(self)
             self._body = await read_within(self.content.read, self._limit(), _told(self))
         return self._body
 
@@ -173,6 +174,7 @@ class GcsStore(ObjectStore):
                     ) as answer,
                 ):
                     head.reschedule(None)
+                    _check_encoding(answer)
                     status = int(answer.status)
                     part = limit if status < 300 else LISTING
                     content = await read_within(answer.content.read, part, _told(answer))
@@ -272,6 +274,23 @@ class GcsStore(ObjectStore):
 def _told(answer: Any) -> int | None:
     """Return the size of a body, if it is said, and not that of a compressed one."""
     return answer.content_length if "Content-Encoding" not in answer.headers else None
+
+
+def _check_encoding(answer: Any) -> None:
+    """Refuse an answer with a part of an object that is stored compressed.
+
+    The part would be of its compressed bytes, which cannot be decompressed, or the server sends all of it.
+
+    Raises:
+        RefusedError: it is one.
+    """
+    headers = answer.headers
+    stored = headers.get("x-goog-stored-content-encoding") or headers.get("Content-Encoding") or "identity"
+    if answer.status < 300 and stored.lower() != "identity" and "Range" in answer.request_info.headers:
+        raise RefusedError(
+            f"the object is stored with the content encoding {stored[:50]!r}, so that no part of it can be read; store "
+            f"it without a content encoding, or compressed under a name that ends with .gz"
+        )
 
 
 def _session_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
