@@ -65,10 +65,8 @@ _ADVICE: tuple[tuple[type[IcebergError], str], ...] = (
     (CommitUnknownError, "nothing was deleted; the next try looks for the commit in the table first: let it do so"),
     (StorageError, "the next try starts from the beginning; if it fails again, check the store and the network"),
 )  # fmt: skip
-_UNKNOWN_FOREVER = (
-    "look in the table whether the rows are there, since nothing else can tell; then mark the task as successful, or "
-    "clear it"
-)
+_UNKNOWN_FOREVER = "look in the table whether the rows are there, since nothing else can tell"
+_BY_HAND = "then mark the task as successful, or clear it"
 _TRACEBACK = (
     "look at the traceback below: the task's own code has raised it, or it is a bug; the next try first looks whether "
     "the work was committed"
@@ -105,7 +103,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def advice(error: IcebergError) -> str:
     """Return what to do about an error, or what Airflow does next."""
     if isinstance(error, CommitUnknownError) and error.is_final:
-        return _UNKNOWN_FOREVER
+        return f"{error.advice}; {_BY_HAND}" if error.advice is not None else f"{_UNKNOWN_FOREVER}; {_BY_HAND}"
     if error.advice is not None:
         return f"{error.advice}; then clear the task" if is_final(error) else f"{error.advice}; {_AGAIN}"
     if _lacks_permission(error):

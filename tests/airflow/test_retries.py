@@ -17,8 +17,9 @@ from airflow_iceberg.errors import (
     StalePlanError,
     StorageError,
     UnsupportedError,
+    advised,
 )
-from airflow_iceberg.retries import IcebergRetryPolicy, airflow_failures, to_airflow
+from airflow_iceberg.retries import IcebergRetryPolicy, advice, airflow_failures, to_airflow
 from tests.support.airflow_versions import RetryAction, needs_policies
 
 
@@ -49,6 +50,12 @@ class TestWhatFailsAtOnce:
         for raised in (error, wrapped):
             decision = IcebergRetryPolicy().evaluate(raised, 1, 3)
             assert (decision.action, decision.reason) == (RetryAction.FAIL, f"no retry helps: {error}")
+
+    def test_what_to_do_about_an_outcome_that_no_retry_tells(self):
+        error = CommitUnknownError("lost", is_final=True)
+        assert advice(error).startswith("look in the table whether the rows are there, since nothing else can tell; ")
+        told = advised(CommitUnknownError("it has format version 2, asked was 3", is_final=True), "look at the table")
+        assert advice(told) == "look at the table; then mark the task as successful, or clear it"
 
     def test_a_denial_that_another_error_tells_of(self):
         denied = StorageError("no access to s3://b/y")

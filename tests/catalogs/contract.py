@@ -15,6 +15,7 @@ from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitConflictError,
+    CommitUnknownError,
     FormatError,
     IncompatibleChangeError,
     InvalidInputError,
@@ -159,6 +160,10 @@ class CatalogContract:
             try:
                 return make_table(mine, owner=str(number)).metadata.table_uuid
             except AlreadyExistsError:
+                return None
+            except CommitUnknownError:  # it was told so, and then the table of another one was there
+                if self.tells_one_winner:
+                    raise
                 return None
 
         with ThreadPoolExecutor(4) as pool:

@@ -38,6 +38,26 @@ def held(catalog: Catalog, space: str = "s") -> dict[str, bool]:
     return found
 
 
+def told_apart(catalog: Catalog, space: str) -> bool:
+    """Make a namespace with a dot in its name, and those that the dot would divide: none of them is another one.
+
+    Return whether the first of them is taken.
+    """
+    dotted, made = f"{space}.`x.y`", {}
+    for name in (dotted, f"{space}.x", f"{space}.x.y"):
+        try:
+            catalog.create_namespace(name)
+            made[name] = Table.create(catalog, f"{name}.t", schema={"id": "long"}).metadata.table_uuid
+        except IcebergError as error:
+            print(f"{name}: {error}")
+    assert {name: catalog.load(f"{name}.t").metadata.table_uuid for name in made} == made
+    assert [str(one) for name in made for one in catalog.list_tables(name)] == [f"{name}.t" for name in made]
+    assert len(set(made.values())) == len(made)
+    listed = {join_levels(one) for one in catalog.list_namespaces(space)}
+    assert made.keys() - {f"{space}.x.y"} <= listed <= {dotted, f"{space}.x"}
+    return dotted in made
+
+
 class TestNessie:
     """A key is a list of elements, and its form in a path escapes dots."""
 
@@ -105,7 +125,16 @@ class TestHive:
 class TestRest:
     """Each server has its own way with odd names; a name that it takes is listed and loaded as it was given."""
 
+    # Which of the tables with odd names a server takes, and whether a namespace with a dot in its name.
+    TAKEN: Mapping[str, tuple[tuple[bool, ...], bool]] = {
+        "Iceberg Java 1.11": ((True, True, True), False),
+        "SeaweedFS 4.48": ((False, False, False), False),
+        "Nessie 0.99": ((True, True, True), True),
+        "Lakana 0.20": ((True, True, True), True),
+    }
+
     @pytest.mark.parametrize("server", SERVERS)
     def test_names_of_all_kinds(self, server: str) -> None:
         with SERVERS[server]() as peer:
-            print(server, held(peer.catalog, peer.space))
+            tables, has_dots = tuple(held(peer.catalog, peer.space).values()), told_apart(peer.catalog, peer.space)
+        assert (tables, has_dots) == self.TAKEN[server]

@@ -102,6 +102,18 @@ class TestCommits:
         with pytest.raises(CommitUnknownError, match=f"it is another table, with the uuid {OTHER_UUID}"):
             catalog.commit(state, setting(a="1"))
 
+    def test_an_old_answer_is_looked_up_in_the_table(self, server: Script, catalog: Catalog) -> None:
+        state = catalog.load("db.t")
+        newer = table("file:///w/db/t/metadata/2.json")
+        newer["metadata"]["properties"] = {"a": "1", "b": "2"}
+        server.on(COMMIT, document(table()))
+        server.on(LOAD, document(newer))
+        assert catalog.commit(state, setting(b="2")).metadata_location == newer["metadata-location"]
+        assert server.calls()[-2:] == [COMMIT, LOAD]
+        server.on(LOAD, document(table()))
+        with pytest.raises(CommitUnknownError, match="properties are missing or have other values: b"):
+            catalog.commit(state, setting(b="2"))
+
     def test_the_uuid_in_capitals_is_the_same(self, server: Script, catalog: Catalog) -> None:
         state = catalog.load("db.t")
         found = table("file:///w/db/t/metadata/2.json")
@@ -203,6 +215,22 @@ class TestCreationsWithSnapshots:
             self.commit(server, answer(shown, 1), answer(shown, 1))
             with pytest.raises(CommitUnknownError, match=r"did create table db\.t, and its answer cannot be used"):
                 catalog.create(TableId.parse("db.t"), self.WANTED)
+
+    def test_one_that_is_answered_and_not_kept_is_open(self, server: Script, catalog: Catalog) -> None:
+        """Its files stay: a copy has rows."""
+        other, bare = self.made(OTHER_UUID), replace(self.made(), refs={}, current_snapshot_id=None)
+        for then, words in (
+            (error(404), r"there is no table db\.t"),
+            (answer(other, 1), f"has the uuid {OTHER_UUID}"),
+            (answer(bare, 2), "branch .main. is missing"),
+        ):
+            server.on(LOAD, error(404))
+            self.commit(server, answer(self.made(), 1), then)
+            with pytest.raises(CommitUnknownError, match=f"answered that it did create table db.t, .*{words}"):
+                catalog.create(TableId.parse("db.t"), self.WANTED)
+        server.on(LOAD, error(404))
+        self.commit(server, answer(self.made(), 1), answer(self.made(), 1))
+        assert catalog.create(TableId.parse("db.t"), self.WANTED).metadata.refs == self.WANTED.refs
 
     def test_one_that_is_refused_and_cannot_be_looked_at_is_open(self, server: Script, catalog: Catalog) -> None:
         self.commit(server, error(409), error(403))

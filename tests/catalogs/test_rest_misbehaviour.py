@@ -8,6 +8,7 @@ services.
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -86,6 +87,12 @@ def registered(table: Table) -> None:
     catalog.register_table("db.other", catalog.load("db.t").metadata_location)
 
 
+def registered_over(table: Table) -> None:
+    """Let the table point to its last metadata file but one."""
+    *_, (_, location) = table.metadata.metadata_log
+    table.catalog.register_table("db.t", location, overwrite=True)
+
+
 OPERATIONS: dict[str, Callable[[Table], Any]] = {
     "append": lambda table: table.append(rows(5)),
     "append to a branch": lambda table: table.append(rows(5), branch="side"),
@@ -142,6 +149,7 @@ OPERATIONS: dict[str, Callable[[Table], Any]] = {
     "create a copy": staged,
     "rename": lambda table: table.catalog.rename_table("db.t", "db.moved"),
     "register": registered,
+    "register over": registered_over,
     "drop": lambda table: table.catalog.drop_table("db.t"),
     "create a namespace": lambda table: table.catalog.create_namespace("new", {"a": "1"}),
     "drop a namespace": lambda table: table.catalog.drop_namespace("empty"),
@@ -162,6 +170,7 @@ REQUESTS = {
     "create a copy": "POST /tables",
     "rename": "POST /rename",
     "register": "POST /register",
+    "register over": "POST /register",
     "drop": "DELETE /t",
     "create a namespace": "POST /namespaces",
     "drop a namespace": "DELETE /empty",
@@ -228,6 +237,13 @@ CREATIONS: list[Callable[[Body], Body]] = [
     lambda body: {**body, "schema": _fields(_text)(body["schema"])},
 ]
 
+STAGED: list[Callable[[Body], Body]] = [
+    lambda body: {**body, "updates": [one for one in body["updates"] if one["action"] != "set-snapshot-ref"]},
+    lambda body: {**body, "updates": [one for one in body["updates"] if one["action"] != "set-default-spec"]},
+    lambda body: {**body, "updates": [one for one in body["updates"] if one["action"] != "set-properties"]},
+    lambda body: {**body, "updates": [one for one in body["updates"] if one["action"] != "set-statistics"]},
+]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
@@ -236,7 +252,8 @@ class Case:
     what: str
 
     def __str__(self) -> str:
-        return f"{self.operation} / {self.spoil.action} {self.what}"
+        how = "is kept " if self.spoil.how == "keep" else ""
+        return f"{self.operation} / {self.spoil.action} {how}{self.what}"
 
 
 def _spoils(action: str, changes: list[Callable[[Body], Body | None]]) -> Iterator[tuple[str, Spoiled]]:
@@ -291,6 +308,14 @@ class World:
         self._tables = dict(self.server.tables)
         self._spaces = {space: dict(found) for space, found in self.server.namespaces.items()}
         self._files = {path: path.read_bytes() for path in self._all()}
+
+    def registrations(self) -> list[Callable[[Body], Body]]:
+        """Return what makes registrations of other files of a request: of another table, and of the same one."""
+        files = [self._tables[("db",), "second"][1], *(each for _, each in self._tables[("db",), "t"][0].metadata_log)]
+        return [partial(self._of_file, location) for location in (files[0], files[1], files[-2])]
+
+    def _of_file(self, location: str, body: Body) -> Body:
+        return {**body, "metadata-location": location}
 
     def catalog(self) -> Catalog:
         return load_catalog("prod", type="rest", **self.properties)
@@ -412,16 +437,22 @@ IN_TWO_STEPS = {"expire with metadata": ("expire", "the snapshots of table db.t 
 
 
 def cases(world: World) -> Iterator[Case]:
+    registrations = world.registrations()
     for operation in OPERATIONS:
         for action in world.sent(operation):
             spoils = [*_spoils(action, CHANGES[action]), ("is ignored", Spoiled(how="ignore", action=action))]
             for what, spoil in spoils:
                 yield Case(operation=operation, spoil=spoil, what=what)
         if request := REQUESTS.get(operation):
-            changes = CREATIONS if request == "POST /tables" else []
-            # The answer to a creation shows the table: one that is not there is met by the first commit to it.
-            ignored = [] if changes else ["is ignored"]
-            spoils = [*_spoils(request, changes), *((what, Spoiled(how="ignore", action=request)) for what in ignored)]
+            made: dict[str, list[Callable[[Body], Body]]] = {"POST /tables": CREATIONS, "POST /register": registrations}
+            changes: list[Callable[[Body], Body | None]] = [*made.get(request, [])]
+            spoils = [*_spoils(request, changes), ("is ignored", Spoiled(how="ignore", action=request))]
+            # A staged table is kept by its commit.
+            kept = (request, made.get(request, [])) if operation != "create a copy" else ("POST /copy", STAGED)
+            for number, change in enumerate(kept[1]):
+                spoils.append((f"otherwise, {number}", Spoiled(how="keep", action=kept[0], change=change)))
+            if kept[0] != request:
+                spoils.append(("is ignored", Spoiled(how="ignore", action=kept[0])))
             for what, spoil in spoils:
                 yield Case(operation=operation, spoil=spoil, what=what)
 
@@ -518,6 +549,14 @@ def test_what_an_answer_does_not_show(world: World) -> None:
         "properties of a namespace / POST /properties is ignored",
         "two tables / set-properties is ignored",
         "create / POST /tables is changed, 3",
+        "create / POST /tables is ignored",
+        "create / POST /tables is kept otherwise, 2",
+        "create if not there / POST /tables is ignored",
+        "create a copy / POST /copy is ignored",
+        "create a copy / POST /copy is kept otherwise, 0",
+        "register / POST /register is changed, 0",
+        "register / POST /register is kept otherwise, 2",
+        "register over / POST /register is ignored",
         "expire with metadata / remove-schemas is refused with 501",
     }
     chosen = [case for case in cases(world) if str(case) in wanted]

@@ -15,9 +15,11 @@ from airflow_iceberg.catalogs.base import Catalog
 from airflow_iceberg.catalogs.http.client import Http
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.errors import (
+    AlreadyExistsError,
     CommitUnknownError,
     FormatError,
     IcebergError,
+    InvalidInputError,
     NotFoundError,
     StorageError,
     UnsupportedError,
@@ -29,6 +31,7 @@ from tests.support.http_server import Reply, document
 
 SPACE, TABLES, RENAME = "GET /v1/namespaces/db", "/v1/namespaces/db/tables", "POST /v1/tables/rename"
 HEAD, DROP = f"HEAD {TABLE}", f"DELETE {TABLE}"
+FIRST = "file:///w/db/t/metadata/1.json"
 HTML = {"Content-Type": "text/html"}
 # What gateways and frameworks answer for a path that they do not know.
 PAGES = [
@@ -183,9 +186,13 @@ class TestPages:
         for what in (RENAME, "POST /v1/transactions/commit"):
             with pytest.raises(UnsupportedError, match=r"seems to lack the endpoint .*HTTP 404 Not Found"):
                 CALLS[what](catalog_of(server))
+        catalog = catalog_of(server)
+        state = catalog.load("db.t")
         server.on(LOAD, error(404))
         with pytest.raises(NotFoundError, match=r"there is no table db\.t"):
-            catalog_of(server).rename_table("db.t", "db.u")
+            catalog.rename_table("db.t", "db.u")
+        with pytest.raises(NotFoundError, match=r"commit to tables db\.t: the server answers 404"):
+            catalog.commit_tables([(state, setting(a="1"))])
 
 
 class TestLookingByHead:
@@ -241,6 +248,17 @@ class TestLookingByHead:
         server.on(HEAD, error(404))
         with pytest.raises(CommitUnknownError, match=r"did drop table db\.t, but a table of this name is there"):
             catalog_of(server).drop_table("db.t")
+        server.on(RENAME, Reply(status=204))
+        for what in ("HEAD /v1/namespaces/db/tables/u", "HEAD /v1/namespaces/db"):
+            server.on(what, Reply(status=204))
+        with pytest.raises(
+            CommitUnknownError, match=r"did rename table db\.t to db\.u, but .*one of the old name, too"
+        ):
+            catalog_of(server).rename_table("db.t", "db.u")
+        server.on("HEAD /v1/namespaces/db", error(404))
+        server.on("DELETE /v1/namespaces/db", Reply(status=204))
+        with pytest.raises(CommitUnknownError, match="did drop namespace db, but it is there"):
+            catalog_of(server).drop_namespace("db")
 
 
 class TestErrorsAboutAnAnswer:
@@ -345,6 +363,32 @@ class TestWhatWillNeverWork:
         server.on(LOAD, error(404))
         server.on(DROP, error(500, FINAL[0]))
         catalog.drop_table("db.t")
+        server.on(LOAD, error(403))
+        with pytest.raises(CommitUnknownError, match="did not confirm it"):
+            catalog.drop_table("db.t")
+
+    def test_other_properties_of_the_same_metadata_are_no_change(self, server: Script) -> None:
+        """Nessie writes some of its own into each answer."""
+        catalog, now = catalog_of(server), table()
+        state = catalog.load("db.t")
+        now["metadata"]["properties"] = {"nessie.commit.id": "7"}
+        server.on(LOAD, document(now))
+        server.on(COMMIT, document(table("http://nessie/catalog/v1/trees/main/snapshot/db.t")))
+        # It names no file in its answer to a commit.
+        for base in (state, catalog.commit(state, setting(a="1"))):
+            server.on(COMMIT, error(500, FINAL[0], "Implement format version update"))
+            now["metadata"]["properties"] = {"a": "1", "nessie.commit.id": "8"}
+            server.on(LOAD, document(now))
+            with pytest.raises(UnsupportedError, match=f"the server answers 500 {FINAL[0]}: Implement format"):
+                catalog.commit(base, setting(a="2"))
+            server.on(COMMIT, error(400, "ValidationException"))
+            with pytest.raises(InvalidInputError, match="400 ValidationException"):
+                catalog.commit(base, setting(a="2"))
+        now["metadata"]["properties"] = {"a": "2", "nessie.commit.id": "8"}
+        server.on(LOAD, document(now))
+        server.on(COMMIT, error(500, FINAL[0]))
+        with pytest.raises(CommitUnknownError, match="did not confirm it"):
+            catalog.commit(base, setting(a="2"))
 
     def test_after_a_lost_answer_it_says_nothing_of_the_first_try(self, waits: list[float]) -> None:
         with script(**{"idempotency-key-lifetime": "PT30M"}) as server:
@@ -405,6 +449,13 @@ class TestAnswersThatShowNothing:
         with pytest.raises(CommitUnknownError, match=r"answered that it did drop table db\.t, and that cannot be seen"):
             catalog_of(server).drop_table("db.t")
 
+    def test_a_drop_on_a_server_without_looks(self, waits: list[float]) -> None:
+        endpoints = [each for each in LISTED if not each.startswith("GET") or not each.endswith("{table}")]
+        with script(endpoints=endpoints) as server:
+            server.on(DROP, Reply(status=204))
+            catalog_of(server).drop_table("db.t")
+            assert [call.partition("?")[0] for call in server.calls()] == [CONFIG, DROP]
+
     def test_a_renaming(self, server: Script) -> None:
         to = "GET /v1/namespaces/db/tables/u"
         server.on(RENAME, Reply(status=204))
@@ -426,8 +477,14 @@ class TestAnswersThatShowNothing:
         with pytest.raises(CommitUnknownError, match="did drop namespace db, but it is there"):
             catalog.drop_namespace("db")
         server.on("POST /v1/namespaces/db/properties", document({"updated": ["a"], "removed": [], "missing": []}))
-        with pytest.raises(CommitUnknownError, match="properties of namespace db, but they are not what was asked for"):
-            catalog.update_namespace_properties("db", {"a": "1"})
+        for new, old, there in (
+            ({"a": "1"}, [], {}),
+            ({}, ["b"], {"b": "1"}),
+            ({"a": "1"}, ["b"], {"a": "1", "b": "1"}),
+        ):
+            server.on(SPACE, document({"namespace": ["db"], "properties": there}))
+            with pytest.raises(CommitUnknownError, match="namespace db, but they are not what was asked for"):
+                catalog.update_namespace_properties("db", new, old)
         server.on("POST /v1/namespaces", document({"namespace": ["new"]}))
         with pytest.raises(CommitUnknownError, match="did create namespace new, but it is not there"):
             catalog.create_namespace("new")
@@ -440,6 +497,69 @@ class TestAnswersThatShowNothing:
         with pytest.raises(CommitUnknownError, match=r"db\.t: properties are missing or have other values: b"):
             catalog.commit_tables([(state, setting(b="2"))])
 
+    def test_a_creation(self, server: Script) -> None:
+        """A server may answer with all of the table, and keep none, or another one."""
+        made, other, changed, newer = (table() for _ in range(4))
+        other["metadata"]["table-uuid"] = "6a1cbe1c-7c68-4b9e-9a4e-3f3b6f1f0009"
+        changed["metadata"]["properties"] = {}
+        newer["metadata"] |= changed["metadata"] | {"metadata-log": [{"timestamp-ms": 1, "metadata-file": FIRST}]}
+        newer["metadata-location"] = "file:///w/db/t/metadata/2.json"
+        server.on(f"POST {TABLES}", document(made))
+        for found, words in (
+            (error(404), r"cannot be loaded to see that: there is no table db\.t in catalog prod"),
+            (error(502), "cannot be loaded to see that: .*502"),
+            (document(other), "but the table that is there has the uuid 6a1cbe1c.*0009, and the answer 6a1cbe1c.*0001"),
+            (document(changed), "the table is not what was asked for: properties are missing or have other values: a"),
+        ):
+            server.on(LOAD, error(404), found)
+            with pytest.raises(CommitUnknownError, match=rf"answered that it did create table db\.t, .*{words}"):
+                make_table(catalog_of(server), a="1")
+        # Another writer has gone on from it; who may create it may not be allowed to load it.
+        for found, location in ((document(newer), newer["metadata-location"]), (error(403), FIRST)):
+            server.on(LOAD, error(404), found)
+            assert make_table(catalog_of(server), a="1").metadata_location == location
+        server.on(LOAD, error(404), document(made))
+        server.calls()
+        make_table(catalog_of(server), a="1")
+        looks = [f"{LOAD}?snapshots=refs", SPACE, "GET /v1/namespaces/db%1Ft"]
+        assert server.calls() == [CONFIG, *looks, f"POST {TABLES}", LOAD]
+
+    def test_a_creation_that_another_writer_has_made_is_enough_if_the_table_may_exist(self, server: Script) -> None:
+        """SeaweedFS reports success to both, and keeps the last table."""
+        other = table()
+        other["metadata"]["table-uuid"] = "6a1cbe1c-7c68-4b9e-9a4e-3f3b6f1f0009"
+        server.on(f"POST {TABLES}", document(table()))
+        server.on(LOAD, error(404), document(other))
+        columns = {"id": "long not null", "name": "string"}
+        found = Table.create(catalog_of(server), "db.t", schema=columns, if_not_exists=True)
+        assert found.metadata.table_uuid == other["metadata"]["table-uuid"]
+
+    def test_a_registration(self, server: Script) -> None:
+        """Of another file than was asked for, or none in the place of a table that was there."""
+        asked, second = FIRST, "file:///w/db/t/metadata/2.json"
+        register = "POST /v1/namespaces/db/register"
+        server.on(register, document(table(asked)))
+        for is_over, found, answered, words in (
+            (True, table(second), table(asked), f"its metadata file is still {second}"),
+            (False, table(second), table(second), f"its metadata file is {second}, asked was {asked}"),
+            (
+                False,
+                {**table(second), "metadata": {**table()["metadata"], "properties": {}}},
+                table(asked),
+                "properties",
+            ),
+        ):
+            server.on(LOAD, document(found))
+            server.on(register, document(answered))
+            with pytest.raises(CommitUnknownError, match=rf"answered that it did register table db\.t, .*{words}"):
+                catalog_of(server).register_table("db.t", asked, overwrite=is_over)
+        gone_on = table(second)
+        gone_on["metadata"]["metadata-log"] = [{"timestamp-ms": 1, "metadata-file": asked}]
+        server.on(register, document(table(asked)))
+        for before in (error(404), error(403), document(table(asked))):
+            server.on(LOAD, before, document(gone_on))
+            assert catalog_of(server).register_table("db.t", asked, overwrite=True).metadata_location == second
+
     def test_a_creation_without_a_column_is_told(self, server: Script) -> None:
         server.on(LOAD, error(404))
         server.on(f"POST {TABLES}", document(table()))
@@ -447,3 +567,55 @@ class TestAnswersThatShowNothing:
         for more in ({}, {"if_not_exists": True}):
             with pytest.raises(CommitUnknownError, match=r"did create table db\.t, but .*it lacks the columns extra"):
                 Table.create(catalog_of(server), "db.t", schema=columns, **more)
+
+
+class TestLooksBeforeAChange:
+    """A table or namespace is looked for before something is made; what cannot be seen is left to the server."""
+
+    REGISTER = "POST /v1/namespaces/db/register"
+
+    def sent(self, server: Script, change: Callable[[Catalog], Any], kind: type[IcebergError], words: str) -> list[str]:
+        """Expect an error of a change, and return what was asked to be made."""
+        server.calls()
+        with pytest.raises(kind, match=words):
+            change(catalog_of(server))
+        return [call for call in server.calls() if call.startswith("POST")]
+
+    def test_a_table_that_is_there(self, server: Script) -> None:
+        server.on(f"POST {TABLES}", document(table()))
+        assert self.sent(server, new, AlreadyExistsError, r"table db\.t exists already") == []
+        server.on(LOAD, error(502))
+        assert self.sent(server, new, StorageError, "502") == []
+
+    def test_a_namespace(self, server: Script) -> None:
+        create, register = f"POST {TABLES}", CALLS[self.REGISTER]
+        for what in (create, self.REGISTER):
+            server.on(what, document(table("file:///w/7.json")))
+        server.on(SPACE, error(404, "NoSuchNamespaceException"))
+        for change in (new, register):
+            server.on(LOAD, error(404))
+            assert self.sent(server, change, NotFoundError, "there is no namespace db in catalog prod") == []
+        server.on(LOAD, document(table()))
+        assert self.sent(server, CALLS[RENAME], NotFoundError, "there is no namespace db in catalog prod") == []
+        for page in (error(403), PAGES[0]):
+            server.on(SPACE, page)
+            for change in (new, register):
+                looks = [error(404)] if change is new else []
+                server.on(LOAD, *looks, document(table("file:///w/7.json")))
+                change(catalog_of(server))
+        server.on(SPACE, error(502))
+        with pytest.raises(StorageError, match="502"):
+            catalog_of(server).ensure_namespace("db")
+
+    def test_what_is_missing_for_a_registration(self, server: Script) -> None:
+        """The namespace, which may have gone meanwhile, or the file."""
+        there, gone = document({"namespace": ["db"], "properties": {}}), error(404, "NoSuchNamespaceException")
+        for refused, spaces, words in (
+            (error(404, "NoSuchNamespaceException"), [there], "there is no namespace db in catalog prod"),
+            (error(404, "NotFoundException"), [there, gone], "there is no namespace db in catalog prod"),
+            (error(404, "NotFoundException"), [there], r"cannot register table db\.t from file:///w/7\.json: 404"),
+            (error(404, "NotFoundException"), [error(403)], r"cannot register table db\.t from file:///w/7\.json: 404"),
+        ):
+            server.on(SPACE, *spaces)
+            server.on(self.REGISTER, refused)
+            assert self.sent(server, CALLS[self.REGISTER], NotFoundError, words) == [self.REGISTER]

@@ -32,7 +32,7 @@ from tests.support.http_server import HttpServer, Reply, Request, document
 
 Body = dict[str, Any]
 Name = tuple[tuple[str, ...], str]
-How = Literal["ignore", "change", "refuse", "lose before", "lose after"]
+How = Literal["ignore", "keep", "change", "refuse", "lose before", "lose after"]
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "schema": Schema.from_dict,
     "spec": PartitionSpec.from_dict,
@@ -57,6 +57,7 @@ class Spoiled:
     """What the server makes of the requests that it means, all of them until it is healed.
 
     Attributes:
+        how: to "keep" is to answer rightly, and to keep what is made of another body.
         action: of an update, of which it means the commits and creations that have one; or the beginning of a request,
             as "POST /v1/namespaces".
         change: makes another update, or another body of a request, of one.
@@ -127,6 +128,7 @@ class RestServer(HttpServer):
         self.config: Body = {"defaults": {}, "overrides": {}, **config}
         self._one_at_a_time = threading.Lock()
         self._now_ms = 1_750_000_000_000
+        self._uuid = str(uuid.uuid4())
 
     def _serve(self, request: Request) -> Reply | None:
         body = json.loads(request.body) if request.body else {}
@@ -136,9 +138,13 @@ class RestServer(HttpServer):
                 return None
             if spoil is not None and spoil.how == "refuse":
                 return Refused(spoil.status, "SpoiledException", "no").reply
-            if spoil is not None and spoil.how == "ignore" and " " in spoil.action:
-                return self._pretended(request, body)
             try:
+                if spoil is not None and spoil.how == "ignore" and " " in spoil.action:
+                    return self._pretended(request, body)
+                if spoil is not None and spoil.how == "keep":
+                    pretended = self._pretended(request, body)
+                    self._answer(request, spoil.change(body) or {})
+                    return pretended
                 reply = self._answer(request, body if spoil is None else spoil.body(body))
             except Refused as refused:
                 reply = refused.reply
@@ -155,6 +161,10 @@ class RestServer(HttpServer):
         if request.path.endswith("/register"):
             location = body["metadata-location"]
             return self._loaded(metadata_json.read(Path(urlsplit(location).path).read_bytes()), location)
+        if "/tables/" in request.path:
+            name = unquote(urlsplit(request.path).path.rpartition("/")[2])
+            made = self._applied((self._space(request), name), body)
+            return self._loaded(made, f"{made.location}/metadata/{uuid.uuid4()}.metadata.json")
         return document(body)
 
     def _space(self, request: Request) -> tuple[str, ...]:
@@ -246,7 +256,7 @@ class RestServer(HttpServer):
             **({"spec": PartitionSpec.from_dict(spec)} if spec else {}),
             **({"sort_order": SortOrder.from_dict(order)} if order else {}),
             properties=properties,
-            table_uuid=str(uuid.uuid4()),
+            table_uuid=self._uuid,
             now_ms=self._tick(),
             format_version=version,
         )
@@ -260,6 +270,7 @@ class RestServer(HttpServer):
         path = Path(urlsplit(location).path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(metadata_json.write(metadata))
+        self._uuid = str(uuid.uuid4())
         self.tables[name] = metadata, location
         return self.tables[name]
 

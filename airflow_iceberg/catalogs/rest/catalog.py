@@ -13,10 +13,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState, join_levels
-from airflow_iceberg.catalogs.http.exchange import Answer
 from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.http.settings import without_login
 from airflow_iceberg.catalogs.metadata_file import is_gzip_asked
@@ -45,7 +44,6 @@ from airflow_iceberg.storage.trust import is_location
 
 _T = TypeVar("_T")
 _NO_SUCH = "NoSuch"
-_NO_NAMESPACE = "NoSuchNamespaceException"
 _NOT_EMPTY = "NamespaceNotEmptyException"
 _FEW_PAGES = 2
 
@@ -156,7 +154,11 @@ class RestCatalog(Catalog):
         return f"catalog {self.name} answered that it did {purpose}"
 
     def create(self, table: str | TableId, metadata: TableMetadata) -> TableState:
-        """Create a table; one with snapshots is staged first and then committed."""
+        """Create a table; one with snapshots is staged first and then committed.
+
+        Raises:
+            CommitUnknownError: also if another table than was asked for is found under its name, or none.
+        """
         table = self.id_of(table)
         is_gzip_asked(metadata.properties)
         return self._creations.create(table, metadata)
@@ -234,38 +236,10 @@ class RestCatalog(Catalog):
 
         Args:
             overwrite: let a table of that name, if there is one, point to the file, where the server can do that.
+        Raises:
+            CommitUnknownError: also if another table than that of the file is found under its name, or none.
         """
-        table = self.id_of(table)
-        purpose = f"register table {table}"
-        body: dict[str, Any] = {"name": table.name, "metadata-location": metadata_location}
-        if overwrite:
-            body["overwrite"] = True
-        self.check_new_name(table)
-        self._states.forget(table)
-
-        def missing(refusal: Refusal) -> Exception:
-            if refusal.type == _NO_NAMESPACE or not self.namespace_exists(table.namespace):
-                return self._unknown_namespace(table.namespace)
-            return NotFoundError(f"cannot {purpose} from {metadata_location}: {refusal}")
-
-        self._creations.require_namespace(table.namespace)
-        answers: list[Answer] = []
-        with looked_up(lambda: self.load(table).metadata_location == metadata_location):
-            answers.append(
-                self._server.change(
-                    protocol.REGISTER_TABLE,
-                    body,
-                    purpose,
-                    {404: missing, 409: lambda _: self._existing_table(table)},
-                    namespace=table.namespace,
-                    headers=self._states.delegation_header(),
-                )
-            )
-        if not answers:
-            return self.load(table)
-        state = self._states.landed(purpose, lambda: self._states.state(table, answers[0]))
-        # Some servers lend nothing with this answer, and some (SeaweedFS) keep another table than they answer.
-        return self._commits.registered(state, purpose)
+        return self._creations.register(self.id_of(table), metadata_location, overwrite=overwrite)
 
     def default_location(self, table: str | TableId) -> str:
         """Return nothing: the server chooses the location of a new table."""
@@ -368,7 +342,7 @@ class RestCatalog(Catalog):
 
     def _missing(self, table: TableId, refusal: Refusal) -> NotFoundError:
         """Return the error for a missing table, or for its namespace if the server says so."""
-        if refusal.type == _NO_NAMESPACE:
+        if refusal.type == protocol.NO_NAMESPACE:
             return self._unknown_namespace(table.namespace)
         return self._no_table(table)
 

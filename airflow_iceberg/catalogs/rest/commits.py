@@ -129,10 +129,14 @@ class TableCommits:
         return self.believed(state, purpose, missing, advice=advice)
 
     def _is_as_before(self, base: TableState) -> bool:
+        """Tell whether nobody has changed a table since.
+
+        Nessie names no file in the answer to a commit, but an address of its own, and the file when it is loaded.
+        """
         now = self._catalog.load(base.table)
-        if base.metadata_location:  # Nessie writes other properties into the same metadata
+        if base.metadata_location and not base.metadata_location.startswith(("http://", "https://")):
             return now.metadata_location == base.metadata_location
-        return now.metadata == base.metadata
+        return differences.content(now.metadata) == differences.content(base.metadata)
 
     def _look(self, table: TableId, purpose: str) -> TableState:
         """Load a table after a change: whatever goes wrong then, the change may have been made."""
@@ -145,20 +149,18 @@ class TableCommits:
                 f"{error}"
             ) from error
 
-    def registered(self, answered: TableState, purpose: str) -> TableState:
-        """Return a table that was registered, as it is found under its name.
+    def found(self, answered: TableState, purpose: str) -> TableState:
+        """Return a new table as it is found under its name; as it was answered to who may not load it.
 
         Raises:
-            CommitUnknownError: it is another one than the server answered, or it cannot be loaded.
+            CommitUnknownError: it cannot be loaded.
         """
         try:
-            found = self._look(answered.table, purpose)
+            return self._look(answered.table, purpose)
         except CommitUnknownError as error:
             if isinstance(error.__cause__, StorageError) and error.__cause__.is_denied:
-                return answered  # who may register a table may not be allowed to load it
+                return answered  # who may make a table may not be allowed to load it
             raise
-        missing = differences.of_registration(found.metadata, answered.metadata)
-        return self.believed(found, purpose, missing)
 
     def if_made(self, table: TableId, uuid: str, purpose: str) -> TableState | None:
         """Return the table that has a name if it has this uuid; None for another one.

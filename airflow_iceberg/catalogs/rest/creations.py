@@ -1,6 +1,7 @@
-"""Creations of tables on a REST server: in one request, or staged and then committed with its snapshots.
+"""New tables on a REST server: created in one request, staged and then committed with their snapshots, or registered.
 
-Not here: the documents (`rest.changes`), and what an answer lacks (`rest.differences`).
+A new table is loaded once before it is told: some servers answer rightly, and keep another table or none. Not here: the
+documents (`rest.changes`), and what an answer lacks (`rest.differences`).
 """
 
 from __future__ import annotations
@@ -12,18 +13,27 @@ from typing import Any
 
 from airflow_iceberg.catalogs.base import Catalog, Namespace, TableId, TableState
 from airflow_iceberg.catalogs.http.exchange import Answer
+from airflow_iceberg.catalogs.http.refusal import Refusal
 from airflow_iceberg.catalogs.rest import differences, protocol
 from airflow_iceberg.catalogs.rest.changes import commit_body, create_body, creation, is_plain
 from airflow_iceberg.catalogs.rest.commits import TableCommits
-from airflow_iceberg.catalogs.rest.looks import ruled_out
+from airflow_iceberg.catalogs.rest.looks import looked_up, ruled_out
 from airflow_iceberg.catalogs.rest.server import RestServer
 from airflow_iceberg.catalogs.rest.states import TableStates
-from airflow_iceberg.errors import AlreadyExistsError, StorageError, UnsupportedError
+from airflow_iceberg.errors import (
+    AlreadyExistsError,
+    CommitUnknownError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+    advised,
+)
+from airflow_iceberg.format.metadata.requirements import is_same_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 
 
 class TableCreations:
-    """Creates tables.
+    """Creates and registers tables.
 
     Args:
         catalog: the catalog of the tables, which looks for them.
@@ -65,8 +75,7 @@ class TableCreations:
         if differences.is_another(state.metadata, metadata):
             self._states.forget(table)
             raise self._catalog._existing_table(table)
-        missing = self._states.landed(purpose, lambda: differences.of_creation(state.metadata, metadata))
-        return self._commits.believed(state, purpose, missing)
+        return self._kept(state, metadata, purpose)
 
     def _create(self, table: TableId, body: Mapping[str, Any]) -> Answer:
         return self._server.change(
@@ -104,5 +113,75 @@ class TableCreations:
                 raise
             return replace(there, io=io)
         state = self._states.landed(purpose, lambda: self._states.state(table, answer, io=io))
-        missing = self._states.landed(purpose, lambda: differences.of_creation(state.metadata, metadata))
-        return self._commits.believed(state, purpose, missing)
+        found = self._kept(state, metadata, purpose)
+        return found if found.io is not None else replace(found, io=io)
+
+    def _kept(self, answered: TableState, asked: TableMetadata, purpose: str) -> TableState:
+        """Return a new table as it is found under its name.
+
+        Raises:
+            CommitUnknownError: the answer, or the table that is found, is another one than was asked for; or none is
+                found.
+        """
+        missing = self._states.landed(purpose, lambda: differences.of_creation(answered.metadata, asked))
+        self._commits.believed(answered, purpose, missing)
+        # Differs from Java: it believes the answer.
+        found = self._commits.found(answered, purpose)
+        uuids = found.metadata.table_uuid, answered.metadata.table_uuid
+        if not is_same_table(found.metadata, answered.metadata.table_uuid):
+            # Not final: who needs a table of this name, whoever has made it, has one.
+            text = f"did {purpose}, but the table that is there has the uuid {uuids[0]}, and the answer {uuids[1]}"
+            error = CommitUnknownError(f"catalog {self._catalog.name} answered that it {text}")
+            raise advised(error, "another writer may have made it at the same moment: look at the table")
+        missing = self._states.landed(purpose, lambda: differences.of_kept(found, answered, asked))
+        return self._commits.believed(found, purpose, missing)
+
+    def register(self, table: TableId, location: str, *, overwrite: bool) -> TableState:
+        """Bring a table into the catalog by its metadata file; with `overwrite` also in the place of another one."""
+        purpose = f"register table {table}"
+        body: dict[str, Any] = {"name": table.name, "metadata-location": location}
+        if overwrite:
+            body["overwrite"] = True
+        self._catalog.check_new_name(table)
+        self._states.forget(table)
+        self.require_namespace(table.namespace)
+        before = self._location_of(table) if overwrite else None
+
+        def missing(refusal: Refusal) -> Exception:
+            is_gone = refusal.type == protocol.NO_NAMESPACE
+            with suppress(StorageError, UnsupportedError):  # who may register may not be allowed to look
+                is_gone = is_gone or not self._catalog.namespace_exists(table.namespace)
+            if is_gone:
+                return self._catalog._unknown_namespace(table.namespace)
+            return NotFoundError(f"cannot {purpose} from {location}: {refusal}")
+
+        answers: list[Answer] = []
+        with looked_up(lambda: self._catalog.load(table).metadata_location == location):
+            answers.append(
+                self._server.change(
+                    protocol.REGISTER_TABLE,
+                    body,
+                    purpose,
+                    {404: missing, 409: lambda _: self._catalog._existing_table(table)},
+                    namespace=table.namespace,
+                    headers=self._states.delegation_header(),
+                )
+            )
+        if not answers:
+            return self._catalog.load(table)
+        answered = self._states.landed(purpose, lambda: self._states.state(table, answers[0]))
+        # Some servers lend nothing with this answer, and some (SeaweedFS) keep another table than they answer.
+        found = self._commits.found(answered, purpose)
+        lacks = self._states.landed(purpose, lambda: differences.of_registration(found, answered, location, before))
+        return self._commits.believed(found, purpose, lacks)
+
+    def _location_of(self, table: TableId) -> str | None:
+        """Return the metadata file of the table that has a name; None if there is none, or it may not be loaded."""
+        try:
+            return self._catalog.load(table).metadata_location
+        except NotFoundError:
+            return None
+        except StorageError as error:
+            if not error.is_denied:
+                raise
+            return None

@@ -7,8 +7,10 @@ be newer than the change, since other writers go on. Not here: what follows from
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from airflow_iceberg.catalogs.base import TableState
 from airflow_iceberg.format.metadata import updates as changed
 from airflow_iceberg.format.metadata.requirements import is_same_table
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
@@ -108,11 +110,39 @@ def of_creation(found: TableMetadata, asked: TableMetadata) -> list[str]:
     ]
 
 
-def of_registration(found: TableMetadata, answered: TableMetadata) -> list[str]:
-    """Return in words what a registered table lacks, as it is loaded, of what the answer to its registration shows."""
-    if is_same_table(found, answered.table_uuid):
+def of_kept(found: TableState, answered: TableState, asked: TableMetadata) -> list[str]:
+    """Return in words what a new table lacks as it is found, whose answer lacks nothing; see `of_creation`."""
+    return [] if _is_newer(found, answered.metadata_location) else of_creation(found.metadata, asked)
+
+
+def of_registration(found: TableState, answered: TableState, location: str, before: str | None) -> list[str]:
+    """Return in words what a registered table lacks, as it is found.
+
+    Args:
+        location: the file to be registered.
+        before: the metadata file of the table that had the name before, if it is known.
+    """
+    uuid = answered.metadata.table_uuid
+    if not is_same_table(found.metadata, uuid):
+        return [f"its file has the uuid {uuid}, and the table that is there now {found.metadata.table_uuid}"]
+    if _is_file(found.metadata_location, location):
         return []
-    return [f"its file has the uuid {answered.table_uuid}, and the table that is there now {found.table_uuid}"]
+    if before and found.metadata_location == before:
+        return [f"its metadata file is still {before}"]
+    if _is_newer(found, location):
+        return []
+    if answered.metadata_location and not _is_file(answered.metadata_location, location):
+        return [f"its metadata file is {answered.metadata_location}, asked was {location}"]
+    return [] if _is_newer(found, answered.metadata_location) else of_creation(found.metadata, answered.metadata)
+
+
+def _is_newer(found: TableState, location: str) -> bool:
+    """Whether another writer has gone on from the state of a metadata file."""
+    return bool(location) and any(earlier == location for _, earlier in found.metadata.metadata_log)
+
+
+def _is_file(found: str, location: str) -> bool:
+    return found == location or (bool(found) and place_of(found) == place_of(location))
 
 
 def is_another(found: TableMetadata, asked: TableMetadata) -> bool:
@@ -129,6 +159,12 @@ def is_another(found: TableMetadata, asked: TableMetadata) -> bool:
         or not theirs <= ours
         or not all(is_value(values.get(name, value), value) for name, value in asked.properties.items())
     )
+
+
+def content(metadata: TableMetadata) -> TableMetadata:
+    """Return what is in a table, without the properties that Nessie writes into each answer."""
+    own = {name: value for name, value in metadata.properties.items() if not name.startswith("nessie.")}
+    return replace(metadata, properties=own)
 
 
 def _version(found: TableMetadata, version: int) -> Iterator[str]:

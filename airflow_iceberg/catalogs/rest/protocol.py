@@ -59,6 +59,8 @@ SIGN_TABLE = _endpoint("POST namespaces/{namespace}/tables/{table}/sign")
 REGISTER_TABLE = _endpoint("POST namespaces/{namespace}/register")
 RENAME_TABLE = _endpoint("POST tables/rename")
 COMMIT_TABLES = _endpoint("POST transactions/commit")
+NO_NAMESPACE = "NoSuchNamespaceException"
+"""The type of the error for a missing namespace."""
 ANSWERED_BY_A_TABLE = (CREATE_TABLE, LOAD_TABLE, COMMIT_TABLE, REGISTER_TABLE)
 """Their answers have the metadata of the table, all of it."""
 
