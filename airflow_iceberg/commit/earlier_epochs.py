@@ -3,22 +3,23 @@
 All rows that the earlier epoch committed are deleted in the commit that adds the new rows, wherever they are now
 (`runs.rows`). If that is not known (they were compacted together with others, or the history has expired), the commit
 is rejected, so that no row is added twice. A retry asks the same: the commit of an earlier try may have expired, and
-then its rows are replaced, too.
+then its rows are replaced, too. So does a first try whose run may have been there before, and was deleted.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
 from airflow_iceberg.commit.attempts.kept import Kept
 from airflow_iceberg.commit.conflicts import ChangedFiles, describe
-from airflow_iceberg.commit.operation_key import Kin, OnRerun, OperationKey, is_later
+from airflow_iceberg.commit.operation_key import Kin, OnRerun, OperationKey
 from airflow_iceberg.commit.runs.consumed import entries_of
 from airflow_iceberg.commit.runs.doubts import history_tells_all
-from airflow_iceberg.commit.runs.names import is_appended, name_of, parts_of
+from airflow_iceberg.commit.runs.expired import WAYS_OUT, ExpiredRows
+from airflow_iceberg.commit.runs.names import name_of
 from airflow_iceberg.commit.runs.own_works import (
     ON_RERUN_ENTRY,
     OwnWorks,
@@ -43,11 +44,6 @@ log = logging.getLogger(__name__)
 NO_SNAPSHOT = -1
 """The head of a branch that has no snapshot: no snapshot has this id."""
 
-WAYS_OUT = (
-    "run it with on_rerun='append' if the earlier rows are deleted or to be kept, with on_rerun='skip' to leave the "
-    "table as it is, or replace the rows yourself"
-)
-
 
 def check_no_later_epoch(metadata: TableMetadata, key: OperationKey, branch: str) -> None:
     """Refuse the commit of a process that outlived its task: a run after a later clear has committed already.
@@ -68,7 +64,7 @@ class EarlierEpochs:
 
     The branch's snapshots tell, as long as they are kept; after their expiry the file names do, which hold the token of
     the task and its epoch. Each manifest is read once over all attempts, and none for the first try of a task that was
-    never cleared.
+    never cleared, if the history reaches back to when a run with this id can have begun.
 
     Args:
         try_number: the task's try; from the second on, a commit of an earlier try may have been expired. None if any
@@ -76,6 +72,9 @@ class EarlierEpochs:
         on_rerun: "replace" the rows of earlier epochs, "append" to them, or "skip" the work.
         since: the head of the branch when the work began, or NO_SNAPSHOT; None if it is not known.
         has_expired: whether a commit of the work is known to have expired, whatever its key says of clears.
+        planned: the table when the work began: the history may lose what was there then while a job runs.
+        replaces_its_like: whether the write replaces all rows that are like its own, as an overwrite does whose filter
+            its rows have to satisfy: none of them can be there twice.
         mark: marks rows in files with other rows; without it a commit is refused that needs this.
     """
 
@@ -89,6 +88,8 @@ class EarlierEpochs:
         on_rerun: OnRerun = "replace",
         since: int | None = None,
         has_expired: bool = False,
+        planned: TableMetadata | None = None,
+        replaces_its_like: bool = False,
         mark: MarkRows | None = None,
     ) -> None:
         self._io = io
@@ -97,6 +98,8 @@ class EarlierEpochs:
         self._key, self._branch, self._on_rerun = key, branch, on_rerun
         self._since = since
         self._has_expired = has_expired
+        self._planned = planned
+        self._replaces_its_like = replaces_its_like
         # What has left the history is asked for only then: it takes reading all manifests.
         self._is_cleared = on_rerun != "append" and key.may_be_cleared
         self._may_have_expired = try_number != 1 or self._is_cleared
@@ -148,18 +151,16 @@ class EarlierEpochs:
                 f"an earlier run of {self._key.work} has committed snapshot {there[0].snapshot_id} meanwhile, and "
                 f"on_rerun is 'skip'; nothing was committed"
             )
-        knows_all = self._knows_all(metadata, head)
+        is_told = self._is_told(metadata, head)
         if self._has_gap(metadata, head):
-            self._check_no_other_try(self._named(self._live(head)))
+            self._expired(metadata, head).check_no_other_try(is_first=not self._may_have_expired)
         if works.undone:
             works.check_undone(self._live(head).values(), self._refused)
-        if knows_all and not works.wanted:
+        if is_told and not works.wanted:
             return Replaced(properties=said | replaced_entry(works.undone))
         live = self._live(head)
         rows = self._rows_of(metadata, works, head) if works.wanted else RunRows()
-        named = frozenset() if knows_all else self._by_name(metadata, live)
-        if not (knows_all or works.of_write or named):
-            self._check_never_rewritten(metadata, live)
+        named = frozenset() if is_told else self._by_name(metadata, head, works, removes)
         marked = self._marked(metadata, without(rows, lambda entry: removes(entry.data_file)), rewrites)
         paths = named.union(entry.data_file.file_path for entry in rows.files)
         self._remember([live[path] for path in paths], marked.row_count, works, rows)
@@ -167,7 +168,8 @@ class EarlierEpochs:
         return Replaced(paths=paths, marked=marked, properties=said | replaced_entry(ids))
 
     def check_removed(self, metadata: TableMetadata) -> None:
-        """Check that no rows of the run are there that no task of it will write again, if nothing is said of them.
+        """Check that no rows of the run are there that no task of it will write again, if nothing is said of them; nor
+        any of a deleted run that this one would double.
 
         Raises:
             IncompatibleChangeError: there are some, or may be.
@@ -175,6 +177,10 @@ class EarlierEpochs:
         head = metadata.ref_snapshot(self._branch)
         if head is not None and self._on_rerun != "append":
             self._removed(metadata, head)
+            # A late run is refused before its job. Those of other ids are not, and read the manifests once.
+            if self._key.earliest_ms and self._knows_all(metadata, head) and self._may_be_again(metadata):
+                works = OwnWorks.of(metadata, self._key, self._branch)
+                self._by_name(metadata, head, works, lambda file: False)
 
     def _removed(
         self, metadata: TableMetadata, head: Snapshot, removes: Callable[[DataFile], bool] = lambda file: False
@@ -257,13 +263,15 @@ class EarlierEpochs:
             IncompatibleChangeError: it cannot be told whether there was one.
         """
         head = metadata.ref_snapshot(self._branch)
-        if head is None or self._knows_all(metadata, head):
+        if head is None or self._is_told(metadata, head):
             return []
-        live = self._live(head)
-        named = self._named(live)
+        expired = self._expired(metadata, head)
+        named = expired.written()
         if not named:
-            self._check_never_rewritten(metadata, live)
-        return [live[path].data_file for path in sorted(named)]
+            expired.check_nothing_lost(is_cleared=self._is_cleared)
+        elif self._on_rerun == "skip":
+            expired.check_same_item(named)
+        return [expired.live[path].data_file for path in sorted(named)]
 
     def changed_before(self, metadata: TableMetadata) -> list[DataFile]:
         """Return the live files of another try of this epoch whose snapshot has expired, for work that changes rows,
@@ -310,6 +318,19 @@ class EarlierEpochs:
         """Whether all commits of this work are in the branch's history."""
         return not self._has_expired and (not self._may_have_expired or self._history_tells_all(metadata, head))
 
+    def _is_told(self, metadata: TableMetadata, head: Snapshot) -> bool:
+        """Whether all commits of this work, and of runs with its id that were deleted, are in the branch's history."""
+        return self._knows_all(metadata, head) and not self._may_be_again(metadata)
+
+    def _may_be_again(self, metadata: TableMetadata) -> bool:
+        """Whether a run with the same id, which was deleted, may have made commits that have left the history."""
+        if self._on_rerun == "append" or self._key.earliest_ms is None:
+            return False
+        if self._planned is not None and self._branch in self._planned.refs:
+            metadata = self._planned
+        head = metadata.ref_snapshot(self._branch)
+        return head is not None and not history_tells_all(metadata, head, self._key.earliest_ms or None)
+
     def _history_tells_all(self, metadata: TableMetadata, head: Snapshot) -> bool:
         """Whether no commit of this work can have left the branch's history by expiry."""
         # Tries of this epoch began after the run was started, earlier epochs after the run could begin.
@@ -324,67 +345,30 @@ class EarlierEpochs:
         is_known = any(snapshot.snapshot_id == self._since for snapshot in history)
         return not is_known and history[-1].parent_snapshot_id is not None
 
-    def _check_no_other_try(self, named: frozenset[str]) -> None:
-        """Refuse a first try that its task has given up: a later try has committed while it ran, and has expired.
+    # -- the names of files --------------------------------------------------------------------------------------------
 
-        A later try replaces what it finds by its name.
-        """
-        for path in sorted(named):
-            _, epoch, try_number = parts_of(path)
-            if not self._may_have_expired and epoch == self._key.epoch and try_number > 1:
-                raise IncompatibleChangeError(
-                    f"operation {self._key} was superseded: try {try_number} of the same task has added file {path}; "
-                    f"nothing was committed"
-                )
-
-    def _named(self, live: Mapping[str, ManifestEntry]) -> frozenset[str]:
-        """Return the live files whose names hold the token of this work.
-
-        Raises:
-            IncompatibleChangeError: one of them is of a run after a later clear, whose snapshot has expired.
-        """
-        found: set[str] = set()
-        for path in live:
-            token, epoch, try_number = parts_of(path)
-            if token not in self._key.file_tokens:
-                continue
-            own = self._key.epoch if token == self._key.file_token else self._key.older_epoch
-            if epoch != own and is_later(self._key, epoch, try_number, own=own):
-                raise IncompatibleChangeError(
-                    f"operation {self._key} was superseded: the task was cleared, and its next run has added file "
-                    f"{path}; nothing was committed"
-                )
-            if epoch == own or self._on_rerun != "append":
-                found.add(path)
-        return frozenset(found)
-
-    def _by_name(self, metadata: TableMetadata, live: Mapping[str, ManifestEntry]) -> frozenset[str]:
-        """Return the live files whose names hold the token of this work, if no other file can hold its rows."""
-        found = self._named(live)
-        if found:
-            # v1 has no sequence numbers: any file may be the younger one.
-            first = min(live[path].file_sequence_number or 0 for path in found) or -1
-            for path, entry in live.items():
-                if (entry.file_sequence_number or 0) > first and not is_appended(metadata, entry):
-                    raise self._unknown_rows(f"file {path} is younger than its files and may hold rows of them")
-        return found
-
-    def _check_never_rewritten(self, metadata: TableMetadata, live: Mapping[str, ManifestEntry]) -> None:
-        """Refuse when a commit of this work may have been there, and cannot be seen any more."""
-        if self._is_cleared:
-            raise self._unknown_rows("no live file has its name")
-        for path, entry in live.items():
-            if not is_appended(metadata, entry):
-                raise self._unknown_rows(f"file {path} may hold rows of an earlier try")
-
-    def _unknown_rows(self, why: str) -> IncompatibleChangeError:
-        no_start = (
-            "" if self._key.started_ms else "; a key of your own tells more with started_ms, the start of the work"
+    def _expired(self, metadata: TableMetadata, head: Snapshot) -> ExpiredRows:
+        return ExpiredRows(
+            key=self._key,
+            branch=self._branch,
+            on_rerun=self._on_rerun,
+            metadata=metadata,
+            live=self._live(head),
+            is_own_known=self._knows_all(metadata, head),
         )
-        return IncompatibleChangeError(
-            f"cannot tell which rows of an earlier run of {self._key.work} are in the table: the history of branch "
-            f"{self._branch!r} does not reach back to it (snapshots were expired), and {why}; {WAYS_OUT}{no_start}"
-        )
+
+    def _by_name(
+        self, metadata: TableMetadata, head: Snapshot, works: OwnWorks, removes: Callable[[DataFile], bool]
+    ) -> frozenset[str]:
+        """Return the live files that go, by their names, if no other file can hold rows of them."""
+        expired = self._expired(metadata, head)
+        settles = (lambda file: True) if self._replaces_its_like else removes
+        removed = expired.removed(works.of_write, removes, settles=settles)
+        named = expired.written()
+        if not (named or works.of_write):
+            expired.check_nothing_lost(settles, is_cleared=self._is_cleared)
+        expired.check_none_younger(named | removed)
+        return named | removed
 
     def _entries_of(self, snapshot: Snapshot) -> Iterator[ManifestEntry]:
         for manifest in read_manifests(self._io, snapshot):

@@ -12,13 +12,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote, unquote
 
+from airflow_iceberg.commit.runs.marks import MARK, Mark, item_digest, run_digest, task_digest
 from airflow_iceberg.errors import InvalidInputError, came, check_storable
 from airflow_iceberg.format.values.digits import whole_number
 
 if TYPE_CHECKING:
+    from airflow_iceberg.commit.runs.tasks import RunTasks
     from airflow_iceberg.format.metadata.table_metadata import TableMetadata
     from airflow_iceberg.format.snapshots import Snapshot
 
@@ -52,8 +54,12 @@ ON_RERUN: tuple[OnRerun, ...] = ("replace", "append", "skip")
 OnRemoved = Literal["keep", "remove"]
 ON_REMOVED: tuple[OnRemoved, ...] = ("keep", "remove")
 
-# Names of data files with new rows of a task; see `OperationKey.file_prefix`.
-APPENDED_FILE = re.compile(r"[0-9a-f]{12}-[0-9]{1,40}-[0-9]{1,20}-[0-9a-f]{12}-")
+# Names of data files with new rows of a task; see `OperationKey.file_prefix`. Older versions wrote no mark. An object
+# store whose paths have no partitions has a hash first.
+APPENDED_FILE = re.compile(
+    r"(?:[01]{8}-)?(?P<token>[0-9a-f]{12})-(?P<epoch>[0-9]{1,40})-(?P<try>[0-9]{1,20})-[0-9a-f]{12}-"
+    rf"(?:{MARK}-)?"
+)
 
 # The clocks of schedulers, workers and other writers may differ by this much: a snapshot whose time is before the start
 # of a run by more than it was committed before the run.
@@ -100,19 +106,6 @@ class Kin(Enum):
     """The work after a clear that this process has outlived."""
 
 
-class RunTasks(Protocol):
-    """What Airflow tells a task of the tasks of its run; see `commit.runs.removed`."""
-
-    def missing(self, key: OperationKey) -> str | None:
-        """Return why no other task of the run writes under a key any more; None if one does, or nobody knows."""
-
-    def indexes(self) -> Mapping[int, bool] | None:
-        """Return the indexes of this task, and whether each has ended well; None if that is not known."""
-
-    def has_ended_well(self, run_id: str) -> bool:
-        """Whether this task, or index, is known to have ended well in another run of its DAG."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationKey:
     """The work of one task in one DAG run; the same for all automatic retries.
@@ -129,6 +122,8 @@ class OperationKey:
         run_after_ms: the earliest possible start of the DAG run, if known: the history of a table that reaches back to
             it has all commits of the run.
         started_ms: the start of the DAG run (the last one, after a clear), if known: all tries of this epoch are newer.
+        earliest_ms: a time before all commits of any run with this id, also of one that was deleted before this one was
+            created; 0 if its id tells none; None: no other run has had the id.
         older_epoch: the epoch in the first form of this key, which had no installation: `max_tries - retries`.
         item: a digest of the values that this index of a mapped task was expanded with.
         on_removed: what becomes of rows of the run that no task of it will write again: "keep" or "remove" them; None:
@@ -150,6 +145,7 @@ class OperationKey:
     is_cleared: bool | None = field(default=None, compare=False)
     run_after_ms: int | None = field(default=None, compare=False)
     started_ms: int | None = field(default=None, compare=False)
+    earliest_ms: int | None = field(default=None, compare=False)
     older_epoch: int | None = field(default=None, compare=False)
     item: str | None = field(default=None, compare=False)
     on_removed: OnRemoved | None = field(default=None, compare=False)
@@ -213,14 +209,25 @@ class OperationKey:
         older = hashlib.sha256(self.task.encode()).hexdigest()[:12]
         return (self.file_token,) if self.older_epoch is None else (self.file_token, older)
 
+    @property
+    def mark(self) -> Mark:
+        """What names of data files tell of this work, besides the token."""
+        by_index = self.write_key is None and self.map_index >= 0
+        return Mark(
+            run=run_digest(self.run, self.installation),
+            task=task_digest(self.dag_id, self.task_id),
+            index=self.map_index if by_index else -1,
+            item=item_digest(self.item) if by_index and self.item is not None else None,
+            is_by_key=self.write_key is not None,
+        )
+
     def file_prefix(self, try_number: int, unique: str) -> str:
-        """Return the beginning of the names of one try's data files, which tells their task after the snapshot has
-        expired.
+        """Return how the names of one try's data files begin, which tell of its work after the snapshot has expired.
 
         Args:
             unique: twelve random hexadecimal digits.
         """
-        return f"{self.file_token}-{self.epoch}-{try_number}-{unique}"
+        return f"{self.file_token}-{self.epoch}-{try_number}-{unique}-{self.mark}"
 
     def carried_prefix(self, try_number: int, unique: str) -> str:
         """Return the beginning of the names of files with carried rows, which a later clear does not remove."""
@@ -337,13 +344,6 @@ def find_kin(metadata: TableMetadata, key: OperationKey, branch: str) -> Iterato
             kin = kin_of(key, text, snapshot)
             if kin is not None:
                 yield kin, snapshot, text
-
-
-def find_earlier_epochs(metadata: TableMetadata, key: OperationKey, branch: str) -> list[Snapshot]:
-    """Return the snapshots of the same work in earlier epochs, newest first; those that were undone have no rows."""
-    found = [snapshot for kin, snapshot, _ in find_kin(metadata, key, branch) if kin is Kin.EARLIER]
-    undone = find_undone(_history(metadata, branch)) if found else {}
-    return [snapshot for snapshot in found if snapshot.snapshot_id not in undone]
 
 
 def keys_of(snapshot: Snapshot, *, own: bool = True) -> list[str]:

@@ -17,8 +17,6 @@ from airflow_iceberg.redaction import said
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_iceberg.commit.operation_key import OperationKey
-
 log = logging.getLogger(__name__)
 
 _ENDED_WELL = ("success", "skipped")
@@ -38,15 +36,9 @@ class TasksOfRun:
         dag = context.get("dag")
         return None if getattr(dag, "task_dict", None) is None else cls(context, dag)
 
-    def missing(self, key: OperationKey) -> str | None:
-        """Return why no other task of the run writes under a key any more; None if one does."""
-        task = self._dag.task_dict.get(key.task_id)
-        if task is None:
-            return f"the DAG has no task {key.task_id!r} any more"
-        is_mapped = _is_mapped(task)
-        if key.write_key is None and is_mapped != (key.map_index >= 0):
-            return f"task {key.task_id!r} is {'mapped' if is_mapped else 'not mapped'} now"
-        return None
+    def tasks(self) -> Mapping[str, bool]:
+        """Return the ids of the DAG's tasks, and whether each is mapped."""
+        return {task_id: _is_mapped(task) for task_id, task in self._dag.task_dict.items()}
 
     def indexes(self) -> Mapping[int, bool] | None:
         """Return the indexes of this task, and whether each has ended well; None if the API server does not say."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 SECTION, INSTALLATION_ID = "airflow_iceberg", "installation_id"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOCAL = ("", "localhost", "127.0.0.1", "::1", "0.0.0.0")
+# Runs whose id Airflow makes, of the time that the timetable or the event gives: nobody can choose it.
+_BY_AIRFLOW = ("scheduled", "backfill", "asset_triggered")
+_TIME_IN_ID = re.compile(r"[a-z_]+__(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d))(?:_.*)?", re.DOTALL)
 
 
 def operation_key_of(context: Context) -> OperationKey:
@@ -60,9 +64,37 @@ def operation_key_of(context: Context) -> OperationKey:
         # A run that was never cleared has had only one start.
         run_after_ms=(min(begun) if clears else begun[-1]) if begun else None,
         started_ms=begun[-1] if begun else None,
+        earliest_ms=_earliest_ms(ti.run_id, run) if begun and run_after else None,
         item=item_of(context),
         run_tasks=TasksOfRun.of(context),
     )
+
+
+def _earliest_ms(run_id: str, run: Any) -> int:
+    """Return a time before which no run of this id can have begun, also one that was deleted; 0 if the id tells none.
+
+    A run that is deleted and created again has only its id in common with the one before. Airflow puts `run_after` into
+    the ids that it makes, and starts no run before. A person may give any id: one of an earlier run, with the time of
+    that one, or a name.
+    """
+    run_after = _since_epoch(run.run_after)
+    kind = getattr(run, "run_type", None) or run_id.partition("__")[0]
+    in_id = _time_in(run_id)
+    if str(getattr(kind, "value", kind)) in _BY_AIRFLOW:
+        earliest = run_after
+    elif in_id is None or in_id > run_after:
+        return 0
+    else:
+        earliest = in_id
+    return max(earliest // timedelta(milliseconds=1), 0)
+
+
+def _time_in(run_id: str) -> timedelta | None:
+    found = _TIME_IN_ID.fullmatch(run_id)
+    try:
+        return None if found is None else _since_epoch(datetime.fromisoformat(found[1]))
+    except ValueError:
+        return None
 
 
 def as_said(key: OperationKey, write_key: Any, on_removed: Any) -> OperationKey:

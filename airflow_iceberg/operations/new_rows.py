@@ -358,7 +358,8 @@ def earlier_epochs(
     head = work.table.metadata.ref_snapshot(branch)
     since = NO_SNAPSHOT if head is None else head.snapshot_id
     mark = RowMarker(work.table.io, branch, written, key=key, try_number=work.try_number or 1)
-    return _epochs(work, key, branch, on_rerun=request.on_rerun, since=since, mark=mark)
+    replaces = getattr(request, "replace", None) is not None and getattr(request, "check_filter", False)
+    return _epochs(work, key, branch, on_rerun=request.on_rerun, since=since, mark=mark, replaces_its_like=replaces)
 
 
 def check_options(
@@ -391,5 +392,5 @@ def check_options(
 
 def _epochs(work: Work, key: OperationKey, branch: str, **options: Any) -> EarlierEpochs:
     # What it has read of changes is known longer than its snapshots.
-    has_expired = has_read_in_expired(work.table.metadata, key.work)
-    return EarlierEpochs(work.table.io, key, branch, try_number=work.try_number, has_expired=has_expired, **options)
+    options |= {"has_expired": has_read_in_expired(work.table.metadata, key.work), "planned": work.table.metadata}
+    return EarlierEpochs(work.table.io, key, branch, try_number=work.try_number, **options)

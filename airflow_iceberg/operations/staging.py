@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from uuid import uuid4
 
 from airflow_iceberg.commit.operation_key import OperationKey
+from airflow_iceberg.commit.runs.marks import MARK
 from airflow_iceberg.data import write
 from airflow_iceberg.data.write.options import data_location
 from airflow_iceberg.errors import IcebergError, NotFoundError, StalePlanError, StorageError, advised
@@ -39,7 +40,9 @@ log = logging.getLogger(__name__)
 
 STAGING_FOLDER = ".staging"
 # The names of `OperationKey.file_prefix`.
-_OF_TASK = re.compile(r"(?:carried-)?(?P<token>[0-9a-f]{12})-[0-9]{1,40}-(?P<try>[0-9]{1,9})-[0-9a-f]{12}")
+_OF_TASK = re.compile(
+    rf"(?:carried-)?(?P<token>[0-9a-f]{{12}})-[0-9]{{1,40}}-(?P<try>[0-9]{{1,9}})-[0-9a-f]{{12}}(?:-{MARK})?"
+)
 
 
 class JobRuns(BaseException):

@@ -48,8 +48,8 @@ class IcebergAppendOperator(RowsOperator):
             the map index, so that a mapped task may be expanded in another order after a clear, and with more or fewer
             items. Each item needs one of its own.
         on_removed: what a write does with rows of its DAG run that no task of it will write again, since a task was
-            renamed or removed, or an index is gone: `"keep"` leaves them, `"remove"` takes them out in the same commit;
-            by default it fails where it meets some.
+            renamed or removed, or an index is gone: `"keep"` leaves them, and those that a deleted run of the same id
+            may have written; `"remove"` takes them out in the same commit; by default it fails where it meets some.
         on_empty: what happens if the source has no rows: `"nothing"` commits nothing and the task succeeds, `"skip"`
             marks the task as skipped, `"fail"` fails it.
         schema_evolution: `"add_columns"` adds new columns of the source to the table's schema, and widens types where

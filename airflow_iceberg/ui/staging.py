@@ -54,4 +54,4 @@ def staging_folders(table: Table, *, dag_id: str, run_id: str, task_id: str, map
 
 def _try_of(name: str) -> int | None:
     parts = name.removeprefix("carried-").split("-")
-    return whole_number(parts[2]) if len(parts) == 4 else None
+    return whole_number(parts[2]) if len(parts) in (4, 5) else None

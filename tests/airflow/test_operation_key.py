@@ -82,6 +82,36 @@ class TestWhichRunItIs:
         key = operation_key_of(context(start_date=DAY))
         assert (key.epoch, key.run_after_ms, key.started_ms) == (0, None, None)
 
+    @pytest.mark.parametrize(
+        ("run_id", "run", "expected"),
+        [
+            (f"scheduled__{DAY.isoformat()}", {"run_type": "scheduled"}, DAY),
+            ("scheduled__2026-W18", {"run_type": "scheduled"}, DAY),  # a timetable may make the id
+            (f"backfill__{DAY.isoformat()}", {}, DAY),
+            (f"asset_triggered__{DAY.isoformat()}_x7", {"logical_date": None}, DAY),
+            (f"manual__{DAY.isoformat()}_x7", {"run_type": "manual", "logical_date": None}, DAY),
+            (f"manual__{DAY.isoformat()}", {"run_type": SimpleNamespace(value="manual")}, DAY),
+            (f"manual__{DAY.isoformat()}", {"run_after": STARTED}, DAY),  # triggered again under its id
+            ("manual__2026-05-01T00:00:00Z", {"run_after": STARTED}, datetime(2026, 5, 1, tzinfo=UTC)),
+            (f"manual__{STARTED.isoformat()}", {}, None),  # not before its time
+            ("manual__2026-13-01T00:00:00+00:00", {}, None),
+            ("scheduled__mine", {"run_type": "operator_triggered"}, None),
+            ("mine", {}, None),
+            ("my__2026", {"run_type": "manual"}, None),
+        ],
+    )
+    def test_the_earliest_time_of_a_run_with_this_id(self, run_id, run, expected):
+        """What a run that was deleted and created again has in common with the one before."""
+        given = context(**run)
+        given["ti"].run_id = run_id
+        key = operation_key_of(given)
+        assert key.earliest_ms == (0 if expected is None else int(expected.timestamp() * 1000))
+        assert taken_up(left_by(key), None).earliest_ms == key.earliest_ms
+
+    def test_a_test_run_may_have_no_times(self):
+        assert operation_key_of(context(start_date=DAY)).earliest_ms is None
+        assert operation_key_of(context(run_after=None)).earliest_ms is None
+
     def test_the_first_form_of_the_key_is_still_known(self):
         assert operation_key_of(context()).older_epoch == 0
         assert operation_key_of(context(try_number=3, max_tries=4)).older_epoch == 2

@@ -6,6 +6,7 @@ from urllib.parse import quote
 import pytest
 
 from airflow_iceberg.commit.operation_key import Kin, OperationKey, check_properties, epoch_of, kin_of
+from airflow_iceberg.commit.runs.names import mark_of, parts_of
 from airflow_iceberg.commit.write_result import WriteResult
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.format.snapshots import Snapshot
@@ -142,6 +143,32 @@ class TestTheTokenInFileNames:
             for index in range(20)
         ]
         assert len({key.file_token for key in mapped}) == 20
+
+    @pytest.mark.parametrize(
+        ("more", "index", "is_by_key", "has_item"),
+        [
+            ({}, -1, False, False),
+            ({"map_index": 3}, 3, False, False),
+            ({"map_index": 3, "item": "x"}, 3, False, True),
+            ({"map_index": 3, "item": "x", "write_key": "a/b"}, -1, True, False),
+        ],
+    )
+    @pytest.mark.parametrize("folder", ["", "s3://b/data/", "s3://b/data/00110101-"])
+    def test_a_mark_tells_run_task_and_index(self, more, index, is_by_key, has_item, folder):
+        key = dataclasses.replace(KEY, epoch=7, **more)
+        path = f"{folder}{key.file_prefix(2, '0123456789ab')}-00000-0a1b2c3d-0a1b-0a1b-0a1b-0123456789ab.parquet"
+        assert parts_of(path) == (key.file_token, 7, 2)
+        mark = mark_of(path)
+        assert mark == key.mark
+        assert (mark.index, mark.is_by_key, mark.item is not None) == (index, is_by_key, has_item)
+        assert (mark.run, mark.task) == (KEY.mark.run, KEY.mark.task)
+        assert mark.run != dataclasses.replace(key, run_id="other").mark.run
+        assert mark.task != dataclasses.replace(key, task_id="other").mark.task
+        assert mark_of(key.carried_prefix(2, "0123456789ab") + "-00000.parquet") is None
+
+    def test_names_of_older_versions_have_none(self):
+        path = f"{KEY.file_token}-7-2-0123456789ab-00000-0a1b2c3d.parquet"
+        assert (parts_of(path), mark_of(path)) == ((KEY.file_token, 7, 2), None)
 
 
 class TestWhatGoesIntoTheSummary:

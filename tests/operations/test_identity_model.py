@@ -2,10 +2,8 @@
 
 Tasks append, merge, and read the changes of other tables, mapped and not, on two branches. Their runs are cleared,
 deleted and created again, and the snapshots of tables expire. Whatever is done to them, a table holds what the last run
-of each task says, or the task was refused: nothing is there twice or lost without a word.
-
-What docs/identity.md says of expired snapshots is allowed: a run that was deleted as well may leave its old rows, and
-so may an index, or item, that is gone.
+of each task says, or the task was refused: nothing is there twice or lost without a word. In half of the histories the
+ids of the runs tell their times, in the others they do not.
 
 make stress ARGS=tests/operations/test_identity_model.py    # all of them, from a new seed
 """
@@ -81,21 +79,18 @@ class Run:
     """A run of the DAG: how often it was cleared, and how its task instances have ended.
 
     Attributes:
-        created_ms, started_ms: when it was created, and started last.
+        first_ms, created_ms, started_ms: when a run of this id was created first, and last, and when it was started.
         starts: how often it was started anew.
-        is_again: whether it was deleted and created again, or has lost its tasks.
-        items: the lists of items that each job was executed with.
     """
 
     number: int
     clears: int = 0
+    first_ms: int = 0
     created_ms: int = 0
     started_ms: int = 0
     starts: int = 0
-    is_again: bool = False
     states: dict[tuple[str, int], str] = field(default_factory=dict)
     expanded: dict[str, list[int]] = field(default_factory=dict)
-    items: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -120,6 +115,7 @@ class History:
             table.append(self.rows("", 0, value=0))
             table.create_branch("b")
         self.value = self.next_id = self.names = 0
+        self.ids_tell = dice.random() < 0.5
         self.runs: list[Run] = []
         self.said: dict[tuple[int, str], dict[tuple[str, Any], Said]] = {}
         # Rows that may be there, or not: what a part had written elsewhere, or nobody has any more.
@@ -128,8 +124,6 @@ class History:
         # Of each reader: how far it has come; of each part of a run: what it has read, as whom, and the rows.
         self.read: dict[str, int | None] = {}
         self.ranges: dict[tuple[str, int, str, str], list[tuple[int | None, int, str, list[int]]]] = {}
-        # The runs whose snapshots in a table have expired.
-        self.expired: set[tuple[int, str]] = set()
         self.refused = Counter[str]()
         self.jobs = [self.new_job(number) for number in range(dice.randint(2, 4))]
 
@@ -180,12 +174,10 @@ class History:
         name = self.dice.choice(["db.src", *self.tables])
         request = ExpireSnapshotsRequest(older_than_ms=now_ms() + 1_000_000, retain_last=1)
         expire_snapshots(Work(self.load(name)), request)
-        self.expired |= {(run.number, f"{name}@{branch}") for run in self.runs for branch in BRANCHES}
 
     def create_again(self) -> None:
         """Delete a run and create it again; or let `airflow db clean` remove its tasks, and put it back to queued."""
         run = self.dice.choice(self.runs)
-        run.is_again = True
         if self.dice.random() < 0.5:
             run.clears, run.created_ms = 0, now_ms()
         run.states.clear()
@@ -198,7 +190,7 @@ class History:
         run.starts += 1
 
     def new_run(self) -> None:
-        run = Run(len(self.runs), created_ms=now_ms())
+        run = Run(len(self.runs), first_ms=now_ms(), created_ms=now_ms())
         self.start(run)
         self.runs.append(run)
         self.execute(run, self.jobs)
@@ -238,8 +230,6 @@ class History:
             self.expand(job)
 
     def execute(self, run: Run, jobs: list[Job], only: list[int] | None = None) -> None:
-        for job in jobs:
-            run.items.setdefault(job.name, set()).add(tuple(job.items))
         started = [(job, index) for job in jobs for index in (range(len(job.items)) if only is None else only)]
         for job in jobs if only is None else ():
             run.states = {one: state for one, state in run.states.items() if one[0] != job.task_id}
@@ -301,6 +291,7 @@ class History:
             is_cleared=run.clears > 0,
             run_after_ms=run.created_ms,
             started_ms=run.started_ms,
+            earliest_ms=run.first_ms if self.ids_tell else 0,
             item=str(job.items[index]) if job.is_mapped else None,
             write_key=f"item {job.items[index]}" if job.by_key else None,
             on_removed=job.on_removed,
@@ -320,7 +311,7 @@ class History:
         stale = self.stale.setdefault((run.number, job.name), set())
         part = (job.task_id, key.part)
         before = said.pop(part, None)
-        if before is not None and (before.table != table or self.may_be_forgotten(run, table)):
+        if before is not None and before.table != table:
             stale.add(before)
         if job.on_removed == "remove":
             self.remove(run, job, table)
@@ -336,10 +327,6 @@ class History:
                 if (task is None or is_own or self.is_otherwise(task, part[1])) and one.table == table:
                     del said[part]
                     self.stale.setdefault((number, name), set()).add(one)
-
-    def may_be_forgotten(self, run: Run, table: str) -> bool:
-        """Whether nothing tells any more what the run had written before it was deleted."""
-        return run.is_again and (run.number, table) in self.expired
 
     def is_otherwise(self, job: Job, part: str) -> bool:
         return not part.startswith("=") and (part == "-1") == job.is_mapped
@@ -390,7 +377,7 @@ class History:
         rows = self.expected(self.load(job.source), first, last, job, index)
         known = self.ranges.setdefault((job.name, run.number, job.task_id, key.part), [])
         if not known or known[-1][:2] != (first, last):
-            assert not known or self.may_be_forgotten(run, place), "a cleared run reads other changes"
+            assert not known, "a cleared run reads other changes"
             # A new index may begin as what another one of the run stood for, whose rows are replaced.
             is_new = first is None and all(one[2] != label for ranges in self.ranges.values() for one in ranges)
             assert is_new or self.read.get(label) == first, "changes are read twice, or left out"
@@ -442,10 +429,8 @@ class History:
             now = [one for number, one in found if number == run.number]
             assert said <= set(now), "a row is lost"
             assert set(now) <= said.union(self.stale.get((run.number, job.name), ())), "an old row is there"
-            for (table, _), count in Counter((one.table, one.item) for one in now).items():
-                # What an index stood for is known by its snapshot alone, whenever its items have changed.
-                is_gone = (run.number, table) in self.expired and len(run.items.get(job.name, ())) > 1
-                assert count == 1 or is_gone or self.may_be_forgotten(run, table), "a row is there twice"
+            twice = [one for one, count in Counter((one.table, one.item) for one in now).items() if count > 1]
+            assert not twice, f"a row is there twice: {twice}"
 
 
 @pytest.mark.generated

@@ -16,6 +16,7 @@ from airflow_iceberg.operations.wap.publish import PublishRequest, publish
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.operations.test_changes_input import LATER_MS
+from tests.operations.test_changes_input import Lake as Inputs
 from tests.operations.test_consumers import Dag
 from tests.support.builders import job_work
 from tests.support.memory import MemoryCatalog
@@ -145,8 +146,13 @@ class TestATaskThatTheDagNoLongerHas:
         lake.write(task(BEFORE), 1)
         lake.table().append(pa.table({"id": [7]}))
         expire_snapshots(Work(lake.table()), ExpireSnapshotsRequest(older_than_ms=LATER_MS, retain_last=1))
+        now = replace(task(AFTER, "u", epoch=1), try_number=2)
+        with pytest.raises(
+            IncompatibleChangeError, match=r"will write again .its snapshot has expired.*the DAG has no"
+        ):
+            lake.write(now, 1)
         with pytest.raises(IncompatibleChangeError, match="cannot tell which rows of an earlier run"):
-            lake.write(replace(task(AFTER, "u", epoch=1), try_number=2), 1)
+            lake.write(replace(now, on_removed="keep"), 1)
 
     @pytest.mark.parametrize(("before", "after"), [((None, -1), (1, 0)), ((1, 0), (None, -1))])
     def test_mapped_or_no_more(self, before, after, lake) -> None:
@@ -240,6 +246,110 @@ class TestMapped:
         with pytest.raises(IncompatibleChangeError, match="was expanded with other values"):
             lake.write(task(Dag(t=1), map_index=0, epoch=1, item="b"), 2, on_rerun="skip")
         assert lake.write(task(Dag(t=1), map_index=0, epoch=1, item="a"), 1, on_rerun="skip") == "skipped"
+
+
+class TestMappedAfterAnExpiry:
+    """The names of files tell what an index stood for."""
+
+    def run(self, lake: Lake, *items: str, epoch: int, only: tuple[int, ...] = (), **more) -> None:
+        """Append a row for each index: the number that its item begins with."""
+        count = more.pop("count", len(items))
+        for index, item in enumerate(items):
+            if not only or index in only:
+                on_rerun = more.get("on_rerun", "replace")
+                said = {name: value for name, value in more.items() if name != "on_rerun"}
+                made = task(Dag(t=count), map_index=index, epoch=epoch, item=item, **said)
+                lake.write(made, int(item[0]), on_rerun=on_rerun)
+
+    def expired(self, lake: Lake, *items: str, **more) -> Lake:
+        self.run(lake, *items, epoch=0, **more)
+        lake.table().append(pa.table({"id": [9]}))
+        expire_snapshots(Work(lake.table()), ExpireSnapshotsRequest(older_than_ms=LATER_MS, retain_last=1))
+        return lake
+
+    @pytest.mark.parametrize(("index", "order"), [(0, "21"), (1, "21"), (0, "23"), (1, "31")])
+    def test_what_another_index_stood_for_is_refused(self, index, order, lake) -> None:
+        self.expired(lake, "1", "2")
+        refused = f"its snapshot has expired.: what map index {1 - index} stood for is map index {index} now"
+        with pytest.raises(IncompatibleChangeError, match=refused):
+            self.run(lake, *order, epoch=1, only=(index,))
+        assert lake.ids() == [1, 2, 9]
+        self.run(lake, *order, epoch=1, only=(index,), on_removed="remove")
+        assert lake.ids() == [int(order[index]), 9]
+
+    def test_kept_by_a_word(self, lake) -> None:
+        self.expired(lake, "1", "2")
+        self.run(lake, "2", "1", epoch=1, only=(0,), on_removed="keep")
+        assert lake.ids() == [2, 2, 9]
+
+    @pytest.mark.parametrize("order", [("1", "2", "3"), ("1b", "2b", "3b"), ("4", "5", "6"), ("1", "2", "3", "4")])
+    def test_an_honest_clear_is_not_refused(self, order, lake) -> None:
+        """Also where the values differ each time, as presigned URLs do, and where there is more to do."""
+        self.expired(lake, "1", "2", "3")
+        for index, _ in enumerate(order[:3]):
+            self.run(lake, *order, epoch=1, only=(index,))
+        assert lake.ids() == sorted([*(int(one[0]) for one in order[:3]), 9])
+
+    def test_equal_items(self, lake) -> None:
+        self.expired(lake, "1", "1")
+        self.run(lake, "1", "1", epoch=1)
+        assert lake.ids() == [1, 1, 9]
+
+    def test_rows_of_another_index_that_were_compacted_before_it_wrote(self, lake) -> None:
+        self.run(lake, "1", "2", epoch=0, only=(1,))
+        lake.table().append(pa.table({"id": [8]}))
+        compact(job_work(lake.table()), CompactRequest(options={"rewrite-all": "true"}))
+        self.expired(lake, "1", "2", only=(0,))
+        with pytest.raises(IncompatibleChangeError, match="may hold rows of another index that stood for those of now"):
+            self.run(lake, "2", "1", epoch=1, only=(0,))
+        assert lake.ids() == [1, 2, 8, 9]
+        self.run(lake, "1", "2", epoch=1, only=(0,))
+        self.run(lake, "3", "2", epoch=2, only=(0,), on_removed="keep")
+        assert lake.ids() == [2, 3, 8, 9]
+
+    def test_a_removed_index(self, lake) -> None:
+        self.expired(lake, "1", "2", "3")
+        with pytest.raises(IncompatibleChangeError, match="the task has no map index 2 in this run any more"):
+            self.run(lake, "1", "2", epoch=1)
+        self.run(lake, "1", "2", epoch=1, on_removed="remove")
+        assert lake.ids() == [1, 2, 9]
+
+    def test_skipped_is_not_another_item(self, lake) -> None:
+        self.expired(lake, "1", "2", on_rerun="skip")
+        with pytest.raises(IncompatibleChangeError, match="was expanded with other values when it added file"):
+            self.run(lake, "2", "1", epoch=1, only=(0,), on_rerun="skip")
+        self.run(lake, "1", "2", epoch=1, on_rerun="skip")
+        assert lake.ids() == [1, 2, 9]
+
+    @pytest.mark.parametrize(("before", "after"), [((None, -1), (1, 0)), ((1, 0), (None, -1))])
+    def test_mapped_or_no_more(self, before, after, lake) -> None:
+        lake.write(task(Dag(t=before[0]), map_index=before[1]), 1)
+        self.expired(lake)
+        for key in (task(Dag(t=after[0]), map_index=after[1], epoch=1), task(Dag(t=after[0], u=None), "u", epoch=1)):
+            with pytest.raises(IncompatibleChangeError, match=r"its snapshot has expired.*mapped now"):
+                lake.write(key, 1)
+
+    def test_files_of_an_older_version_are_known_by_the_index_alone(self, lake, monkeypatch) -> None:
+        with monkeypatch.context() as older:
+            name = lambda key, tried, unique: f"{key.file_token}-{key.epoch}-{tried}-{unique}"  # noqa: E731
+            older.setattr(OperationKey, "file_prefix", name)
+            self.expired(lake, "1", "2")
+        self.run(lake, "2", "1", epoch=1)
+        assert lake.ids() == [1, 2, 9]
+
+    def test_rows_of_changes_are_not_taken_out(self) -> None:
+        """Nobody would read the changes again."""
+        lake = Inputs()
+        lake.add(1)
+        lake.run(task(Dag(t=2), map_index=1, item="b"))
+        lake.add(9, to="db.t")
+        lake.expire("db.t")
+        lake.add(2)
+        now = task(Dag(t=2), map_index=0, item="b", epoch=1, on_removed="remove", try_number=2)
+        rows = pa.table({"id": pa.array([5], pa.int64())})
+        with pytest.raises(IncompatibleChangeError, match="unless they were made from changes of a table"):
+            lake.table("db.t").append(rows, operation_key=now, on_rerun="replace")
+        assert lake.ids() == [1, 9]
 
 
 class TestAWriteKey:

@@ -16,8 +16,8 @@ from typing import Any
 
 from airflow_iceberg.commit.actions.append import AppendFiles
 from airflow_iceberg.commit.attempts.kept import Kept
-from airflow_iceberg.commit.earlier_epochs import WAYS_OUT
 from airflow_iceberg.commit.file_filters import partition_key
+from airflow_iceberg.commit.runs.expired import WAYS_OUT
 from airflow_iceberg.commit.snapshot_action import FileChanges
 from airflow_iceberg.commit.snapshot_writer import AddedFiles
 from airflow_iceberg.errors import AlreadyExistsError, IncompatibleChangeError

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 from airflow_iceberg.commit.operation_key import ITEM, OperationKey, keys_of
 from airflow_iceberg.commit.runs.consumed import WAYS_OUT, all_kept, entries_of, number_of
+from airflow_iceberg.commit.runs.removed import missing
 from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import MAIN_BRANCH, Snapshot
@@ -180,7 +181,7 @@ def _is_gone(task: Sequence[Any], key: OperationKey) -> bool:
         return False
     other = OperationKey(dag_id=str(dag_id), run_id=key.run_id, task_id=str(task_id), map_index=int(part))
     if other.task_id != key.task_id:
-        return tasks.missing(other) is not None
+        return missing(other, tasks.tasks()) is not None
     if (other.map_index < 0) != (key.map_index < 0):
         return True
     indexes = tasks.indexes() if other.map_index >= 0 else None

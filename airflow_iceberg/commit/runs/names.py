@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from airflow_iceberg.commit.operation_key import APPENDED_FILE
+from airflow_iceberg.commit.runs.marks import Mark
 from airflow_iceberg.commit.runs.rows import has_only_new_rows
 from airflow_iceberg.format.manifests.entries import ManifestEntry
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
+
+_HASH = re.compile(r"^[01]{8}-")
 
 
 def is_appended(metadata: TableMetadata, entry: ManifestEntry) -> bool:
@@ -23,13 +28,16 @@ def token_of(path: str) -> str | None:
 
 def parts_of(path: str) -> tuple[str | None, int, int]:
     """Return token, epoch and try in the path of a file with new rows; None for the token of any other file."""
-    name = name_of(path)
-    if not APPENDED_FILE.match(name):
-        return None, 0, 0
-    token, epoch, try_number, _ = name.split("-", 3)
-    return token, int(epoch), int(try_number)
+    found = APPENDED_FILE.match(name_of(path))
+    return (None, 0, 0) if found is None else (found["token"], int(found["epoch"]), int(found["try"]))
+
+
+def mark_of(path: str) -> Mark | None:
+    """Return the mark in the path of a file with new rows; None for any other file, and for files of older versions."""
+    found = APPENDED_FILE.match(name_of(path))
+    return None if found is None else Mark.of(found)
 
 
 def name_of(path: str) -> str:
-    """Return the name of a file."""
-    return path.rsplit("/", 1)[-1]
+    """Return the name of a file, without the hash that an object store may want at its beginning."""
+    return _HASH.sub("", path.rsplit("/", 1)[-1])

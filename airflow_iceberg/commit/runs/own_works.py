@@ -16,10 +16,12 @@ from airflow_iceberg.commit.operation_key import (
     EXISTING_FILES,
     Kin,
     OperationKey,
+    find_kin,
     find_undone,
     keys_of,
     kin_of,
 )
+from airflow_iceberg.commit.runs.names import token_of
 from airflow_iceberg.commit.runs.removed import Removed
 from airflow_iceberg.commit.runs.rows import Refused, has_only_new_rows
 from airflow_iceberg.format.manifests.entries import ManifestEntry
@@ -58,6 +60,14 @@ def find_own(metadata: TableMetadata, key: OperationKey, branch: str) -> Iterato
             kin = None if other is None else kin_of(replace(key, write=other.write), text, snapshot)
             if other is not None and kin is not None:
                 yield OwnCommit(kin=kin, key=other, snapshot=snapshot)
+
+
+def find_earlier_epochs(metadata: TableMetadata, key: OperationKey, branch: str) -> list[Snapshot]:
+    """Return the snapshots of the same work in earlier epochs, newest first; those that were undone have no rows."""
+    found = [snapshot for kin, snapshot, _ in find_kin(metadata, key, branch) if kin is Kin.EARLIER]
+    head = metadata.ref_snapshot(branch)
+    undone = find_undone(metadata.ancestors(head.snapshot_id)) if found and head is not None else {}
+    return [snapshot for snapshot in found if snapshot.snapshot_id not in undone]
 
 
 def replaced_in(snapshot: Snapshot) -> frozenset[int]:
@@ -168,7 +178,7 @@ class OwnWorks:
         if len(published) < 2 and AUDITED_SNAPSHOT_ID not in snapshot.summary:
             return has_only_new_rows(snapshot) or APPENDED_FILE.match(name) is not None
         if APPENDED_FILE.match(name):
-            return True if name.partition("-")[0] in self.tokens else None
+            return True if token_of(path) in self.tokens else None
         if EXISTING_FILES in snapshot.summary and len(published) == 1:
             return True
         raise refused(

@@ -98,10 +98,10 @@ def find_removed(
     if tasks is None or not commits:
         return ()
     found = []
-    siblings = _Siblings(key, commits, skips=skips)
+    siblings, mapped = _Siblings(key, commits, skips=skips), tasks.tasks()
     for other, snapshot in commits:
         if other.task_id != key.task_id:
-            why = tasks.missing(other)
+            why = missing(other, mapped)
         else:
             why = siblings.why(other, snapshot)
         # Changes of rows that were there, deletes and compactions add none of their own.
@@ -109,6 +109,20 @@ def find_removed(
             may_write = other.task_id == key.task_id and siblings.may_write_else(other, snapshot)
             found.append(Removed(key=other, snapshot=snapshot, why=why, may_write_else=may_write))
     return tuple(found)
+
+
+def missing(key: OperationKey, mapped: Mapping[str, bool]) -> str | None:
+    """Return why no other task of the run writes under a key any more; None if one does.
+
+    Args:
+        mapped: the DAG's tasks, and whether each is mapped.
+    """
+    if key.task_id not in mapped:
+        return f"the DAG has no task {key.task_id!r} any more"
+    is_mapped = mapped[key.task_id]
+    if key.write_key is None and is_mapped != (key.map_index >= 0):
+        return f"task {key.task_id!r} is {'mapped' if is_mapped else 'not mapped'} now"
+    return None
 
 
 def changed_item(key: OperationKey, earlier: Collection[Snapshot]) -> Snapshot | None:

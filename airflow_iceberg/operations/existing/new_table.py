@@ -18,13 +18,8 @@ from airflow_iceberg.commit.actions.add_files import AddFiles
 from airflow_iceberg.commit.checks import check_writable
 from airflow_iceberg.commit.compose import with_name_mapping
 from airflow_iceberg.commit.open_table import OpenTable
-from airflow_iceberg.commit.operation_key import (
-    CREATED_BY,
-    EXISTING_FILES,
-    OperationKey,
-    find_earlier_epochs,
-    find_landed,
-)
+from airflow_iceberg.commit.operation_key import CREATED_BY, EXISTING_FILES, OperationKey, find_landed
+from airflow_iceberg.commit.runs.own_works import find_earlier_epochs
 from airflow_iceberg.commit.settings import now_ms, settings_for
 from airflow_iceberg.commit.write_result import Outcome, WriteResult, describe
 from airflow_iceberg.data.existing.inferred_schema import columns_of, folder_names, infer_schema

@@ -137,8 +137,7 @@ def _last_read(name: str, one: Changes, source: TableMetadata, consumer: Consume
     own = watermarks.own_range(metadata, name)
     if own is not None:
         return own, True
-    if consumer.key.may_be_cleared or consumer.try_number != 1:
-        _check_nothing_is_there(consumer)
+    _check_nothing_is_there(consumer)
     return watermarks.find(metadata, name, source.table_uuid or ""), False
 
 
