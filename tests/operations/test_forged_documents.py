@@ -17,14 +17,15 @@ import pytest
 
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.commit.operation_key import OperationKey
-from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, StalePlanError
+from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, StalePlanError, StorageError
 from airflow_iceberg.jobs import compact_sorted, exchange, main
 from airflow_iceberg.jobs.protocol import result as result_module
-from airflow_iceberg.jobs.protocol.one_time_signature import SIGNATURE_BYTES, is_signed, new_seed, public_key, sign
+from airflow_iceberg.jobs.protocol.one_time_signature import SIGNATURE_BYTES, SignatureCheck, new_seed, public_key, sign
 from airflow_iceberg.jobs.protocol.plan import InventoryTask, JobPlan
 from airflow_iceberg.jobs.protocol.result import JobResult, read_result, write_result
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.run_local import run_local
+from airflow_iceberg.jobs.run_plan import run_job
 from airflow_iceberg.operations import staging
 from airflow_iceberg.operations.append import AppendRequest, append
 from airflow_iceberg.operations.compact import CompactRequest, compact
@@ -46,6 +47,7 @@ from tests.support.memory import MemoryFileIO
 KEY = OperationKey(dag_id="d", run_id="r", task_id="t")
 LONG_AGO = 2**62
 ATTACKER = load_file_io()
+SEED = new_seed()
 Forge = Callable[[JobPlan, JobResult, Table], JobResult]
 
 
@@ -451,22 +453,22 @@ class TestSignature:
         return plan_append(table, source)
 
     def test_it_is_read_with_the_secret(self, plan: JobPlan, table: Table) -> None:
-        written = write_result(plan, table.io, JobResult(status="succeeded", record_count=4), secret="s")
-        assert staging.read_result(table.io, plan, key=public_key("s")) == written
+        written = write_result(plan, table.io, JobResult(status="succeeded", record_count=4), secret=SEED)
+        assert staging.read_result(table.io, plan, key=public_key(SEED)) == written
 
     @pytest.mark.parametrize("forged", ["by another secret", "unsigned", "changed", "empty"])
     def test_another_one_is_refused(self, forged: str, plan: JobPlan, table: Table) -> None:
         result = JobResult(status="succeeded", record_count=4)
         if forged == "by another secret":
-            write_result(plan, table.io, result, secret="other")
+            write_result(plan, table.io, result, secret=new_seed())
         elif forged == "unsigned":
             write_result(plan, table.io, result)
         else:
-            write_result(plan, table.io, result, secret="s")
+            write_result(plan, table.io, result, secret=SEED)
             data = table.io.read(plan.result_location)
             put(table, plan.result_location, data.replace(b": 4", b": 5") if forged == "changed" else b"")
         with pytest.raises(FormatError, match="the job result is not the one that was written"):
-            staging.read_result(table.io, plan, key=public_key("s"))
+            staging.read_result(table.io, plan, key=public_key(SEED))
 
     def test_a_large_one_is_read_in_parts_and_a_second_time(
         self, plan: JobPlan, table: Table, monkeypatch: pytest.MonkeyPatch
@@ -477,11 +479,11 @@ class TestSignature:
         for count in (1, 100, 500):
             written = JobResult(status="succeeded", warnings=("some words",) * count)
             table.io.delete([plan.result_location])
-            write_result(plan, table.io, written, secret="s")
-            assert read_result(plan, table.io, key=public_key("s")) == written
+            write_result(plan, table.io, written, secret=SEED)
+            assert read_result(plan, table.io, key=public_key(SEED)) == written
         put(table, plan.result_location, table.io.read(plan.result_location) + b" ")
         with pytest.raises(FormatError, match="is not the one that was written"):
-            read_result(plan, table.io, key=public_key("s"))
+            read_result(plan, table.io, key=public_key(SEED))
 
     def test_a_huge_one_is_not_held(self, plan: JobPlan, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(result_module, "_CHUNK_BYTES", 1 << 20)
@@ -498,7 +500,7 @@ class TestSignature:
 
             tracemalloc.start()
             with pytest.raises(FormatError, match="is not the one that was written"):
-                read_result(plan, Huge(), key=public_key("s"))
+                read_result(plan, Huge(), key=public_key(SEED))
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
             assert peak < 16 << 20
@@ -507,56 +509,59 @@ class TestSignature:
         self, plan: JobPlan, table: Table, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(result_module, "_KEPT_BYTES", 10)
-        write_result(plan, table.io, JobResult(status="succeeded", record_count=4), secret="s")
+        write_result(plan, table.io, JobResult(status="succeeded", record_count=4), secret=SEED)
         signed = table.io.read(plan.result_location)
-        check = result_module.is_signed
+        holds = SignatureCheck.holds
 
-        def exchanged(*args: Any) -> bool:
+        def exchanged(check: SignatureCheck) -> bool:
             put(table, plan.result_location, signed.replace(b": 4", b": 5"))
-            return check(*args)
+            return holds(check)
 
-        monkeypatch.setattr(result_module, "is_signed", exchanged)
+        monkeypatch.setattr(SignatureCheck, "holds", exchanged)
         with pytest.raises(FormatError, match="is not the one that was written"):
-            read_result(plan, table.io, key=public_key("s"))
+            read_result(plan, table.io, key=public_key(SEED))
 
     def test_one_of_another_job_is_refused(self, plan: JobPlan, table: Table, source: Source) -> None:
         other = plan_append(table, source)
-        write_result(other, table.io, JobResult(status="succeeded"), secret="s")
+        write_result(other, table.io, JobResult(status="succeeded"), secret=SEED)
         put(table, plan.result_location, table.io.read(other.result_location))
         with pytest.raises(FormatError, match="is not the one that was written"):
-            read_result(plan, table.io, key=public_key("s"))
+            read_result(plan, table.io, key=public_key(SEED))
 
     def test_one_that_was_there_before_is_not_taken_for_the_own(self, plan: JobPlan, table: Table) -> None:
         put(table, plan.result_location, JobResult(status="succeeded", record_count=999).to_json())
         own = JobResult(status="succeeded", record_count=4)
         with pytest.raises(FormatError, match="is not the one that was written"):
-            write_result(plan, table.io, own, secret="s")
+            write_result(plan, table.io, own, secret=SEED)
         assert write_result(plan, table.io, own) == own  # a job of this process does not need the document
+
+    def test_a_seed_signs_one_document_also_if_the_answer_of_the_store_is_lost(
+        self, plan: JobPlan, table: Table, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        signed, create = [], type(table.io).create
+
+        def signing(data: bytes, seed: str) -> bytes:
+            signed.append(data)
+            return sign(data, seed)
+
+        def lose(io: Any, location: str, data: bytes) -> None:
+            create(io, location, data)
+            raise StorageError("the answer is lost")
+
+        def start(_: Any) -> Any:
+            raise InvalidInputError("no engine")
+
+        monkeypatch.setattr(result_module, "sign", signing)
+        monkeypatch.setattr(type(table.io), "create", lose)
+        with pytest.raises(StorageError, match="the answer is lost"):
+            run_job(plan, table.io, start, engine="none", secret=SEED)
+        assert len(signed) == 1
+        with pytest.raises(InvalidInputError, match="no engine"):
+            read_result(plan, table.io, key=public_key(SEED)).raise_for_error()
 
     def test_without_one_the_job_died(self, plan: JobPlan, table: Table) -> None:
         with pytest.raises(StalePlanError, match="ended without a result"):
-            staging.read_result(table.io, plan, key=public_key("s"))
-
-    def test_a_seed_signs_for_its_own_key_alone(self) -> None:
-        seed, other = new_seed(), new_seed()
-        signature = sign(b"one", seed)
-        assert is_signed(b"one", signature, public_key(seed))
-        assert not is_signed(b"one", signature, public_key(other))
-        assert not is_signed(b"one", sign(b"one", other), public_key(seed))
-
-    def test_no_link_of_a_signature_is_of_use_for_another_document(self) -> None:
-        """Each link can be moved towards the end of its chain; the checksum then needs one that goes back."""
-        seed = new_seed()
-        signature, key = sign(b"one", seed), public_key(seed)
-        assert not any(is_signed(b"%d" % number, signature, key) for number in range(100))
-        for place in range(0, len(signature), 64):
-            changed = bytearray(signature)
-            changed[place] = ord("0") if changed[place] != ord("0") else ord("1")
-            assert not is_signed(b"one", bytes(changed), key)
-
-    @pytest.mark.parametrize("signature", [b"", b"00", b"\xff", "ä".encode(), b"x" * 67 * 64, b"0" * 67 * 64])
-    def test_what_is_no_signature_is_refused(self, signature: bytes) -> None:
-        assert not is_signed(b"one", signature, public_key("s"))
+            staging.read_result(table.io, plan, key=public_key(SEED))
 
 
 # -- notes of expiries -------------------------------------------------------------------------------------------------

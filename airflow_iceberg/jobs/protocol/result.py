@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +18,13 @@ from airflow_iceberg.errors import (
 )
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.protocol.document import Document, StoredDocument, read_bytes
-from airflow_iceberg.jobs.protocol.one_time_signature import SIGNATURE_BYTES, is_signed, public_key, sign
+from airflow_iceberg.jobs.protocol.one_time_signature import (
+    SIGNATURE_BYTES,
+    SignatureCheck,
+    is_signed,
+    public_key,
+    sign,
+)
 from airflow_iceberg.jobs.protocol.seal import SealedFile, changed
 from airflow_iceberg.redaction import without_secrets
 
@@ -226,27 +231,29 @@ def _signed_content(plan: JobPlan, io: FileIO, key: str) -> bytes:
     larger one is read a second time.
     """
     path = plan.result_location
-    digest, end = hashlib.sha256(_named(b"", plan)), 0
     kept: list[bytes] = []
-    signature, chunk = b"", io.read(path, offset=0, length=_CHUNK_BYTES)
+    check, signature, end = None, b"", 0
+    chunk = io.read(path, offset=0, length=_CHUNK_BYTES)
     while chunk:
         is_last, end = len(chunk) < _CHUNK_BYTES, end + len(chunk)
         if end > _MOST_BYTES:
             raise FormatError(f"{JobResult.title} has more than {_MOST_BYTES} bytes", path=path)
-        if not signature:
+        if check is None:
             signature, _, chunk = chunk.partition(b"\n")
             if len(signature) != SIGNATURE_BYTES:
                 break
-        digest.update(chunk)
+            check = SignatureCheck(signature, key)
+            check.update(_named(b"", plan))
+        check.update(chunk)
         if end <= _KEPT_BYTES:
             kept.append(chunk)
         chunk = b"" if is_last else io.read(path, offset=end, length=_CHUNK_BYTES)
-    if not is_signed(digest, signature, key):
+    if check is None or not check.holds():
         raise changed(JobResult.title, path)
     if end <= _KEPT_BYTES:
         return b"".join(kept)
     data = io.read(path, offset=SIGNATURE_BYTES + 1, length=end - SIGNATURE_BYTES - 1)
-    if hashlib.sha256(_named(data, plan)).digest() != digest.digest():
+    if not is_signed(_named(data, plan), signature, key):
         raise changed(JobResult.title, path)
     return data
 
