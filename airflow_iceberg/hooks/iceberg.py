@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseHook
 
 from airflow_iceberg.hooks.connection import CatalogConfig, read_config, read_config_async
+from airflow_iceberg.hooks.signatures import with_new_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,13 +92,14 @@ class IcebergHook(BaseHook):
 
         return Table.load(self.catalog, name)
 
+    @with_new_names
     def task_table(
         self,
         name: str,
         *,
         context: Context | None = None,
         asset_events: bool = True,
-        partition_keys: Literal["path", "value"] = "path",
+        partition_key_format: Literal["path", "value"] = "path",
         write_key: str | int | None = None,
         on_removed: Literal["keep", "remove"] | None = None,
     ) -> TaskTable:
@@ -109,7 +111,7 @@ class IcebergHook(BaseHook):
         Args:
             name: namespace and name, `sales.orders`.
             context: that of the task; by default that of the task that runs.
-            asset_events, partition_keys: as of the operators.
+            asset_events, partition_key_format: as of the operators.
             write_key, on_removed: as of `IcebergAppendOperator`, for all writes of the table that is returned.
 
         Raises:
@@ -127,7 +129,7 @@ class IcebergHook(BaseHook):
                 told,
                 iceberg_conn_id=self.iceberg_conn_id,
                 asset_events=asset_events,
-                partition_keys=partition_keys,
+                partition_key_format=partition_key_format,
                 write_key=write_key,
                 on_removed=on_removed,
             )

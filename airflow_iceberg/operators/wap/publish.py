@@ -24,7 +24,7 @@ NO_UUID = "none"
 """The uuid of a table of format version 1 that has none: a text, since a guard that is nothing would be none."""
 
 
-class IcebergPublishOperator(AuditsOperator):
+class IcebergPublishBranchOperator(AuditsOperator):
     """Publishes exactly the snapshot that was audited, once.
 
     If main is where the branch began, it moves forward to the snapshot, wherever the branch is by now. If main has
@@ -58,6 +58,7 @@ class IcebergPublishOperator(AuditsOperator):
     )
     # It is refused in any case, with words about the audit.
     may_be_nothing = frozenset(("snapshot_id",))
+    verb = "publish"
     ui_color = "#d8f0dc"
 
     def __init__(
@@ -96,7 +97,7 @@ class PublishTablesOperator(TableOperator):
     """Publishes audited snapshots of several tables: in one commit of a Nessie catalog, else one table after the other.
 
     Args:
-        published: of each table, by its name, the arguments of `IcebergPublishOperator`.
+        published: of each table, by its name, the arguments of `IcebergPublishBranchOperator`.
         audits: the audits of each table, by its name.
 
     Returns:
@@ -104,10 +105,10 @@ class PublishTablesOperator(TableOperator):
     """
 
     template_fields: Sequence[str] = (
-        *("iceberg_conn_id", "partition_keys", "published", "audits", "inputs", "always_audit"),
+        *("iceberg_conn_id", "partition_key_format", "published", "audits", "inputs", "always_audit"),
     )
     may_be_nothing = frozenset(("published",))
-    ui_color = IcebergPublishOperator.ui_color
+    ui_color = IcebergPublishBranchOperator.ui_color
 
     def __init__(
         self,
@@ -157,7 +158,7 @@ class PublishTablesOperator(TableOperator):
                 result,
                 iceberg_conn_id=self.iceberg_conn_id,
                 verb="publish",
-                partition_keys=self.partition_keys,
+                partition_key_format=self.partition_key_format,
             )
         return published.to_xcom()
 
