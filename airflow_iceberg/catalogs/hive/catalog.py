@@ -18,6 +18,7 @@ from airflow_iceberg.catalogs.existing_tables import ExistingTable, HasExistingT
 from airflow_iceberg.catalogs.hive import existing
 from airflow_iceberg.catalogs.hive.client import ConnectionLostError, HiveClient
 from airflow_iceberg.catalogs.hive.locks import LockSettings, user_name
+from airflow_iceberg.catalogs.hive.names import check_names, hive_names
 from airflow_iceberg.catalogs.hive.swap import Swapper
 from airflow_iceberg.catalogs.hive.tables import METADATA_LOCATION, TABLE_TYPE, Options, is_iceberg, told_location
 from airflow_iceberg.catalogs.hive.thrift_interface import (
@@ -118,7 +119,7 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
 
     def list_tables(self, namespace: str | Namespace) -> tuple[TableId, ...]:
         namespace = self._require_namespace(namespace)
-        (database,) = _hive_names(namespace)
+        (database,) = hive_names(namespace)
         return listed_tables(namespace, [table.tableName for table in self._tables(database)])
 
     def _tables(self, database: str) -> list[Table]:
@@ -127,10 +128,10 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
             return [table for table in self._client.tables(database, sorted(names)) if is_iceberg(table)]
 
     def other_pointers(self, table: TableId) -> Iterator[Named]:
-        own = _hive_names((*table.namespace, table.name))
+        own = hive_names((*table.namespace, table.name))
         for (database,) in self.list_namespaces():
             for found in self._tables(database):
-                if _hive_names((database, found.tableName)) != own and (
+                if hive_names((database, found.tableName)) != own and (
                     pointer := found.parameters.get(METADATA_LOCATION)
                 ):
                     yield (database,), found.tableName, pointer, told_location(found)
@@ -141,13 +142,13 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
     def some_names(self, above: Namespace) -> Iterable[str]:
         if not above:
             return [space[-1] for space in self.list_namespaces()]
-        (database,) = _hive_names(above)
+        (database,) = hive_names(above)
         names: list[str] = self._client.call("get_all_tables", db_name=database)
         return names
 
     def drop_pointer(self, table: TableId) -> None:
         self._require_pointer(table)
-        database, name = _hive_names((*table.namespace, table.name))
+        database, name = hive_names((*table.namespace, table.name))
         try:
             with self._errors(f"drop {table}", {NoSuchObjectException: lambda _: self._unknown_table(table)}):
                 self._client.call("drop_table", dbname=database, name=name, deleteData=False)
@@ -204,31 +205,19 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
         return f"{base.rstrip('/')}/{table.name}"
 
     def _folder(self, namespace: Namespace) -> str:
-        return f"{'.'.join(_hive_names(namespace))}.db"
+        return f"{'.'.join(hive_names(namespace))}.db"
 
     def _namespace_of(self, folders: Sequence[str]) -> Namespace:
         return (folders[0].removesuffix(".db"),) if len(folders) == 1 and folders[0].endswith(".db") else ()
 
     def check_held(self, namespace: Namespace, *name: str) -> None:
-        for each in (*namespace, *name):
-            if each.startswith("@") or each != each.strip():
-                raise InvalidInputError(
-                    f"{join_levels((each,))} cannot be a name in catalog {self.name}: a Hive Metastore cuts off blanks "
-                    f"at its ends, and takes what begins with @ for the name of a catalog of its own; rename it"
-                )
-        for each in namespace:
-            if each.endswith(("#", "!")):
-                raise InvalidInputError(
-                    f"{join_levels((each,))} cannot be a namespace in catalog {self.name}: a Hive Metastore makes it, "
-                    f"but takes a # or ! at its end for its own sign of a database without a name, and can no longer "
-                    f"drop it; rename it"
-                )
+        check_names(self.name, namespace, name)
 
     def _find(self, table: TableId) -> Table | None:
         """Return the metastore's entry of a name, Iceberg table or not."""
         if len(table.namespace) != 1:
             return None
-        database, name = _hive_names((*table.namespace, table.name))
+        database, name = hive_names((*table.namespace, table.name))
         try:
             return self._client.table(database, name)
         except NoSuchObjectException:
@@ -267,7 +256,7 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
             raise InvalidInputError(
                 f"namespace {join_levels(namespace)} has {len(namespace)} levels, a Hive Metastore has one"
             )
-        (name,) = _hive_names(namespace)
+        (name,) = hive_names(namespace)
         database = Database(name=name, parameters={}, description="")
         if warehouse := self.properties.get("warehouse", "").rstrip("/"):
             database.locationUri = f"{warehouse}/{name}.db"
@@ -284,7 +273,7 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
 
     def drop_namespace(self, namespace: str | Namespace) -> None:
         """Remove a database that holds no table of any kind; its directory is kept."""
-        (name,) = _hive_names(self._require_namespace(namespace))
+        (name,) = hive_names(self._require_namespace(namespace))
         meanings: Meanings = {
             NoSuchObjectException: lambda _: self._unknown_namespace((name,)),
             InvalidOperationException: lambda error: self._held(name, error),
@@ -341,7 +330,7 @@ class HiveCatalog(DescribingCatalog, HasExistingTables):
     def _find_database(self, namespace: Namespace) -> Database | None:
         if len(namespace) != 1:
             return None
-        (name,) = _hive_names(namespace)
+        (name,) = hive_names(namespace)
         try:
             found: Database = self._client.call("get_database", name=name)
         except NoSuchObjectException:
@@ -369,10 +358,6 @@ def _is_view(found: Table) -> bool:
 
 def _type_of(found: Table) -> str:
     return str((found.parameters or {}).get(TABLE_TYPE) or found.tableType)
-
-
-def _hive_names(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name.lower() for name in names)
 
 
 def _properties_of(database: Database) -> dict[str, str]:
