@@ -23,8 +23,8 @@ def check_names(catalog: str, namespace: Iterable[str], tables: Iterable[str]) -
     for each in (*namespace, *tables):
         if each.startswith("@") or each != each.strip():
             raise InvalidInputError(
-                f"{join_levels((each,))} cannot be a name in catalog {catalog}: a Hive Metastore cuts off blanks at its "
-                f"ends, and takes what begins with @ for the name of a catalog of its own; rename it"
+                f"{join_levels((each,))} cannot be a name in catalog {catalog}: a Hive Metastore cuts off blanks at "
+                f"its ends, and takes what begins with @ for the name of a catalog of its own; rename it"
             )
     for each in namespace:
         if each.endswith(("#", "!")):
