@@ -12,10 +12,21 @@ from airflow_iceberg.catalogs.load import load_catalog
 from airflow_iceberg.errors import AlreadyExistsError, IcebergError, InvalidInputError
 from airflow_iceberg.table import Table
 from tests.catalogs.places import glue, hive, nessie
-from tests.catalogs.test_locations import SCHEMA, WAREHOUSE, expire, filled, memory, remove_orphans, sql
+from tests.catalogs.test_locations import (
+    SCHEMA,
+    WAREHOUSE,
+    expire,
+    files_of,
+    filled,
+    forge,
+    memory,
+    remove_orphans,
+    sql,
+)
 from tests.support.builders import id_rows
 from tests.support.memory import MemoryCatalog, MemoryFileIO
 from tests.support.other_programs import table_at
+from tests.support.recording import commit_foreign_file
 
 ELSEWHERE = "memory://elsewhere/dev/orders/metadata/00000-a.metadata.json"
 
@@ -119,6 +130,35 @@ class TestATableOutsideOfWhatIsTrusted:
             catalog.io.create(f"{table.location}/x/inner/data/a.parquet", b"x")
             assert remove_orphans(table, "dry_run").orphan_files == orphans, told
         assert "cannot tell whether table dev.orders has files in the location" in caplog.text
+
+
+class TestATableWithItsMetadataElsewhere:
+    """Its files are where the connection may delete some, and its metadata is where the connection may not look."""
+
+    @pytest.mark.parametrize("is_told", [True, False])
+    def test_whoever_pretends_to_lie_there_deletes_none_of_them(self, is_told):
+        for is_twin in (True, False):
+            place = f"{WAREHOUSE}/far/orders"
+            catalog = telling(**({"dev__orders": place} if is_told else {}))
+            victim = filled(catalog, "dev.orders", location=place)
+            files, data = sorted(files_of(victim)), catalog.io.read(victim.metadata_location)
+            catalog.io.create(ELSEWHERE, data)
+            now = catalog.read_pointer(TableId.of("dev.orders"))
+            catalog.swap_pointer(TableId.of("dev.orders"), expected=now, new=ELSEWHERE)
+            names = [path for path in files if path.endswith(".metadata.json")]
+            catalog.io.delete(names)
+            before = {*files} - {*names}
+            evil = filled(catalog, "evil.t")
+            identity = {"table_uuid": victim.metadata.table_uuid} if is_twin else {}
+            forge(catalog, "evil.t", evil.metadata, location=place, **identity)
+            for path in sorted(before):
+                commit_foreign_file(catalog, "evil.t", path)
+            Table.load(catalog, "evil.t").delete("id > 0")
+            expire(Table.load(catalog, "evil.t"))
+            with pytest.raises(IcebergError):
+                remove_orphans(Table.load(catalog, "evil.t"))
+            catalog.drop_table("evil.t", purge=True)
+            assert files_of(victim) >= before
 
 
 class TestMetadataThatWasMoved:

@@ -10,8 +10,10 @@ import asyncio
 import datetime as dt
 import json
 import os
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -48,6 +50,7 @@ _TRIES = 4
 # The words by which gcsfs knows how to find credentials.
 _WORDS = {"anon", "browser", "cache", "cloud", "google_default"}
 _TOKENS = ("gcs.oauth2.token", "gcs.token")
+_SENT = re.compile(r"bytes 0-([0-9]{1,18})/([0-9]{1,18})")
 
 
 class _AnswerError(Exception):
@@ -68,8 +71,7 @@ class _Answer(aiohttp.ClientResponse):
     async def read(self) -> bytes:
         """Return the body, within its limit; it may be compressed."""
         if self._body is None:
-            _check_encoding(self)
-            self._body = await read_within(self.content.read, self._limit(), _told(self))
+            self._body = await read_within(self.content.read, _checked(self, self._limit()), _told(self))
         return self._body
 
     def _limit(self) -> Limit:
@@ -174,9 +176,8 @@ class GcsStore(ObjectStore):
                     ) as answer,
                 ):
                     head.reschedule(None)
-                    _check_encoding(answer)
                     status = int(answer.status)
-                    part = limit if status < 300 else LISTING
+                    part = _checked(answer, limit if status < 300 else LISTING)
                     content = await read_within(answer.content.read, part, _told(answer))
             except TimeoutError:
                 if not head.expired():
@@ -276,21 +277,28 @@ def _told(answer: Any) -> int | None:
     return answer.content_length if "Content-Encoding" not in answer.headers else None
 
 
-def _check_encoding(answer: Any) -> None:
-    """Refuse an answer with a part of an object that is stored compressed.
+def _checked(answer: Any, limit: Limit) -> Limit:
+    """Return the limit of an answer; refuse a part of an object that is stored compressed, unless it is all of it.
 
-    The part would be of its compressed bytes, which cannot be decompressed, or the server sends all of it.
+    The part would be of its compressed bytes, which cannot be decompressed.
 
     Raises:
         RefusedError: it is one.
     """
-    headers = answer.headers
+    headers, asked = answer.headers, answer.request_info.headers.get("Range")
     stored = headers.get("x-goog-stored-content-encoding") or headers.get("Content-Encoding") or "identity"
-    if answer.status < 300 and stored.lower() != "identity" and "Range" in answer.request_info.headers:
-        raise RefusedError(
-            f"the object is stored with the content encoding {stored[:50]!r}, so that no part of it can be read; store "
-            f"it without a content encoding, or compressed under a name that ends with .gz"
-        )
+    if asked is None or answer.status >= 300 or stored.lower() == "identity":
+        return limit
+    why = (
+        f"the object is stored with the content encoding {stored[:50]!r}, so that no part of it can be read; store it "
+        f"without a content encoding, or compressed under a name that ends with .gz"
+    )
+    sent = _SENT.fullmatch(headers.get("Content-Range") or "")
+    # A server that decompresses the object itself sends all of it, whatever was asked for.
+    is_all = int(sent[1]) + 1 == int(sent[2]) if sent is not None else answer.status == 200
+    if not is_all or not asked.startswith("bytes=0-"):
+        raise RefusedError(why)
+    return replace(limit, to_do=why)
 
 
 def _session_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
