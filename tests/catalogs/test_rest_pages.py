@@ -426,6 +426,10 @@ class TestWhatWillNeverWork:
             ("x" * 3000 + kind, 500, False),
         ):
             assert Refusal.from_body(status, body.encode(), str).is_final is is_final, body[:200]
+        # A word of a gateway is no name, and the page of what is not there names nothing that is missing.
+        assert not Refusal.from_body(500, b'{"error": "operation not supported"}', str).is_final
+        gone = page.replace(kind, "org.apache.iceberg.exceptions.NoSuchTableException")
+        assert Refusal.from_body(404, gone.encode(), str).type == ""
         assert str(Refusal.from_body(500, page.encode(), str)).startswith(
             "500 UnsupportedOperationException: Error 500"
         )
@@ -459,7 +463,11 @@ class TestAnswersThatShowNothing:
     def test_a_renaming(self, server: Script) -> None:
         to = "GET /v1/namespaces/db/tables/u"
         server.on(RENAME, Reply(status=204))
-        for old, found in ((document(table()), error(404)), (document(table()), document(table()))):
+        for old, found in (
+            (document(table()), error(404)),
+            (document(table()), document(table())),
+            (error(404), error(404)),
+        ):
             server.on(LOAD, old)
             server.on(to, error(404), found)
             with pytest.raises(CommitUnknownError, match=r"rename table db\.t to db\.u, but there is no table db\.u"):
@@ -607,6 +615,13 @@ class TestLooksBeforeAChange:
         with pytest.raises(StorageError, match="502"):
             catalog_of(server).ensure_namespace("db")
 
+    def test_a_name_that_is_a_namespace_s(self, server: Script) -> None:
+        namespace = document({"namespace": ["db", "u"], "properties": {}})
+        for name, change in (("t", new), ("t", CALLS[self.REGISTER]), ("u", CALLS[RENAME])):
+            server.on(LOAD, document(table()) if name == "u" else error(404))
+            server.on(f"GET /v1/namespaces/db%1F{name}", namespace)
+            assert self.sent(server, change, AlreadyExistsError, f"db.{name}.* is .*namespace") == []
+
     def test_what_is_missing_for_a_registration(self, server: Script) -> None:
         """The namespace, which may have gone meanwhile, or the file."""
         there, gone = document({"namespace": ["db"], "properties": {}}), error(404, "NoSuchNamespaceException")
@@ -619,3 +634,26 @@ class TestLooksBeforeAChange:
             server.on(SPACE, *spaces)
             server.on(self.REGISTER, refused)
             assert self.sent(server, CALLS[self.REGISTER], NotFoundError, words) == [self.REGISTER]
+
+
+def test_what_comes_on_two_pages_is_listed_once(server: Script) -> None:
+    """Pages shift while another writer creates or drops something."""
+    name = {letter: {"namespace": ["db"], "name": letter} for letter in "abc"}
+    first, second = [name["b"], name["a"]], [name["b"], name["c"]]
+    server.on(
+        f"GET {TABLES}",
+        document({"identifiers": first, "next-page-token": "7"}),
+        document({"identifiers": second}),
+    )
+    assert list(map(str, catalog_of(server).list_tables("db"))) == ["db.a", "db.b", "db.c"]
+    server.on(
+        "GET /v1/namespaces",
+        document({"namespaces": [["b"], ["a"]], "next-page-token": "7"}),
+        document({"namespaces": [["b"], ["c"]]}),
+    )
+    assert catalog_of(server).list_namespaces() == (("a",), ("b",), ("c",))
+    server.on(f"GET {TABLES}", document({"identifiers": []}))
+    assert catalog_of(server).list_tables("db") == ()
+    server.on(SPACE, error(404, "NoSuchNamespaceException"))  # some servers list nothing where nothing is
+    with pytest.raises(NotFoundError, match="there is no namespace db in catalog prod"):
+        catalog_of(server).list_tables("db")
