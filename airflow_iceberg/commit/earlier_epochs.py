@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -32,7 +33,7 @@ from airflow_iceberg.commit.runs.removed import Removed, find_removed, ways_out
 from airflow_iceberg.commit.runs.replaced import MarkedRows, MarkRows, Replaced
 from airflow_iceberg.commit.runs.rows import Refused, Run, RunRows, check_row_ids, find_rows_of, without
 from airflow_iceberg.commit.write_result import CARRIED_ROWS
-from airflow_iceberg.errors import IncompatibleChangeError, StalePlanError
+from airflow_iceberg.errors import IncompatibleChangeError, NotFoundError, StalePlanError
 from airflow_iceberg.format.manifests.entries import DataFile, ManifestContent, ManifestEntry, ManifestFile
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
@@ -180,7 +181,8 @@ class EarlierEpochs:
             # A late run is refused before its job. Those of other ids are not, and read the manifests once.
             if self._key.earliest_ms and self._knows_all(metadata, head) and self._may_be_again(metadata):
                 works = OwnWorks.of(metadata, self._key, self._branch)
-                self._by_name(metadata, head, works, lambda file: False)
+                with suppress(NotFoundError):  # expired since it was loaded: the commit asks again, on a newer state
+                    self._by_name(metadata, head, works, lambda file: False)
 
     def _removed(
         self, metadata: TableMetadata, head: Snapshot, removes: Callable[[DataFile], bool] = lambda file: False

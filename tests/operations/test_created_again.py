@@ -18,8 +18,10 @@ from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.operations.add_files import AddFilesRequest, add_files
+from airflow_iceberg.operations.append import AppendRequest, append
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
+from airflow_iceberg.operations.new_rows import RowsFunction
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.operations.test_changes_input import LATER_MS
@@ -252,6 +254,26 @@ class TestRewrittenFiles:
         with pytest.raises(IncompatibleChangeError, match=refused):
             compacted.write(compacted.key(yesterday()), 1)
         assert compacted.ids() == [1, 8, 9]
+
+    def test_is_refused_before_its_job(self, compacted: Lake) -> None:
+        called: list[int] = []
+        rows = RowsFunction(name="rows", call=lambda: called.append(1))
+        work = Work(compacted.table(), operation_key=compacted.key(yesterday()), try_number=1)
+        with pytest.raises(IncompatibleChangeError, match=DELETED_RUN):
+            append(work, AppendRequest(rows=rows))
+        assert not called
+
+    def test_also_if_what_it_looks_at_expires_meanwhile(self, lake: Lake) -> None:
+        """The manifests of the state that was loaded are gone: the commit looks at those of the newest one."""
+        lake.other(8)
+        lake.other(9)
+        lake.expire()
+        table, rows = lake.table(), pa.table({"id": pa.array([1], pa.int64())})
+        lake.compact()
+        lake.expire()
+        with pytest.raises(IncompatibleChangeError, match=DELETED_RUN):
+            table.append(rows, operation_key=lake.key(yesterday()), on_rerun="replace")
+        assert lake.ids() == [8, 9]
 
     def test_unless_its_author_says_that_it_is_new(self, compacted: Lake) -> None:
         compacted.write(compacted.key(yesterday(), "new", on_removed="keep"), 2)
