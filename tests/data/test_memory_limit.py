@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
+from airflow_iceberg.catalogs.rest.trust import store_access
 from airflow_iceberg.data.limits.memory import DEFAULT_BYTES, SETTING, memory_limit
 from airflow_iceberg.data.limits.parquet import file as parquet_file
 from airflow_iceberg.data.limits.parquet.file import LimitedParquet
@@ -295,6 +296,11 @@ class TestTheSetting:
     def test_it_reaches_the_readers_of_a_table(self):
         assert memory_limit(FsspecFileIO(), "a").most_bytes == DEFAULT_BYTES
         assert memory_limit(Gate(allowed=("file:///a",)).around(IO), "a").most_bytes == LIMIT
+
+    def test_it_is_the_connections_and_no_word_of_a_catalogs_server(self):
+        said = {SETTING: "100000"}
+        assert memory_limit(FsspecFileIO(store_access({SETTING: "4"}, said, said).properties), "a").most_bytes == LIMIT
+        assert memory_limit(FsspecFileIO(store_access({}, said, said).properties), "a").most_bytes == DEFAULT_BYTES
 
     @pytest.mark.parametrize("value", ["x", "-1", "0", "1e9", "12 GB", "9" * 30, "\u0661\u0662"])
     def test_it_is_a_number_of_megabytes(self, value):
