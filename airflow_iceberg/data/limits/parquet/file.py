@@ -89,7 +89,8 @@ class LimitedParquet:
         return found
 
     def _read_at(self, size: int, offset: int) -> bytes:
-        return self.handle.read_at(size, offset)
+        data: bytes = self.handle.read_at(size, offset)
+        return data
 
 
 def _joined(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
