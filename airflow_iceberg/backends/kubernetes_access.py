@@ -203,7 +203,7 @@ def _kube_config(extra: Mapping[str, Any], environment: Mapping[str, str]) -> di
         try:
             document = yaml.safe_load(path.read_text())
             for kind in ("contexts", "clusters", "users"):
-                merged[kind] += [_resolved(one, path.parent) for one in document.get(kind) or []]
+                merged[kind] += [_resolved(one, path.absolute().parent) for one in document.get(kind) or []]
             merged["current-context"] = merged["current-context"] or document.get("current-context")
         except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError) as error:
             # Messages of the parser show lines of the file.
@@ -219,6 +219,9 @@ def _resolved(entry: Any, folder: Path) -> dict[str, Any]:
             names = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
             paths = {name: str(folder / made[kind][name]) for name in names if made[kind].get(name)}
             made[kind] = {**made[kind], **paths}
+    program = made["user"].get("exec") if isinstance(made.get("user"), Mapping) else None
+    if program and "/" in str(program.get("command")):  # otherwise it is looked for in PATH
+        made["user"]["exec"] = {**program, "command": str(folder / program["command"])}
     return made
 
 

@@ -5,6 +5,7 @@ Against a stand-in of the API (`tests.support.stand_in_kubernetes`).
 
 import base64
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,6 +146,24 @@ class TestItsProof:
         with pytest.raises(IcebergError, match="has made no token: CalledProcessError") as error:
             self.access(tmp_path, {"kube_config_path": str(path)}).proof()
         assert "s3cr3t" not in str(error.value)
+
+    def test_of_a_program_that_lies_beside_its_kubeconfig(self, tmp_path, monkeypatch):
+        """A path is relative to the file, wherever the worker stands; a name alone is looked for in PATH."""
+        for name, folder in (("beside", tmp_path / "a" / "bin"), ("in-path", tmp_path / "path"), ("here", tmp_path)):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "login").write_text(f'#!/bin/sh\necho \'{{"status": {{"token": "{name}"}}}}\'\n')
+            (folder / "login").chmod(0o755)
+        (tmp_path / "bin").symlink_to(tmp_path)
+        monkeypatch.chdir(tmp_path)
+        search = f"{tmp_path / 'path'}{os.pathsep}{os.environ['PATH']}"
+        for command, token in (("./bin/login", "beside"), ("bin/login", "beside"), ("login", "in-path")):
+            path = self.config(tmp_path / "a" / "config", {"exec": {"command": command, "apiVersion": "v1"}})
+            assert self.access(tmp_path, KUBECONFIG=str(path), PATH=search).proof().token == token
+        monkeypatch.chdir(tmp_path / "a" / "bin")
+        self.config(Path("config"), {"exec": {"command": "./login", "apiVersion": "v1"}})
+        assert self.access(tmp_path, KUBECONFIG="config", PATH=search).proof().token == "beside"
+        path = self.config(path, {"exec": {"command": str(tmp_path / "login"), "apiVersion": "v1"}})
+        assert self.access(tmp_path, KUBECONFIG=str(path)).proof().token == "here"
 
     def test_of_another_context(self, tmp_path):
         contexts = [{"name": name, "context": {"cluster": "c", "user": name}} for name in ("here", "there")]

@@ -39,6 +39,7 @@ from airflow_iceberg.errors import (
     UnsupportedError,
 )
 from airflow_iceberg.jobs import main, run_local
+from airflow_iceberg.jobs.protocol.one_time_signature import new_seed
 from airflow_iceberg.jobs.protocol.result import JobResult
 from airflow_iceberg.jobs.protocol.source import Source
 from airflow_iceberg.jobs.spark.installation import spark_home
@@ -444,7 +445,7 @@ class TestWhatLiesInTheTablesFolder:
         command = hook._build_spark_submit_command("main.py")
         assert command[-2:] == [plan.location, str(plan.seal)]
         secret = json.loads(Path(hook.environment[PRIVATE_VARIABLE]).read_text())["result-secret"]
-        assert len(secret) == 64
+        assert len(secret) == len(new_seed()) == 104
         assert secret not in " ".join([*command, *hook.environment.values()])
         other = backend(connection(host="local[1]"), table)._open_hook(plan, tmp_path / "core.zip")
         assert secret not in Path(other.environment[PRIVATE_VARIABLE]).read_text()
