@@ -119,12 +119,17 @@ LAYERS = {
         "airflow pyarrow",
     ),
     # What `airflow iceberg …` shows.
-    "cli": Layer("errors redaction catalogs.names hooks table operations.history jobs.spark.installation", "airflow"),
+    "cli": Layer(
+        "errors redaction catalogs.names hooks table operations.history operations.reports.table_facts "
+        "jobs.spark.installation",
+        "airflow",
+    ),
     # Pages of the API server, which brings what they are made with.
     "ui": Layer(
         "errors redaction assets hooks table catalogs.base catalogs.names commit.operation_key commit.write_result "
         "format.metadata.table_metadata format.schemas format.snapshots format.type_text format.values.digits "
-        "operations.history inventory.limited inventory.listed_files plan.compact scan.counted_files",
+        "operations.history operations.reports.table_facts inventory.limited inventory.listed_files plan.compact "
+        "scan.counted_files",
         "airflow fastapi starlette jinja2 markupsafe sqlalchemy",
     ),
     # An operator whose rows come from a function of the DAG file, which runs in this process, also if it is for Spark.

@@ -10,7 +10,6 @@ import pytest
 from airflow_iceberg.catalogs import load_catalog
 from airflow_iceberg.errors import AlreadyExistsError, FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from airflow_iceberg.jobs.protocol.source import Source
-from airflow_iceberg.operations.alter_table import differences
 from airflow_iceberg.table import Table
 from tests.support import golden
 from tests.support.append_steps import plan_append
@@ -71,14 +70,6 @@ class TestCreating:
             Table.create(catalog, "sales.orders", schema=SCHEMA)
         again = Table.create(catalog, "sales.orders", schema={"x": "int"}, if_not_exists=True)
         assert again.metadata.table_uuid == table.metadata.table_uuid
-
-    def test_it_is_told_where_it_differs_from_a_description(self, table):
-        assert differences(table.metadata, SCHEMA) == []
-        wanted = {**SCHEMA, "id": "string", "more": "int"}
-        assert differences(table.metadata, wanted) == [
-            "column 'id' is of type long, not string",
-            "it has no column 'more'",
-        ]
 
     @pytest.mark.parametrize(("term", "named"), [("day(when)", "when"), ("fortnight(ts)", "fortnight")])
     def test_an_unknown_column_or_transform_in_the_partitioning_is_named(self, catalog, term, named):

@@ -32,11 +32,10 @@ class Followed:
 
     Args:
         cluster: what messages call its cluster.
-        tag: of its submission: another application may have its id after a cluster was set up anew. None in a
-            reference of an earlier version.
+        tag: of its submission: another application may have its id after a cluster was set up anew.
     """
 
-    def __init__(self, manager: Manager, application_id: str, *, cluster: str, tag: str | None) -> None:
+    def __init__(self, manager: Manager, application_id: str, *, cluster: str, tag: str) -> None:
         self._manager, self._id = manager, application_id
         self._cluster, self._tag = cluster, tag
         self._unknown = 0
@@ -63,12 +62,12 @@ class Followed:
 
     def end(self) -> None:
         """End it, and wait until it has ended; safe to be repeated; errors as of `look`."""
-        if self._tag is None or self._find(_END_S) is not None:
+        if self._find(_END_S) is not None:
             self._manager.end([self._id], patience_s=_END_S)
 
     def _find(self, patience_s: float) -> Application | None:
         found = self._manager.state(self._id, patience_s=patience_s)
-        return found if found is None or self._tag is None or found.has_tag(self._tag) else None
+        return found if found is None or found.has_tag(self._tag) else None
 
 
 def follow(reference: Mapping[str, Any]) -> Followed:
@@ -86,7 +85,7 @@ def follow(reference: Mapping[str, Any]) -> Followed:
 
 def _yarn(reference: Mapping[str, Any]) -> Followed:
     manager = ResourceManager.from_dict(reference)
-    return Followed(manager, str(reference["application_id"]), cluster="YARN", tag=reference.get("tag"))
+    return Followed(manager, str(reference["application_id"]), cluster="YARN", tag=str(reference["tag"]))
 
 
 def _kubernetes(reference: Mapping[str, Any]) -> Followed:

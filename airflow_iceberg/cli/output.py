@@ -14,7 +14,6 @@ import sys
 import textwrap
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_iceberg.errors import IcebergError, InvalidInputError
@@ -140,14 +139,6 @@ def _wrapped(cells: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
             (part[number] if number < len(part) else "").ljust(width) for part, width in zip(parts, widths, strict=True)
         )
         yield _GAP.join(line).rstrip()
-
-
-def moment(timestamp_ms: int) -> str:
-    """Return a time in milliseconds since the epoch as people read it, in UTC."""
-    try:
-        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp_ms)  # far beyond any calendar
 
 
 def _text(value: Any) -> str:

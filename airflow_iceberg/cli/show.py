@@ -8,8 +8,9 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any
 
-from airflow_iceberg.cli.output import command, emit, limit_of, load_table, moment
+from airflow_iceberg.cli.output import command, emit, limit_of, load_table
 from airflow_iceberg.operations.history.diff import State
+from airflow_iceberg.operations.reports.table_facts import ref_facts, table_facts, utc_text
 from airflow_iceberg.redaction import hide
 
 
@@ -17,34 +18,13 @@ from airflow_iceberg.redaction import hide
 def show(args: Namespace) -> None:
     """Show what a table is: one row a fact."""
     table = load_table(args)
-    metadata, head = table.metadata, table.current_snapshot()
-    summary: Mapping[str, str] = {} if head is None else head.summary
-    schema = ", ".join(
-        f"{field.name} {field.type}{' required' if field.required else ''}" for field in table.schema().fields
-    )
-    names = {field_id: name for name, field_id in table.schema().names.items()}
-    order = ", ".join(
-        f"{field.transform}({names.get(field.source_id, field.source_id)}) {field.direction} {field.null_order}"
-        for field in table.sort_order().fields
-    )
-    facts: dict[str, Any] = {
-        "table": table.name,
-        "uuid": metadata.table_uuid,
-        "location": table.location,
-        "metadata_location": table.metadata_location,
-        "format_version": metadata.format_version,
-        "schema": schema,
-        "partitions": ", ".join(f"{field.name}: {field.transform}" for field in table.spec().fields) or None,
-        "sort_order": order or None,
-        "snapshot_id": None if head is None else head.snapshot_id,
-        "committed_at": None if head is None else moment(head.timestamp_ms),
-        "snapshots": len(metadata.snapshots),
-        "rows": summary.get("total-records"),
-        "data_files": summary.get("total-data-files"),
-        "delete_files": summary.get("total-delete-files"),
-        "size_bytes": summary.get("total-files-size"),
-        "properties": {name: hide(name, value) for name, value in sorted(table.properties.items())},
-    }
+    facts: dict[str, Any] = {"table": table.name}
+    for name, value in table_facts(table).items():
+        if name == "committed_at_ms":
+            facts["committed_at"] = None if value is None else utc_text(value)
+        elif name != "updated_ms":
+            facts[name] = value
+    facts["properties"] = {name: hide(name, value) for name, value in sorted(table.properties.items())}
     if args.output in ("json", "yaml"):
         emit(args, [facts])
         return
@@ -90,29 +70,9 @@ def runs(args: Namespace) -> None:
 @command
 def refs(args: Namespace) -> None:
     """List branches and tags."""
-    table = load_table(args)
-    known = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots()}
-    found = [
-        {
-            "name": name,
-            "type": ref.type,
-            "snapshot_id": str(ref.snapshot_id),
-            "committed_at": moment(known[ref.snapshot_id].timestamp_ms) if ref.snapshot_id in known else None,
-            "max_ref_age_ms": ref.max_ref_age_ms,
-            "min_snapshots_to_keep": ref.min_snapshots_to_keep,
-            "max_snapshot_age_ms": ref.max_snapshot_age_ms,
-        }
-        for name, ref in sorted(table.refs.items())
-    ]
-    retention = ("max_ref_age_ms", "min_snapshots_to_keep", "max_snapshot_age_ms")
-    emit(
-        args,
-        found,
-        {
-            **{name: itemgetter(name) for name in ("name", "type", "snapshot_id", "committed_at")},
-            "retention": lambda row: {name: row[name] for name in retention if row[name] is not None},
-        },
-    )
+    found = [_named(one.to_dict()) | {"retention": one.retention} for one in ref_facts(load_table(args).metadata)]
+    names = ("name", "type", "snapshot_id", "committed_at", "retention")
+    emit(args, found, {name: itemgetter(name) for name in names})
 
 
 @command
@@ -142,7 +102,8 @@ def files(args: Namespace) -> None:
 
 
 def _named(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "committed_at": moment(row["committed_at_ms"])}
+    at_ms = row["committed_at_ms"]
+    return {**row, "committed_at": None if at_ms is None else utc_text(at_ms)}
 
 
 def _task(row: Mapping[str, Any]) -> str:

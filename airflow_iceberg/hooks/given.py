@@ -64,11 +64,13 @@ class CheckedArguments(BaseOperator, metaclass=_CheckedMeta):
         may_be_nothing: the arguments that may render to nothing.
         may_be_empty: the arguments that may render to an empty list, which is a value of theirs.
         file_fields: the arguments that may be the name of a `.sql` file; others that end like one are no files.
+        words_at_parse: template fields whose word, if the DAG has it itself, is checked when the DAG is parsed.
     """
 
     may_be_nothing: ClassVar[frozenset[str]] = frozenset()
     may_be_empty: ClassVar[frozenset[str]] = frozenset()
     file_fields: ClassVar[tuple[str, ...]] = ()
+    words_at_parse: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def partial(cls, **kwargs: Any) -> Any:
@@ -202,13 +204,15 @@ def check_constants(kind: type, given: Mapping[str, Any]) -> None:
 
     Raises:
         TypeError: one has its old name.
-        InvalidInputError: one has a value of another type, or a template.
+        InvalidInputError: one has a value of another type, or a template, or is none of its words.
     """
     refuse_old_names(kind, given)
     for argument in arguments_of(kind):
         is_constant = argument.attribute not in kind.template_fields  # type: ignore[attr-defined]
         if is_constant and argument.name in given and not argument.accepts(given[argument.name]):
             raise argument.refusal(given[argument.name])
+        if argument.name in given and argument.name in kind.words_at_parse:  # type: ignore[attr-defined]
+            argument.check_word(given[argument.name])
 
 
 # -- given, but nothing ------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ RENAMED: Mapping[str, str] = {"partition_keys": "partition_key_format"}
 # Not `dry_run`, which is a method of Airflow's.
 _ATTRIBUTES = {"dry_run": "is_dry_run"}
 _OWN = "airflow_iceberg."
+_TEMPLATE = "{"
 _LONGEST = 200
 _WORDS: tuple[tuple[Any, str], ...] = (
     (bool, "true or false"),
@@ -87,6 +88,17 @@ class Argument:
     def accepts(self, value: Any) -> bool:
         """Tell whether a value is of a kind that the argument may have."""
         return any(_is(value, kind) for kind in self.kinds)
+
+    def check_word(self, value: Any) -> None:
+        """Check a value that is no template, and not that of another task.
+
+        Raises:
+            InvalidInputError: it is none of the argument's words.
+        """
+        is_given_later = callable(getattr(value, "resolve", None)) or (isinstance(value, str) and _TEMPLATE in value)
+        words = [word for kind in self.kinds if typing.get_origin(kind) is Literal for word in typing.get_args(kind)]
+        if not is_given_later and value not in words:
+            raise self.refusal(value)
 
     def refusal(self, value: Any) -> InvalidInputError:
         """Return the error for a value of another kind."""

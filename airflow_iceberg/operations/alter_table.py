@@ -24,8 +24,6 @@ from airflow_iceberg.format.properties.kinds import property_text
 from airflow_iceberg.format.properties.known import check_values
 from airflow_iceberg.format.properties.table_properties import TableProperties
 from airflow_iceberg.format.schemas.schema import Schema
-from airflow_iceberg.format.schemas.shorthand import schema_from_shorthand
-from airflow_iceberg.format.types import child_fields
 from airflow_iceberg.inventory.manifests import read_entries, read_manifests
 from airflow_iceberg.operations.work import Work
 
@@ -160,19 +158,3 @@ def _warn_of_case(table: str, before: Schema, after: Schema) -> None:
 def _same_but_for_case(schema: Schema) -> set[str]:
     counts = Counter(map(fold, schema.names))
     return {name for name in schema.names if counts[fold(name)] > 1}
-
-
-def differences(metadata: TableMetadata, schema: Mapping[str, Any] | Schema) -> list[str]:
-    """Return in words which columns of a description the table lacks, or has with another type.
-
-    Types inside lists, maps and structs are not compared: their ids differ even where the types are the same.
-    """
-    there = {column.name: column for column in metadata.schema().fields}
-    found = []
-    for column in schema_from_shorthand(schema).fields:
-        mine = there.get(column.name)
-        if mine is None:
-            found.append(f"it has no column {column.name!r}")
-        elif not child_fields(mine.type) and mine.type != column.type:
-            found.append(f"column {column.name!r} is of type {mine.type}, not {column.type}")
-    return found

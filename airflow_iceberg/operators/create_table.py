@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_iceberg.errors import AlreadyExistsError, InvalidInputError, true_or_false
 from airflow_iceberg.hooks.arguments import from_json
@@ -15,8 +16,8 @@ from airflow_iceberg.retries import airflow_failures
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_iceberg.catalogs.base import Catalog, TableState
-    from airflow_iceberg.operations.create_table import CreateTableResult
+    from airflow_iceberg.catalogs.base import Catalog
+    from airflow_iceberg.operations.create_table import CreateTableRequest, CreateTableResult
 
 
 class IcebergCreateTableOperator(TableOperator):
@@ -32,6 +33,9 @@ class IcebergCreateTableOperator(TableOperator):
         location: the location of the table; by default the catalog chooses it.
         if_not_exists: whether an existing table is kept unchanged; if False, an existing table fails the task, unless
             an earlier try of this task has created it.
+        on_difference: what happens if the existing table is another one than described here: `"warn"` logs each
+            difference, `"fail"` fails the task with them, `"ignore"` says nothing. Compared are the columns, the
+            partitioning, the sort order, and those properties that are given, the format version among them.
         create_namespace: whether the namespace is created if it does not exist.
         iceberg_conn_id: the id of the catalog's connection.
 
@@ -41,13 +45,15 @@ class IcebergCreateTableOperator(TableOperator):
 
     template_fields: Sequence[str] = (
         *TableOperator.template_fields,
-        *("schema", "partition_by", "sort_by", "properties", "location", "if_not_exists", "create_namespace"),
+        *("schema", "partition_by", "sort_by", "properties", "location"),
+        *("if_not_exists", "on_difference", "create_namespace"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("schema", "partition_by", "sort_by", "properties"), "json"
     )
     ui_color = "#dbeeff"
     is_maintenance = True
+    words_at_parse = frozenset(("on_difference",))
 
     def __init__(
         self,
@@ -58,6 +64,7 @@ class IcebergCreateTableOperator(TableOperator):
         properties: Mapping[str, str] | str | None = None,
         location: str | None = None,
         if_not_exists: bool | str = True,
+        on_difference: Literal["warn", "fail", "ignore"] = "warn",
         create_namespace: bool | str = True,
         **kwargs: Any,
     ) -> None:
@@ -68,6 +75,7 @@ class IcebergCreateTableOperator(TableOperator):
         self.properties = properties
         self.location = location
         self.if_not_exists = if_not_exists
+        self.on_difference = on_difference
         self.create_namespace = create_namespace
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -80,47 +88,43 @@ class IcebergCreateTableOperator(TableOperator):
     def _create(self, catalog: Catalog, context: Context) -> CreateTableResult:
         from airflow_iceberg.catalogs.base import TableId
         from airflow_iceberg.commit.operation_key import CREATED_BY
-        from airflow_iceberg.operations.create_table import CreateTableRequest, CreateTableResult, create_table
+        from airflow_iceberg.operations.create_table import CreateTableResult, create_table, tell_differences
 
-        key = operation_key_of(context)
-        table, mark = TableId.parse(self.table), key.work
-        namespace = catalog.namespace_of(table)
+        key, table, request = operation_key_of(context), TableId.parse(self.table), self._request()
         if true_or_false("create_namespace", self.create_namespace):
-            catalog.ensure_namespace(namespace)
-        request = CreateTableRequest(
-            schema=from_json("schema", "a JSON object", self.schema),
-            partition_by=from_json("partition_by", "a list such as ['day(ts)']", self.partition_by),
-            sort_by=from_json("sort_by", "a list such as ['ts desc']", self.sort_by),
-            properties=self._properties(mark),
-            location=self.location,
-        )
+            catalog.ensure_namespace(catalog.namespace_of(table))
+        # By its mark a later try knows what this one has made, if the answer is lost.
+        is_marked = not self._keeps_existing() or request.on_difference == "fail"
+        marks = {CREATED_BY: str(key)} if is_marked else {}
         try:
-            made = create_table(catalog, table, request)
+            made = create_table(catalog, table, replace(request, properties={**request.properties, **marks}))
             return CreateTableResult.of(made, outcome="committed", operation_key=str(key))
         except AlreadyExistsError:
             there = catalog.load(table)
+            mark = there.metadata.properties.get(CREATED_BY, "")
             # A try that died after it had created the table has succeeded: the next try must not fail for it.
-            mine = there.metadata.properties.get(CREATED_BY) in (mark, key.task)
-            if not (mine or self._keeps_existing()):
+            is_own = mark.rpartition("/")[0] == key.work
+            if not (is_own or self._keeps_existing()):
                 raise
-            self._warn_of_difference(there)
-            return CreateTableResult.of(there, outcome="found" if mine else "nothing", operation_key=str(key))
+            if mark != str(key):
+                # After a clear the DAG may describe another table; what the catalog has made of this one is none.
+                tell_differences(there, request)
+            return CreateTableResult.of(there, outcome="found" if is_own else "nothing", operation_key=str(key))
 
-    def _properties(self, mark: str) -> dict[str, str]:
-        from airflow_iceberg.commit.operation_key import CREATED_BY
+    def _request(self) -> CreateTableRequest:
+        from airflow_iceberg.operations.create_table import CreateTableRequest
 
-        own = {} if self._keeps_existing() else {CREATED_BY: mark}
-        given = from_json("properties", "a JSON object", self.properties) or {}
-        if not isinstance(given, Mapping):
-            raise InvalidInputError(f"properties is not a JSON object but a {type(given).__name__}")
-        return {**given, **own}
+        properties = from_json("properties", "a JSON object", self.properties) or {}
+        if not isinstance(properties, Mapping):
+            raise InvalidInputError(f"properties is not a JSON object but a {type(properties).__name__}")
+        return CreateTableRequest(
+            schema=from_json("schema", "a JSON object", self.schema),
+            partition_by=from_json("partition_by", "a list such as ['day(ts)']", self.partition_by),
+            sort_by=from_json("sort_by", "a list such as ['ts desc']", self.sort_by),
+            properties=properties,
+            location=self.location,
+            on_difference=self.on_difference,
+        )
 
     def _keeps_existing(self) -> bool:
         return true_or_false("if_not_exists", self.if_not_exists)
-
-    def _warn_of_difference(self, table: TableState) -> None:
-        """Log how the existing table differs from the described one; it may have been altered since."""
-        from airflow_iceberg.operations.alter_table import differences
-
-        for difference in differences(table.metadata, from_json("schema", "a JSON object", self.schema)):
-            self.log.warning("table %s exists and was not changed: %s", table.table, difference)

@@ -25,6 +25,7 @@ from markupsafe import Markup, escape
 from airflow_iceberg.catalogs.names import join_levels, split_levels
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, UnsupportedError
 from airflow_iceberg.hooks.late_threads import stop_if_late
+from airflow_iceberg.operations.reports.table_facts import utc_text
 from airflow_iceberg.redaction import HIDDEN, printable, without_secrets
 from airflow_iceberg.ui.addresses import base_path, below_airflow, page_address
 
@@ -207,12 +208,10 @@ def moment(milliseconds: int | None) -> Markup:
     """Return a time in UTC."""
     if milliseconds is None:
         return Markup("–")
-    try:
-        when = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return escape(str(milliseconds))  # far beyond any calendar
-    text = when.strftime("%Y-%m-%d %H:%M:%S")
-    return Markup('<time datetime="{}">{}</time>').format(when.isoformat(), text)
+    text = utc_text(milliseconds)
+    if text == str(milliseconds):
+        return escape(text)
+    return Markup('<time datetime="{}Z">{}</time>').format(text.replace(" ", "T"), text)
 
 
 def ago(milliseconds: int | None) -> str:

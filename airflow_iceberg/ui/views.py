@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from heapq import nsmallest
 from itertools import islice
 from typing import Any
 
@@ -14,11 +12,11 @@ from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.format.snapshots import Snapshot
 from airflow_iceberg.format.type_text import begun_type
-from airflow_iceberg.format.values.digits import whole_number
 from airflow_iceberg.hooks.late_threads import stopper
 from airflow_iceberg.inventory.limited import LimitedFileIO
 from airflow_iceberg.operations.history.diff import schema_changes
 from airflow_iceberg.operations.history.runs import Run, find_runs
+from airflow_iceberg.operations.reports.table_facts import RefFacts, ref_facts, table_facts
 from airflow_iceberg.plan.compact import RewriteOptions
 from airflow_iceberg.scan.counted_files import CountedFiles, count_files
 from airflow_iceberg.table import Table
@@ -126,45 +124,9 @@ def _changes(before: Schema, after: Schema) -> tuple[str, ...]:
     return tuple(one[:LONGEST_TEXT] for one in islice(changes, MOST_CHANGES))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ref:
-    """A branch or a tag, with the snapshot it is at."""
-
-    name: str
-    type: str
-    snapshot_id: int
-    committed_at_ms: int | None
-    rows: int | None
-    retention: str
-
-
-def refs_of(metadata: TableMetadata) -> tuple[Ref, ...]:
-    """Return branches, main first, then tags, each by name."""
-
-    def one(name: str) -> Ref:
-        ref = metadata.refs[name]
-        snapshot = metadata.snapshot(ref.snapshot_id)
-        kept = {
-            "ref kept for": _days(ref.max_ref_age_ms),
-            "snapshots kept": ref.min_snapshots_to_keep,
-            "snapshots kept for": _days(ref.max_snapshot_age_ms),
-        }
-        return Ref(
-            name=name,
-            type=ref.type,
-            snapshot_id=ref.snapshot_id,
-            committed_at_ms=None if snapshot is None else snapshot.timestamp_ms,
-            rows=None if snapshot is None else whole_number(snapshot.summary.get("total-records", "")),
-            retention=", ".join(f"{what} {value}" for what, value in kept.items() if value is not None),
-        )
-
-    order = metadata.refs
-    names = nsmallest(MOST_REFS, order, key=lambda name: (name != "main", order[name].type, name))
-    return tuple(one(name) for name in names)
-
-
-def _days(milliseconds: int | None) -> str | None:
-    return None if milliseconds is None else f"{milliseconds / 86_400_000:,.1f} days"
+def refs_of(metadata: TableMetadata) -> tuple[RefFacts, ...]:
+    """Return the first branches and tags."""
+    return ref_facts(metadata, most=MOST_REFS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -263,38 +225,5 @@ def health_of(table: Table) -> Health:
 
 
 def facts_of(table: Table) -> dict[str, Any]:
-    """Return what the head of a table's page says."""
-    metadata, head = table.metadata, table.current_snapshot()
-    names = {field_id: name for name, field_id in table.schema().names.items()}
-    return {
-        "uuid": metadata.table_uuid,
-        "location": table.location,
-        "metadata_location": table.metadata_location,
-        "format_version": metadata.format_version,
-        "partitions": _listed(f"{field.name}: {field.transform}" for field in table.spec().fields),
-        "sort_order": _listed(
-            f"{field.transform}({names.get(field.source_id, field.source_id)}) {field.direction} {field.null_order}"
-            for field in table.sort_order().fields
-        ),
-        "snapshots": len(metadata.snapshots),
-        "last_commit_ms": None if head is None else head.timestamp_ms,
-        "updated_ms": metadata.last_updated_ms,
-        "rows": _total(head, "total-records"),
-        "data_files": _total(head, "total-data-files"),
-        "delete_files": _total(head, "total-delete-files"),
-        "size": _total(head, "total-files-size"),
-    }
-
-
-def _listed(texts: Iterable[str]) -> str:
-    """Return texts with commas between them, no more than a page shows: a table may repeat a long one for ever."""
-    found = ""
-    for text in texts:
-        found += f"{', ' if found else ''}{text[:LONGEST_TEXT]}"
-        if len(found) >= LONGEST_TEXT:
-            break
-    return found[:LONGEST_TEXT]
-
-
-def _total(snapshot: Snapshot | None, name: str) -> int | None:
-    return 0 if snapshot is None else whole_number(snapshot.summary.get(name, ""))
+    """Return what a table is, no more of it than a page shows."""
+    return table_facts(table, longest=LONGEST_TEXT)

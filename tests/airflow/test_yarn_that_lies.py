@@ -160,13 +160,6 @@ class TestAnAnswerAboutAnApplication:
         with pytest.raises(IcebergError, match="YARN's resource manager"):
             manager(cluster).find("a", patience_s=0)
 
-    def test_a_reference_of_an_earlier_version_is_followed_by_its_id(self, cluster, one, reference):
-        del reference["tag"]
-        followed = following.follow(reference)
-        assert followed.look() is None
-        followed.end()
-        assert "with state KILLED" in str(followed.look())
-
     def test_a_trigger_that_starts_again_while_the_application_ends(self, cluster, one, reference):
         made = IcebergJobTrigger(reference=reference, poll_interval=0.1, left={"a": 1})
 

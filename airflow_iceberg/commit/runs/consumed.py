@@ -38,7 +38,7 @@ class Range:
         table_uuid: the uuid of the input; empty for a table without one.
         from_snapshot_id: the snapshot after which they begin; None: all rows of the last one.
         to_snapshot_id: the last snapshot; None: the input had none.
-        reads: a digest of which of them were read: the filter and so on; None: an older version has not said.
+        reads: a digest of which of them were read: the filter and so on; None: the watermark is damaged.
     """
 
     table_uuid: str

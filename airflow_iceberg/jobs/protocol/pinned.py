@@ -50,7 +50,7 @@ class PinnedChanges(Document):
         is_since_last: whether they begin where the task has read last.
         is_first: whether it has never read any.
         consumer: the name that the author gives to who reads; None: the task is it.
-        reads: a digest of which of the changes are read; None in the plans of older versions.
+        reads: a digest of which of the changes are read.
     """
 
     from_snapshot_id: int | None = None

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,8 +23,6 @@ from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.expressions.json import expression_to_json
 from airflow_iceberg.expressions.tree import Expression
 from airflow_iceberg.jobs.protocol.pinned import PinnedChanges
-
-log = logging.getLogger(__name__)
 
 
 def reads_of(changes: PinnedChanges, row_filter: Expression, fields: Sequence[str]) -> str:
@@ -57,15 +54,10 @@ def _plain(document: Any) -> Any:
 def check_same_reads(changes: PinnedChanges, known: Range | None) -> None:
     """Check that what is read after a watermark was read before it.
 
-    A watermark of an older version does not say: what this run reads is taken for it.
-
     Raises:
         IncompatibleChangeError: something else was.
     """
     if known is None or known.reads == changes.reads:
-        return
-    if known.reads is None:
-        log.info("the watermark at snapshot %s does not say what was read; from now on it does", known.to_snapshot_id)
         return
     raise IncompatibleChangeError(
         f"what is read of the changes is not what was read up to snapshot {known.to_snapshot_id}: row_filter, its "
