@@ -101,6 +101,7 @@ class EarlierEpochs:
         self._has_expired = has_expired
         self._planned = planned
         self._replaces_its_like = replaces_its_like
+        self._has_told = False
         # What has left the history is asked for only then: it takes reading all manifests.
         self._is_cleared = on_rerun != "append" and key.may_be_cleared
         self._may_have_expired = try_number != 1 or self._is_cleared
@@ -178,7 +179,7 @@ class EarlierEpochs:
         head = metadata.ref_snapshot(self._branch)
         if head is not None and self._on_rerun != "append":
             self._removed(metadata, head)
-            # A late run is refused before its job. Those of other ids are not, and read the manifests once.
+            # A late run is refused before its job. Those of other ids read the manifests once.
             if self._key.earliest_ms and self._knows_all(metadata, head) and self._may_be_again(metadata):
                 works = OwnWorks.of(metadata, self._key, self._branch)
                 with suppress(NotFoundError):  # expired since it was loaded: the commit asks again, on a newer state
@@ -271,6 +272,7 @@ class EarlierEpochs:
         named = expired.written()
         if not named:
             expired.check_nothing_lost(is_cleared=self._is_cleared)
+            self._tell(expired.doubt_of_a_deleted_run())
         elif self._on_rerun == "skip":
             expired.check_same_item(named)
         return [expired.live[path].data_file for path in sorted(named)]
@@ -369,8 +371,15 @@ class EarlierEpochs:
         named = expired.written()
         if not (named or works.of_write):
             expired.check_nothing_lost(settles, is_cleared=self._is_cleared)
+            self._tell(expired.doubt_of_a_deleted_run(settles))
         expired.check_none_younger(named | removed)
         return named | removed
+
+    def _tell(self, doubt: str | None) -> None:
+        """Log a doubt, once over all looks at the table: each run whose id is a name has it."""
+        if doubt is not None and not self._has_told:
+            self._has_told = True
+            log.log(logging.WARNING if self._key.earliest_ms else logging.INFO, "%s", doubt)
 
     def _entries_of(self, snapshot: Snapshot) -> Iterator[ManifestEntry]:
         for manifest in read_manifests(self._io, snapshot):

@@ -18,10 +18,8 @@ from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.commit.settings import now_ms
 from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.operations.add_files import AddFilesRequest, add_files
-from airflow_iceberg.operations.append import AppendRequest, append
 from airflow_iceberg.operations.compact import CompactRequest, compact
 from airflow_iceberg.operations.expire_snapshots import ExpireSnapshotsRequest, expire_snapshots
-from airflow_iceberg.operations.new_rows import RowsFunction
 from airflow_iceberg.operations.work import Work
 from airflow_iceberg.table import Table
 from tests.operations.test_changes_input import LATER_MS
@@ -30,7 +28,7 @@ from tests.support.builders import job_work
 from tests.support.memory import MemoryCatalog
 
 DAY_MS = 24 * 60 * 60 * 1000
-DELETED_RUN = "of a run with this id that was deleted before it was created again"
+DELETED_RUN = "was there before, and was deleted: its rows may be in file"
 UNTOLD = 0
 """What a run's id tells that is a name."""
 
@@ -238,7 +236,7 @@ class TestTheUsualRun:
 
 
 class TestRewrittenFiles:
-    """Where files have lost their names, nobody knows. A late run is refused, and its author can say that it is new."""
+    """Where files have lost their names, nobody knows: each backfill of a table that is maintained comes here."""
 
     @pytest.fixture
     def compacted(self, lake: Lake) -> Lake:
@@ -249,21 +247,26 @@ class TestRewrittenFiles:
         lake.expire()
         return lake
 
-    def test_a_late_run_is_refused(self, compacted: Lake) -> None:
-        refused = f"{DELETED_RUN}.*set on_removed='keep' if there was no such run"
-        with pytest.raises(IncompatibleChangeError, match=refused):
-            compacted.write(compacted.key(yesterday()), 1)
-        assert compacted.ids() == [1, 8, 9]
+    @pytest.mark.parametrize("id_tells_time", [True, False])
+    def test_it_is_told(self, id_tells_time: bool, compacted: Lake, caplog) -> None:
+        """As a warning, if the run is late; each run whose id is a name would be warned."""
+        with caplog.at_level(logging.INFO):
+            compacted.write(compacted.key(yesterday() if id_tells_time else UNTOLD, "new"), 2)
+        assert compacted.ids() == [1, 2, 8, 9]
+        (level,) = [one.levelname for one in caplog.records if DELETED_RUN in one.getMessage()]
+        assert level == ("WARNING" if id_tells_time else "INFO")
 
-    def test_is_refused_before_its_job(self, compacted: Lake) -> None:
-        called: list[int] = []
-        rows = RowsFunction(name="rows", call=lambda: called.append(1))
-        work = Work(compacted.table(), operation_key=compacted.key(yesterday()), try_number=1)
-        with pytest.raises(IncompatibleChangeError, match=DELETED_RUN):
-            append(work, AppendRequest(rows=rows))
-        assert not called
+    def test_not_if_its_author_says_that_it_is_new(self, compacted: Lake, caplog) -> None:
+        with caplog.at_level(logging.INFO):
+            compacted.write(compacted.key(yesterday(), "new", on_removed="keep"), 2)
+        assert DELETED_RUN not in caplog.text
 
-    def test_also_if_what_it_looks_at_expires_meanwhile(self, lake: Lake) -> None:
+    def test_its_clears_are_replaced_as_ever(self, compacted: Lake) -> None:
+        compacted.write(compacted.key(yesterday(), "new"), 2)
+        compacted.write(compacted.key(yesterday(), "new"), 3)
+        assert compacted.ids() == [1, 3, 8, 9]
+
+    def test_also_if_what_it_looks_at_expires_meanwhile(self, lake: Lake, caplog) -> None:
         """The manifests of the state that was loaded are gone: the commit looks at those of the newest one."""
         lake.other(8)
         lake.other(9)
@@ -271,46 +274,31 @@ class TestRewrittenFiles:
         table, rows = lake.table(), pa.table({"id": pa.array([1], pa.int64())})
         lake.compact()
         lake.expire()
-        with pytest.raises(IncompatibleChangeError, match=DELETED_RUN):
-            table.append(rows, operation_key=lake.key(yesterday()), on_rerun="replace")
-        assert lake.ids() == [8, 9]
+        table.append(rows, operation_key=lake.key(yesterday()), on_rerun="replace")
+        assert lake.ids() == [1, 8, 9]
+        assert DELETED_RUN in caplog.text
 
-    def test_unless_its_author_says_that_it_is_new(self, compacted: Lake) -> None:
-        compacted.write(compacted.key(yesterday(), "new", on_removed="keep"), 2)
-        assert compacted.ids() == [1, 2, 8, 9]
-        compacted.write(compacted.key(yesterday(), "new", on_removed="keep"), 3)
-        assert compacted.ids() == [1, 3, 8, 9]
-
-    def test_a_run_whose_id_tells_no_time_is_warned(self, compacted: Lake, caplog) -> None:
-        """Each of its runs would be refused, not the late ones alone."""
-        with caplog.at_level(logging.WARNING):
-            compacted.write(compacted.key(UNTOLD, "new"), 2)
-        assert compacted.ids() == [1, 2, 8, 9]
-        assert "cannot tell whether a run with the id 'new' was there before" in caplog.text
-
-    def test_an_overwrite_of_these_files_needs_no_word(self, compacted: Lake) -> None:
+    def test_an_overwrite_of_these_files_is_not_told(self, compacted: Lake, caplog) -> None:
         rows = pa.table({"id": pa.array([1, 5], pa.int64())})
         compacted.table().overwrite(rows, operation_key=compacted.key(yesterday()))
         assert compacted.ids() == [1, 5]
+        assert DELETED_RUN not in caplog.text
 
     @pytest.mark.parametrize("checks", [True, False])
-    def test_an_overwrite_of_its_own_day(self, checks: bool, compacted: Lake) -> None:
-        """Its rows satisfy the filter, as those of a deleted run did: none is left."""
-        table, rows = compacted.table(), pa.table({"id": pa.array([1, 1], pa.int64())})
-        if not checks:
-            with pytest.raises(IncompatibleChangeError, match=DELETED_RUN):
-                table.overwrite(rows, "id = 1", check_filter=False, operation_key=compacted.key(yesterday()))
-            return
-        table.overwrite(rows, "id = 1", operation_key=compacted.key(yesterday()))
+    def test_an_overwrite_of_its_own_day(self, checks: bool, compacted: Lake, caplog) -> None:
+        """Its rows satisfy the filter, as those of a deleted run did, if that is checked: none is left."""
+        rows = pa.table({"id": pa.array([1, 1], pa.int64())})
+        compacted.table().overwrite(rows, "id = 1", check_filter=checks, operation_key=compacted.key(yesterday()))
         assert compacted.ids() == [1, 1, 8, 9]
+        assert (DELETED_RUN in caplog.text) == (not checks)
 
-    def test_an_existing_file(self, compacted: Lake) -> None:
+    def test_an_existing_file(self, compacted: Lake, caplog) -> None:
         table = compacted.table()
         path = f"{table.location}/elsewhere.parquet"
         table.io.create(path, _parquet(5))
         work = Work(table, operation_key=compacted.key(yesterday()), try_number=1)
-        with pytest.raises(IncompatibleChangeError, match=DELETED_RUN):
-            add_files(work, AddFilesRequest(files=[path]))
+        add_files(work, AddFilesRequest(files=[path]))
+        assert DELETED_RUN in caplog.text
 
     def test_a_late_run_of_a_table_without_such_files(self, lake: Lake) -> None:
         lake.write(lake.key(yesterday(), "other"), 1)

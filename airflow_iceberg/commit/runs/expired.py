@@ -8,10 +8,8 @@ Not here: whether the history tells all, so that no file need be asked (`commit.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 
 from airflow_iceberg.commit.operation_key import ITEM, OnRerun, OperationKey, is_later
@@ -23,8 +21,6 @@ from airflow_iceberg.errors import IncompatibleChangeError
 from airflow_iceberg.format.manifests.entries import DataFile, ManifestEntry
 from airflow_iceberg.format.metadata.table_metadata import TableMetadata
 from airflow_iceberg.format.snapshots import Snapshot
-
-log = logging.getLogger(__name__)
 
 WAYS_OUT = (
     "run it with on_rerun='append' if the earlier rows are deleted or to be kept, with on_rerun='skip' to leave the "
@@ -112,10 +108,9 @@ class ExpiredRows:
             settles: as of `removed`.
 
         Raises:
-            IncompatibleChangeError: the task was cleared, or a file may hold rows of an earlier try, or run.
+            IncompatibleChangeError: the task was cleared, or a file may hold rows of an earlier try.
         """
         if self.is_own_known:
-            self._check_no_deleted_run(settles)
             return
         if is_cleared:
             raise self._unknown("no live file has its name")
@@ -123,29 +118,19 @@ class ExpiredRows:
             if not is_appended(self.metadata, entry):
                 raise self._unknown(f"file {path} may hold rows of an earlier try")
 
-    def _check_no_deleted_run(self, settles: Callable[[DataFile], bool]) -> None:
-        """Refuse when a run of this id that was deleted may have written rows which cannot be seen any more.
+    def doubt_of_a_deleted_run(self, settles: Callable[[DataFile], bool] = lambda file: False) -> str | None:
+        """Return why a run of this id that was deleted may have written rows which cannot be seen any more, if it may.
 
-        Nothing says that there was such a run. So who has said that rows of it are to stay is not refused; and a run
-        whose id tells no time is only warned, since each of them would be refused, not the late ones alone.
+        Nothing says that there was such a run: each backfill of a table that is maintained comes here, and so does each
+        run whose id tells no time. So none is refused.
         """
-        key, doubtful = self.key, self._rewritten(settles)
-        if doubtful is None or key.on_removed == "keep":
-            return
-        if not key.earliest_ms:
-            log.warning(
-                "cannot tell whether a run with the id %r was there before, and was deleted: its rows may be in file "
-                "%s, since the history of branch %r does not reach back to its beginning (snapshots were expired); if "
-                "there was one, they are in the table beside those of this run",
-                *(key.run_id, doubtful, self.branch),
-            )
-            return
-        since = datetime.fromtimestamp(key.earliest_ms / 1000, UTC).isoformat(timespec="seconds")
-        raise IncompatibleChangeError(
-            f"cannot tell whether rows of {key.work} are in the table, of a run with this id that was deleted before "
-            f"it was created again: the history of branch {self.branch!r} does not reach back to {since} (snapshots "
-            f"were expired), and file {doubtful} may hold some; nothing was committed; set on_removed='keep' if there "
-            f"was no such run, or if its rows are deleted or to stay"
+        doubtful = self._rewritten(settles) if self.is_own_known and self.key.on_removed != "keep" else None
+        if doubtful is None:
+            return None
+        return (
+            f"cannot tell whether a run with the id {self.key.run_id!r} was there before, and was deleted: its rows "
+            f"may be in file {doubtful}, since the history of branch {self.branch!r} does not reach back to its "
+            f"beginning (snapshots were expired); if there was one, they are in the table beside those of this run"
         )
 
     def check_no_other_try(self, *, is_first: bool) -> None:
