@@ -130,7 +130,7 @@ class TestRest:
         "Iceberg Java 1.11": ((True, True, True), False),
         "SeaweedFS 4.48": ((False, False, False), False),
         "Nessie 0.99": ((True, True, True), True),
-        "Lakana 0.20": ((True, True, True), True),
+        "Lakana 0.20": ((False, True, True), False),
     }
 
     @pytest.mark.parametrize("server", SERVERS)
