@@ -182,6 +182,7 @@ class EarlierEpochs:
             # A late run is refused before its job. Those of other ids read the manifests once.
             if self._key.earliest_ms and self._knows_all(metadata, head) and self._may_be_again(metadata):
                 works = OwnWorks.of(metadata, self._key, self._branch)
+                self._has_told = True  # by the commit
                 with suppress(NotFoundError):  # expired since it was loaded: the commit asks again, on a newer state
                     self._by_name(metadata, head, works, lambda file: False)
 
