@@ -32,7 +32,7 @@ MAIN = "main"
 _MAINTENANCE = ("event", "maintenance")
 MAX_PARTITION_EVENTS = 100
 """How many of the partitions that a commit has touched have an event."""
-PARTITION_KEY_FORMATS = ("path", "value")
+PARTITION_KEYS = ("path", "value")
 _EXPECTED = "expected iceberg://<connection id>/<namespace>/<table>, with each part URL-encoded"
 
 
@@ -187,8 +187,6 @@ def verb_of(operator: Any) -> str:
 
     A class that the author of a DAG, or a decorator, derives from an operator does the same.
     """
-    if operator.verb is not None:
-        return str(operator.verb)
     for kind in type(operator).__mro__:
         named = re.fullmatch(r"Iceberg(\w+)Operator", kind.__name__)
         if named and kind.__module__.startswith("airflow_iceberg."):
@@ -199,10 +197,10 @@ def verb_of(operator: Any) -> str:
 # -- the events of a task ----------------------------------------------------------------------------------------------
 
 
-def check_partition_key_format(given: object) -> None:
+def check_partition_keys(given: object) -> None:
     """Check what the partitions are to be called; raises InvalidInputError."""
-    if given not in PARTITION_KEY_FORMATS:
-        raise InvalidInputError(f"unknown partition_key_format {given!r}; one of {', '.join(PARTITION_KEY_FORMATS)}")
+    if given not in PARTITION_KEYS:
+        raise InvalidInputError(f"unknown partition_keys {given!r}; one of {', '.join(PARTITION_KEYS)}")
 
 
 def tell_assets(operator: Any, context: Context, result: OperationResult, opened: Callable[[], OpenTable]) -> None:
@@ -232,7 +230,7 @@ def tell_assets(operator: Any, context: Context, result: OperationResult, opened
         if report is None:
             _without_event(operator, asset)
         else:
-            keys = report.partitions.values if operator.partition_key_format == "value" else report.partitions.names
+            keys = report.partitions.values if operator.partition_keys == "value" else report.partitions.names
             _add_event(operator, context, asset, report.to_event(), keys)
 
 
@@ -280,7 +278,7 @@ def tell_write(
     *,
     iceberg_conn_id: str,
     verb: str,
-    partition_key_format: str,
+    partition_keys: str,
     is_maintenance: bool = False,
     told: dict[str, Sequence[str]] | None = None,
 ) -> None:
@@ -303,7 +301,7 @@ def tell_write(
     is_move = not is_maintenance
     report = CommitReport.of(table, result, verb=verb, most_partitions=MAX_PARTITION_EVENTS, is_move=is_move)
     _warn_of_cut(context["task"], report)
-    keys = report.partitions.values if partition_key_format == "value" else report.partitions.names
+    keys = report.partitions.values if partition_keys == "value" else report.partitions.names
     event, fields = report.to_event(), {} if told is None else told
     extra = context["outlet_events"][_same(context["task"].outlets or (), asset) or asset].extra
     for name in fields.get(asset.uri, ()):  # what this write does not say is not true of it

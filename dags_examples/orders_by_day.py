@@ -31,7 +31,7 @@ def orders_by_day() -> None:
     )
 
     # Days as they are, `2026-01-01`, in place of Iceberg's `day=2026-01-01`.
-    @task.iceberg_append(table=TABLE, partition_key_format="value")
+    @task.iceberg_append(table=TABLE, partition_keys="value")
     def load(params: dict[str, Any]) -> Any:
         """Return two orders of each day."""
         import pyarrow as pa

@@ -65,7 +65,7 @@ def users_class(name: str) -> Any:
 
 # Why no example shows them.
 WITHOUT_EXAMPLE = {
-    "IcebergPublishBranchOperator": "a task of `iceberg_wap`, which an example shows",
+    "IcebergPublishOperator": "a task of `iceberg_wap`, which an example shows",
     "IcebergPublishChangesOperator": "it needs a commit that Iceberg Java has staged",
 }
 
@@ -274,7 +274,7 @@ class TestTheReferenceIsComplete:
         reference = (DOCS / "reference.md").read_text()
         assert re.search(rf"^::: airflow_iceberg\.[\w.]+\.{kind.__name__}$", reference, re.MULTILINE)
         once = set(re.findall(r"^\| `(\w+)` \| (?:all operators|operators with jobs) \|", reference, re.MULTILINE))
-        assert once == {"asset_events", "partition_key_format", "poll_interval"}
+        assert once == {"asset_events", "partition_keys", "poll_interval"}
         assert arguments(kind) - documented(kind) - once == set()
 
     @pytest.mark.parametrize("kind", [*hooks_and_tables(), TableEvent], ids=lambda kind: kind.__name__)

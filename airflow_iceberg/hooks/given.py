@@ -7,15 +7,17 @@
   out. Limits, guards and selectors would be lifted.
 
 The values of placeholders, and the arguments of functions, are data: None and an empty text are values of those. Not
-here: which values an argument may have, and how it is called (`signatures`), which values Airflow stores (`stored`).
+here: which values an argument may have (`signatures`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
+from datetime import date, time, timedelta
+from numbers import Number
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.sdk import BaseOperator
@@ -23,8 +25,7 @@ from airflow.sdk.bases.operator import BaseOperatorMeta
 
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.arguments import is_empty, is_nothing, mask_secrets
-from airflow_iceberg.hooks.signatures import arguments_of, refuse_old_names
-from airflow_iceberg.hooks.stored import check_stored
+from airflow_iceberg.hooks.signatures import arguments_of
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _DATA = frozenset(
 )
 # The arguments of a function, which may have none.
 _OF_FUNCTIONS = frozenset(("op_args", "op_kwargs"))
+_STORED = (str, bytes, bool, Number, date, time, timedelta, os.PathLike, type(None))
 
 
 class _Mapped:
@@ -49,7 +51,6 @@ class _CheckedMeta(BaseOperatorMeta):
     """Checks the arguments of an operator when all of its constructors have run."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - of a metaclass
-        refuse_old_names(cls, kwargs)
         made = super().__call__(*args, **kwargs)
         # That of a mapped task is made at run time.
         with airflow_failures() if kwargs.get("_airflow_from_mapped") else nullcontext():
@@ -89,7 +90,7 @@ class CheckedArguments(BaseOperator, metaclass=_CheckedMeta):
         check_constants(type(self), {one.name: getattr(self, one.attribute) for one in known})
         for one in known:
             if one.name not in _OF_FUNCTIONS:
-                check_stored(one.name, getattr(self, one.attribute))
+                _check_stored(one.name, getattr(self, one.attribute))
         for name in self.template_fields:
             for value in _references(getattr(self, name, None)):
                 _set_upstream(self, value)
@@ -200,13 +201,11 @@ class CheckedArguments(BaseOperator, metaclass=_CheckedMeta):
 
 
 def check_constants(kind: type, given: Mapping[str, Any]) -> None:
-    """Check the names of arguments, and the values of those that are no template fields.
+    """Check the arguments that are no template fields, by name.
 
     Raises:
-        TypeError: one has its old name.
         InvalidInputError: one has a value of another type, or a template, or is none of its words.
     """
-    refuse_old_names(kind, given)
     for argument in arguments_of(kind):
         is_constant = argument.attribute not in kind.template_fields  # type: ignore[attr-defined]
         if is_constant and argument.name in given and not argument.accepts(given[argument.name]):
@@ -348,7 +347,40 @@ def _resolves(value: Any) -> bool:
     return callable(getattr(value, "resolve", None)) and not isinstance(value, os.PathLike)
 
 
-# -- the tasks that values come from -----------------------------------------------------------------------------------
+# -- what Airflow stores -----------------------------------------------------------------------------------------------
+
+
+def _check_stored(name: str, value: Any) -> None:
+    """Check that Airflow can store a value with its DAG: the form of other objects differs each time it is parsed."""
+    if isinstance(value, _STORED) or _resolves(value) or isinstance(value, type) or callable(value):
+        return
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            _check_stored(f"{name}[{key!r}]", one)
+    elif isinstance(value, Sequence | set | frozenset):
+        for one in value:
+            _check_stored(name, one)
+    elif is_dataclass(value):
+        for item in fields(value):
+            _check_stored(f"{name}.{item.name}", getattr(value, item.name))
+    elif _is_stored_otherwise(value):
+        kind = type(value)
+        raise InvalidInputError(
+            f"{name} is a {kind.__module__}.{kind.__qualname__}, which Airflow cannot store with the DAG: each parsing "
+            f"would be another version of it; give plain values"
+        )
+
+
+def _is_stored_otherwise(value: Any) -> bool:
+    kind = type(value)
+    is_own = kind.__module__.startswith(("airflow.", "airflow_iceberg."))
+    # The text of any object has its address in memory.
+    has_address = "__repr__" not in _names_of(kind) and "__str__" not in _names_of(kind)
+    return has_address or (callable(getattr(value, "serialize", None)) and not is_own)
+
+
+def _names_of(kind: type) -> set[str]:
+    return {name for owner in kind.__mro__ if owner is not object for name in vars(owner)}
 
 
 def _references(value: Any) -> Iterator[Any]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseHook
 
 from airflow_iceberg.hooks.connection import CatalogConfig, read_config, read_config_async
-from airflow_iceberg.hooks.signatures import with_new_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,14 +91,13 @@ class IcebergHook(BaseHook):
 
         return Table.load(self.catalog, name)
 
-    @with_new_names
     def task_table(
         self,
         name: str,
         *,
         context: Context | None = None,
         asset_events: bool = True,
-        partition_key_format: Literal["path", "value"] = "path",
+        partition_keys: Literal["path", "value"] = "path",
         write_key: str | int | None = None,
         on_removed: Literal["keep", "remove"] | None = None,
     ) -> TaskTable:
@@ -111,7 +109,7 @@ class IcebergHook(BaseHook):
         Args:
             name: namespace and name, `sales.orders`.
             context: that of the task; by default that of the task that runs.
-            asset_events, partition_key_format: as of the operators.
+            asset_events, partition_keys: as of the operators.
             write_key, on_removed: as of `IcebergAppendOperator`, for all writes of the table that is returned.
 
         Raises:
@@ -129,7 +127,7 @@ class IcebergHook(BaseHook):
                 told,
                 iceberg_conn_id=self.iceberg_conn_id,
                 asset_events=asset_events,
-                partition_key_format=partition_key_format,
+                partition_keys=partition_keys,
                 write_key=write_key,
                 on_removed=on_removed,
             )

@@ -1,8 +1,7 @@
 """The arguments of operators and sensors, as their constructors declare them: the one description of what each may be.
 
 A constructor's annotations say which values an argument may have; nothing else has to be written for a new argument.
-An argument that had another name before the first release is refused under it, with the new one. Not here: when values
-are checked, and what a template has made of them (`given`).
+Not here: when values are checked, and what a template has made of them (`given`).
 """
 
 from __future__ import annotations
@@ -12,16 +11,13 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache, wraps
-from typing import Any, Literal, ParamSpec, TypeVar
+from functools import cache
+from typing import Any, Literal
 
 from airflow_iceberg.errors import InvalidInputError, came, true_or_false
-
-RENAMED: Mapping[str, str] = {"partition_keys": "partition_key_format"}
-"""The arguments that had other names, and what they are called now."""
 
 # Not `dry_run`, which is a method of Airflow's.
 _ATTRIBUTES = {"dry_run": "is_dry_run"}
@@ -36,39 +32,6 @@ _WORDS: tuple[tuple[Any, str], ...] = (
     (timedelta, "a timedelta"),
     (Sequence, "a list"),
 )
-
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-
-def refuse_old_names(owner: Callable[..., Any], given: Iterable[str]) -> None:
-    """Check the names of the arguments that a class or a function is given.
-
-    Raises:
-        TypeError: one of them is called otherwise now; as for any name that there is not.
-    """
-    for name in given:
-        # What the author of a DAG derives may have an argument of this name.
-        if name in RENAMED and not _takes(owner, name):
-            raise TypeError(f"{owner.__name__} has no argument {name!r}: it is called {RENAMED[name]!r} now")
-
-
-def _takes(owner: Callable[..., Any], name: str) -> bool:
-    kinds = owner.__mro__[:-1] if inspect.isclass(owner) else ()
-    made = [vars(kind)["__init__"] for kind in kinds if "__init__" in vars(kind)] or [owner]
-    return any(name in inspect.signature(one).parameters for one in made)
-
-
-def with_new_names(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Let a function refuse the old names of its arguments."""
-
-    @wraps(function)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        refuse_old_names(function, kwargs)
-        return function(*args, **kwargs)
-
-    return call
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

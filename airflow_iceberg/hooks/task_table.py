@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from airflow.providers.common.compat.sdk import get_hook_lineage_collector
 
-from airflow_iceberg.assets import SCHEME, check_partition_key_format, tell_write
+from airflow_iceberg.assets import SCHEME, check_partition_keys, tell_write
 from airflow_iceberg.commit.operation_key import OnRerun
 from airflow_iceberg.commit.write_result import Outcome, WriteResult
 from airflow_iceberg.errors import InvalidInputError
@@ -71,7 +71,7 @@ class TaskTable(OwnChanges):
     _context: Context
     _conn_id: str
     _asset_events: bool
-    _partition_key_format: str
+    _partition_keys: str
     _on_removed: str | None = None
     write_key: str | None = None
 
@@ -84,7 +84,7 @@ class TaskTable(OwnChanges):
         *,
         iceberg_conn_id: str,
         asset_events: bool,
-        partition_key_format: str,
+        partition_keys: str,
         write_key: str | int | None = None,
         on_removed: str | None = None,
     ) -> TaskTable:
@@ -93,13 +93,13 @@ class TaskTable(OwnChanges):
         Args:
             catalog, name: where the table is, and its namespace and name.
             context: the context of the task.
-            iceberg_conn_id, asset_events, partition_key_format, write_key, on_removed: as of `IcebergHook.task_table`.
+            iceberg_conn_id, asset_events, partition_keys, write_key, on_removed: as of `IcebergHook.task_table`.
         """
-        check_partition_key_format(partition_key_format)
+        check_partition_keys(partition_keys)
         made = cls.load(catalog, name)
         assert isinstance(made, cls)
         made._context, made._conn_id = context, iceberg_conn_id
-        made._asset_events, made._partition_key_format = asset_events, partition_key_format
+        made._asset_events, made._partition_keys = asset_events, partition_keys
         made.write_key = as_said(operation_key_of(context), write_key, on_removed).write_key
         made._on_removed = on_removed
         return made
@@ -217,7 +217,7 @@ class TaskTable(OwnChanges):
                     result,
                     iceberg_conn_id=self._conn_id,
                     verb=verb,
-                    partition_key_format=self._partition_key_format,
+                    partition_keys=self._partition_keys,
                     is_maintenance=verb in CHANGES_NO_ROWS,
                     told=writes_of(self._context).told,
                 )

@@ -6,7 +6,7 @@ imported when it is used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_iceberg import lazy_names
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from airflow_iceberg.operators.update import IcebergUpdateOperator
     from airflow_iceberg.operators.wap.audit import IcebergAuditOperator
     from airflow_iceberg.operators.wap.group import iceberg_wap
-    from airflow_iceberg.operators.wap.publish import IcebergPublishBranchOperator
+    from airflow_iceberg.operators.wap.publish import IcebergPublishOperator
 
 __all__ = [
     "Changes",
@@ -71,8 +71,8 @@ __all__ = [
     "IcebergMergeOperator",
     "IcebergMigrateTableOperator",
     "IcebergOverwriteOperator",
-    "IcebergPublishBranchOperator",
     "IcebergPublishChangesOperator",
+    "IcebergPublishOperator",
     "IcebergRegisterTableOperator",
     "IcebergRemoveOrphanFilesOperator",
     "IcebergRestoreOrphanFilesOperator",
@@ -95,9 +95,7 @@ __all__ = [
     "iceberg_wap",
 ]
 
-_RENAMED = {"IcebergPublishOperator": "IcebergPublishBranchOperator"}
-
-_find = lazy_names(
+__getattr__ = lazy_names(
     __name__,
     Changes="_inputs",
     FileOptions="_rows",
@@ -116,8 +114,8 @@ _find = lazy_names(
     IcebergMergeOperator="merge",
     IcebergMigrateTableOperator="new_table",
     IcebergOverwriteOperator="overwrite",
-    IcebergPublishBranchOperator="operators.wap.publish",
     IcebergPublishChangesOperator="operators.refs.publish",
+    IcebergPublishOperator="operators.wap.publish",
     IcebergRegisterTableOperator="register_table",
     IcebergRemoveOrphanFilesOperator="remove_orphan_files",
     IcebergRestoreOrphanFilesOperator="remove_orphan_files",
@@ -139,10 +137,3 @@ _find = lazy_names(
     UniqueShare="operations.wap.audits",
     iceberg_wap="operators.wap.group",
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name in _RENAMED:
-        # Of an AttributeError an import would lose the words.
-        raise ImportError(f"{name} is called {_RENAMED[name]} now; import that")
-    return _find(name)

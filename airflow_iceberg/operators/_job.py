@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_iceberg import links
-from airflow_iceberg.assets import MAIN, check_partition_key_format, declare_asset, tell_assets, verb_of
+from airflow_iceberg.assets import MAIN, check_partition_keys, declare_asset, tell_assets, verb_of
 from airflow_iceberg.backends.config import SparkConfig
 from airflow_iceberg.errors import IcebergError, InvalidInputError
 from airflow_iceberg.hooks.arguments import interval_s, whole_number
@@ -56,13 +56,12 @@ class TableOperator(CheckedArguments):
         table: the namespace and name of the table, `sales.orders`.
         iceberg_conn_id: the id of the catalog's connection.
         asset_events: whether the table's asset is an outlet of the task, and has an event for its commit.
-        partition_key_format: what the events call the partitions that the commit touched: `"path"`, `day=2026-01-01`,
-            or `"value"`, `2026-01-01`, for tables with one partition field that is a column itself or its day.
+        partition_keys: what the events call the partitions that the commit touched: `"path"`, `day=2026-01-01`, or
+            `"value"`, `2026-01-01`, for tables with one partition field that is a column itself or its day.
     """
 
-    template_fields: Sequence[str] = ("table", "iceberg_conn_id", "partition_key_format")
+    template_fields: Sequence[str] = ("table", "iceberg_conn_id", "partition_keys")
     is_maintenance: ClassVar[bool] = False  # whether the commits change no rows
-    verb: ClassVar[str | None] = None  # the word for what it does, where that is not in the name of the class
     branch: Any = MAIN  # that is committed to; set before the outlets are made
     operator_extra_links: Collection[BaseOperatorLink] = (links.TableLink(), links.SnapshotLink())
     _config: CatalogConfig | None = None
@@ -75,14 +74,14 @@ class TableOperator(CheckedArguments):
         table: str,
         iceberg_conn_id: str = IcebergHook.default_conn_name,
         asset_events: bool = True,
-        partition_key_format: Literal["path", "value"] = "path",
+        partition_keys: Literal["path", "value"] = "path",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.table = table
         self.iceberg_conn_id = iceberg_conn_id
         self.asset_events = asset_events
-        self.partition_key_format = partition_key_format
+        self.partition_keys = partition_keys
         self.added_asset = declare_asset(self)
 
     def changes_rows(self) -> bool:
@@ -97,7 +96,7 @@ class TableOperator(CheckedArguments):
         """Load the table, and return the work of this task."""
         from airflow_iceberg.operations.work import Work
 
-        check_partition_key_format(self.partition_key_format)
+        check_partition_keys(self.partition_keys)
         self._opened_table = self._load_table()
         return Work(
             self._opened_table,

@@ -32,10 +32,8 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
         older_than: the time before which orphan files were written: a `datetime`, ISO text, or an age as a `timedelta`;
             3 days.
         location: the folder to search, below the table's location; by default the whole location.
-        allow_recent: whether `older_than` may be less than 24 hours ago, which takes the new files of running jobs for
-            orphans; only if nothing writes to the table.
         options: `equal_schemes`, `equal_authorities` (`{"nn1,nn2": "cluster"}`), `prefix_mismatch_mode` (`"error"`,
-            `"ignore"`, `"delete"`).
+            `"ignore"`, `"delete"`), `allow_recent` (accept an `older_than` of less than 24 hours).
         purge_older_than: the time before which quarantines are deleted permanently, given like `older_than`.
         iceberg_conn_id: the id of the catalog's connection.
         spark_conn_id: the id of the Spark connection that the jobs for a large table are submitted to; None does
@@ -51,7 +49,7 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
 
     template_fields: Sequence[str] = (
         *InventoryOperator.template_fields,
-        *("action", "older_than", "location", "allow_recent", "options", "purge_older_than"),
+        *("action", "older_than", "location", "options", "purge_older_than"),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"options": "json", "spark_config": "json"}
     ui_color = "#e4f0da"
@@ -64,7 +62,6 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
         action: Literal["quarantine", "delete", "dry_run"] = "quarantine",
         older_than: datetime | timedelta | str | None = None,
         location: str | None = None,
-        allow_recent: bool | str = False,
         options: Mapping[str, Any] | None = None,
         purge_older_than: datetime | timedelta | str | None = None,
         **kwargs: Any,
@@ -73,7 +70,6 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
         self.action = action
         self.older_than = older_than
         self.location = location
-        self.allow_recent = allow_recent
         self.options = options
         self.purge_older_than = purge_older_than
 
@@ -93,11 +89,11 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
         if not isinstance(self.options or {}, Mapping):
             raise InvalidInputError(f"options are {self.options!r}, expected names and values")
         options = dict(self.options or {})
-        if "allow_recent" in options:
-            raise InvalidInputError("allow_recent is no option: it is an argument of its own, allow_recent=True")
         unknown = sorted(set(options) - set(_ORPHAN_OPTIONS))
         if unknown:
             raise InvalidInputError(f"unknown option {unknown[0]!r}; one of {', '.join(_ORPHAN_OPTIONS)}")
+        if "allow_recent" in options:
+            options["allow_recent"] = true_or_false("allow_recent", options["allow_recent"])
         if isinstance(options.get("prefix_mismatch_mode"), str):
             # Iceberg's documentation writes ERROR, IGNORE and DELETE.
             options["prefix_mismatch_mode"] = options["prefix_mismatch_mode"].lower()
@@ -105,13 +101,12 @@ class IcebergRemoveOrphanFilesOperator(InventoryOperator):
             action=self.action,
             older_than_ms=timestamp_ms("older_than", self.older_than),
             location=self.location,
-            allow_recent=true_or_false("allow_recent", self.allow_recent),
             purge_older_than_ms=timestamp_ms("purge_older_than", self.purge_older_than),
             **options,
         )
 
 
-_ORPHAN_OPTIONS = ("equal_authorities", "equal_schemes", "prefix_mismatch_mode")
+_ORPHAN_OPTIONS = ("allow_recent", "equal_authorities", "equal_schemes", "prefix_mismatch_mode")
 
 
 class IcebergRestoreOrphanFilesOperator(TableOperator):

@@ -190,6 +190,6 @@ def older_than_ms(given_ms: int | None, *, now_ms: int, allow_recent: bool) -> i
     if given_ms > now_ms - DAY_MS and not allow_recent:
         raise InvalidInputError(
             "older_than is less than 24 hours ago: files of running jobs look like orphans and would be deleted; "
-            "choose an earlier time, or set allow_recent=True if nothing writes to the table"
+            "choose an earlier time, or set allow_recent (an option of the operator) if nothing writes to the table"
         )
     return given_ms

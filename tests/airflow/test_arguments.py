@@ -165,7 +165,7 @@ class TestGivenButNothing:
         declared = {(kind.__name__, name) for kind in CLASSES for name in kind.may_be_nothing}
         assert declared == {
             # Refused in any case, with words about the audit.
-            ("IcebergPublishBranchOperator", "snapshot_id"),
+            ("IcebergPublishOperator", "snapshot_id"),
             ("CleanUpBranchOperator", "snapshot_id"),
             ("PublishTablesOperator", "published"),
             # A task before that has committed nothing: any snapshot counts.

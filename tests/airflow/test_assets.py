@@ -243,7 +243,7 @@ class TestEventsOfACommit:
         lake.create(name, partition_by=["id"])
         lake.append([7], name)
         files = str(lake.write_file("a.parquet", [1, 1, 2]))
-        run_task(append, table=name, files=files, partition_key_format=kind)
+        run_task(append, table=name, files=files, partition_keys=kind)
         found = events_of(iceberg_asset(name))
         assert [key for key, _ in found] == [None, *expected]
         assert {tuple(event["partitions"]) for _, event in found} == {("id=1", "id=2")}

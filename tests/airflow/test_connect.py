@@ -158,7 +158,7 @@ class TestWhatRunsThere:
         (folder / "orphan.parquet").write_bytes(b"x")
         remove = operators(IcebergRemoveOrphanFilesOperator, task_id="remove", spark_conn_id="connect")
         before = len(server.jobs())
-        run_task(remove, spark_from_files=0, older_than=timedelta(0), action="delete", allow_recent=True)
+        run_task(remove, spark_from_files=0, older_than=timedelta(0), action="delete", options={"allow_recent": True})
         assert len(server.jobs()) > before
         assert not (folder / "orphan.parquet").exists()
         assert numbers(of_numbers) == {n: n for n in range(10)}

@@ -16,7 +16,7 @@ from airflow_iceberg.operators import (
     Freshness,
     IcebergAppendOperator,
     IcebergAuditOperator,
-    IcebergPublishBranchOperator,
+    IcebergPublishOperator,
     NoRows,
     NullShare,
     RowCount,
@@ -85,7 +85,7 @@ class TestARun:
         numbers = itertools.count(100)
         for kind in (
             *(StartBranchOperator, IcebergAppendOperator, IcebergAuditOperator),
-            *(IcebergPublishBranchOperator, CleanUpBranchOperator),
+            *(IcebergPublishOperator, CleanUpBranchOperator),
         ):
             monkeypatch.setattr(kind, "execute", dies_first(kind.execute, lake, numbers))
         run = run_dag(group_dag(new_dag, lake.write_file("a.parquet", [2]), retries=1))
@@ -235,9 +235,9 @@ class TestTheOperators:
     """They work without the group, and everything is a template."""
 
     def test_every_parameter_is_one(self):
-        task = IcebergPublishBranchOperator(task_id="p", table="s.t")
-        assert set(IcebergPublishBranchOperator.template_fields) <= vars(task).keys()
-        assert set(AuditsOperator.template_fields) <= set(IcebergPublishBranchOperator.template_fields)
+        task = IcebergPublishOperator(task_id="p", table="s.t")
+        assert set(IcebergPublishOperator.template_fields) <= vars(task).keys()
+        assert set(AuditsOperator.template_fields) <= set(IcebergPublishOperator.template_fields)
 
     def test_audits_are_rendered_into_copies(self):
         audits = [NoRows("select '{{ ds }}'", params={"a": "{{ ds }}"}), RowCount(min="{{ 1 + 1 }}"), NullShare("id")]
@@ -249,7 +249,7 @@ class TestTheOperators:
     @pytest.mark.costly
     def test_a_publication_without_an_audit(self, lake, run_task):
         lake.create()
-        publish = operators(IcebergPublishBranchOperator, task_id="publish", branch="wap")
+        publish = operators(IcebergPublishOperator, task_id="publish", branch="wap")
         run = run_task(publish, snapshot_id="{{ (ti.xcom_pull(task_ids='none') or {}).get('snapshot_id') or '' }}")
         assert "no audit of this run has passed" in run.refusal
 

@@ -406,7 +406,7 @@ OPERATORS: Mapping[str, str] = {
     "IcebergMigrateTableOperator": "take place",
     "IcebergOverwriteOperator": "overwrite",
     "IcebergPublishChangesOperator": "refs",
-    "IcebergPublishBranchOperator": "audit",
+    "IcebergPublishOperator": "audit",
     "IcebergRegisterTableOperator": "take own",
     "IcebergRemoveOrphanFilesOperator": "orphans",
     "IcebergRestoreOrphanFilesOperator": "quarantine",

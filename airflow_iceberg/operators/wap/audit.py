@@ -86,8 +86,8 @@ class IcebergAuditOperator(AuditsOperator):
     """Audits one snapshot of a table; the task fails if an audit does.
 
     All audits are made of the snapshot at which the branch is when the task starts. The task returns it, and only this
-    snapshot may be published: `IcebergPublishBranchOperator(snapshot_id=…)`. The results are in the log and in XCom,
-    under the key `audits` also when the task fails, each with the first offending rows.
+    snapshot may be published: `IcebergPublishOperator(snapshot_id=…)`. The results are in the log and in XCom, under
+    the key `audits` also when the task fails, each with the first offending rows.
 
     Args:
         table: the namespace and name of the table, `sales.orders`.

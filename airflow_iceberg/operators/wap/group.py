@@ -20,7 +20,7 @@ from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.iceberg import IcebergHook
 from airflow_iceberg.operators.wap.audit import IcebergAuditOperator
 from airflow_iceberg.operators.wap.branch import CleanUpBranchOperator, StartBranchOperator
-from airflow_iceberg.operators.wap.publish import NO_UUID, IcebergPublishBranchOperator, PublishTablesOperator
+from airflow_iceberg.operators.wap.publish import NO_UUID, IcebergPublishOperator, PublishTablesOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -186,7 +186,7 @@ class WapGroup(TaskGroup):
         if len(published) > 1:
             return PublishTablesOperator(task_id="publish", published=published, audits=self._audits, **options)
         [(table, given)] = published.items()
-        return IcebergPublishBranchOperator(
+        return IcebergPublishOperator(
             task_id="publish", table=self._given[table], audits=self._audits[table], **given, **options
         )
 

@@ -24,7 +24,7 @@ NO_UUID = "none"
 """The uuid of a table of format version 1 that has none: a text, since a guard that is nothing would be none."""
 
 
-class IcebergPublishBranchOperator(AuditsOperator):
+class IcebergPublishOperator(AuditsOperator):
     """Publishes exactly the snapshot that was audited, once.
 
     If main is where the branch began, it moves forward to the snapshot, wherever the branch is by now. If main has
@@ -58,7 +58,6 @@ class IcebergPublishBranchOperator(AuditsOperator):
     )
     # It is refused in any case, with words about the audit.
     may_be_nothing = frozenset(("snapshot_id",))
-    verb = "publish"
     ui_color = "#d8f0dc"
 
     def __init__(
@@ -97,7 +96,7 @@ class PublishTablesOperator(TableOperator):
     """Publishes audited snapshots of several tables: in one commit of a Nessie catalog, else one table after the other.
 
     Args:
-        published: of each table, by its name, the arguments of `IcebergPublishBranchOperator`.
+        published: of each table, by its name, the arguments of `IcebergPublishOperator`.
         audits: the audits of each table, by its name.
 
     Returns:
@@ -105,10 +104,10 @@ class PublishTablesOperator(TableOperator):
     """
 
     template_fields: Sequence[str] = (
-        *("iceberg_conn_id", "partition_key_format", "published", "audits", "inputs", "always_audit"),
+        *("iceberg_conn_id", "partition_keys", "published", "audits", "inputs", "always_audit"),
     )
     may_be_nothing = frozenset(("published",))
-    ui_color = IcebergPublishBranchOperator.ui_color
+    ui_color = IcebergPublishOperator.ui_color
 
     def __init__(
         self,
@@ -158,7 +157,7 @@ class PublishTablesOperator(TableOperator):
                 result,
                 iceberg_conn_id=self.iceberg_conn_id,
                 verb="publish",
-                partition_key_format=self.partition_key_format,
+                partition_keys=self.partition_keys,
             )
         return published.to_xcom()
 
