@@ -287,7 +287,7 @@ class Table(ChangesRefs, ChangesRows, ExistingTables, HasHistory):
             operation_key: key of an Airflow task, whose earlier commit is found.
             on_rerun: what happens to the rows of a run of the task before it was cleared: "append" keeps them,
                 "replace" replaces them in the same commit, "skip" leaves it at them.
-            schema_evolution: "union_by_name" adds new columns of the rows, and wider types where that is legal, to the
+            schema_evolution: "add_columns" adds new columns of the rows, and wider types where that is legal, to the
                 table's schema in the same commit.
             write_format: format of the data files, "parquet" or "avro"; by default the table's `write.format.default`.
 

@@ -49,7 +49,7 @@ class AppendRequest:
         rows: a source that a job reads, or Arrow rows of this process, or a function that returns some.
         on_rerun: what happens to the rows of an earlier run after the task was cleared: "replace" them in the same
             commit, "append" the new rows to them, or "skip" the work.
-        schema_evolution: "union_by_name" adds new columns of the rows, and wider types where that is legal, to the
+        schema_evolution: "add_columns" adds new columns of the rows, and wider types where that is legal, to the
             table's schema in the same commit.
         inputs: tables that a query or a callable reads, by the names that it has for them.
         write_format: the format of the data files, "parquet" or "avro"; None for that of the table.

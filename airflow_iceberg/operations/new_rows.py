@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-UNION_BY_NAME = "union_by_name"
+ADD_COLUMNS = "add_columns"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +96,7 @@ class RowsRequest(RerunRequest, Protocol):
 
     @property
     def schema_evolution(self) -> str | None:
-        """Whether new columns of the rows are added to the schema of the table, see `UNION_BY_NAME`."""
+        """Whether new columns of the rows are added to the schema of the table, see `ADD_COLUMNS`."""
 
     @property
     def write_format(self) -> str | None:
@@ -329,10 +329,10 @@ def adds_columns(request: RowsRequest) -> bool:
     """Whether new columns of the rows are added to the table's schema.
 
     Raises:
-        InvalidInputError: neither None nor "union_by_name".
+        InvalidInputError: neither None nor "add_columns".
     """
-    if request.schema_evolution not in (None, UNION_BY_NAME):
-        raise InvalidInputError(f"schema_evolution is {request.schema_evolution!r}, expected {UNION_BY_NAME!r} or None")
+    if request.schema_evolution not in (None, ADD_COLUMNS):
+        raise InvalidInputError(f"schema_evolution is {request.schema_evolution!r}, expected {ADD_COLUMNS!r} or None")
     return request.schema_evolution is not None
 
 

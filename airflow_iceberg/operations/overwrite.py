@@ -91,7 +91,7 @@ class OverwriteRequest:
         isolation_level: "serializable" also checks for rows that other writers add meanwhile, "snapshot" only for rows
             that they remove.
         on_rerun: the treatment of rows of an earlier run, as for an append.
-        schema_evolution: "union_by_name" adds columns to the table, as for an append.
+        schema_evolution: "add_columns" adds columns to the table, as for an append.
         deletes_when_empty: whether rows are deleted when there are no new rows; otherwise nothing is committed then.
         inputs: tables that the source reads, as for an append.
         write_format: the format of the data files, as for an append.

@@ -205,7 +205,7 @@ class RowsOperator(SourceOperator):
         *,
         on_rerun: Literal["replace", "append", "skip"] = "replace",
         on_empty: str = "nothing",
-        schema_evolution: Literal["union_by_name"] | None = None,
+        schema_evolution: Literal["add_columns"] | None = None,
         write_key: str | int | None = None,
         on_removed: Literal["keep", "remove"] | None = None,
         **kwargs: Any,

@@ -52,7 +52,7 @@ class IcebergAppendOperator(RowsOperator):
             may have written; `"remove"` takes them out in the same commit; by default it fails where it meets some.
         on_empty: what happens if the source has no rows: `"nothing"` commits nothing and the task succeeds, `"skip"`
             marks the task as skipped, `"fail"` fails it.
-        schema_evolution: `"union_by_name"` adds new columns of the source to the table's schema, and widens types where
+        schema_evolution: `"add_columns"` adds new columns of the source to the table's schema, and widens types where
             that is legal, in the same commit; by default new columns and wider types fail the task.
         write_format: `"parquet"` or `"avro"`, the format of data files; the table's `write.format.default` if left out.
 

@@ -65,7 +65,7 @@ class IcebergOverwriteOperator(RowsOperator):
         on_empty: what happens if the source has no rows: `"nothing"` commits nothing and the task succeeds, `"delete"`
             deletes the rows that would be replaced (not for partitions), `"skip"` marks the task as skipped, `"fail"`
             fails it.
-        schema_evolution: `"union_by_name"` adds new columns of the source to the table's schema, and widens types where
+        schema_evolution: `"add_columns"` adds new columns of the source to the table's schema, and widens types where
             that is legal, in the same commit; by default new columns and wider types fail the task.
         write_format: `"parquet"` or `"avro"`, the format of data files; the table's `write.format.default` if left out.
 

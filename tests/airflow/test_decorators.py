@@ -466,7 +466,7 @@ class TestTheWordsOfTheOperators:
         table.append([1])
         table.load().create_branch("audit")
         made = pa.table({"id": pa.array([2], pa.int64()), "name": ["b"]})
-        run = run_function(lambda: iter([made]), branch="audit", schema_evolution="union_by_name")
+        run = run_function(lambda: iter([made]), branch="audit", schema_evolution="add_columns")
         assert run.state == "success", run.failures
         assert (table.ids(), table.ids(ref="audit")) == ([1], [1, 2])
         assert "name" in table.load().schema().names

@@ -98,7 +98,7 @@ OPERATIONS: dict[str, Callable[[Table], Any]] = {
     "append to a branch": lambda table: table.append(rows(5), branch="side"),
     "append to a new branch": lambda table: table.append(rows(5), branch="audit", create_branch=True),
     "append with a new column": lambda table: table.append(
-        rows(5).append_column("o", pa.array(["x"])), schema_evolution="union_by_name"
+        rows(5).append_column("o", pa.array(["x"])), schema_evolution="add_columns"
     ),
     "overwrite": lambda table: table.overwrite(rows(6)),
     "overwrite on a new branch": lambda table: table.overwrite(rows(6), branch="audit", create_branch=True),

@@ -80,7 +80,7 @@ class TestJobs:
     def test_an_overwrite_with_new_columns(self, table, zipped, tmp_path):
         pq.write_table(pa.table({"id": [5, 6], "price": [1.5, 2.5]}), tmp_path / "rows.parquet")
         rows = Source.from_files(f"{tmp_path}/rows.parquet")
-        request = OverwriteRequest(rows=rows, overwrite_filter="id between 5 and 8", schema_evolution="union_by_name")
+        request = OverwriteRequest(rows=rows, overwrite_filter="id between 5 and 8", schema_evolution="add_columns")
         overwrite(Work(table, run=run_bare(table, zipped)), request)
         assert ids(table) == [0, 1, 2, 3, 4, 5, 6, *range(9, 20)]
         assert table.scan("price > 2").count() == 1

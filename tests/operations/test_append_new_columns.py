@@ -1,4 +1,4 @@
-"""`schema_evolution="union_by_name"`: columns of the rows join the table's schema in the commit of the rows."""
+"""`schema_evolution="add_columns"`: columns of the rows join the table's schema in the commit that brings the rows."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,7 +43,7 @@ def source(tmp_path: Path) -> Callable[..., Source]:
 
 
 def append(table: Table, source: Source, meanwhile: Callable[[], Any] = lambda: None, **options: Any) -> None:
-    plan = plan_append(table, source, **{"schema_evolution": "union_by_name", **options})
+    plan = plan_append(table, source, **{"schema_evolution": "add_columns", **options})
     result = run_local(plan, table.io, threads=1)
     try:
         result.raise_for_error()
@@ -160,7 +160,7 @@ class TestAppends:
         assert [field.name for field in table.schema().fields] == ["id", "day", "p", "other", "price"]
 
     def test_another_word_is_refused(self, table, source):
-        with pytest.raises(InvalidInputError, match="schema_evolution is 'all', expected 'union_by_name' or None"):
+        with pytest.raises(InvalidInputError, match="schema_evolution is 'all', expected 'add_columns' or None"):
             append(table, source(pa.table({"id": [1]})), schema_evolution="all")
 
 
@@ -173,14 +173,14 @@ class TestOverwrites:
     def test_a_new_column(self, table, source, request_):
         rows = source(pa.table({"id": pa.array([1 << 40], pa.int64()), "day": ["a"], "price": [1.5]}))
         before = len(table.snapshots())
-        overwrite(job_work(table), OverwriteRequest(rows=rows, schema_evolution="union_by_name", **request_))
+        overwrite(job_work(table), OverwriteRequest(rows=rows, schema_evolution="add_columns", **request_))
         assert table.scan().to_arrow().select(["id", "price"]).to_pylist() == [{"id": 1 << 40, "price": 1.5}]
         assert len(table.snapshots()) == before + 1
 
     def test_beside_rows_that_are_carried(self, table, source):
         table.append(pa.table({"id": pa.array([5, 6], pa.int32()), "day": ["a", "a"]}))
         rows = source(pa.table({"id": pa.array([5], pa.int64()), "day": ["c"], "price": [1.5]}))
-        request = OverwriteRequest(rows=rows, schema_evolution="union_by_name", overwrite_filter="id = 5")
+        request = OverwriteRequest(rows=rows, schema_evolution="add_columns", overwrite_filter="id = 5")
         overwrite(job_work(table), request)
         found = table.scan().to_arrow().sort_by("id").to_pylist()
         assert [(row["id"], row["price"]) for row in found] == [(1, None), (5, 1.5), (6, None)]
@@ -201,7 +201,7 @@ class TestArrowRowsOfThisProcess:
     def test_a_new_column_and_a_wider_type(self, table, write):
         versions = len(table.metadata.metadata_log)
         rows = pa.table({"id": pa.array([1 << 40], pa.int64()), "day": ["a"], "price": [1.5], "tags": [["x"]]})
-        assert write(table, rows, schema_evolution="union_by_name").outcome == "committed"
+        assert write(table, rows, schema_evolution="add_columns").outcome == "committed"
         types = {field.name: str(field.type) for field in table.schema().fields if field.name != "p"}
         assert types == {"id": "long", "day": "string", "price": "double", "tags": "list<string>"}
         assert len(table.metadata.metadata_log) == versions + 1
@@ -215,7 +215,7 @@ class TestArrowRowsOfThisProcess:
         rows = pa.table({"id": pa.array([2], pa.int32()), "day": ["a"], "price": [1.5]})
         (batch,) = rows.to_batches()
         given = batch if shape == "batch" else pa.RecordBatchReader.from_batches(rows.schema, [batch])
-        write(table, given, schema_evolution="union_by_name")
+        write(table, given, schema_evolution="add_columns")
         assert table.scan("price = 1.5").count() == 1
 
     def test_unasked_a_new_column_is_refused(self, table, write):
@@ -225,18 +225,18 @@ class TestArrowRowsOfThisProcess:
 
     def test_what_cannot_be_added_leaves_the_table_alone(self, table, write):
         with pytest.raises(InvalidInputError, match="column 'ID' is not added: the table has 'id'"):
-            write(table, pa.table({"ID": [2], "day": ["a"]}), schema_evolution="union_by_name")
-        with pytest.raises(InvalidInputError, match="schema_evolution is 'all', expected 'union_by_name' or None"):
+            write(table, pa.table({"ID": [2], "day": ["a"]}), schema_evolution="add_columns")
+        with pytest.raises(InvalidInputError, match="schema_evolution is 'all', expected 'add_columns' or None"):
             write(table, pa.table({"id": [2], "day": ["a"]}), schema_evolution="all")
         with pytest.raises(InvalidInputError, match="expected an Arrow table, record batch or record batch reader"):
-            write(table, [{"id": 2}], schema_evolution="union_by_name")
+            write(table, [{"id": 2}], schema_evolution="add_columns")
         assert (len(table.refresh().snapshots()), len(table.metadata.schemas)) == (1, 1)
 
     def test_another_writers_new_column_ends_it_and_nothing_is_left(self, table, write):
         Table.load(table.catalog, "db.t").alter([{"add_column": {"name": "other", "type": "string"}}])
         before = sorted(status.location for status in table.io.list(f"{table.location}/data"))
         with pytest.raises(StalePlanError, match="the schema of the table was changed"):
-            write(table, pa.table({"id": [2], "day": ["a"], "price": [1.5]}), schema_evolution="union_by_name")
+            write(table, pa.table({"id": [2], "day": ["a"], "price": [1.5]}), schema_evolution="add_columns")
         assert sorted(status.location for status in table.io.list(f"{table.location}/data")) == before
 
 
@@ -246,13 +246,13 @@ class TestAFilterOnAColumnThatWidens:
     def test_in_this_process(self, table):
         rows = pa.table({"id": pa.array([1 << 40], pa.int64()), "day": ["z"]})
         with pytest.raises(InvalidInputError, match="row 1 of the Arrow rows does not match the overwrite's filter"):
-            table.overwrite(rows, "id < 3000000000", schema_evolution="union_by_name")
-        table.overwrite(rows, "id > 3000000000 or id = 1", schema_evolution="union_by_name")
+            table.overwrite(rows, "id < 3000000000", schema_evolution="add_columns")
+        table.overwrite(rows, "id > 3000000000 or id = 1", schema_evolution="add_columns")
         assert table.scan().to_arrow()["id"].to_pylist() == [1 << 40]
 
     def test_in_a_job(self, table, source):
         rows = source(pa.table({"id": pa.array([1 << 40], pa.int64()), "day": ["z"]}))
-        small = OverwriteRequest(rows=rows, schema_evolution="union_by_name", overwrite_filter="id < 3000000000")
+        small = OverwriteRequest(rows=rows, schema_evolution="add_columns", overwrite_filter="id < 3000000000")
         with pytest.raises(InvalidInputError, match=r"row 1 of .* does not match the overwrite's filter"):
             overwrite(job_work(table), small)
         overwrite(job_work(table), replace(small, overwrite_filter="id > 3000000000 or id = 1"))

@@ -138,7 +138,7 @@ class TestAnEngineDecides:
     def test_new_columns_come_with_the_rows(self, catalog, tmp_path):
         table = new_table(catalog)
         rows = rows_of((1, 1)).append_column("note", pa.array(["x"]))
-        run(table, rows, "id % 2 = 1", schema_evolution="union_by_name")
+        run(table, rows, "id % 2 = 1", schema_evolution="add_columns")
         assert ids(table) == [0, 1, 2, 4, 6]
         assert table.scan("id < 2").to_arrow().sort_by("id")["note"].to_pylist() == [None, "x"]
 

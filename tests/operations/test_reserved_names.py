@@ -47,7 +47,7 @@ class TestNewColumns:
                 table.alter([change])
         rows = pa.table({"id": [1], "x": [1], name: [1]})
         with pytest.raises(InvalidInputError, match=rf"'{name}' cannot have this name"):
-            table.append(rows, schema_evolution="union_by_name")
+            table.append(rows, schema_evolution="add_columns")
         assert table.refresh().metadata_location == before
 
     def test_a_field_of_a_struct_may_have_one(self, tmp_path, version, name):

@@ -65,9 +65,9 @@ class TestJson:
         table = new_table(tmp_path, schema={"id": "long"})
         source = Source.from_files(write(files, tmp_path / "in"))
         if random.random() < 0.5:
-            append(job_work(table), AppendRequest(rows=source, schema_evolution="union_by_name"))
+            append(job_work(table), AppendRequest(rows=source, schema_evolution="add_columns"))
         else:
-            request = OverwriteRequest(rows=source, schema_evolution="union_by_name", replace="table")
+            request = OverwriteRequest(rows=source, schema_evolution="add_columns", replace="table")
             overwrite(job_work(table), request)
         check(table, files, {})
 
@@ -121,7 +121,7 @@ class TestCsv:
         table = new_table(tmp_path, schema={"id": "long", "n": "int"})
         source = Source.from_files(names)
         if how == "append":
-            append(job_work(table), AppendRequest(rows=source, schema_evolution="union_by_name"))
+            append(job_work(table), AppendRequest(rows=source, schema_evolution="add_columns"))
         else:
             table.alter([{"add_column": {"name": f"new_{name}", "type": "string"}} for name in "abc"])
             clauses = """when not matched then insert (id, n, new_a, new_b, new_c)

@@ -46,7 +46,7 @@ def text(path: Path, content: str) -> Source:
 
 
 def load(table: Table, source: Source, *, grow: bool = True) -> None:
-    append(job_work(table), AppendRequest(rows=source, schema_evolution="union_by_name" if grow else None))
+    append(job_work(table), AppendRequest(rows=source, schema_evolution="add_columns" if grow else None))
 
 
 def merged(table: Table, source: Source, on: Any, clauses: str, **more: Any) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ def enter(table: Table, source: Source, how: str) -> None:
     if how == "merge":
         merged(table, source, ["id"], "when matched then delete")
     else:
-        load(table, source, grow=how == "union_by_name")
+        load(table, source, grow=how == "add_columns")
 
 
 def rows(table: Table) -> list[dict[str, Any]]:
@@ -99,7 +99,7 @@ class TestCsv:
         if replace is None:
             load(table, source)
         else:
-            overwrite(job_work(table), OverwriteRequest(rows=source, schema_evolution="union_by_name", replace="table"))
+            overwrite(job_work(table), OverwriteRequest(rows=source, schema_evolution="add_columns", replace="table"))
         assert types(table) == {
             "id": "long",
             **dict.fromkeys(("zip", "phone", "big", "day", "flag", "price"), "string"),
@@ -128,7 +128,7 @@ class TestCsv:
     @pytest.mark.parametrize(
         ("how", "name", "row"),
         [("append", "v", 3), ("append", "id", 2)]
-        + [(how, *one) for how in ("union_by_name", "merge") for one in (("v", 3), ("new", 3), ("id", 2))],
+        + [(how, *one) for how in ("add_columns", "merge") for one in (("v", 3), ("new", 3), ("id", 2))],
     )
     def test_text_that_is_not_utf8_is_told_with_its_column_and_row(self, how, name, row, tmp_path):
         table = make(tmp_path, {"id": "long", "v": "string"})
@@ -144,7 +144,7 @@ class TestCsv:
         with pytest.raises(InvalidInputError, match=expected):
             enter(table, source, how)
 
-    @pytest.mark.parametrize("how", ["append", "union_by_name", "merge"])
+    @pytest.mark.parametrize("how", ["append", "add_columns", "merge"])
     def test_a_name_that_is_not_utf8_is_told(self, how, tmp_path):
         table = make(tmp_path, {"id": "long", "v": "string"})
         (tmp_path / "a.csv").write_bytes(b"id,v\xff\n1,x\n")
@@ -389,7 +389,7 @@ class TestJsonTypes:
         with pytest.raises(InvalidInputError, match=r"row 1 of .* more than 3 different keys, and each would"):
             load(table, lines(tmp_path / "c.jsonl", {"id": 2, **keys}))
 
-    @pytest.mark.parametrize("how", ["append", "union_by_name", "merge"])
+    @pytest.mark.parametrize("how", ["append", "add_columns", "merge"])
     @pytest.mark.parametrize(
         "line", [r'{"id": 1, "\ud800": 2}', r'{"id": 1, "o": {"\ud800": 2}}', r'{"id": 1, "v": {"\ud800": 2}}']
     )
@@ -565,7 +565,7 @@ class TestDeclaredTypes:
         table = make(tmp_path, {"id": "long"})
         given = pa.table({"id": [1], "c": values})
         if way == "arrow":
-            table.append(given, schema_evolution="union_by_name")
+            table.append(given, schema_evolution="add_columns")
         else:
             pq.write_table(given, tmp_path / "a.parquet")
             load(table, Source.from_files(str(tmp_path / "a.parquet")))

@@ -87,7 +87,7 @@ def type_of(schema: Schema, name: str) -> str:
 @pytest.mark.parametrize("nesting", NESTED)
 @pytest.mark.parametrize("kind", ARROW)
 class TestArrow:
-    """`schema_evolution`, the change `union_by_name`, and `Table.create` of an Arrow schema."""
+    """`add_columns`, `union_by_name`, and `Table.create` of an Arrow schema."""
 
     def test_each_door(self, tmp_path, kind, nesting):
         child, expected = ARROW[kind]
@@ -127,7 +127,7 @@ class TestUnknown:
         value = {"metadata": EMPTY, "value": b"\x0c\x07"}
         fields = [pa.field("id", pa.int64()), marked("u", PLAIN, VARIANT), pa.field("w", pa.list_(pa.int32()))]
         rows = pa.table([pa.array([2]), pa.array([value], PLAIN), pa.array([[3]])], schema=pa.schema(fields))
-        table.append(rows, schema_evolution="union_by_name")
+        table.append(rows, schema_evolution="add_columns")
         assert [type_of(table.schema(), name) for name in ("u", "w")] == ["variant", "list<int>"]
         found = table.scan().to_arrow().sort_by("id").to_pylist()
         assert found == [{"id": 1, "u": None, "w": None}, {"id": 2, "u": value, "w": [3]}]
@@ -135,7 +135,7 @@ class TestUnknown:
 
 def loaded(table: Table, path: Path) -> Table:
     """Append a file with new columns, as a job does."""
-    plan = plan_append(table, Source.from_files(str(path)), schema_evolution="union_by_name")
+    plan = plan_append(table, Source.from_files(str(path)), schema_evolution="add_columns")
     result = run_local(plan, table.io, threads=1)
     result.raise_for_error()
     commit_append(table, plan, result)

@@ -279,7 +279,7 @@ def _clears(work: Work, _: Any) -> object:
 OURS: Mapping[str, Ours] = {
     "append": Ours(do=lambda work, _: append(work, AppendRequest(rows=arrow(MORE))), after=lambda r: plus(r, MORE)),
     "append with a column": Ours(
-        do=lambda work, _: append(work, AppendRequest(rows=_with_column(MORE), schema_evolution="union_by_name")),
+        do=lambda work, _: append(work, AppendRequest(rows=_with_column(MORE), schema_evolution="add_columns")),
         after=lambda rows: plus(rows, MORE),
         is_replanned=False,
     ),

@@ -447,7 +447,7 @@ class TestANameTwice:
         twice = "id" if kind == pa.int64() else "s.x"
         for change in (
             lambda: table.append(given),
-            lambda: table.append(given, schema_evolution="union_by_name"),
+            lambda: table.append(given, schema_evolution="add_columns"),
             lambda: table.overwrite(given),
             lambda: table.upsert(given, ["id"]),
             lambda: table.merge(given, ["id"], "when matched then delete"),
@@ -476,7 +476,7 @@ class TestNewColumns:
         assert message in str(error.value)
         rows = schema_to_arrow(given, with_field_ids=False).empty_table()
         with pytest.raises(InvalidInputError) as error:
-            table.append(rows, schema_evolution="union_by_name")
+            table.append(rows, schema_evolution="add_columns")
         assert message in str(error.value)
         table.alter([{"add_column": {"name": "ID", "type": "long"}}])
         assert table.refresh().schema().names.keys() >= {"id", "ID"}
