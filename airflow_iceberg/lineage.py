@@ -53,7 +53,7 @@ def operator_lineage(
 
     report = None if result.outcome in NO_COMMIT else CommitReport.of(table, result, verb=verb)
     read = getattr(result, "inputs", {})
-    snapshots = {name: (read.get(name) or {}).get("snapshot_id") for name in inputs}
+    snapshots = {name: (read.get(name) or {}).get("snapshot-id") for name in inputs}
     return OperatorLineage(
         inputs=[_input(one, snapshots[name]) for name, one in inputs.items()],
         outputs=[_output(table, report)],

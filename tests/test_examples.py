@@ -442,7 +442,7 @@ class TestATableIsMadeFromAnother:
         for date, hour, parcels, replaced in ((1, 0, 1000, 0), (2, 0, 1000, 0), (1, 12, 2000, 3)):
             run = ran(module.DAG, datetime(2026, 1, date, hour, tzinfo=UTC))
             assert (xcom(run, "count")["added_records"], xcom(run, "count")["deleted_records"]) == (3, replaced)
-            assert xcom(run, "tell")["snapshot_id"] == str(
+            assert xcom(run, "tell")["snapshot-id"] == str(
                 load_table(warehouse, module.TABLE).current_snapshot().snapshot_id
             )
             summary = (

@@ -207,7 +207,7 @@ class TestTheStory:
     def test_another_table_is_made_from_it(self, story):
         story.tell("read-iceberg-tables")
         read = story.results["add_up"]["inputs"]
-        assert read["orders"]["snapshot_id"] == str(story.table.current_snapshot().snapshot_id)
+        assert read["orders"]["snapshot-id"] == str(story.table.current_snapshot().snapshot_id)
         assert (read["rates"]["catalog"], read["rates"]["table"]) == ("finance", "fx.rates")
         rows = Table.load(story.table.catalog, "sales.revenue").scan().to_arrow().to_pylist()
         orders = story.table.scan("day = DATE '2026-01-01'").to_arrow().to_pylist()

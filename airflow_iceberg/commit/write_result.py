@@ -117,7 +117,7 @@ class WriteResult(OperationResult):
         deleted_records: rows that the table does not have any more.
         carried_records: rows that were kept and written again, because their files held rows that were replaced or
             deleted.
-        inputs: what was read: catalog, table, table_uuid and snapshot_id (as text) by the name of the input.
+        inputs: what was read: catalog, table, uuid and snapshot (as text) by the name of the input.
     """
 
     branch: str
@@ -189,22 +189,14 @@ class RowCounts:
 
 
 def inputs_of(snapshot: Snapshot) -> dict[str, Any]:
-    """Return what a snapshot's rows were made from, by the names of the inputs; nothing if the summary is no such.
-
-    The summary has Iceberg's spelling of keys, `snapshot-id`; results and events have that of Python and templates,
-    `snapshot_id`.
-    """
+    """Return what a snapshot's rows were made from, by the names of the inputs; nothing if the summary is no such."""
     if INPUTS not in snapshot.summary:
         return {}
     try:
         found = json.loads(snapshot.summary[INPUTS])
     except (ValueError, RecursionError):
         return {}  # another writer's
-    return {name: _spelled(one) for name, one in found.items()} if isinstance(found, dict) else {}
-
-
-def _spelled(entry: Any) -> Any:
-    return {key.replace("-", "_"): value for key, value in entry.items()} if isinstance(entry, dict) else entry
+    return found if isinstance(found, dict) else {}
 
 
 def _carried(snapshot: Snapshot) -> int:

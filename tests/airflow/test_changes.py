@@ -36,9 +36,8 @@ class TestATaskWithChanges:
         assert ids_of(run, lake) == [1, 2]
         inputs = run.result("append")["inputs"]
         head = str(orders.current_snapshot().snapshot_id)
-        assert (inputs["o"]["from_snapshot_id"], inputs["o"]["snapshot_id"]) == (None, head)
-        told = json.loads(lake.load().current_snapshot().summary["airflow.inputs"])["o"]
-        assert (told["from-snapshot-id"], told["snapshot-id"]) == (None, head)
+        assert (inputs["o"]["from-snapshot-id"], inputs["o"]["snapshot-id"]) == (None, head)
+        assert json.loads(lake.load().current_snapshot().summary["airflow.inputs"]) == inputs
 
     @pytest.mark.services
     @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from contextlib import closing
 from datetime import timedelta
 from html.parser import HTMLParser
 from importlib import import_module
-from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
@@ -26,14 +25,11 @@ from airflow.utils.session import create_session
 from airflow_iceberg.catalogs.names import join_levels, split_levels
 from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 from airflow_iceberg.commit.operation_key import OperationKey
-from airflow_iceberg.commit.write_result import inputs_of
 from airflow_iceberg.errors import NotFoundError, StorageError
 from airflow_iceberg.format.metadata import json as metadata_json
-from airflow_iceberg.operations.history.runs import Run
 from airflow_iceberg.operators.append import IcebergAppendOperator
 from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
 from airflow_iceberg.ui import addresses, app, chart, committed, opened, plugin, render, threads, views
-from airflow_iceberg.ui.snapshots import shown_run
 from tests.airflow.conftest import CONN_ID, DAY, Lake, operators
 from tests.airflow.ui_pages import Pages, as_server, pages_of, plugins_only, token
 from tests.airflow.ui_table import RUN_ID, loaded_by_runs
@@ -79,13 +75,6 @@ class Reader(HTMLParser):
 
 def text_of(html: str) -> str:
     return Reader(html.partition("<body>")[2]).text
-
-
-def test_the_snapshot_of_an_input_is_shown():
-    entry = {"catalog": "c", "table": "s.orders", "table-uuid": "u", "snapshot-id": "17"}
-    snapshot = SimpleNamespace(summary={"airflow.inputs": json.dumps({"o": entry})})
-    run = Run(snapshot_id=1, parent_snapshot_id=None, committed_at_ms=1, operation="append", inputs=inputs_of(snapshot))
-    assert dict(shown_run(run).inputs) == {"o": {"table": "s.orders", "snapshot_id": "17"}}
 
 
 class TestOnlyThoseSeeItWhoMayReadTheConnection:

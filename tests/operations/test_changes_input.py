@@ -151,7 +151,7 @@ class TestSinceLast:
         result = lake.run(key("r2"))
         assert (lake.ids(), result.added_records) == ([1, 2, 3], 1)
         entry = result.inputs["o"]
-        assert (entry["mode"], entry["from_snapshot_id"], entry["snapshot_id"]) == (
+        assert (entry["mode"], entry["from-snapshot-id"], entry["snapshot-id"]) == (
             "append",
             str(first),
             str(lake.head()),

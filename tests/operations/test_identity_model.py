@@ -372,7 +372,7 @@ class History:
         if result.outcome != "committed":
             return
         read = result.inputs["o"]
-        first, last = (None if read[name] is None else int(read[name]) for name in ("from_snapshot_id", "snapshot_id"))
+        first, last = (None if read[name] is None else int(read[name]) for name in ("from-snapshot-id", "snapshot-id"))
         assert last is not None
         rows = self.expected(self.load(job.source), first, last, job, index)
         known = self.ranges.setdefault((job.name, run.number, job.task_id, key.part), [])

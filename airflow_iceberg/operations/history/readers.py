@@ -65,9 +65,9 @@ def _readers_in(
 
 
 def _has_read(entry: Mapping[str, Any], table: OpenTable, tainted: Collection[int]) -> bool:
-    if entry.get("table_uuid") != (table.metadata.table_uuid or "") or str(entry.get("table")) != table.name:
+    if entry.get("table-uuid") != (table.metadata.table_uuid or "") or str(entry.get("table")) != table.name:
         return False
-    last, first = (whole_number(str(entry.get(name) or "")) for name in ("snapshot_id", "from_snapshot_id"))
+    last, first = (whole_number(str(entry.get(name) or "")) for name in ("snapshot-id", "from-snapshot-id"))
     # Changes after a snapshot that has the rows already are others.
     return last in tainted and first not in tainted
 

@@ -42,7 +42,7 @@ class Run:
         is_in_main: whether it is in the history of main.
         added_records, updated_records, deleted_records: rows that are new, that got new values, and that are gone. A
             compaction has none.
-        inputs: what was read: catalog, table, table_uuid and snapshot_id (as text) by the name of the input.
+        inputs: what was read: catalog, table, uuid and snapshot (as text) by the name of the input.
         undone_by: the snapshot that has undone this one, on any branch.
         undoes: the snapshots that this one has undone.
     """

@@ -285,7 +285,7 @@ class TestTheSource:
         given = request(source, "source.k = target.id", clauses, inputs={"orders": Input(open=lambda: other)})
         result = merge(Work(table), given)
         assert found(table) == {**start(), 1: ("b", 7), 99: (None, 8)}
-        assert result.inputs["orders"]["snapshot_id"] == str(other.current_snapshot().snapshot_id)
+        assert result.inputs["orders"]["snapshot-id"] == str(other.current_snapshot().snapshot_id)
 
 
 class TestKeys:
