@@ -7,17 +7,15 @@
   out. Limits, guards and selectors would be lifted.
 
 The values of placeholders, and the arguments of functions, are data: None and an empty text are values of those. Not
-here: which values an argument may have (`signatures`).
+here: which values an argument may have (`signatures`), and which Airflow stores (`stored`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
-from datetime import date, time, timedelta
-from numbers import Number
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.sdk import BaseOperator
@@ -26,6 +24,7 @@ from airflow.sdk.bases.operator import BaseOperatorMeta
 from airflow_iceberg.errors import InvalidInputError
 from airflow_iceberg.hooks.arguments import is_empty, is_nothing, mask_secrets
 from airflow_iceberg.hooks.signatures import arguments_of
+from airflow_iceberg.hooks.stored import check_stored
 from airflow_iceberg.retries import airflow_failures
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ _DATA = frozenset(
 )
 # The arguments of a function, which may have none.
 _OF_FUNCTIONS = frozenset(("op_args", "op_kwargs"))
-_STORED = (str, bytes, bool, Number, date, time, timedelta, os.PathLike, type(None))
 
 
 class _Mapped:
@@ -90,7 +88,7 @@ class CheckedArguments(BaseOperator, metaclass=_CheckedMeta):
         check_constants(type(self), {one.name: getattr(self, one.attribute) for one in known})
         for one in known:
             if one.name not in _OF_FUNCTIONS:
-                _check_stored(one.name, getattr(self, one.attribute))
+                check_stored(one.name, getattr(self, one.attribute))
         for name in self.template_fields:
             for value in _references(getattr(self, name, None)):
                 _set_upstream(self, value)
@@ -347,40 +345,7 @@ def _resolves(value: Any) -> bool:
     return callable(getattr(value, "resolve", None)) and not isinstance(value, os.PathLike)
 
 
-# -- what Airflow stores -----------------------------------------------------------------------------------------------
-
-
-def _check_stored(name: str, value: Any) -> None:
-    """Check that Airflow can store a value with its DAG: the form of other objects differs each time it is parsed."""
-    if isinstance(value, _STORED) or _resolves(value) or isinstance(value, type) or callable(value):
-        return
-    if isinstance(value, Mapping):
-        for key, one in value.items():
-            _check_stored(f"{name}[{key!r}]", one)
-    elif isinstance(value, Sequence | set | frozenset):
-        for one in value:
-            _check_stored(name, one)
-    elif is_dataclass(value):
-        for item in fields(value):
-            _check_stored(f"{name}.{item.name}", getattr(value, item.name))
-    elif _is_stored_otherwise(value):
-        kind = type(value)
-        raise InvalidInputError(
-            f"{name} is a {kind.__module__}.{kind.__qualname__}, which Airflow cannot store with the DAG: each parsing "
-            f"would be another version of it; give plain values"
-        )
-
-
-def _is_stored_otherwise(value: Any) -> bool:
-    kind = type(value)
-    is_own = kind.__module__.startswith(("airflow.", "airflow_iceberg."))
-    # The text of any object has its address in memory.
-    has_address = "__repr__" not in _names_of(kind) and "__str__" not in _names_of(kind)
-    return has_address or (callable(getattr(value, "serialize", None)) and not is_own)
-
-
-def _names_of(kind: type) -> set[str]:
-    return {name for owner in kind.__mro__ if owner is not object for name in vars(owner)}
+# -- the tasks that values come from -----------------------------------------------------------------------------------
 
 
 def _references(value: Any) -> Iterator[Any]:

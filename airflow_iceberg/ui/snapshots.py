@@ -64,7 +64,8 @@ def _cut(value: Any) -> Any:
     """Return what is told of an input, without more than is shown."""
     if not isinstance(value, Mapping):
         return None
-    return {name: str(value[name])[:LONGEST_TEXT] for name in ("table", "snapshot_id") if value.get(name)}
+    shown = (("table", "table"), ("snapshot_id", "snapshot-id"))
+    return {name: str(value[stored])[:LONGEST_TEXT] for name, stored in shown if value.get(stored)}
 
 
 def properties_of(properties: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -27,9 +27,11 @@ from airflow_iceberg.catalogs.sql.catalog import SqlCatalog
 from airflow_iceberg.commit.operation_key import OperationKey
 from airflow_iceberg.errors import NotFoundError, StorageError
 from airflow_iceberg.format.metadata import json as metadata_json
+from airflow_iceberg.operations.history.runs import Run
 from airflow_iceberg.operators.append import IcebergAppendOperator
 from airflow_iceberg.operators.expire_snapshots import IcebergExpireSnapshotsOperator
 from airflow_iceberg.ui import addresses, app, chart, committed, opened, plugin, render, threads, views
+from airflow_iceberg.ui.snapshots import shown_run
 from tests.airflow.conftest import CONN_ID, DAY, Lake, operators
 from tests.airflow.ui_pages import Pages, as_server, pages_of, plugins_only, token
 from tests.airflow.ui_table import RUN_ID, loaded_by_runs
@@ -635,3 +637,9 @@ def test_results_are_kept_for_a_limited_number_of_keys():
     made = [kept.get(key, lambda key=key: f"{key}!") for key in "abcab"]
     assert made == ["a!", "b!", "c!", "a!", "b!"]
     assert len(kept._found) == 2
+
+
+def test_the_snapshot_of_an_input_is_shown():
+    entry = {"catalog": "c", "table": "s.orders", "table-uuid": "u", "snapshot-id": "17"}
+    run = Run(snapshot_id=1, parent_snapshot_id=None, committed_at_ms=1, operation="append", inputs={"o": entry})
+    assert dict(shown_run(run).inputs) == {"o": {"table": "s.orders", "snapshot_id": "17"}}
