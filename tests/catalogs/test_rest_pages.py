@@ -563,9 +563,9 @@ class TestAnswersThatShowNothing:
                 catalog_of(server).register_table("db.t", asked, overwrite=is_over)
         gone_on = table(second)
         gone_on["metadata"]["metadata-log"] = [{"timestamp-ms": 1, "metadata-file": asked}]
-        server.on(register, document(table(asked)))
-        for before in (error(404), error(403), document(table(asked))):
-            server.on(LOAD, before, document(gone_on))
+        for before, where in ((error(404), asked), (error(403), None), (document(table(asked)), asked)):
+            server.on(register, document(table(where)))
+            server.on(LOAD, before, document(gone_on | {"metadata": gone_on["metadata"] | {"properties": {}}}))
             assert catalog_of(server).register_table("db.t", asked, overwrite=True).metadata_location == second
 
     def test_a_creation_without_a_column_is_told(self, server: Script) -> None:
