@@ -76,9 +76,11 @@ def _not_elsewhere(catalog: HasTables, table: TableId, place: Place) -> Iterator
     if not listed:
         found = (name for namespace in _namespaces(catalog) for name in catalog.list_tables(namespace))
         yield from (name for name in found if name != table)
-    for namespace, name, _, told in listed:
-        there = place_told(told)
-        if there is None or there.is_below(place) or place.is_below(there):
+    for namespace, name, pointer, told in listed:
+        # Not each program that commits says where the table lies: its metadata file may be elsewhere.
+        told_at, metadata = place_told(told), folder_of(pointer)
+        places = (told_at, metadata)
+        if any(each is None or each.is_below(place) or place.is_below(each) for each in places):
             with suppress(InvalidInputError):  # no name
                 yield TableId(namespace=namespace, name=name)
 

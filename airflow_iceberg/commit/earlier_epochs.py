@@ -180,7 +180,8 @@ class EarlierEpochs:
         if head is not None and self._on_rerun != "append":
             self._removed(metadata, head)
             # A late run is refused before its job. Those of other ids read the manifests once.
-            if self._key.earliest_ms and self._knows_all(metadata, head) and self._may_be_again(metadata):
+            is_late = bool(self._key.earliest_ms) and self._on_rerun != "skip"
+            if is_late and self._knows_all(metadata, head) and self._may_be_again(metadata):
                 works = OwnWorks.of(metadata, self._key, self._branch)
                 self._has_told = True  # by the commit
                 with suppress(NotFoundError):  # expired since it was loaded: the commit asks again, on a newer state
@@ -331,9 +332,12 @@ class EarlierEpochs:
         """Whether a run with the same id, which was deleted, may have made commits that have left the history."""
         if self._on_rerun == "append" or self._key.earliest_ms is None:
             return False
-        if self._planned is not None and self._branch in self._planned.refs:
-            metadata = self._planned
         head = metadata.ref_snapshot(self._branch)
+        if self._planned is not None and self._branch in self._planned.refs:
+            now = {snapshot.snapshot_id for snapshot in metadata.ancestors(head.snapshot_id)} if head else set()
+            if not OwnWorks.of(self._planned, self._key, self._branch).wanted <= now:
+                return True  # its commits were in the history when the work began, and have expired since
+            metadata, head = self._planned, self._planned.ref_snapshot(self._branch)
         return head is not None and not history_tells_all(metadata, head, self._key.earliest_ms or None)
 
     def _history_tells_all(self, metadata: TableMetadata, head: Snapshot) -> bool:
@@ -371,9 +375,10 @@ class EarlierEpochs:
         removed = expired.removed(works.of_write, removes, settles=settles)
         named = expired.written()
         if not (named or works.of_write):
-            expired.check_nothing_lost(settles, is_cleared=self._is_cleared)
+            expired.check_nothing_lost(is_cleared=self._is_cleared)
             self._tell(expired.doubt_of_a_deleted_run(settles))
-        expired.check_none_younger(named | removed)
+        # A clear may have another filter: only a first try knows that its like is what it wrote.
+        expired.check_none_younger(named | removed, settles if self._knows_all(metadata, head) else removes)
         return named | removed
 
     def _tell(self, doubt: str | None) -> None:

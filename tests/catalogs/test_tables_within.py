@@ -316,3 +316,18 @@ def test_no_rest_server_is_asked_to_purge_a_table_with_another_one_in_it(tmp_pat
         lake.reset()
         catalog.drop_table("db.t", purge=True)
         assert "db.t" not in lake.server.tables
+
+
+def test_no_rest_server_is_asked_to_purge_a_second_name_of_a_table(tmp_path):
+    """It would delete the files of the table that is at the place of its name."""
+    with closing(Lake(tmp_path / "home", {"type": "stand-in"})) as lake:
+        lake.reset()
+        catalog = lake.opened("file://{}")
+        catalog.register_table("db.copy", catalog.load("db.t").metadata_location)
+        with pytest.raises(
+            InvalidInputError, match=r"cannot purge db\.copy, nothing was dropped: .* is where table db\.t"
+        ):
+            catalog.drop_table("db.copy", purge=True)
+        assert {"db.t", "db.copy"} <= set(lake.server.tables)
+        catalog.drop_table("db.copy")
+        assert "db.copy" not in lake.server.tables

@@ -172,6 +172,35 @@ class TestItsRowsAreReplaced:
         assert lake.write(lake.key(UNTOLD), 1, on_rerun=on_rerun) == outcome
         assert lake.ids() == there
 
+    def test_work_that_is_skipped_needs_no_other_file(self, lake: Lake) -> None:
+        """A younger file of another program may hold rows of anybody: none is taken out."""
+        lake.write(lake.key(yesterday()), 1)
+        lake.table().append(pa.table({"id": pa.array([8], pa.int64())}))
+        lake.other(9)
+        lake.expire()
+        assert lake.write(lake.key(yesterday()), 1, on_rerun="skip") == "skipped"
+        assert lake.ids() == [1, 8, 9]
+
+    def test_an_overwrite_of_its_own_day_beside_younger_files(self, lake: Lake) -> None:
+        """Its rows are replaced wherever they are: rows that another program has written since are like them, too."""
+        lake.write(lake.key(yesterday()), 1)
+        lake.table().append(pa.table({"id": pa.array([1, 8], pa.int64())}))
+        lake.other(9)
+        lake.expire()
+        rows = pa.table({"id": pa.array([1], pa.int64())})
+        lake.table().overwrite(rows, "id = 1", operation_key=lake.key(yesterday()))
+        assert lake.ids() == [1, 8, 9]
+
+    def test_that_were_in_the_history_when_its_job_began(self, lake: Lake) -> None:
+        lake.other(8)
+        begun = now_ms() + 1
+        lake.write(lake.key(begun), 1)
+        table, key = lake.table(), lake.key(begun)
+        lake.other(9)
+        lake.expire()
+        table.append(pa.table({"id": pa.array([1], pa.int64())}), operation_key=key, on_rerun="replace")
+        assert lake.ids() == [1, 8, 9]
+
     def test_not_those_of_other_runs(self, lake: Lake) -> None:
         lake.write(lake.key(UNTOLD, "other"), 1)
         lake.other(9)

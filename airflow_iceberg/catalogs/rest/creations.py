@@ -23,6 +23,7 @@ from airflow_iceberg.catalogs.rest.states import TableStates
 from airflow_iceberg.errors import (
     AlreadyExistsError,
     CommitUnknownError,
+    IcebergError,
     NotFoundError,
     StorageError,
     UnsupportedError,
@@ -176,12 +177,10 @@ class TableCreations:
         return self._commits.believed(found, purpose, lacks)
 
     def _location_of(self, table: TableId) -> str | None:
-        """Return the metadata file of the table that has a name; None if there is none, or it may not be loaded."""
+        """Return the metadata file of the table that has a name; None if there is none, or none that can be loaded: a
+        registration in its place may be what mends it.
+        """
         try:
             return self._catalog.load(table).metadata_location
-        except NotFoundError:
-            return None
-        except StorageError as error:
-            if not error.is_denied:
-                raise
+        except IcebergError:
             return None

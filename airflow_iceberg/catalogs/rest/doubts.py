@@ -51,16 +51,16 @@ def refuse_shared(catalog: Locations, table: TableId) -> None:
         state = catalog._settled_state(catalog.load(table))
         gate = catalog.gate(table, state.metadata, state.metadata_location)
         files = GatedFileIO(ungated(state.io or catalog.io), gate)
+        why, is_sure = catalog._doubt_by_names(state, drops=True)
         proven, is_final = catalog._proven_gate(files, state)
         # The server deletes what the metadata names: a table anywhere below may be named, too.
         location, folder = state.metadata.location, state.metadata_location.rpartition("/")[0]
         is_lost = is_final and location in set(gate.own) - set(proven.own)
-        is_shared = is_lost or any(metadata_below(files, location, own=folder))
+        if why is None or not is_sure:
+            why = f"another table is in its place, {location}, or in one above or below it; drop it without purge"
+            if not (is_lost or any(metadata_below(files, location, own=folder))):
+                return
     except (StorageError, FormatError, InvalidInputError, UnsupportedError) as error:
         log.info("cannot look for other tables in the place of %s: %s", table, error)
         return
-    if is_shared:
-        raise InvalidInputError(
-            f"cannot purge {table}, nothing was dropped: another table is in its place, {state.metadata.location}, "
-            f"or in one above or below it; drop it without purge"
-        )
+    raise InvalidInputError(f"cannot purge {table}, nothing was dropped: {why}")

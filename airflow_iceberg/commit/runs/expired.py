@@ -87,8 +87,13 @@ class ExpiredRows:
 
     # -- refusals ------------------------------------------------------------------------------------------------------
 
-    def check_none_younger(self, found: Collection[str]) -> None:
+    def check_none_younger(
+        self, found: Collection[str], settles: Callable[[DataFile], bool] = lambda file: False
+    ) -> None:
         """Refuse if rows of the files that were found by their names may have been rewritten into others since.
+
+        Args:
+            settles: as of `removed`.
 
         Raises:
             IncompatibleChangeError: there is a younger file of which that cannot be told.
@@ -96,16 +101,12 @@ class ExpiredRows:
         # v1 has no sequence numbers: any file may be the younger one.
         first = min((self.live[path].file_sequence_number or 0 for path in found), default=0) or -1
         for path, entry in self.live.items() if found else ():
-            if (entry.file_sequence_number or 0) > first and not is_appended(self.metadata, entry):
+            is_younger = (entry.file_sequence_number or 0) > first
+            if is_younger and not (settles(entry.data_file) or is_appended(self.metadata, entry)):
                 raise self._unknown(f"file {path} is younger than its files and may hold rows of them")
 
-    def check_nothing_lost(
-        self, settles: Callable[[DataFile], bool] = lambda file: False, *, is_cleared: bool = False
-    ) -> None:
+    def check_nothing_lost(self, *, is_cleared: bool = False) -> None:
         """Refuse when no file is named like one of this work, and a commit of it may have been there all the same.
-
-        Args:
-            settles: as of `removed`.
 
         Raises:
             IncompatibleChangeError: the task was cleared, or a file may hold rows of an earlier try.
