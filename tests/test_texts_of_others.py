@@ -181,11 +181,11 @@ class TestClusters:
             assert found.reason
 
     def test_what_is_followed(self, said_by: str, caplog: Any) -> None:
-        running = SimpleNamespace(is_running=True, waiting=said_by, ending="")
-        ended = SimpleNamespace(is_running=False, waiting="", ending=said_by)
+        running = SimpleNamespace(is_running=True, waiting=said_by, ending="", has_tag=lambda _: True)
+        ended = SimpleNamespace(is_running=False, waiting="", ending=said_by, has_tag=lambda _: True)
         for state in (running, ended):
             manager: Any = SimpleNamespace(state=lambda _id, state=state, **_: state)
-            told = Followed(manager, "app", cluster="X", tag=None).look()
+            told = Followed(manager, "app", cluster="X", tag="t").look()
             assert MARK not in str(told) + caplog.text
 
     def test_the_output_of_spark_submit(self, said_by: str) -> None:
