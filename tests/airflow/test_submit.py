@@ -159,8 +159,7 @@ class TestWhatTheJobIsTold:
 
     def test_only_storage_properties_travel_and_what_a_rest_catalog_lent_for_the_table(self):
         catalog: Any = {"uri": "postgresql://me:pw@db", "credential": "c", "token": "t", "s3.endpoint": "e"}
-        catalog["files.max-memory-mb"] = "64"
-        assert storage_properties(catalog) == {"s3.endpoint": "e", "files.max-memory-mb": "64"}
+        assert storage_properties(catalog) == {"s3.endpoint": "e"}
         lent = FsspecFileIO({"s3.endpoint": "theirs", "s3.access-key-id": "lent"})
         ours = {**catalog, "s3.session-token": "our-session"}
         table: Any = SimpleNamespace(catalog=SimpleNamespace(properties=ours), io=lent)

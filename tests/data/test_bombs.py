@@ -54,6 +54,5 @@ def test_parquet(reader: str, tmp_path: Path) -> None:
         path.unlink()
     assert {name: one.more_bytes // _MB for name, one in found.items() if one.more_bytes > MOST_BYTES} == {}
     assert {name: one.seconds for name, one in found.items() if one.seconds > MOST_S} == {}
-    print({name: one.more_bytes // _MB for name, one in found.items()})
     said = {name: one.said for name, one in found.items()}
     assert {name: text for name, text in said.items() if "FormatError" not in text and text != "no error"} == {}

@@ -4,7 +4,6 @@ With a limit of some MB, so that bombs may be small. In processes of their own, 
 `test_bombs.py`.
 """
 
-import base64
 import json
 import random
 import string
@@ -18,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from airflow_iceberg.catalogs.rest.trust import store_access
 from airflow_iceberg.data.limits.memory import DEFAULT_BYTES, SETTING, memory_limit
 from airflow_iceberg.data.limits.parquet import file as parquet_file
 from airflow_iceberg.data.limits.parquet.file import LimitedParquet
@@ -112,22 +110,6 @@ class TestParquet:
             path = tmp_path / f"{name}.parquet"
             path.write_bytes(b"PAR1" + data + len(data).to_bytes(4, "little") + b"PAR1")
             assert outcomes(path, LONG) == dict.fromkeys(READERS, "refused"), name
-
-    def test_an_arrow_schema_whose_fields_are_one(self, tmp_path):
-        """Flatbuffers may use a part of a message any number of times, and Arrow copies it each time."""
-        fields = [pa.field(f"c{number}", pa.int8()) for number in range(2_000)]
-        fields[0] = fields[0].with_metadata({"k": "v" * 50_000})
-        honest = pa.schema(fields).serialize().to_pybytes()
-        forged, place = bytearray(honest), honest.index((2_000).to_bytes(4, "little")) + 4
-        first = place + int.from_bytes(honest[place : place + 4], "little")
-        for at in range(place, place + 4 * 2_000, 4):
-            forged[at : at + 4] = (first - at).to_bytes(4, "little")
-        assert pa.ipc.read_schema(pa.py_buffer(bytes(forged))).field(1_999).metadata[b"k"] == b"v" * 50_000
-        for data, expected in ((honest, "read"), (bytes(forged), "refused")):
-            pairs = [{1: b"ARROW:schema", 2: base64.b64encode(data)}]
-            column = hostile.Bomb(kind=hostile.INT64, pages=hostile.page("zstd", bytes(8), 1), values=1)
-            path = hostile.write(tmp_path / f"{expected}.parquet", [column], 1, pairs=pairs)
-            assert outcomes(path, LONG) == dict.fromkeys(READERS, expected)
 
     def test_a_page_that_says_that_it_is_smaller_than_it_is(self, tmp_path):
         """Arrow holds a page to its header."""
@@ -296,11 +278,6 @@ class TestTheSetting:
     def test_it_reaches_the_readers_of_a_table(self):
         assert memory_limit(FsspecFileIO(), "a").most_bytes == DEFAULT_BYTES
         assert memory_limit(Gate(allowed=("file:///a",)).around(IO), "a").most_bytes == LIMIT
-
-    def test_it_is_the_connections_and_no_word_of_a_catalogs_server(self):
-        said = {SETTING: "100000"}
-        assert memory_limit(FsspecFileIO(store_access({SETTING: "4"}, said, said).properties), "a").most_bytes == LIMIT
-        assert memory_limit(FsspecFileIO(store_access({}, said, said).properties), "a").most_bytes == DEFAULT_BYTES
 
     @pytest.mark.parametrize("value", ["x", "-1", "0", "1e9", "12 GB", "9" * 30, "\u0661\u0662"])
     def test_it_is_a_number_of_megabytes(self, value):

@@ -157,14 +157,11 @@ class Bomb:
         ]
 
 
-def write(
-    path: Path, columns: Sequence[Bomb], rows: int, *, groups: int = 1, shared: bool = False, pairs: Any = None
-) -> Path:
+def write(path: Path, columns: Sequence[Bomb], rows: int, *, groups: int = 1, shared: bool = False) -> Path:
     """Write a file.
 
     Args:
         groups: the number of row groups, all of the same bytes.
-        pairs: the properties in the footer.
         shared: whether all columns are the bytes of the first one.
     """
     data, chunks = b"PAR1", []
@@ -187,7 +184,7 @@ def write(
         chunks.append({2: start, 3: meta})
     group = {1: chunks, 2: len(data), 3: rows}
     elements = [{4: b"schema", 5: Small(len(columns))}, *(each for column in columns for each in column.elements())]
-    footer = struct({1: Small(1), 2: elements, 3: rows * groups, 4: [group] * groups, 5: pairs})
+    footer = struct({1: Small(1), 2: elements, 3: rows * groups, 4: [group] * groups})
     path.write_bytes(data + footer + len(footer).to_bytes(4, "little") + b"PAR1")
     return path
 

@@ -35,7 +35,7 @@ class FetchedFile:
 
     def read(self, size: int = -1) -> Any:
         start = self._at
-        end = self.size if size < 0 else min(start + size, self.size)
+        end = self.size if size is None or size < 0 else min(start + size, self.size)
         if end <= start:
             return b""
         index = bisect_right(self._starts, start) - 1

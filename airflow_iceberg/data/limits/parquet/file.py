@@ -89,8 +89,7 @@ class LimitedParquet:
         return found
 
     def _read_at(self, size: int, offset: int) -> bytes:
-        data: bytes = self.handle.read_at(size, offset)
-        return data
+        return self.handle.read_at(size, offset)
 
 
 def _joined(batches: Iterator[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:

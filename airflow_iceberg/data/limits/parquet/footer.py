@@ -12,7 +12,6 @@ from typing import Any
 
 from airflow_iceberg.data.limits.compact import LIST, STOP, STRUCT, Skipper, field, list_head
 from airflow_iceberg.data.limits.memory import MemoryLimit
-from airflow_iceberg.data.limits.parquet.stored_schema import check_stored_schema
 
 # What a reader gets at once from the end of a file: Arrow asks for as much.
 TAIL_BYTES = 64 << 10
@@ -23,8 +22,6 @@ _PER_COLUMN, _PER_CHUNK, _PER_ITEM = 3_000, 1_000, 80
 _TIMES_BYTES = 3
 # A column takes five bytes of a footer at least: nothing that is smaller becomes more.
 _MOST_TIMES = 800
-# And an Arrow schema in it no more than the square of its length, by this (`stored_schema`).
-_MOST_SQUARE = 16
 _SCHEMA, _ROW_GROUPS, _COLUMNS = 2, 4, 1
 
 
@@ -40,14 +37,10 @@ def check_footer(file: Any, limit: MemoryLimit) -> None:
     if size < _END_BYTES:
         return
     length = int.from_bytes(file.read_at(_END_BYTES, size - _END_BYTES)[:4], "little")
-    if length + _END_BYTES > size or length * length // _MOST_SQUARE <= limit.most_bytes:
-        return
-    footer = file.read_at(length, size - _END_BYTES - length)
-    check_stored_schema(footer, limit)
-    if length * _MOST_TIMES <= limit.most_bytes:
+    if length + _END_BYTES > size or length * _MOST_TIMES <= limit.most_bytes:
         return
     try:
-        needed = _Counted(footer, limit.most_bytes).memory()
+        needed = _Counted(file.read_at(length, size - _END_BYTES - length), limit.most_bytes).memory()
     except (IndexError, ValueError) as error:
         raise limit.refusal(f"a footer of {length} bytes that cannot be read ({error})") from error
     limit.check(needed, 0, f"a footer of {length} bytes")

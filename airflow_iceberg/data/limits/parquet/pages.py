@@ -9,7 +9,6 @@ Spec: "Data Pages" and PageHeader in the Parquet format.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -29,23 +28,10 @@ _STRUCTS = {5: DATA, 7: DICTIONARY, 8: DATA_V2}
 # Fields of these structs: the encoding by the kind of page, and the length of the repetition levels of DATA_V2.
 _VALUES, _ENCODING, _LEVEL_BYTES = 1, {DATA: 2, DICTIONARY: 2, DATA_V2: 4}, 6
 # Headers with short bounds take some fifty bytes. Arrow reads those of 16 MiB at most.
-_FIRST_WINDOW, _WINDOW_TIMES, _MOST_WINDOW = 512, 128, 16 << 20
+_FIRST_WINDOW, _WINDOW_TIMES, _MOST_WINDOW = 1 << 10, 64, 16 << 20
 # A chunk that is read at once to look at its pages.
-_SMALL_CHUNK = 4 << 10
+_SMALL_CHUNK = 32 << 10
 
-# The headers that most writers write, in one step: a tenth of the time. A number; a text of some bytes; a field of
-# statistics: a text, a number or a truth value.
-_NUMBER = rb"([\x80-\xff]{0,4}[\x00-\x7f])"
-_SHORT = b"(?:" + b"|".join(re.escape(bytes([size])) + b".{%d}" % size for size in range(33)) + b")"
-_STATISTICS = (
-    rb"(?:[\x18\x28\x38\x48\x58]" + _SHORT + rb"|[\x16\x26\x36][\x80-\xff]{0,9}[\x00-\x7f]|[\x11\x12\x21\x22]){0,8}\x00"
-)
-_OF_DATA = rb"\x2c\x15" + _NUMBER + rb"\x15" + _NUMBER + rb"\x15.\x15.(?:\x1c" + _STATISTICS + rb")?\x00\x00"
-_OF_DICTIONARY = rb"\x4c\x15" + _NUMBER + rb"\x15" + _NUMBER + rb"[\x11\x12]?\x00\x00"
-_USUAL = re.compile(
-    rb"\x15([\x00\x04])\x15" + _NUMBER + rb"\x15" + _NUMBER + rb"(?:" + _OF_DATA + rb"|" + _OF_DICTIONARY + rb")",
-    re.DOTALL,
-)
 ReadAt = Callable[[int, int], bytes]
 """Bytes of a file: (number, offset)."""
 
@@ -125,9 +111,6 @@ def _header(data: bytes, at: int, base: int) -> Page | None:
 
 
 def _page(data: bytes, at: int, base: int) -> Page:
-    usual = _USUAL.match(data, at)
-    if usual is not None and (usual[1] == b"\x00") == (usual[4] is not None):
-        return _usual_page(data, usual, base)
     numbers = {_KIND: -1, _SIZE: -1, _STORED: -1}
     structs: dict[int, dict[int, int]] = {}
     skipper, number = Skipper(data), 0
@@ -154,13 +137,6 @@ def _page(data: bytes, at: int, base: int) -> Page:
         offset=base + at,
         level_bytes=inner.get(_LEVEL_BYTES, 0) if page_kind == DATA_V2 else 0,
     )
-
-
-def _usual_page(data: bytes, found: re.Match[bytes], base: int) -> Page:
-    kind, first = (DATA, 4) if found[4] is not None else (DICTIONARY, 6)
-    (size, _), (stored, _) = integer(data, found.start(2)), integer(data, found.start(3))
-    (values, _), (encoding, _) = integer(data, found.start(first)), integer(data, found.start(first + 1))
-    return Page(kind, size, stored, values, encoding, base + found.end())
 
 
 def _integers(data: bytes, at: int, skipper: Skipper) -> tuple[dict[int, int], int]:

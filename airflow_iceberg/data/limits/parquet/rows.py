@@ -39,8 +39,8 @@ _DECIMAL_BYTES, _OFFSET_BYTES, _LEVEL_BYTES = 32, 4, 2
 _ENTRY_BYTES = 16
 _INDICES = frozenset((PLAIN_DICTIONARY, RLE_DICTIONARY))
 _NOT_PLAIN = _INDICES | {DELTA_TEXTS}
-# Values that are wider count one by one, too, with the copies that Arrow makes of them.
-_WIDE_BYTES, _WIDE_COPIES = 64, 4
+# Values that are wider count one by one, too.
+_WIDE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class ChunkMemory:
     @property
     def whole(self) -> int:
         """What cannot be read in portions."""
-        found = self.largest + (_WIDE_COPIES * self.leaf.width if self.leaf.width > _WIDE_BYTES else 0)
+        found = self.largest + (self.leaf.width if self.leaf.width > _WIDE_BYTES else 0)
         if self.dictionary is not None:
             found += 2 * self.dictionary.size + _ENTRY_BYTES * self.dictionary.values
         if not self.leaf.is_nested:
