@@ -17,7 +17,7 @@ PRIVATE_VARIABLE = "AIRFLOW_ICEBERG_PRIVATE"
 
 # The properties by which a job reaches the table's files. A job gets no others of the catalog's properties, which can
 # be its credentials.
-STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "files.")
+STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

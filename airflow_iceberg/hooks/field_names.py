@@ -21,7 +21,6 @@ WITHOUT_A_FIELD = (
     "transport.read-timeout",
     "app-id",
     "unique-table-location",
-    "files.max-memory-mb",
     "glue.max-retries",
     "glue.retry-mode",
     "glue.skip-archive",

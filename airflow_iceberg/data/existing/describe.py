@@ -15,7 +15,6 @@ from airflow_iceberg.data.existing.parquet_footer import FooterStatistics, read_
 from airflow_iceberg.data.existing.parquet_types import schema_nodes
 from airflow_iceberg.data.existing.partition import folder_values, partition_of
 from airflow_iceberg.data.existing.target import ExistingFile, Target
-from airflow_iceberg.data.limits.memory import memory_limit
 from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.open_source import as_source, open_handle
 from airflow_iceberg.errors import FormatError, IcebergError, InvalidInputError, NotFoundError, UnsupportedError
@@ -40,12 +39,11 @@ def describe(io: FileIO, file: ExistingFile, target: Target) -> DataFile:
     file_format = "data"
     try:
         file_format = format_of(io, file)
-        with open_handle(io, file_format, file.location) as handle:
+        with open_handle(io, file_format, file.location) as (handle, is_local):
             size_bytes = file.size_bytes if file.size_bytes is not None else _size_of(handle)
             footer_bytes = read_footer(handle, size_bytes, file.location) if file_format == "parquet" else b""
             facts = FileFacts(location=file.location)
-            limit = memory_limit(io, file.location)
-            source: Any = as_source(handle, file_format, facts, target.name_mapping, limit)
+            source: Any = as_source(handle, file_format, facts, target.name_mapping, is_local)
             known = {}
             ranges = None
             unzoned: frozenset[int] = frozenset()

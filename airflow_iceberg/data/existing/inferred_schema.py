@@ -12,13 +12,12 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from airflow_iceberg.data.declared import parquet_columns
 from airflow_iceberg.data.existing.parquet_footer import read_footer
 from airflow_iceberg.data.existing.partition import HIVE_NULL
 from airflow_iceberg.data.existing.target import ExistingFile
-from airflow_iceberg.data.limits.memory import memory_limit
-from airflow_iceberg.data.limits.parquet.file import LimitedParquet
 from airflow_iceberg.data.read.open_source import open_handle
 from airflow_iceberg.errors import InvalidInputError, UnsupportedError
 from airflow_iceberg.format.names import fold
@@ -41,11 +40,10 @@ def columns_of(io: FileIO, file: ExistingFile) -> pa.Schema:
         raise UnsupportedError(
             f"the columns of {file.location} are not inferred, only those of Parquet files; give the schema"
         )
-    with open_handle(io, "parquet", file.location) as handle:
+    with open_handle(io, "parquet", file.location) as (handle, _):
         handle.seek(0, 2)
         footer = read_footer(handle, int(handle.tell()), file.location)
-        limit = memory_limit(io, file.location)
-        found = LimitedParquet(handle, limit, coerce_int96_timestamp_unit="us").parquet
+        found = pq.ParquetFile(handle, coerce_int96_timestamp_unit="us")
         declared = parquet_columns(found.schema_arrow, footer, file.location)
         return pa.schema([field.with_nullable(True) for field in declared])
 

@@ -19,8 +19,6 @@ from typing import Any, cast
 import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader
 
-from airflow_iceberg.data.limits.avro_records import RecordLimit, check_schema
-from airflow_iceberg.data.limits.memory import MemoryLimit
 from airflow_iceberg.data.read.file_fields import fields_by_id, file_fields
 from airflow_iceberg.data.read.lazy_bytes import LazyBytes
 from airflow_iceberg.data.read.metadata_columns import FileFacts
@@ -64,14 +62,11 @@ _ESCAPES = "surrogateescape"
 class AvroSource:
     """An open file and its columns."""
 
-    def __init__(self, handle: Any, facts: FileFacts, name_mapping: str | None, limit: MemoryLimit) -> None:
+    def __init__(self, handle: Any, facts: FileFacts, name_mapping: str | None) -> None:
         # The container's reader takes bytes; it gets an object that reads them on demand.
         self._data = cast(Any, LazyBytes(handle))
-        self.size_bytes = len(self._data)
         self._facts = facts
         self._header = read_header(self._data, path=facts.location)
-        self._limit = limit
-        check_schema(self._header.metadata.get("avro.schema", b""), limit)
         try:
             written = json.loads(self._header.metadata["avro.schema"])
             self._types = _Types()
@@ -86,7 +81,6 @@ class AvroSource:
             raise FormatError(f"malformed Avro schema: {error}", path=facts.location) from error
         if not pa.types.is_struct(kind):
             raise FormatError(f"expected records, got {kind}", path=facts.location)
-        self._records_limit = RecordLimit(self._parsed["items"], limit)
         self._schema = pa.schema(list(kind.fields))
         self.fields = file_fields(self._schema, name_mapping, facts.constants, path=facts.location)
 
@@ -110,25 +104,21 @@ class AvroSource:
         # In the batch they are adjacent.
         fields = fields_by_id(replace(field, position=index) for index, field in enumerate(wanted))
         position = 0
-        for count, block in read_blocks(self._data, self._header, path=self._facts.location, most=self._limit.inflated):
+        for count, block in read_blocks(self._data, self._header, path=self._facts.location):
             if not wanted or not block:
                 yield from rows_without_columns(self._facts, position, count, batch_size)
                 position += count
                 continue
-            for batch in self._batches(count, block, kept, batch_size):
+            records = self._records(count, block)
+            for start in range(0, count, batch_size):
+                batch = self._batch(records[start : start + batch_size], kept)
                 yield RawRows(position=position, count=batch.num_rows, batch=batch, fields=fields, facts=self._facts)
                 position += batch.num_rows
 
-    def _batches(self, count: int, block: bytes, kept: pa.Schema, batch_size: int) -> Iterator[pa.RecordBatch]:
-        if count > len(block):  # without bytes there is no block
-            raise FormatError(f"a block of {count} records has {len(block)} bytes", path=self._facts.location)
-        for some, data, _ in self._records_limit.portions(count, block):
-            records = self._records(some, data)
-            for start in range(0, some, batch_size):
-                yield self._batch(records[start : start + batch_size], kept)
-
     def _records(self, count: int, block: bytes) -> list[dict[str, Any]]:
         # A block between its number of records and a zero is an array of records.
+        if count > len(block):  # without bytes there is no block
+            raise FormatError(f"a block of {count} records has {len(block)} bytes", path=self._facts.location)
         data = write_long(count) + block + b"\x00"
         stream = io.BytesIO(data)
         try:

@@ -21,7 +21,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_iceberg.data.limits.memory import MemoryLimit, memory_limit
 from airflow_iceberg.data.read.columns import identity_constants
 from airflow_iceberg.data.read.equality import KeySet
 from airflow_iceberg.data.read.metadata_columns import FileFacts
@@ -51,8 +50,6 @@ CACHE_BYTES = 256 << 20
 _WHOLE_FILE_ROWS = 5_000_000
 # Deleted positions that a data file does not have; more of them are no writer's.
 _MOST_BEYOND = 1 << 16
-# What is kept of a data file beside its path, and of each 65,536 of its rows of which some are deleted, at least.
-_FILE_BYTES, _BITMAP_BYTES, _BITMAP_BITS = 1_000, 400, 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,14 +150,10 @@ class DeleteReader:
         column = Column(_PATH.name, _PATH.id, _PATH.type, (_PATH.name,))
         row_filter = None if path is None else Comparison("=", column, path)
         parts: dict[str, _Positions] = {}
-        kept = self._kept((delete,), "the paths and positions")
-        for batch in self._rows(delete, (POSITION_SCHEMA,), kept, row_filter):
+        for batch in self._rows(delete, (POSITION_SCHEMA,), row_filter):
             for found, positions in _by_path(batch.column(_PATH), batch.column(_POSITION), delete):
                 if path is None or found == path:
-                    if found not in parts:
-                        kept.add(_FILE_BYTES + len(found))
-                        parts[found] = _Positions(kept)
-                    parts[found].add(positions)
+                    parts.setdefault(found, _Positions()).add(positions)
         return {found: positions.all() for found, positions in parts.items()}
 
     def _vector(self, delete: DataFile, file: DataFile) -> RowPositions:
@@ -211,31 +204,24 @@ class DeleteReader:
         def load() -> tuple[KeySet, int]:
             schemas = self._key_schemas(ids)
             columns = [[pa.nulls(0, type_to_arrow(_key_field(schema).type))] for schema in schemas]
-            kept = self._kept(deletes, "the keys")
             for delete in deletes:
-                for rows in self._rows(delete, schemas, kept):
+                for rows in self._rows(delete, schemas):
                     for chunks, schema in zip(columns, schemas, strict=True):
                         chunks.append(_key_column(rows, schema))
-                        kept.add(chunks[-1].nbytes)
             keys = KeySet([pa.concat_arrays(chunks) for chunks in columns])
             return keys, keys.size_bytes
 
         result: KeySet = self._cache.get((ids, tuple(delete.identity for delete in deletes)), load)
         return result
 
-    def _kept(self, deletes: Sequence[DataFile], what: str) -> _Kept:
-        more = f" and {len(deletes) - 1} more delete files" if len(deletes) > 1 else ""
-        return _Kept(memory_limit(self._io, deletes[0].file_path), f"{what} of a delete file{more}")
-
     # --- rows of a delete file ----------------------------------------------------------------------------------------
 
     def _rows(
-        self, delete: DataFile, schemas: Sequence[Schema], kept: _Kept, row_filter: Expression | None = None
+        self, delete: DataFile, schemas: Sequence[Schema], row_filter: Expression | None = None
     ) -> Iterator[RawRows]:
         constants = identity_constants(self._specs.get(delete.spec_id), delete.partition)
         facts = FileFacts(location=delete.file_path, spec_id=delete.spec_id, constants=constants)
         with open_source(self._io, delete.file_format, facts, self._name_mapping) as source:
-            kept.stored += source.size_bytes
             known = {field.field_id for field in source.fields} | constants.keys()
             for field in (field for schema in schemas for field in schema.fields):
                 if field.id not in known and not isinstance(field.type, UnknownType):
@@ -264,30 +250,10 @@ def _most_vector_bytes(positions: int) -> int:
     return 64 + 32 * positions
 
 
-class _Kept:
-    """Adds up what is kept of delete files: a few bytes of them may be very many rows.
-
-    Attributes:
-        stored: the size of the files that have been opened.
-    """
-
-    def __init__(self, limit: MemoryLimit, what: str) -> None:
-        self.stored = 0
-        self._limit = limit
-        self._what = what
-        self._needed = 0
-
-    def add(self, needed: int) -> None:
-        """Raise FormatError if it is too much with this."""
-        self._needed += needed
-        self._limit.check(self._needed, self.stored, self._what)
-
-
 class _Positions:
     """The positions of one data file, in the order of a delete file: held as a set whenever there are many."""
 
-    def __init__(self, kept: _Kept) -> None:
-        self._kept = kept
+    def __init__(self) -> None:
         self._parts: list[Any] = []
         self._waiting = 0
         self._found: list[RowPositions] = []
@@ -301,11 +267,7 @@ class _Positions:
     def all(self) -> RowPositions:
         """Return the set of all positions."""
         if self._parts:
-            found = np.concatenate(self._parts)
-            # Positions far apart need a bitmap of their own each.
-            self._kept.add(_BITMAP_BYTES * len(np.unique(found >> _BITMAP_BITS)))
-            self._found.append(RowPositions.of(found))
-            self._kept.add(self._found[-1].size_bytes)
+            self._found.append(RowPositions.of(np.concatenate(self._parts)))
         self._parts, self._waiting = [], 0
         self._found = [self._found[0].union(*self._found[1:])]
         return self._found[0]

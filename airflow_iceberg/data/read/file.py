@@ -15,7 +15,6 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_iceberg.data.limits.memory import memory_limit
 from airflow_iceberg.data.read.columns import identity_constants, is_geo
 from airflow_iceberg.data.read.deletes import DeleteReader, RowDeletes, check_delete_file
 from airflow_iceberg.data.read.metadata_columns import FileFacts
@@ -169,7 +168,6 @@ def read_file(
     if isinstance(row_filter, tree.AlwaysFalse):
         return iter(())
     reader = source.deletes or DeleteReader(io, schemas=(known,), name_mapping=mapping)
-    batch_size = _rows_at_once(io, (schema, known), facts, batch_size)
     wanted = _Wanted(schema, _filter_schema(row_filter, known), row_filter, batch_size, keep_dictionaries, positions)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -180,15 +178,6 @@ def read_file(
                 yield from wanted.of(part, gone)
 
     return batches()
-
-
-def _rows_at_once(io: FileIO, schemas: Sequence[Schema], facts: FileFacts, batch_size: int) -> int:
-    """Return how many rows are read at once: fewer if texts that are the same in all of them are long."""
-    fields = {field.id: field.initial_default for schema in schemas for field in schema.fields_by_id.values()}
-    values = {**fields, **facts.constants}
-    same = [facts.location, *(values[field_id] for field_id in fields), *facts.partition.values()]
-    needed = sum(len(value) for value in same if isinstance(value, str | bytes))
-    return max(1, min(batch_size, memory_limit(io, facts.location).batch_bytes // max(needed, 1)))
 
 
 def _share(found: Sequence[Part], first: int, end: int, count: int) -> Sequence[Part]:
@@ -244,10 +233,7 @@ class _Wanted:
 
     def _has_positions(self, part: Part) -> bool:
         span = part.span() if self.positions is not None else None
-        if self.positions is None or span is None:
-            return True
-        first, count = span  # as many rows as the footer says
-        return self.positions.count_below(first + count) > self.positions.count_below(first)
+        return self.positions is None or span is None or bool(self.positions.mask(*span).any())
 
     def _residual(self, part: Part) -> tree.Expression:
         """Return the part of the filter that the statistics of a part do not decide."""

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_iceberg.data.arrow_version import explained
-from airflow_iceberg.data.limits.memory import MemoryLimit, memory_limit
 from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.parquet import ParquetSource
 from airflow_iceberg.data.read.raw_rows import Source
@@ -32,21 +31,20 @@ def open_source(
     Raises:
         NotFoundError, FormatError, UnsupportedError, StorageError: the message names the file.
     """
-    with open_handle(io, file_format, facts.location) as handle:
-        limit = memory_limit(io, facts.location)
-        yield as_source(handle, file_format, facts, name_mapping, limit, keep_dictionaries=keep_dictionaries)
+    with open_handle(io, file_format, facts.location) as (handle, is_local):
+        yield as_source(handle, file_format, facts, name_mapping, is_local, keep_dictionaries=keep_dictionaries)
 
 
 @contextmanager
-def open_handle(io: FileIO, file_format: str, location: str) -> Iterator[Any]:
-    """Open the bytes of a file; errors as of `open_source`."""
+def open_handle(io: FileIO, file_format: str, location: str) -> Iterator[tuple[Any, bool]]:
+    """Open the bytes of a file, and tell whether it is a local one; errors as of `open_source`."""
     filesystem, path = io.filesystem(location)
     is_local = "file" in ([filesystem.protocol] if isinstance(filesystem.protocol, str) else filesystem.protocol)
     name = "a Parquet file" if file_format == "parquet" else f"an {file_format.upper()} file"
     try:
         # Arrow reads local files itself, without Python's lock at every read.
         with _local_file(filesystem, path) if is_local else filesystem.open(path, "rb") as handle:
-            yield handle
+            yield handle, is_local
     except FileNotFoundError as error:
         raise missing_file(f"data file {location} does not exist, although the table lists it") from error
     except IsADirectoryError as error:
@@ -75,7 +73,7 @@ def as_source(
     file_format: str,
     facts: FileFacts,
     name_mapping: str | None,
-    limit: MemoryLimit,
+    is_local: bool,
     *,
     keep_dictionaries: bool = False,
 ) -> Source:
@@ -83,9 +81,9 @@ def as_source(
     if file_format == "orc":
         from airflow_iceberg.data.read.orc import OrcSource
 
-        return OrcSource(handle, facts, name_mapping, limit)
+        return OrcSource(handle, facts, name_mapping)
     if file_format == "avro":
         from airflow_iceberg.data.read.avro import AvroSource
 
-        return AvroSource(handle, facts, name_mapping, limit)
-    return ParquetSource(handle, facts, name_mapping, limit=limit, keep_dictionaries=keep_dictionaries)
+        return AvroSource(handle, facts, name_mapping)
+    return ParquetSource(handle, facts, name_mapping, pre_buffer=not is_local, keep_dictionaries=keep_dictionaries)

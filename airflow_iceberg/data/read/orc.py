@@ -1,7 +1,7 @@
 """The rows of an ORC file, a stripe at a time.
 
 Field ids are attributes of the file's types (`iceberg.id`), which pyarrow returns as metadata of the fields. Memory:
-the wanted columns of one stripe, or of fewer rows if those of a stripe are too much (`data.limits.orc.stripes`).
+the wanted columns of one stripe.
 
 Spec: ORC (Appendix A): times of day are longs, uuids and fixed are binaries, timestamps have nanoseconds.
 """
@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import orc
 
-from airflow_iceberg.data.limits.memory import MemoryLimit
-from airflow_iceberg.data.limits.orc.file import LimitedOrc
 from airflow_iceberg.data.read.file_fields import fields_by_id, file_fields
 from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.raw_rows import RawRows, needed_columns, rows_without_columns
@@ -25,10 +24,8 @@ from airflow_iceberg.format.schemas.schema import Schema
 class OrcSource:
     """An open file and its columns."""
 
-    def __init__(self, handle: Any, facts: FileFacts, name_mapping: str | None, limit: MemoryLimit) -> None:
-        self._rows = LimitedOrc(handle, limit)
-        self._file = self._rows.orc
-        self.size_bytes = self._rows.size_bytes
+    def __init__(self, handle: Any, facts: FileFacts, name_mapping: str | None) -> None:
+        self._file = orc.ORCFile(handle)
         self._facts = facts
         self._name_mapping = name_mapping
         self.fields = file_fields(self._file.schema, name_mapping, facts.constants, path=facts.location)
@@ -55,39 +52,28 @@ class OrcSource:
         # pyarrow reads a name with a dot as a path.
         names = None if any("." in field.name for field in wanted) else [field.name for field in wanted]
         position = 0
-        fields = None
-        for rows in self._portions(names):
-            fields = fields or fields_by_id(file_fields(rows.schema, self._name_mapping, self._facts.constants))
+        for stripe in range(self._file.nstripes):
+            rows = self._read_stripe(stripe, names)
+            fields = fields_by_id(file_fields(rows.schema, self._name_mapping, self._facts.constants))
             for start in range(0, rows.num_rows, batch_size):
                 batch = rows.slice(start, batch_size)
                 yield RawRows(position=position, count=batch.num_rows, batch=batch, fields=fields, facts=self._facts)
                 position += batch.num_rows
 
-    def _portions(self, names: list[str] | None) -> Iterator[pa.RecordBatch]:
-        found = self._rows.batches(names)
-        while True:
-            try:
-                rows = next(found)
-            except StopIteration:
-                return
-            except pa.ArrowInvalid as error:
-                self._explain(names, error)
+    def _read_stripe(self, stripe: int, names: list[str] | None) -> pa.RecordBatch:
+        try:
+            return self._file.read_stripe(stripe, columns=names)
+        except pa.ArrowInvalid as error:
+            schema = self._file.schema
+            others = [name for name in names or schema.names if not _has_timestamp(schema.field(name).type)]
+            if names is None or len(others) == len(names):
                 raise
-            yield rows
-
-    def _explain(self, names: list[str] | None, error: pa.ArrowInvalid) -> None:
-        """Raise UnsupportedError if timestamps are why rows cannot be read."""
-        schema = self._file.schema
-        others = [name for name in names or schema.names if not _has_timestamp(schema.field(name).type)]
-        if names is None or len(others) == len(names):
-            return
-        # If all other columns can be read, the file is not damaged.
-        for _ in self._rows.batches(others):
-            pass
-        raise UnsupportedError(
-            f"ORC file {self._facts.location} has timestamps that cannot be read; pyarrow reads those of the years "
-            f"1678 to 2261 only ({error})"
-        ) from error
+            # If all other columns can be read, the file is not damaged.
+            self._file.read_stripe(stripe, columns=others)
+            raise UnsupportedError(
+                f"ORC file {self._facts.location} has timestamps that cannot be read; pyarrow reads those of the years "
+                f"1678 to 2261 only ({error})"
+            ) from error
 
 
 def _has_timestamp(kind: pa.DataType) -> bool:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_iceberg.data.dictionaries import dictionary_columns
-from airflow_iceberg.data.limits.memory import MemoryLimit
-from airflow_iceberg.data.limits.parquet.file import LimitedParquet
 from airflow_iceberg.data.read.file_fields import FileField, fields_by_id, file_fields, find_leaves
 from airflow_iceberg.data.read.metadata_columns import FileFacts
 from airflow_iceberg.data.read.raw_rows import RawRows, rows_without_columns
@@ -24,17 +23,18 @@ class ParquetSource:
     """An open file and its columns."""
 
     def __init__(
-        self, handle: Any, facts: FileFacts, name_mapping: str | None, *, limit: MemoryLimit, keep_dictionaries: bool
+        self, handle: Any, facts: FileFacts, name_mapping: str | None, *, pre_buffer: bool, keep_dictionaries: bool
     ) -> None:
         # INT96 has nanoseconds, and so a range of years 1677 to 2262; in microseconds nothing overflows.
-        self.rows = LimitedParquet(handle, limit, coerce_int96_timestamp_unit="us")
-        # Bloom filters are read between row groups.
-        self.handle = self.rows.handle
-        self.size_bytes = int(self.handle.size())
-        parquet = self.parquet
-        found = dictionary_columns(parquet.metadata, parquet.schema_arrow) if keep_dictionaries else []
+        settings = {"coerce_int96_timestamp_unit": "us", "pre_buffer": pre_buffer}
+        # One lock of its own for all reads: Bloom filters are read between row groups.
+        self.handle = handle if isinstance(handle, pa.NativeFile) else pa.PythonFile(handle, mode="r")
+        self.parquet = pq.ParquetFile(self.handle, **settings)
+        found = dictionary_columns(self.parquet.metadata, self.parquet.schema_arrow) if keep_dictionaries else []
         if found:
-            self.rows.keep_dictionaries(found)
+            self.parquet = pq.ParquetFile(
+                self.handle, metadata=self.parquet.metadata, read_dictionary=found, **settings
+            )
         self.facts = facts
         self.name_mapping = name_mapping
         self.fields = file_fields(self.parquet.schema_arrow, name_mapping, facts.constants, path=facts.location)
@@ -44,11 +44,6 @@ class ParquetSource:
                 f"a Parquet file has a nested column of a kind that is not read yet: it holds "
                 f"{len(self.parquet.schema)} columns of values where {leaves} are expected"
             )
-
-    @property
-    def parquet(self) -> pq.ParquetFile:
-        """The file as pyarrow reads it."""
-        return self.rows.parquet
 
     def parts(self) -> Iterator[_RowGroup]:
         """Yield the row groups."""
@@ -79,9 +74,10 @@ class _RowGroup:
         if not leaves:
             yield from rows_without_columns(source.facts, position, self.metadata.num_rows, batch_size)
             return
-        # A name with a dot may also select another column, so columns of the batch are looked up by id again.
+        # By path: a name with a dot may also select another column, so columns of the batch are looked up by id again.
+        paths = [source.parquet.schema.column(leaf).path for leaf in leaves]
         fields: Mapping[int, FileField] | None = None
-        for batch in source.rows.batches(self._index, batch_size, leaves):
+        for batch in source.parquet.iter_batches(batch_size, row_groups=[self._index], columns=paths):
             fields = fields or fields_by_id(file_fields(batch.schema, source.name_mapping, source.facts.constants))
             yield RawRows(position=position, count=batch.num_rows, batch=batch, fields=fields, facts=source.facts)
             position += batch.num_rows

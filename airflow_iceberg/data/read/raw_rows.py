@@ -106,14 +106,9 @@ class Part(Protocol):
 
 
 class Source(Protocol):
-    """An open file.
-
-    Attributes:
-        size_bytes: as it is stored, not as the table says.
-    """
+    """An open file."""
 
     fields: tuple[FileField, ...]
-    size_bytes: int
 
     def parts(self) -> Iterator[Part]:
         """Yield the parts of the file in order."""

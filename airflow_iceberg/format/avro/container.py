@@ -105,18 +105,12 @@ def read_header(data: bytes, *, path: str | None = None) -> Header:
 
 
 def read_blocks(
-    data: bytes,
-    header: Header,
-    *,
-    path: str | None = None,
-    limits: Limits | None = None,
-    most: Callable[[int], int] = size_limit,
+    data: bytes, header: Header, *, path: str | None = None, limits: Limits | None = None
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the number of records and the decompressed bytes of each block.
 
     Args:
-        limits: how much is decoded of all blocks together.
-        most: the largest size of a block by its stored bytes.
+        limits: how much is decoded of all blocks together; a block alone is always limited.
     Raises:
         FormatError: the file ends inside a block, or a block is damaged, or is larger than the limits.
         UnsupportedError: the codec is unknown or needs a package that is not installed.
@@ -129,9 +123,9 @@ def read_blocks(
             raise FormatError(
                 f"unexpected number of records, more than {limits.most_records} are not read here", path=path
             )
-        allowed = most(len(block))
+        most = size_limit(len(block))
         try:
-            block = decompress(block, allowed if limits is None else min(allowed, limits.most_bytes - size))
+            block = decompress(block, most if limits is None else min(most, limits.most_bytes - size))
         except Exception as error:
             raise FormatError(f"damaged {header.codec} block at byte {start} ({error})", path=path) from error
         size += len(block)

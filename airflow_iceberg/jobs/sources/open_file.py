@@ -14,19 +14,13 @@ if TYPE_CHECKING:
     from airflow_iceberg.storage.base import FileIO
 
 
-def open_stored(location: str, io: FileIO) -> Any:
-    """Return a file of pyarrow, which reads a local one without Python, or one of fsspec."""
+def open_binary(location: str, io: FileIO) -> Any:
+    """Return a file for pyarrow, which reads a local one without Python."""
     filesystem, path = open_filesystem(location, io)
     if is_local(filesystem):
         with native_name(filesystem, path) as name:
             return pa.memory_map(name) if os.path.getsize(name) else pa.OSFile(name)
-    return filesystem.open(path, "rb")
-
-
-def open_binary(location: str, io: FileIO) -> Any:
-    """Return a file for pyarrow."""
-    handle = open_stored(location, io)
-    return handle if isinstance(handle, pa.NativeFile) else pa.PythonFile(handle, mode="r")
+    return pa.PythonFile(filesystem.open(path, "rb"), mode="r")
 
 
 def open_text(unit: Unit, io: FileIO) -> Any:

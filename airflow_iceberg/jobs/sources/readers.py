@@ -7,29 +7,23 @@ fail in the last one. Not here: CSV (`sources.csv_files`), the text, the types a
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from airflow_iceberg.data.declared import declared_rows, orc_columns, parquet_columns
 from airflow_iceberg.data.existing.parquet_footer import read_footer
-from airflow_iceberg.data.limits.avro_records import check_schema
-from airflow_iceberg.data.limits.memory import MemoryLimit, memory_limit
-from airflow_iceberg.data.limits.orc.file import LimitedOrc
-from airflow_iceberg.data.limits.parquet.file import LimitedParquet
-from airflow_iceberg.data.read.lazy_bytes import LazyBytes
 from airflow_iceberg.errors import FormatError, InvalidInputError
 from airflow_iceberg.format.avro.amplification import refuse_amplification
-from airflow_iceberg.format.avro.container import read_header
 from airflow_iceberg.format.schemas.schema import Schema
 from airflow_iceberg.jobs.sources import csv_files
-from airflow_iceberg.jobs.sources.avro_blocks import PlainBlocks
+from airflow_iceberg.jobs.sources.avro_blocks import plain_blocks
 from airflow_iceberg.jobs.sources.avro_schema import arrow_schema, read_as, without_defaults
 from airflow_iceberg.jobs.sources.json.absent import with_required
 from airflow_iceberg.jobs.sources.json.columns import table_of
 from airflow_iceberg.jobs.sources.json.text import Lines, read_objects
-from airflow_iceberg.jobs.sources.open_file import open_stored, open_text
+from airflow_iceberg.jobs.sources.open_file import open_binary, open_text
 from airflow_iceberg.jobs.sources.unit import Unit, open_filesystem
 
 if TYPE_CHECKING:
@@ -93,9 +87,8 @@ def check_options(unit: Unit, options: Mapping[str, str]) -> None:
 
 def row_groups(location: str, io: "FileIO") -> list[tuple[int, int]]:
     """Return (rows, compressed size in bytes) of each row group of a Parquet file, from its footer."""
-    with open_stored(location, io) as handle:
-        metadata = LimitedParquet(handle, memory_limit(io, location)).parquet.metadata
-        groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    with open_binary(location, io) as handle, pq.ParquetFile(handle) as file:
+        groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
         sizes = [sum(group.column(i).total_compressed_size for i in range(group.num_columns)) for group in groups]
         return [(group.num_rows, size) for group, size in zip(groups, sizes, strict=True)]
 
@@ -105,32 +98,27 @@ def _no_rows(schema: Any) -> pa.Table:
     return pa.Table.from_batches([], schema)
 
 
-@contextmanager
-def _open_parquet(unit: Unit, io: "FileIO") -> Iterator[LimitedParquet]:
-    # INT96 is nanoseconds in pyarrow, which end in 2262; the table has microseconds anyway.
-    with open_stored(unit.location, io) as handle:
-        yield LimitedParquet(handle, memory_limit(io, unit.location), coerce_int96_timestamp_unit="us")
-
-
 def _read_parquet(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> Iterator[pa.Table]:
-    with _open_parquet(unit, io) as file:
-        declared = _with_instants(file, schema, unit.location)
-        yield _as_instants(_no_rows(file.parquet.schema_arrow), declared)
-        metadata = file.parquet.metadata
-        first, end = unit.row_groups or (0, metadata.num_row_groups)
+    # INT96 is nanoseconds in pyarrow, which end in 2262; the table has microseconds anyway.
+    with open_binary(unit.location, io) as handle, pq.ParquetFile(handle, coerce_int96_timestamp_unit="us") as file:
+        declared = _with_instants(file, handle, schema, unit.location)
+        yield _as_instants(_no_rows(file.schema_arrow), declared)
+        first, end = unit.row_groups or (0, file.metadata.num_row_groups)
         for index in range(first, end):
-            for batch in file.batches(index, _batch_rows(metadata.row_group(index)), use_threads=False):
+            rows = _batch_rows(file.metadata.row_group(index))
+            for batch in file.iter_batches(batch_size=rows, row_groups=[index], use_threads=False):
                 yield _as_instants(pa.Table.from_batches([batch]), declared)
 
 
 def _parquet_columns(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> pa.Schema:
-    with _open_parquet(unit, io) as file:
-        return _declared(file, schema, unit.location)
+    with open_binary(unit.location, io) as handle, pq.ParquetFile(handle, coerce_int96_timestamp_unit="us") as file:
+        return _declared(file, handle, schema, unit.location)
 
 
-def _declared(file: LimitedParquet, schema: Schema, location: str) -> pa.Schema:
-    footer = read_footer(file.handle, int(file.handle.size()), location)
-    return parquet_columns(file.parquet.schema_arrow, footer, location, known=schema)
+def _declared(file: Any, handle: Any, schema: Schema, location: str) -> pa.Schema:
+    handle.seek(0, 2)
+    footer = read_footer(handle, int(handle.tell()), location)
+    return parquet_columns(file.schema_arrow, footer, location, known=schema)
 
 
 def _batch_rows(group: Any) -> int:
@@ -138,12 +126,11 @@ def _batch_rows(group: Any) -> int:
     return int(min(max(BATCH_BYTES // row_bytes, MIN_BATCH_ROWS), MAX_BATCH_ROWS))
 
 
-def _with_instants(file: LimitedParquet, schema: Schema, location: str) -> pa.Schema | None:
+def _with_instants(file: Any, handle: Any, schema: Schema, location: str) -> pa.Schema | None:
     """Return the columns of a file that has INT96, of which Arrow does not say that they are instants; else None."""
-    leaves = file.parquet.schema
-    if all(leaves.column(index).physical_type != "INT96" for index in range(len(leaves))):
+    if all(file.schema.column(index).physical_type != "INT96" for index in range(len(file.schema))):
         return None
-    return _declared(file, schema, location)
+    return _declared(file, handle, schema, location)
 
 
 def _as_instants(table: pa.Table, declared: pa.Schema | None) -> pa.Table:
@@ -151,17 +138,21 @@ def _as_instants(table: pa.Table, declared: pa.Schema | None) -> pa.Table:
 
 
 def _read_orc(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> Iterator[pa.Table]:
-    with open_stored(unit.location, io) as handle:
-        file = LimitedOrc(handle, memory_limit(io, unit.location))
-        declared = orc_columns(file.orc.schema)
-        yield declared_rows(_no_rows(file.orc.schema), declared, pa.types.is_time)
-        for batch in file.batches():
-            yield declared_rows(pa.Table.from_batches([batch]), declared, pa.types.is_time)
+    from pyarrow import orc
+
+    with open_binary(unit.location, io) as handle:
+        file = orc.ORCFile(handle)
+        declared = orc_columns(file.schema)
+        yield declared_rows(_no_rows(file.schema), declared, pa.types.is_time)
+        for index in range(file.nstripes):
+            yield declared_rows(pa.Table.from_batches([file.read_stripe(index)]), declared, pa.types.is_time)
 
 
 def _orc_columns(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> pa.Schema:
-    with open_stored(unit.location, io) as handle:
-        return orc_columns(LimitedOrc(handle, memory_limit(io, unit.location)).orc.schema)
+    from pyarrow import orc
+
+    with open_binary(unit.location, io) as handle:
+        return orc_columns(orc.ORCFile(handle).schema)
 
 
 # ---- CSV, JSON lines
@@ -185,20 +176,19 @@ def _read_jsonl(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, 
 
 
 def _read_avro(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> Iterator[pa.Table]:
+    fastavro = _fastavro()
     filesystem, path = open_filesystem(unit.location, io)
-    limit = memory_limit(io, unit.location)
     with filesystem.open(path, "rb") as handle:
-        reader, blocks = _open_avro(_fastavro(), handle, limit)
+        reader = _avro_reader(fastavro, handle, unit.location)
+        _refuse_amplification(reader.writer_schema, unit.location)
         wanted, convert = read_as(reader.writer_schema)
         yield _no_rows(wanted)
         rows: list[Any] = []
-        size = 0
         for row in reader:
             rows.append(row if convert is None else convert(row))
-            size += blocks.row_bytes
-            if len(rows) == AVRO_BATCH_ROWS or size > limit.batch_bytes:
+            if len(rows) == AVRO_BATCH_ROWS:
                 yield pa.Table.from_pylist(rows, schema=wanted)
-                rows, size = [], 0
+                rows = []
         if rows:
             yield pa.Table.from_pylist(rows, schema=wanted)
 
@@ -213,26 +203,33 @@ def _refuse_amplification(schema: Any, location: str) -> None:
 def _avro_columns(unit: Unit, io: "FileIO", schema: Schema, options: Mapping[str, str]) -> pa.Schema:
     filesystem, path = open_filesystem(unit.location, io)
     with filesystem.open(path, "rb") as handle:
-        reader, _ = _open_avro(_fastavro(), handle, memory_limit(io, unit.location))
-        return arrow_schema(reader.writer_schema)
+        return arrow_schema(_avro_reader(_fastavro(), handle, unit.location).writer_schema)
 
 
-def _open_avro(fastavro: Any, handle: Any, limit: MemoryLimit) -> tuple[Any, PlainBlocks]:
-    """Return the reader of an Avro file and its blocks, also if a default does not fit its field.
+def _avro_reader(fastavro: Any, handle: Any, location: str) -> Any:
+    """Return the reader of an Avro file, also if a default does not fit its field.
 
     Some writers put the JSON of Iceberg's defaults there, such as "2026-01-01" for a date, which is an int in Avro.
     """
-    header = read_header(cast(Any, LazyBytes(handle)), path=limit.location)
-    check_schema(header.metadata.get("avro.schema", b""), limit)
-    schema = without_defaults(json.loads(header.metadata["avro.schema"]))
-    parsed = fastavro.parse_schema(schema)
-    _refuse_amplification(parsed, limit.location)
-    blocks = PlainBlocks(handle, header, parsed, limit)
     try:
-        return fastavro.reader(blocks.file()), blocks
+        return fastavro.reader(plain_blocks(handle, location))
     except fastavro.schema.SchemaParseException:
+        handle.seek(0)
+        header = fastavro.schemaless_reader(handle, _AVRO_HEADER)
+        schema = without_defaults(json.loads(header["meta"]["avro.schema"]))
+        handle.seek(0)
         # fastavro checks the defaults of the schema that is asked for, and then none of the file's.
-        return fastavro.reader(blocks.file(), schema), blocks
+        return fastavro.reader(plain_blocks(handle, location), schema)
+
+
+_AVRO_HEADER = {
+    "type": "record",
+    "name": "header",
+    "fields": [
+        {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": 4}},
+        {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+    ],
+}
 
 
 def _fastavro() -> Any:
