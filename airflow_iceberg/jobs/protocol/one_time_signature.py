@@ -11,7 +11,7 @@ number. Others can walk from there towards the end, not back; and a document who
 has a smaller checksum. That is Winternitz's signature; the RFC says what is hashed beside a link: the name of the key,
 the number of the chain and the number of the step, so that a guess tries one link of one key.
 
-What was checked against the RFC, and with which vectors: docs/adr/0033.
+What was checked against the RFC, and with which vectors: docs/adr/0032.
 """
 
 from __future__ import annotations
