@@ -100,6 +100,8 @@ class CompactReader:
             if byte < 0x80:
                 return result
             shift += 7
+            if shift > 63:
+                raise FormatError("the footer of a Parquet file has an integer of more than 64 bits")
 
     def integer(self) -> int:
         """Return an integer of 16, 32 or 64 bits."""

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_iceberg.data.existing.footer_bytes import FIXED_WIDTHS
+from airflow_iceberg.data.existing.footer_bytes import FIXED_WIDTHS, row_groups
 from airflow_iceberg.data.existing.parquet_footer import read_footer
 from airflow_iceberg.data.existing.parquet_types import Node, fits, forms_of, problem_of_group, schema_nodes
 from airflow_iceberg.errors import FormatError
@@ -194,6 +194,17 @@ class TestForgedFooters:
     def test_of_more_than_there_is(self, field: bytes) -> None:
         with pytest.raises((IndexError, FormatError)):
             schema_nodes(field)
+
+    def test_of_an_integer_without_an_end(self) -> None:
+        with pytest.raises(FormatError, match="more than 64 bits"):
+            schema_nodes(b"\x18" + b"\xff" * 100_000)
+
+    def test_of_a_histogram_of_very_many_values_without_bytes(self) -> None:
+        sizes = b"\x29\xf1" + ENDLESS  # the repetition levels: a list of truth values
+        column = b"\x3c" + (b"\x15\x02" + b"\xfc" + sizes + b"\x00" + b"\x00") + b"\x00"
+        footer = b"\x49\x1c" + (b"\x19\x1c" + column) + b"\x00"
+        with pytest.raises((IndexError, FormatError)):
+            list(row_groups(footer))
 
     @pytest.mark.parametrize("header", [b"\x1c", b"\x19\x1c", b"\x19\x19"])
     def test_of_very_many_levels(self, header: bytes) -> None:

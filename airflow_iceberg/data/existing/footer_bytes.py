@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from airflow_iceberg.data.thrift import BINARY, LIST, STRUCT, CompactReader
+from airflow_iceberg.data.thrift import BINARY, I64, LIST, STRUCT, CompactReader
 from airflow_iceberg.errors import FormatError
 
 # Numbers of the enum Type.
@@ -122,10 +122,10 @@ def _add_sizes(reader: CompactReader, found: _Facts) -> None:
     found.histograms, found.has_text_bytes = {}, False
     for field_id, kind in reader.fields():
         if field_id in (_REPETITIONS, _DEFINITIONS) and kind == LIST:
-            size, item = reader.list_header()
-            found.histograms[field_id] = size
-            for _ in range(size):
-                reader.skip(item)
+            # Arrow reads integers here, whatever the list says of its items.
+            found.histograms[field_id], _ = reader.list_header()
+            for _ in range(found.histograms[field_id]):
+                reader.skip(I64)
         else:
             found.has_text_bytes = found.has_text_bytes or field_id == _TEXT_BYTES
             reader.skip(kind)
