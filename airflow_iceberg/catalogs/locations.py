@@ -247,7 +247,7 @@ class Locations(Remembers, ABC):
         return ()
 
     def told_location(self, table: TableId) -> str | None:
-        """Return where the catalog itself says that a table is, beside its metadata, as each commit tells it.
+        """Return where the catalog itself says that a table is, beside its metadata; not each commit keeps it right.
 
         Raises:
             IcebergError: it cannot be asked.

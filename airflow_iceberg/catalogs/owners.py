@@ -78,8 +78,7 @@ def _not_elsewhere(catalog: HasTables, table: TableId, place: Place) -> Iterator
         yield from (name for name in found if name != table)
     for namespace, name, pointer, told in listed:
         # Not each program that commits says where the table lies: its metadata file may be elsewhere.
-        told_at, metadata = place_told(told), folder_of(pointer)
-        places = (told_at, metadata)
+        places = place_told(told), folder_of(pointer)
         if any(each is None or each.is_below(place) or place.is_below(each) for each in places):
             with suppress(InvalidInputError):  # no name
                 yield TableId(namespace=namespace, name=name)
@@ -178,7 +177,8 @@ def _place(catalog: HasTables, name: TableId) -> Place | None:
 def _told_place(catalog: HasTables, name: TableId, error: IcebergError) -> Place:
     """Return where a catalog says that a table is whose metadata cannot be read, say outside of what is trusted.
 
-    Each commit to the table tells it, and nobody else can: it is as much worth as the table's metadata.
+    Commits of Iceberg Java and of this package tell it, and who cannot commit to the table cannot: it is worth as much
+    as the table's metadata.
     """
     with suppress(IcebergError):
         if (there := place_told(catalog.told_location(name))) is not None:

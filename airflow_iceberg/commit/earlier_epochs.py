@@ -171,7 +171,7 @@ class EarlierEpochs:
 
     def check_removed(self, metadata: TableMetadata) -> None:
         """Check that no rows of the run are there that no task of it will write again, if nothing is said of them; nor
-        any of a deleted run that this one would double.
+        any of a deleted run of its id that cannot be told from others.
 
         Raises:
             IncompatibleChangeError: there are some, or may be.
@@ -179,7 +179,7 @@ class EarlierEpochs:
         head = metadata.ref_snapshot(self._branch)
         if head is not None and self._on_rerun != "append":
             self._removed(metadata, head)
-            # A late run is refused before its job. Those of other ids read the manifests once.
+            # Before a job of hours. A run whose id is a name asks at its commit alone: each would read all manifests.
             is_late = bool(self._key.earliest_ms) and self._on_rerun != "skip"
             if is_late and self._knows_all(metadata, head) and self._may_be_again(metadata):
                 works = OwnWorks.of(metadata, self._key, self._branch)
@@ -274,7 +274,6 @@ class EarlierEpochs:
         named = expired.written()
         if not named:
             expired.check_nothing_lost(is_cleared=self._is_cleared)
-            self._tell(expired.doubt_of_a_deleted_run())
         elif self._on_rerun == "skip":
             expired.check_same_item(named)
         return [expired.live[path].data_file for path in sorted(named)]
@@ -382,7 +381,7 @@ class EarlierEpochs:
         return named | removed
 
     def _tell(self, doubt: str | None) -> None:
-        """Log a doubt, once over all looks at the table: each run whose id is a name has it."""
+        """Log a doubt once over all attempts; without a warning for a run whose id is a name, since each has it."""
         if doubt is not None and not self._has_told:
             self._has_told = True
             log.log(logging.WARNING if self._key.earliest_ms else logging.INFO, "%s", doubt)

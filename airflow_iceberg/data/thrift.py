@@ -37,7 +37,7 @@ class CompactReader:
     def skip(self, kind: int, levels: int = _MOST_LEVELS) -> None:
         """Read a value of this type, whatever it is, of at most so many levels.
 
-        A thousand footers have a million values that nobody asks for: so this one has the loops of others in it.
+        A thousand footers have a million values that nobody asks for, so it reads bytes itself where it can.
         """
         data = self._data
         if kind in (I32, I64, I16):

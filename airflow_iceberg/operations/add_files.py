@@ -60,7 +60,7 @@ from airflow_iceberg.storage.gate import local_path, place_of
 
 log = logging.getLogger(__name__)
 
-# Footers are read at the same time, since stores answer slowly; local ones only wait for each other's interpreter.
+# Footers are read at the same time, since stores answer slowly. Threads with local ones mostly wait for each other.
 THREADS, _LOCAL_THREADS = 16, 4
 _AHEAD = 4
 """So many footers for each thread are held at once at most."""

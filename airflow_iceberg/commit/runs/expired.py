@@ -119,7 +119,7 @@ class ExpiredRows:
             if not is_appended(self.metadata, entry):
                 raise self._unknown(f"file {path} may hold rows of an earlier try")
 
-    def doubt_of_a_deleted_run(self, settles: Callable[[DataFile], bool] = lambda file: False) -> str | None:
+    def doubt_of_a_deleted_run(self, settles: Callable[[DataFile], bool]) -> str | None:
         """Return why a run of this id that was deleted may have written rows which cannot be seen any more, if it may.
 
         Nothing says that there was such a run: each backfill of a table that is maintained comes here, and so does each
