@@ -260,6 +260,7 @@ class TestWhatItCosts:
         assert sorted(looked) == [f"memory://wh/t/{folder}" for folder in folders]
 
     @pytest.mark.parametrize("is_ahead", [True, False])
+    @pytest.mark.costly
     def test_with_very_many_all_files_are_listed_once(self, is_ahead):
         looked: list[str] = []
         io = self.proven(looked)
